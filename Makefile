@@ -1,0 +1,74 @@
+# Everything from a bare checkout. PYTHON chooses the interpreter, VENV where its packages go.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+CORE_SOURCES := $(shell find cpp cmake CMakeLists.txt -type f) pyproject.toml constraints.txt
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+FUZZ_ITERATIONS ?= 1000000
+
+.PHONY: help demo test test-cpp test-python test-asan fuzz bench lint format clean
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/installed  ## install everything and train under protection on real data
+	$(BIN)/shieldfl run --method fedavg,selective-shield --noise-multiplier 0.05 --report build/demo-report
+	@echo "report: build/demo-report/index.html"
+
+test: lint test-cpp test-python  ## install everything and run all checks
+
+test-cpp: build/core/configured  ## the C++ tests and a short fuzz
+	cmake --build build/core
+	ctest --test-dir build/core --output-on-failure
+
+test-python: $(VENV)/installed  ## the Python tests
+	$(BIN)/python -m pytest
+
+# The Python that is under test is not built for sanitizers, so their runtime has to be there before it.
+test-asan: build/asan/configured  ## C++ tests and native Python tests under ASan and UBSan
+	cmake --build build/asan
+	ctest --test-dir build/asan --output-on-failure
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" \
+	  ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=build/asan/python $(BIN)/python -P -m pytest -p no:cacheprovider tests/core
+
+fuzz: build/asan/configured  ## a million mutated frames under ASan and UBSan
+	cmake --build build/asan --target fuzz_frames
+	build/asan/fuzz_frames $(FUZZ_ITERATIONS)
+
+bench: $(VENV)/installed  ## microbenchmarks, with parameters in their names
+	$(BIN)/python -m pytest bench --benchmark-only
+
+lint: $(VENV)/installed  ## formatting, style, types
+	$(BIN)/ruff check python tests bench
+	$(BIN)/ruff format --check python tests bench
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $$(find cpp -name '*.h' -o -name '*.cpp')
+
+format: $(VENV)/installed  ## write the formatting that lint asks for
+	$(BIN)/ruff format python tests bench
+	$(BIN)/ruff check --fix python tests bench
+	$(BIN)/clang-format -i $$(find cpp -name '*.h' -o -name '*.cpp')
+
+clean:  ## remove what was built; the cache of SEAL stays
+	rm -rf build $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+
+$(VENV)/tools: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install -c constraints.txt scikit-build-core pybind11 cmake ninja torch
+	@touch $@
+
+$(VENV)/installed: $(VENV)/tools $(CORE_SOURCES)
+	PATH="$(abspath $(BIN)):$$PATH" $(PIP) install -c constraints.txt --no-build-isolation \
+	  -C cmake.define.SHIELDFL_BUILD_TEST_BINDINGS=ON --editable '.[dev]'
+	@touch $@
+
+build/core/configured: $(VENV)/tools CMakeLists.txt $(wildcard cmake/*.cmake)
+	PATH="$(abspath $(BIN)):$$PATH" cmake -S . -B build/core -G Ninja -DPython_EXECUTABLE=$(abspath $(BIN))/python \
+	  -DSHIELDFL_BUILD_PYTHON=OFF -DSHIELDFL_BUILD_TESTS=ON
+	@touch $@
+
+build/asan/configured: $(VENV)/installed CMakeLists.txt $(wildcard cmake/*.cmake)
+	PATH="$(abspath $(BIN)):$$PATH" cmake -S . -B build/asan -G Ninja -DPython_EXECUTABLE=$(abspath $(BIN))/python \
+	  -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir) -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+	  -DSHIELDFL_SANITIZE=address,undefined -DSHIELDFL_BUILD_TESTS=ON -DSHIELDFL_BUILD_TEST_BINDINGS=ON
+	@touch $@

@@ -1,0 +1,42 @@
+// Opens totals. Only the key authority has one: it holds the secret key.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "ckks/ciphertext.h"
+#include "ckks/keys.h"
+
+namespace shieldfl::ckks {
+
+struct OpenedSums {
+  std::vector<double> values;  // in the order of ascending positions
+  std::optional<double> weight_sum;
+};
+
+class Decryptor {
+ public:
+  explicit Decryptor(std::shared_ptr<const SecretKey> key);
+
+  // The sums. Exact packing: the integer sums times 2^-fraction_bits, every one representable in a double.
+  // Slots: flooded with Gaussian noise that depends on the key and the ciphertexts alone, so that opening the
+  // same total again gives the same values. Throws Error(kParameter) or Error(kKeyMismatch) for a total under
+  // other parameters or another key, Error(kWireFormat) for one that is not a sum of valid encryptions.
+  [[nodiscard]] OpenedSums open(const CiphertextView& total, std::size_t threads) const;
+
+  // Slots without flooding. Publishing the result reveals the key's noise and with it the key: tests alone.
+  [[nodiscard]] OpenedSums insecure_open_unflooded(const CiphertextView& total, std::size_t threads) const;
+
+  // The rows of coefficients c0 + c1 s of one block, a row for each prime. Constant-time in the key.
+  void decrypt_block(const CiphertextView& total, std::size_t block, std::span<std::uint64_t> rows) const;
+
+ private:
+  [[nodiscard]] OpenedSums open_all(const CiphertextView& total, std::size_t threads, bool flooded) const;
+  void check(const CiphertextView& total) const;
+
+  std::shared_ptr<const SecretKey> key_;
+};
+
+}  // namespace shieldfl::ckks

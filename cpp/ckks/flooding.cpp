@@ -1,0 +1,42 @@
+#include "ckks/flooding.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "common/secure_memory.h"
+#include "noise/gaussian.h"
+#include "ring/modulus.h"
+
+namespace shieldfl::ckks {
+
+Seed flooding_seed_for(const SecretKey& key, const CiphertextView& total) {
+  const Id content = digest(total.payload);
+  Seed seed;
+  for (std::uint8_t half = 0; half < 2; ++half) {
+    SecretVector<std::uint8_t> input(key.flooding_seed().bytes.begin(), key.flooding_seed().bytes.end());
+    input.insert(input.end(), content.begin(), content.end());
+    input.push_back(half);
+    const Id part = digest(input);
+    std::copy(part.begin(), part.end(), seed.bytes.begin() + half * static_cast<std::ptrdiff_t>(part.size()));
+  }
+  return seed;
+}
+
+void add_flooding(const ParameterFacts& facts, const Seed& seed, std::size_t block, std::span<std::uint64_t> rows) {
+  RandomStream stream(seed, block);
+  const double deviation = std::ldexp(1.0, facts.log2_flooding);
+  for (std::size_t i = 0; i < facts.degree; i += 2) {
+    const noise::GaussianPair pair = noise::standard_gaussian_pair(stream);
+    const std::int64_t draws[2] = {std::llrint(deviation * pair.first), std::llrint(deviation * pair.second)};
+    for (std::size_t p = 0; p < facts.primes.size(); ++p) {
+      const auto q = static_cast<std::int64_t>(facts.primes[p]);
+      for (std::size_t k = 0; k < 2; ++k) {
+        std::uint64_t& coefficient = rows[p * facts.degree + i + k];
+        coefficient = ring::add(coefficient, ring::residue(draws[k] % q, facts.primes[p]), facts.primes[p]);
+      }
+    }
+  }
+}
+
+}  // namespace shieldfl::ckks

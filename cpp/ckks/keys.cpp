@@ -1,0 +1,190 @@
+#include "ckks/keys.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "ckks/noise_bound.h"
+#include "common/error.h"
+#include "ring/bit_packing.h"
+#include "ring/sampler.h"
+
+namespace shieldfl::ckks {
+namespace {
+
+std::vector<ring::Factor> factors_of(const Parameters& parameters, std::span<const std::uint64_t> rows) {
+  const std::size_t degree = parameters.facts().degree;
+  std::vector<ring::Factor> factors;
+  factors.reserve(rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    factors.push_back(ring::make_factor(rows[i], parameters.facts().primes[i / degree]));
+  }
+  return factors;
+}
+
+Id key_id_of(const Parameters& parameters, std::span<const ring::Factor> rows0,
+             std::span<const ring::Factor> rows1) {
+  std::vector<std::uint8_t> bytes(parameters.id().begin(), parameters.id().end());
+  for (const auto& rows : {rows0, rows1}) {
+    for (const ring::Factor& factor : rows) {
+      const auto* data = reinterpret_cast<const std::uint8_t*>(&factor.value);
+      bytes.insert(bytes.end(), data, data + sizeof factor.value);
+    }
+  }
+  return digest(bytes);
+}
+
+// The coefficients of the secret, from its row for the first prime.
+SecretVector<std::int64_t> secret_coefficients(const Parameters& parameters, std::span<const ring::Factor> secret) {
+  const ring::Ntt& ntt = parameters.ntts().front();
+  SecretVector<std::uint64_t> row(ntt.degree());
+  for (std::size_t i = 0; i < row.size(); ++i) row[i] = secret[i].value;
+  ntt.inverse(row);
+  SecretVector<std::int64_t> coefficients(row.size());
+  for (std::size_t i = 0; i < row.size(); ++i) coefficients[i] = ring::centered(row[i], ntt.modulus().value);
+  return coefficients;
+}
+
+}  // namespace
+
+PublicKey::PublicKey(ParametersPointer parameters, std::vector<std::uint64_t> rows0,
+                     std::vector<std::uint64_t> rows1)
+    : parameters_(std::move(parameters)),
+      factors0_(factors_of(*parameters_, rows0)),
+      factors1_(factors_of(*parameters_, rows1)),
+      id_(key_id_of(*parameters_, factors0_, factors1_)) {}
+
+std::vector<std::uint8_t> PublicKey::to_frame() const {
+  const ParameterFacts& facts = parameters_->facts();
+  const auto encoded = facts.encode();
+  FrameWriter writer({FrameKind::kCkksPublicKey, parameters_->id(), id_}, encoded.size() + facts.block_bytes());
+  writer.put_bytes(encoded);
+  std::vector<std::uint64_t> row(facts.degree);
+  for (const auto& factors : {factors0_, factors1_}) {
+    for (std::size_t p = 0; p < facts.primes.size(); ++p) {
+      for (std::size_t i = 0; i < row.size(); ++i) row[i] = factors[p * facts.degree + i].value;
+      const auto bits = static_cast<unsigned>(std::bit_width(facts.primes[p]));
+      ring::pack_residues(row, bits, writer.reserve(ring::packed_bytes(row.size(), bits)));
+    }
+  }
+  return writer.finish();
+}
+
+std::shared_ptr<const PublicKey> PublicKey::from_frame(std::span<const std::uint8_t> frame) {
+  FrameReader reader(frame, FrameKind::kCkksPublicKey);
+  const ParameterFacts facts = ParameterFacts::read(reader);
+  if (facts.id() != reader.header().parameter_id) {
+    throw Error(ErrorCode::kWireFormat, "the key's parameter id is not that of its parameters: it was altered");
+  }
+  const auto packed = reader.take_bytes(facts.block_bytes());
+  reader.expect_end();
+  std::vector<std::uint64_t> rows(facts.block_words());
+  std::size_t offset = 0;
+  for (std::size_t row = 0; row < 2 * facts.primes.size(); ++row) {
+    const std::uint64_t prime = facts.primes[row % facts.primes.size()];
+    const auto bits = static_cast<unsigned>(std::bit_width(prime));
+    const std::size_t bytes = ring::packed_bytes(facts.degree, bits);
+    const auto out = std::span(rows).subspan(row * facts.degree, facts.degree);
+    ring::unpack_residues(packed.subspan(offset, bytes), bits, out);
+    if (std::any_of(out.begin(), out.end(), [prime](std::uint64_t residue) { return residue >= prime; })) {
+      throw Error(ErrorCode::kWireFormat, "the key has a residue above its modulus: it was altered");
+    }
+    offset += bytes;
+  }
+  const auto middle = rows.begin() + static_cast<std::ptrdiff_t>(rows.size() / 2);
+  auto key = std::make_shared<const PublicKey>(Parameters::from_facts(facts),
+                                               std::vector<std::uint64_t>(rows.begin(), middle),
+                                               std::vector<std::uint64_t>(middle, rows.end()));
+  if (key->id() != reader.header().key_id) {
+    throw Error(ErrorCode::kWireFormat, "the key id is not that of the key: it was altered");
+  }
+  return key;
+}
+
+SecretKey::SecretKey(ParametersPointer parameters, SecretVector<std::uint64_t> rows, Id key_id,
+                     const Seed& flooding_seed)
+    : parameters_(std::move(parameters)), key_id_(key_id), flooding_seed_(flooding_seed) {
+  const std::size_t degree = parameters_->facts().degree;
+  factors_.reserve(rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    factors_.push_back(ring::make_factor(rows[i], parameters_->facts().primes[i / degree]));
+  }
+}
+
+SecretKey::~SecretKey() = default;
+
+SecretVector<std::uint8_t> SecretKey::export_secret() const {
+  const auto coefficients = secret_coefficients(*parameters_, factors_);
+  SecretVector<std::uint8_t> exported;
+  exported.reserve(coefficients.size() + kSeedBytes);
+  for (const std::int64_t coefficient : coefficients) exported.push_back(static_cast<std::uint8_t>(coefficient));
+  exported.insert(exported.end(), flooding_seed_.bytes.begin(), flooding_seed_.bytes.end());
+  return exported;
+}
+
+std::shared_ptr<const SecretKey> SecretKey::import_secret(const PublicKey& public_key,
+                                                          std::span<const std::uint8_t> exported) {
+  const ParametersPointer& parameters = public_key.parameters();
+  const std::size_t degree = parameters->facts().degree;
+  const auto mismatch = [] {
+    return Error(ErrorCode::kKeyMismatch, "the stored secret does not belong to the stored public key");
+  };
+  if (exported.size() != degree + kSeedBytes) throw mismatch();
+  SecretVector<std::uint64_t> rows;
+  rows.reserve(degree * parameters->ntts().size());
+  for (const ring::Ntt& ntt : parameters->ntts()) {
+    SecretVector<std::uint64_t> row(degree);
+    for (std::size_t i = 0; i < degree; ++i) {
+      row[i] = ring::residue(static_cast<std::int8_t>(exported[i]), ntt.modulus().value);
+    }
+    ntt.forward(row);
+    rows.insert(rows.end(), row.begin(), row.end());
+  }
+  Seed seed;
+  std::copy_n(exported.begin() + static_cast<std::ptrdiff_t>(degree), kSeedBytes, seed.bytes.begin());
+  auto secret = std::make_shared<const SecretKey>(parameters, std::move(rows), public_key.id(), seed);
+  const KeyNorms norms =
+      measure_keys(*parameters, secret->factors(), public_key.factors0(), public_key.factors1());
+  if (norms.error_max > ring::kErrorCoins) throw mismatch();
+  return secret;
+}
+
+KeyNorms measure_keys(const Parameters& parameters, std::span<const ring::Factor> secret,
+                      std::span<const ring::Factor> public0, std::span<const ring::Factor> public1) {
+  const ring::Ntt& ntt = parameters.ntts().front();
+  const std::uint64_t q = ntt.modulus().value;
+  SecretVector<std::uint64_t> error(ntt.degree());
+  for (std::size_t i = 0; i < error.size(); ++i) {
+    error[i] = ring::add(public0[i].value, ring::multiply(public1[i].value, secret[i], q), q);
+  }
+  ntt.inverse(error);
+  KeyNorms norms{0, 0, 0};
+  for (const std::uint64_t residue : error) {
+    const std::int64_t e = std::clamp<std::int64_t>(ring::centered(residue, q), -(1 << 20), 1 << 20);
+    norms.error_norm += e * e;
+    norms.error_max = std::max(norms.error_max, std::max(e, -e));
+  }
+  for (const std::int64_t s : secret_coefficients(parameters, secret)) norms.secret_weight += s != 0 ? 1 : 0;
+  return norms;
+}
+
+KeyPair generate_keys(const ParametersPointer& parameters, SeedSource& seeds) {
+  const auto degree = static_cast<double>(parameters->facts().degree);
+  constexpr int kAttempts = 8;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    KeyMaterial material = generate_key_material(parameters->facts().degree, parameters->facts().primes);
+    auto public_key = std::make_shared<const PublicKey>(parameters, std::move(material.public0),
+                                                        std::move(material.public1));
+    auto secret_key = std::make_shared<const SecretKey>(parameters, std::move(material.secret), public_key->id(),
+                                                        seeds.next());
+    const KeyNorms norms =
+        measure_keys(*parameters, secret_key->factors(), public_key->factors0(), public_key->factors1());
+    if (static_cast<double>(norms.secret_weight) <= kMaxSecretWeightPerDegree * degree &&
+        static_cast<double>(norms.error_norm) <= kMaxKeyErrorNormPerDegree * degree &&
+        norms.error_max <= ring::kErrorCoins) {
+      return {std::move(public_key), std::move(secret_key)};
+    }
+  }
+  throw Error(ErrorCode::kInternal, "SEAL's keys exceed the noise limits: is it a build with other noise?");
+}
+
+}  // namespace shieldfl::ckks

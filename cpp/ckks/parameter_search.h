@@ -1,0 +1,24 @@
+// Finds the smallest ring that has room for what is asked.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "ckks/parameters.h"
+
+namespace shieldfl::ckks {
+
+inline constexpr unsigned kMinValueBits = 2;
+inline constexpr unsigned kMaxValueBits = 40;
+inline constexpr unsigned kMaxFractionBits = 52;
+// Sums are below 2^53 in magnitude: a double holds them exactly.
+inline constexpr unsigned kMaxFieldBits = 54;
+inline constexpr std::uint32_t kMaxClients = 1U << 20;
+// Lazy NTT arithmetic in 52-bit lanes wants four times the prime to fit.
+inline constexpr int kMaxPrimeBits = 50;
+
+// One value more per coefficient is always the better use of room: the scale above the noise is paid once.
+// Precondition: the request's ranges have been checked. Empty when no ring has room.
+std::optional<ParameterFacts> search_parameters(const ParameterRequest& request);
+
+}  // namespace shieldfl::ckks

@@ -1,0 +1,133 @@
+#include "ckks/parameters.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <string>
+
+#include "ckks/noise_bound.h"
+#include "ckks/parameter_search.h"
+#include "common/error.h"
+#include "ring/bit_packing.h"
+
+namespace shieldfl::ckks {
+namespace {
+
+void require(bool condition, const std::string& message) {
+  if (!condition) throw Error(ErrorCode::kParameter, message);
+}
+
+}  // namespace
+
+unsigned ParameterFacts::guard_bits() const { return static_cast<unsigned>(std::bit_width(max_clients - 1)); }
+
+unsigned ParameterFacts::field_bits() const { return value_bits + guard_bits(); }
+
+std::int64_t ParameterFacts::max_magnitude() const { return (std::int64_t{1} << (value_bits - 1)) - 1; }
+
+std::size_t ParameterFacts::values_per_block() const {
+  return packing == Packing::kExact ? std::size_t{degree} * values_per_coefficient : degree / 2;
+}
+
+std::size_t ParameterFacts::block_words() const { return 2 * primes.size() * degree; }
+
+std::size_t ParameterFacts::block_bytes() const {
+  std::size_t bytes = 0;
+  for (const std::uint64_t prime : primes) {
+    bytes += 2 * ring::packed_bytes(degree, static_cast<unsigned>(std::bit_width(prime)));
+  }
+  return bytes;
+}
+
+std::vector<std::uint8_t> ParameterFacts::encode() const {
+  std::vector<std::uint8_t> bytes(encoded_bytes(primes.size()));
+  const std::uint8_t head[8] = {static_cast<std::uint8_t>(packing), value_bits, fraction_bits, values_per_coefficient,
+                                log2_scale, log2_flooding, static_cast<std::uint8_t>(primes.size()), 0};
+  std::memcpy(bytes.data(), head, sizeof head);
+  std::memcpy(bytes.data() + 8, &max_clients, sizeof max_clients);
+  std::memcpy(bytes.data() + 12, &degree, sizeof degree);
+  std::memcpy(bytes.data() + 16, primes.data(), 8 * primes.size());
+  return bytes;
+}
+
+Id ParameterFacts::id() const { return digest(encode()); }
+
+ParameterFacts ParameterFacts::read(FrameReader& reader) {
+  ParameterFacts facts;
+  const auto packing = reader.take<std::uint8_t>();
+  facts.packing = static_cast<Packing>(packing);
+  facts.value_bits = reader.take<std::uint8_t>();
+  facts.fraction_bits = reader.take<std::uint8_t>();
+  facts.values_per_coefficient = reader.take<std::uint8_t>();
+  facts.log2_scale = reader.take<std::uint8_t>();
+  facts.log2_flooding = reader.take<std::uint8_t>();
+  const std::size_t prime_count = reader.take<std::uint8_t>();
+  const auto reserved = reader.take<std::uint8_t>();
+  facts.max_clients = reader.take<std::uint32_t>();
+  facts.degree = reader.take<std::uint32_t>();
+  const bool exact = packing == static_cast<std::uint8_t>(Packing::kExact);
+  const bool slots = packing == static_cast<std::uint8_t>(Packing::kSlots);
+  bool valid = (exact || slots) && reserved == 0 && prime_count >= 1 && prime_count <= kMaxPrimes &&
+               facts.value_bits >= kMinValueBits && facts.value_bits <= kMaxValueBits &&
+               facts.fraction_bits <= kMaxFractionBits && facts.max_clients >= 1 &&
+               facts.max_clients <= kMaxClients && facts.field_bits() <= kMaxFieldBits && (facts.degree == 2048 || facts.degree == 4096) &&
+               (exact ? facts.values_per_coefficient >= 1 && facts.log2_flooding == 0
+                      : facts.values_per_coefficient == 0);
+  for (std::size_t i = 0; valid && i < prime_count; ++i) {
+    const auto prime = reader.take<std::uint64_t>();
+    valid = prime % (2 * std::uint64_t{facts.degree}) == 1 && std::bit_width(prime) <= kMaxPrimeBits;
+    facts.primes.push_back(prime);
+  }
+  if (!valid) throw Error(ErrorCode::kWireFormat, "the frame's parameters are out of range: it was altered");
+  return facts;
+}
+
+std::shared_ptr<const Parameters> Parameters::derive(const ParameterRequest& request) {
+  require(request.max_clients >= 1 && request.max_clients <= kMaxClients,
+          "max_clients must be between 1 and " + std::to_string(kMaxClients));
+  require(request.value_bits >= kMinValueBits && request.value_bits <= kMaxValueBits,
+          "value_bits must be between " + std::to_string(kMinValueBits) + " and " + std::to_string(kMaxValueBits));
+  require(request.fraction_bits <= kMaxFractionBits,
+          "fraction_bits must be between 0 and " + std::to_string(kMaxFractionBits));
+  const auto guard_bits = static_cast<unsigned>(std::bit_width(request.max_clients - 1));
+  require(request.value_bits + guard_bits <= kMaxFieldBits,
+          "value_bits and the " + std::to_string(guard_bits) + " guard bits for max_clients may be at most " +
+              std::to_string(kMaxFieldBits) + " together, so that float64 holds every sum");
+  require(!request.ring_degree || *request.ring_degree == 2048 || *request.ring_degree == 4096,
+          "ring_degree must be 2048 or 4096");
+  const std::optional<ParameterFacts> facts = search_parameters(request);
+  require(facts.has_value(),
+          "no ring of 128-bit security has room for these values: lower value_bits or max_clients" +
+              std::string(request.ring_degree == 2048U ? ", or choose ring_degree=4096" : ""));
+  check_security(facts->degree, facts->primes);
+  return std::shared_ptr<const Parameters>(new Parameters(*facts));
+}
+
+std::shared_ptr<const Parameters> Parameters::from_facts(const ParameterFacts& facts) {
+  ParameterRequest request{facts.packing, facts.max_clients, facts.value_bits, facts.fraction_bits, facts.degree};
+  auto parameters = derive(request);
+  require(parameters->facts() == facts,
+          "these ring parameters are not the ones that this build derives from the same settings: use the same "
+          "version of shieldfl on both sides");
+  return parameters;
+}
+
+Parameters::Parameters(ParameterFacts facts) : facts_(std::move(facts)), id_(facts_.id()) {
+  for (const std::uint64_t prime : facts_.primes) ntts_.emplace_back(facts_.degree, ring::Modulus(prime));
+  if (facts_.packing == Packing::kSlots) {
+    slot_encoder_ = std::make_unique<const SlotEncoder>(facts_.degree, facts_.primes);
+  }
+}
+
+double Parameters::bytes_per_value() const {
+  return static_cast<double>(facts_.block_bytes()) / static_cast<double>(facts_.values_per_block());
+}
+
+double Parameters::value_limit() const {
+  return std::ldexp(static_cast<double>(facts_.max_magnitude()), -static_cast<int>(facts_.fraction_bits));
+}
+
+double Parameters::noise_bound() const { return ckks::noise_bound(facts_.degree, facts_.max_clients); }
+
+}  // namespace shieldfl::ckks

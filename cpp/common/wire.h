@@ -1,0 +1,110 @@
+// Frames: what travels between the roles. All integers are little-endian.
+//
+//   offset  bytes  field
+//   0       4      magic "SHFL"
+//   4       2      version (1)
+//   6       2      kind
+//   8       8      body_bytes: the length of the body
+//   16      16     parameter id (zero where the kind has none)
+//   32      16     key id (zero where the kind has none)
+//   48      ...    body, laid out by the kind
+//   last    4      CRC-32C over everything before it
+//
+// docs/wire-format.md describes the bodies.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "common/digest.h"
+
+namespace shieldfl {
+
+inline constexpr std::uint16_t kWireVersion = 1;
+inline constexpr std::size_t kFrameHeaderBytes = 48;
+inline constexpr std::size_t kFrameTrailerBytes = 4;
+
+enum class FrameKind : std::uint16_t {
+  kMask = 1,
+  kCkksPublicKey = 2,
+  kCkksBatch = 3,
+  kCkksTotal = 4,
+};
+
+// "ckks batch" and so on; "unknown" for a number that is no kind.
+const char* frame_kind_name(std::uint16_t kind);
+
+struct FrameHeader {
+  FrameKind kind;
+  Id parameter_id{};
+  Id key_id{};
+};
+
+// Builds one frame in one allocation: the body's length is known beforehand.
+class FrameWriter {
+ public:
+  // Allocates the whole frame and writes the header.
+  FrameWriter(const FrameHeader& header, std::size_t body_bytes);
+
+  template <typename T>
+  void put(T value) {
+    static_assert(std::is_integral_v<T> || std::is_floating_point_v<T>);
+    put_bytes({reinterpret_cast<const std::uint8_t*>(&value), sizeof value});
+  }
+  void put_bytes(std::span<const std::uint8_t> bytes);
+  // The next `size` bytes of the body, to be filled in place (by several threads, say).
+  std::span<std::uint8_t> reserve(std::size_t size);
+  // Adds the checksum. Throws Error(kInternal) unless exactly body_bytes were written.
+  std::vector<std::uint8_t> finish();
+
+ private:
+  std::vector<std::uint8_t> frame_;
+  std::size_t position_ = kFrameHeaderBytes;
+};
+
+// Reads the body of a frame; every read is checked against the end and throws Error(kWireFormat).
+class FrameReader {
+ public:
+  // Checks magic, version, kind, length and checksum. `bytes` must outlive the reader.
+  FrameReader(std::span<const std::uint8_t> bytes, FrameKind expected);
+
+  [[nodiscard]] const FrameHeader& header() const { return header_; }
+  [[nodiscard]] std::size_t remaining() const { return body_.size() - position_; }
+
+  template <typename T>
+  T take() {
+    static_assert(std::is_integral_v<T> || std::is_floating_point_v<T>);
+    T value;
+    std::memcpy(&value, take_bytes(sizeof(T)).data(), sizeof(T));
+    return value;
+  }
+  std::span<const std::uint8_t> take_bytes(std::size_t size);
+  Id take_id();
+  // Throws unless the whole body has been read.
+  void expect_end() const;
+
+ private:
+  FrameHeader header_{};
+  std::span<const std::uint8_t> body_;
+  std::size_t position_ = 0;
+};
+
+// What can be said of a frame without knowing its kind: for inspection, never throws.
+struct FrameSummary {
+  bool has_magic = false;
+  std::uint16_t version = 0;
+  std::uint16_t kind = 0;
+  std::uint64_t declared_bytes = 0;  // header + body + checksum, as the header states
+  Id parameter_id{};
+  Id key_id{};
+  bool checksum_ok = false;
+  std::string problem;  // empty when the envelope is intact
+};
+FrameSummary summarise_frame(std::span<const std::uint8_t> bytes) noexcept;
+
+}  // namespace shieldfl

@@ -1,0 +1,43 @@
+// Where in a mask the r-th chosen position is: what lets a thread start in the middle of the chosen values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "mask/bitset.h"
+
+namespace shieldfl::mask {
+
+// Counts per block of 4096 positions, 4 bytes each. Refers to the mask, which must outlive the index.
+class RankIndex {
+ public:
+  static constexpr std::uint64_t kBlockWords = 64;
+
+  // `threads`: 0 means all cores.
+  explicit RankIndex(const Bitset& mask, std::size_t threads = 0);
+  RankIndex(Bitset&&, std::size_t = 0) = delete;
+
+  [[nodiscard]] std::uint64_t count() const noexcept { return before_.back(); }
+  // The number of chosen positions in the blocks before `block`, which is at most the number of blocks.
+  [[nodiscard]] std::uint64_t rank_of_block(std::uint64_t block) const { return before_[block]; }
+  // The number of chosen positions below `position`. Throws Error(kParameter) where it is above the size.
+  [[nodiscard]] std::uint64_t rank(std::uint64_t position) const;
+  // The position with `rank` chosen ones below it. Throws Error(kParameter) unless rank < count().
+  [[nodiscard]] std::uint64_t select(std::uint64_t rank) const;
+  // Writes the chosen positions of ranks [first_rank, first_rank + count) in ascending order; `out` takes
+  // `count` of them. Throws Error(kParameter) where that goes past count(). Safe from several threads.
+  void gather_positions(std::uint64_t first_rank, std::uint64_t count, std::uint32_t* out) const;
+
+ private:
+  struct Place {
+    std::uint64_t word_index;
+    std::uint64_t word;  // its lowest set bit is the place; earlier bits are cleared
+  };
+  [[nodiscard]] Place locate(std::uint64_t rank) const;
+
+  const Bitset* mask_;
+  std::vector<std::uint32_t> before_;  // one per block, then the total
+};
+
+}  // namespace shieldfl::mask

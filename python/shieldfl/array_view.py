@@ -1,0 +1,74 @@
+"""Arrays as the core takes them: checked, never converted, never copied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.errors import ArrayTypeError, ParameterError
+
+__all__ = ["as_threads", "as_unsigned", "as_update", "as_vector"]
+
+
+def as_numpy(values: Any, what: str) -> NDArray[Any]:
+    """View an ndarray or a CPU tensor as an ndarray that shares its memory."""
+    if isinstance(values, np.ndarray):
+        return values
+    if not hasattr(values, "__dlpack__"):
+        raise ArrayTypeError(
+            f"{what} must be a NumPy array or a CPU torch tensor, not {type(values).__name__}: "
+            "convert it, for example with numpy.asarray(..., dtype=numpy.float32)"
+        )
+    if getattr(values, "requires_grad", False):
+        raise ArrayTypeError(f"{what} is a tensor that requires grad: pass tensor.detach()")
+    try:
+        return np.from_dlpack(values)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise ArrayTypeError(f"{what} is not readable from the CPU: pass tensor.detach().cpu()") from error
+
+
+def as_vector(values: Any, dtypes: tuple[type[np.generic], ...], what: str) -> NDArray[Any]:
+    """Check that ``values`` is a contiguous vector of one of ``dtypes``, and view it as an ndarray.
+
+    Raises ArrayTypeError, which says what to pass instead.
+    """
+    array = as_numpy(values, what)
+    names = " or ".join(np.dtype(dtype).name for dtype in dtypes)
+    if array.dtype not in [np.dtype(dtype) for dtype in dtypes]:
+        raise ArrayTypeError(f"{what} has dtype {array.dtype}, expected {names}: convert it with .astype(...)")
+    if array.ndim != 1:
+        raise ArrayTypeError(f"{what} has {array.ndim} dimensions, expected 1: flatten it with .reshape(-1)")
+    if not array.flags.c_contiguous:
+        raise ArrayTypeError(f"{what} is not contiguous: pass numpy.ascontiguousarray(...) of it")
+    return array
+
+
+def as_update(values: Any) -> NDArray[np.float32] | NDArray[np.float64]:
+    """Check a model update: a contiguous float32 or float64 vector with at least one value."""
+    array = as_vector(values, (np.float32, np.float64), "the update")
+    if array.size == 0:
+        raise ParameterError("the update has no values: pass a vector with at least one")
+    return array
+
+
+def as_unsigned(value: Any, what: str) -> int:
+    """Check a non-negative whole number below 2**64 and return it as an int."""
+    try:
+        number = value.__index__()
+    except AttributeError:
+        raise ParameterError(f"{what} must be a whole number, not {type(value).__name__}") from None
+    if not 0 <= number < 2**64:
+        raise ParameterError(f"{what} must not be negative and fit 64 bits")
+    return int(number)
+
+
+def as_threads(threads: int | None) -> int:
+    """Check a number of threads and return what the core takes: 0 for None, all cores."""
+    if threads is None:
+        return 0
+    number = as_unsigned(threads, "threads")
+    if number == 0:
+        raise ParameterError("threads must be at least 1, or None for all cores")
+    return number

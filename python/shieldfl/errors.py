@@ -1,0 +1,66 @@
+"""The errors that shieldfl raises.
+
+Every error derives from :class:`ShieldError`; where a built-in exception says the same thing, it
+derives from that one too, so that ``except ValueError`` keeps working. Messages say what to do next
+and carry sizes, positions and limits, never data, keys or plaintext.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ArrayTypeError",
+    "CapacityError",
+    "ConvergenceError",
+    "DataError",
+    "DuplicateFrameError",
+    "KeyMismatchError",
+    "ParameterError",
+    "PolicyError",
+    "RangeError",
+    "ShieldError",
+    "WireFormatError",
+]
+
+
+class ShieldError(Exception):
+    """Base of every error that shieldfl raises on purpose."""
+
+
+class ParameterError(ShieldError, ValueError):
+    """A parameter, a size or a combination of settings is invalid."""
+
+
+class ArrayTypeError(ParameterError, TypeError):
+    """An array has the wrong dtype, rank, device or memory layout; nothing was copied or converted."""
+
+
+class KeyMismatchError(ShieldError, ValueError):
+    """A frame or a total was made under another key."""
+
+
+class WireFormatError(ShieldError, ValueError):
+    """Bytes are not a frame that this version can read: truncated, damaged, oversized or of another kind."""
+
+
+class RangeError(ShieldError, ValueError):
+    """A value is NaN, infinite or outside the range that the parameters state."""
+
+
+class CapacityError(ShieldError):
+    """More clients were added than the parameters allow."""
+
+
+class PolicyError(ShieldError):
+    """The request would reveal more than the roles allow, so it was refused."""
+
+
+class DuplicateFrameError(ShieldError):
+    """The frame has been added before; it was not counted twice."""
+
+
+class ConvergenceError(ShieldError):
+    """An iterative procedure did not converge."""
+
+
+class DataError(ShieldError, OSError):
+    """A data set is missing, incomplete or damaged."""

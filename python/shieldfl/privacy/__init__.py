@@ -1,0 +1,1 @@
+"""Differential privacy: clipping, noise, and the accounting of what was spent."""

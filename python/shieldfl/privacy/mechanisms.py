@@ -1,0 +1,145 @@
+"""Clipping and Gaussian noise: what is done to a vector before it leaves a client in the clear.
+
+Source: SelectiveShield, eq. 20 and 21. The noise comes from the core's cryptographic generator, never from a
+seeded one. Like every float implementation of the Gaussian mechanism it carries the caveat of Mironov (2012):
+the low-order bits of a float are not the real number that the proof speaks of.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from statistics import median
+
+import numpy as np
+import numpy.typing as npt
+
+from shieldfl import _core
+from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
+
+__all__ = ["AdaptiveClip", "clip_l2", "gaussian_noise"]
+
+FloatVector = npt.NDArray[np.float32]
+
+# Rounding each product to float32 may lengthen a vector by a factor of up to 1 + 2^-24.
+_ROUNDING_MARGIN = 1.0 - 2.0**-23
+
+
+def clip_l2(vector: FloatVector, norm: float) -> tuple[FloatVector, float, bool]:
+    """Scale a vector down to an L2 norm of at most ``norm`` (SelectiveShield, eq. 20).
+
+    The exact norm of a vector that was scaled never exceeds ``norm``: the scale is taken a hair smaller to
+    make up for float32 rounding, since the privacy proof has no tolerance. Whether to scale is decided in
+    float64.
+
+    Parameters
+    ----------
+    vector : ndarray of float32, shape (n,)
+        May be empty; is not changed.
+    norm : float
+        Clipping norm C, positive and finite.
+
+    Returns
+    -------
+    clipped : ndarray of float32, shape (n,)
+        A new array.
+    original_norm : float
+        L2 norm of the input, computed in float64. It is data: not private, never to be uploaded.
+    was_clipped : bool
+        Whether the input was longer than ``norm``.
+
+    Raises
+    ------
+    ParameterError
+        If ``norm`` is not positive and finite.
+    ArrayTypeError
+        If the vector is not float32 of one dimension.
+    RangeError
+        If the vector holds NaN or infinity; the message gives the first position.
+    """
+    _require_vector(vector)
+    if not (math.isfinite(norm) and norm > 0):
+        raise ParameterError("the clipping norm must be positive and finite")
+    original_norm = math.sqrt(float(np.einsum("i,i->", vector, vector, dtype=np.float64)))
+    if not math.isfinite(original_norm):
+        position = int(np.flatnonzero(~np.isfinite(vector))[0])
+        raise RangeError(f"the value at position {position} is NaN or infinite: it cannot be clipped")
+    if original_norm <= norm:
+        return vector.copy(), original_norm, False
+    scale = norm / original_norm * _ROUNDING_MARGIN
+    clipped: FloatVector = (vector * np.float64(scale)).astype(np.float32)
+    return clipped, original_norm, True
+
+
+class AdaptiveClip:
+    """A clipping norm that follows a client's own updates: the median of their recent norms.
+
+    This is NOT private: the norm is computed from the client's data without noise, and the noise that is
+    added is scaled by it, so what leaves the client depends on the data in a way that no accountant here
+    charges for. Use a fixed norm where the privacy figure has to hold.
+
+    Parameters
+    ----------
+    initial_norm : float
+        Norm used until something was observed, and while the median is zero. Positive and finite.
+    window : int
+        How many of the latest norms the median is taken over, at least 1.
+    """
+
+    def __init__(self, initial_norm: float, window: int = 10) -> None:
+        if not (math.isfinite(initial_norm) and initial_norm > 0):
+            raise ParameterError("the initial clipping norm must be positive and finite")
+        if window < 1:
+            raise ParameterError(f"the window must hold at least 1 norm, got {window}")
+        self._initial_norm = float(initial_norm)
+        self._recent: deque[float] = deque(maxlen=window)
+
+    def norm(self) -> float:
+        """Return the clipping norm to use now: positive and finite."""
+        middle = median(self._recent) if self._recent else 0.0
+        return middle if middle > 0 else self._initial_norm
+
+    def observe(self, norm: float) -> None:
+        """Record an update's norm before clipping; ``ParameterError`` if it is negative, NaN or infinite."""
+        if not (math.isfinite(norm) and norm >= 0):
+            raise ParameterError("an observed norm must be finite and not negative")
+        self._recent.append(float(norm))
+
+
+def gaussian_noise(vector: FloatVector, standard_deviation: float) -> FloatVector:
+    """Add independent N(0, standard_deviation²) to each value (SelectiveShield, eq. 21).
+
+    Parameters
+    ----------
+    vector : ndarray of float32, shape (n,)
+        May be empty; is not changed.
+    standard_deviation : float
+        In the unit of the vector; 0 adds nothing.
+
+    Returns
+    -------
+    ndarray of float32, shape (n,)
+        A new array.
+
+    Raises
+    ------
+    ParameterError
+        If the standard deviation is negative, NaN or infinite.
+    ArrayTypeError
+        If the vector is not float32 of one dimension.
+    """
+    _require_vector(vector)
+    if not (math.isfinite(standard_deviation) and standard_deviation >= 0):
+        raise ParameterError("the standard deviation must be finite and not negative")
+    noised: FloatVector = np.array(vector, dtype=np.float32, order="C", copy=True)
+    if standard_deviation > 0 and noised.size > 0:
+        _core.add_gaussian(noised, standard_deviation)
+    return noised
+
+
+def _require_vector(vector: FloatVector) -> None:
+    if not isinstance(vector, np.ndarray) or vector.dtype != np.float32:
+        kind = vector.dtype if isinstance(vector, np.ndarray) else type(vector).__name__
+        raise ArrayTypeError(f"expected a NumPy array of float32, got {kind}")
+    if vector.ndim != 1:
+        raise ArrayTypeError(f"expected a vector, got an array of rank {vector.ndim}")

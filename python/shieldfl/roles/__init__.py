@@ -1,0 +1,1 @@
+"""The three roles: client, aggregator, key authority. None of them can do what another one does."""

@@ -1,0 +1,238 @@
+"""Diagonal Fisher information: which parameters a client's data bends most.
+
+Source: SelectiveShield, section 4.1. The default score is the squared gradient of the mini-batches that
+training computes anyway (eq. 12); :func:`per_sample_fisher` is the mean of per-sample squared gradients (eq.
+3).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+from torch.func import functional_call, grad, vmap
+
+from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
+from shieldfl.torch_bridge import ParameterLayout, parameter_layout
+
+__all__ = ["FisherAccumulator", "normalise_per_layer", "per_sample_fisher", "sensitive_positions"]
+
+FloatVector = npt.NDArray[np.float32]
+
+
+class FisherAccumulator:
+    """Mean of the squared mini-batch gradients of a training run (SelectiveShield, eq. 12).
+
+    Call :meth:`update` after each ``backward()`` and before the gradients are cleared. Accumulation is in
+    float32, on the model's device, one fused pass over the gradients: a training step must not notice it.
+
+    Parameters
+    ----------
+    layout : ParameterLayout
+        Layout of the models that will be passed to :meth:`update`.
+    """
+
+    def __init__(self, layout: ParameterLayout) -> None:
+        self._layout = layout
+        self._flat = torch.zeros(layout.size, dtype=torch.float32)
+        self._views = self._make_views()
+        self._updates = 0
+
+    @property
+    def updates(self) -> int:
+        """Number of mini-batches accumulated so far."""
+        return self._updates
+
+    def update(self, model: nn.Module) -> None:
+        """Add the squares of the gradients that the model holds now.
+
+        A parameter without a gradient (frozen, or unused in this batch) counts as gradient zero. NaN and
+        infinity are found by :meth:`scores`: no sum of squares ever loses them again, so looking once is
+        enough.
+
+        Raises
+        ------
+        ParameterError
+            If the model has another layout than the accumulator, or holds no gradient at all.
+        """
+        parameters = list(model.parameters())
+        if len(parameters) != len(self._views):
+            raise ParameterError(
+                f"the layout has {len(self._views)} parameter tensors, the model {len(parameters)}"
+            )
+        if parameters[0].device != self._flat.device:
+            self._flat = self._flat.to(parameters[0].device)
+            self._views = self._make_views()
+        views: list[torch.Tensor] = []
+        gradients: list[torch.Tensor] = []
+        for view, parameter in zip(self._views, parameters, strict=True):
+            if parameter.shape != view.shape:
+                raise ParameterError(
+                    "a parameter has another shape than the layout says: pass the same model"
+                )
+            if parameter.grad is not None:
+                views.append(view)
+                gradients.append(parameter.grad)
+        if not gradients:
+            raise ParameterError("the model holds no gradient: call update() after backward()")
+        # The multi-tensor kernel that torch.optim is built on: one call instead of one per tensor.
+        torch._foreach_addcmul_(views, gradients, gradients)
+        self._updates += 1
+
+    def scores(self) -> FloatVector:
+        """Return the mean over all updates, float32 of shape (P,), non-negative.
+
+        Raises
+        ------
+        ParameterError
+            If there was no update.
+        RangeError
+            If a gradient was NaN or infinite, or its square too large for float32; the message names the
+            layer.
+        """
+        if self._updates == 0:
+            raise ParameterError("no gradient was accumulated: call update() after each backward()")
+        mean: FloatVector = (self._flat / self._updates).cpu().numpy()
+        _reject_non_finite(mean, self._layout)
+        return mean
+
+    def _make_views(self) -> list[torch.Tensor]:
+        slices = (piece for _, piece in self._layout.slices())
+        return [
+            self._flat[piece].view(shape) for piece, shape in zip(slices, self._layout.shapes, strict=True)
+        ]
+
+
+def per_sample_fisher(
+    model: nn.Module, features: torch.Tensor, labels: torch.Tensor, batch_size: int = 32
+) -> FloatVector:
+    """Mean of per-sample squared gradients of the cross-entropy (SelectiveShield, eq. 3).
+
+    The model is evaluated as it is, in evaluation mode (BatchNorm uses its running statistics, since a
+    statistic of the batch would mix samples), and handed back in the mode it came in.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Classifier, features to logits.
+    features : float32 tensor, shape (N, ...)
+        Samples, on the model's device.
+    labels : int64 tensor, shape (N,)
+        Class of each sample.
+    batch_size : int
+        Samples differentiated at once; memory grows by P floats for each.
+
+    Returns
+    -------
+    ndarray of float32, shape (P,)
+        Scores, non-negative; zero where a parameter is frozen.
+
+    Raises
+    ------
+    ParameterError
+        For no samples, a batch size below 1 or lengths that differ.
+    RangeError
+        If a gradient is NaN or infinite; the message names the layer.
+    """
+    layout = parameter_layout(model)
+    if len(features) == 0:
+        raise ParameterError("client has no data: the Fisher information needs at least one sample")
+    if len(labels) != len(features):
+        raise ParameterError(f"{len(features)} samples but {len(labels)} labels")
+    if batch_size < 1:
+        raise ParameterError(f"batch_size must be at least 1, got {batch_size}")
+    trained = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
+    fixed = {name: p.detach() for name, p in model.named_parameters() if not p.requires_grad}
+    fixed.update(model.named_buffers())
+
+    def loss(parameters: dict[str, torch.Tensor], sample: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+        logits = functional_call(model, {**parameters, **fixed}, (sample.unsqueeze(0),))
+        return nn.functional.cross_entropy(logits, label.unsqueeze(0))
+
+    sample_gradients = vmap(grad(loss), in_dims=(None, 0, 0))
+    sums = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in trained.items()}
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        for batch, targets in zip(
+            torch.split(features, batch_size), torch.split(labels, batch_size), strict=True
+        ):
+            for name, gradient in sample_gradients(trained, batch, targets).items():
+                sums[name] += gradient.square_().sum(dim=0)
+    finally:
+        for module, training in modes:
+            module.training = training
+    scores = np.zeros(layout.size, dtype=np.float32)
+    for name, piece in layout.slices():
+        if name in sums:
+            scores[piece] = (sums[name] / len(features)).reshape(-1).cpu().numpy()
+    _reject_non_finite(scores, layout)
+    return scores
+
+
+def normalise_per_layer(scores: FloatVector, layout: ParameterLayout) -> FloatVector:
+    """Min-max each layer (parameter tensor) to [0, 1] (SelectiveShield, eq. 13).
+
+    A layer whose scores are all equal becomes all zeros, so that nothing of it is selected.
+
+    Parameters
+    ----------
+    scores : ndarray of float32, shape (P,)
+        Non-negative sensitivities.
+    layout : ParameterLayout
+        Says where each layer lies.
+
+    Returns
+    -------
+    ndarray of float32, shape (P,)
+        A new array; the input is unchanged.
+
+    Raises
+    ------
+    ArrayTypeError
+        If the scores are not float32 of one dimension.
+    ParameterError
+        If their number is not that of the layout.
+    RangeError
+        If a layer holds NaN or infinity; the message names it.
+    """
+    if scores.dtype != np.float32 or scores.ndim != 1:
+        raise ArrayTypeError(f"expected a float32 vector, got {scores.dtype} of rank {scores.ndim}")
+    if scores.size != layout.size:
+        raise ParameterError(f"the layout has {layout.size} parameters, the scores {scores.size}")
+    _reject_non_finite(scores, layout)
+    normalised = np.zeros_like(scores)
+    for _, piece in layout.slices():
+        layer = scores[piece]
+        if layer.size == 0:
+            continue
+        low, high = layer.min(), layer.max()
+        if high > low:
+            normalised[piece] = (layer - low) / (high - low)
+    return normalised
+
+
+def sensitive_positions(normalised: FloatVector, threshold: float) -> npt.NDArray[np.bool_]:
+    """Choose the positions whose normalised score is strictly greater than the threshold.
+
+    Source: SelectiveShield, eq. 14.
+
+    Returns a bool array of shape (P,). A threshold of 1 selects nothing; one outside [0, 1], or NaN, is a
+    ``ParameterError``.
+    """
+    if not 0.0 <= threshold <= 1.0:
+        raise ParameterError("the sensitivity threshold must lie in [0, 1]")
+    chosen: npt.NDArray[np.bool_] = normalised > np.float32(threshold)
+    return chosen
+
+
+def _reject_non_finite(scores: FloatVector, layout: ParameterLayout) -> None:
+    if np.isfinite(scores).all():
+        return
+    for name, piece in layout.slices():
+        if not np.isfinite(scores[piece]).all():
+            raise RangeError(
+                f"a gradient of layer {name!r} is NaN, infinite or too large to square in float32: "
+                "lower the learning rate or check this client's data"
+            )

@@ -1,0 +1,260 @@
+"""Data sets by name: scikit-learn's digits, and local folders of MNIST, Fashion-MNIST, CIFAR-10, CIFAR-100.
+
+Nothing is downloaded. Pixels are scaled to [0, 1], then normalised per channel with the mean and standard
+deviation of the training set that was found.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from shieldfl.errors import DataError, ParameterError
+from shieldfl.simulation.data_files import read_cifar, read_idx
+
+__all__ = ["DATASETS", "Dataset", "load_dataset"]
+
+ByteArray = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A classification task in memory.
+
+    Attributes
+    ----------
+    name : str
+        One of :data:`DATASETS`.
+    description : str
+        Title and sizes; says "subset" where the files hold fewer samples than the published set.
+    classes : int
+        Number of classes; labels are 0 to classes - 1.
+    train_features, test_features : float32 tensor, shape (N, channels, height, width)
+        Normalised images.
+    train_labels, test_labels : int64 tensor, shape (N,)
+        Class of each sample.
+    """
+
+    name: str
+    description: str
+    classes: int
+    train_features: torch.Tensor
+    train_labels: torch.Tensor
+    test_features: torch.Tensor
+    test_labels: torch.Tensor
+
+    @property
+    def feature_shape(self) -> tuple[int, ...]:
+        """Shape of one sample."""
+        return tuple(self.train_features.shape[1:])
+
+
+@dataclass(frozen=True)
+class _Images:
+    train: ByteArray
+    train_labels: ByteArray
+    test: ByteArray
+    test_labels: ByteArray
+
+
+@dataclass(frozen=True)
+class _Source:
+    title: str
+    classes: int
+    sizes: tuple[int, int]
+    full_scale: int
+    folders: tuple[str, ...]
+    read: Callable[[Path], _Images]
+
+
+def load_dataset(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
+    """Load a data set by name.
+
+    Parameters
+    ----------
+    name : str
+        ``digits`` (needs no files; 80 % train, 20 % test, split once and for all), ``mnist``,
+        ``fashion-mnist`` (IDX files), ``cifar10`` or ``cifar100`` (binary version). Files may be plain or
+        gzip-compressed.
+    data_dir : path, optional
+        Folder that holds the data set's sub-folder (``mnist``, ``cifar10``, ...) or the files themselves.
+        Default: the environment variable ``SHIELDFL_DATA``, else ``./data``.
+
+    Raises
+    ------
+    ParameterError
+        For an unknown name.
+    DataError
+        If files are missing, truncated, of the wrong format, or hold labels out of range.
+    """
+    if name not in _SOURCES:
+        raise ParameterError(f"unknown data set {name!r}: choose one of {', '.join(DATASETS)}")
+    source = _SOURCES[name]
+    root = Path(data_dir if data_dir is not None else os.environ.get("SHIELDFL_DATA") or "data")
+    images = source.read(_locate(name, source, root) if source.folders else root)
+    _check(name, source, images)
+    train, test = _normalise(images, source.full_scale)
+    return Dataset(
+        name=name,
+        description=_describe(source, len(train), len(test)),
+        classes=source.classes,
+        train_features=torch.from_numpy(train),
+        train_labels=torch.from_numpy(images.train_labels.astype(np.int64)),
+        test_features=torch.from_numpy(test),
+        test_labels=torch.from_numpy(images.test_labels.astype(np.int64)),
+    )
+
+
+def _locate(name: str, source: _Source, root: Path) -> Path:
+    for folder in (*(root / sub for sub in source.folders), root):
+        if folder.is_dir() and any(
+            "train" in entry.name or "batch" in entry.name for entry in _files(folder)
+        ):
+            return folder
+    raise DataError(
+        f"no files of {name!r} under {root.absolute()}: expected the folder {root / source.folders[0]}. "
+        "Set SHIELDFL_DATA (or --data-dir) to the folder that holds it"
+    )
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        return sorted(entry for entry in folder.iterdir() if entry.is_file())
+    except OSError as error:
+        raise DataError(f"{folder} cannot be read: {error.strerror or error}") from error
+
+
+def _one_of(folder: Path, stems: Iterable[str]) -> Path:
+    names = [f"{stem}{suffix}" for stem in stems for suffix in ("", ".gz")]
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+    raise DataError(
+        f"{folder} lacks {names[0]} (or {names[0]}.gz): put the data set's four IDX files there, "
+        "or set SHIELDFL_DATA to the folder that holds them"
+    )
+
+
+def _read_mnist(folder: Path) -> _Images:
+    def read(split: str, kind: str, rank: int) -> ByteArray:
+        # Both spellings circulate: the published name, and the one that some unpackers write.
+        return read_idx(
+            _one_of(folder, (f"{split}-{kind}-idx{rank}-ubyte", f"{split}-{kind}.idx{rank}-ubyte")), rank
+        )
+
+    return _Images(
+        read("train", "images", 3)[:, np.newaxis],
+        read("train", "labels", 1),
+        read("t10k", "images", 3)[:, np.newaxis],
+        read("t10k", "labels", 1),
+    )
+
+
+def _read_cifar(label_bytes: int) -> Callable[[Path], _Images]:
+    def read(folder: Path) -> _Images:
+        by_stem: dict[str, Path] = {}
+        for path in _files(folder):
+            if path.name.endswith((".bin", ".bin.gz")):
+                # Sorted order puts the plain file before its compressed copy: the same samples only once.
+                by_stem.setdefault(path.name.removesuffix(".gz"), path)
+        test = [path for stem, path in by_stem.items() if "test" in stem]
+        train = [
+            path
+            for stem, path in by_stem.items()
+            if "test" not in stem and ("train" in stem or "batch" in stem)
+        ]
+        if not train or not test:
+            raise DataError(
+                f"{folder} lacks CIFAR's binary files: expected data_batch_*.bin or *train*.bin, and "
+                "*test*.bin (.gz allowed). Set SHIELDFL_DATA to the folder that holds them"
+            )
+        return _Images(*read_cifar(train, label_bytes), *read_cifar(test, label_bytes))
+
+    return read
+
+
+def _read_digits(_folder: Path) -> _Images:
+    # Imported here since scikit-learn takes a second to load and no other data set needs it.
+    from sklearn.datasets import load_digits  # noqa: PLC0415
+    from sklearn.model_selection import train_test_split  # noqa: PLC0415
+
+    digits = load_digits()
+    images = digits.images.astype(np.uint8)[:, np.newaxis]
+    labels = digits.target.astype(np.uint8)
+    train, test, train_labels, test_labels = train_test_split(
+        images, labels, test_size=0.2, random_state=0, stratify=labels
+    )
+    return _Images(train, train_labels, test, test_labels)
+
+
+def _check(name: str, source: _Source, images: _Images) -> None:
+    splits = {"train": (images.train, images.train_labels), "test": (images.test, images.test_labels)}
+    for split, (features, labels) in splits.items():
+        if len(features) == 0:
+            raise DataError(f"the {split} set of {name!r} is empty: fetch the files again")
+        if len(features) != len(labels):
+            raise DataError(
+                f"the {split} set of {name!r} has {len(features)} images but {len(labels)} labels"
+            )
+        wrong = np.flatnonzero(labels >= source.classes)
+        if wrong.size:
+            raise DataError(
+                f"the {split} set of {name!r} has a label out of range at position {wrong[0]}: "
+                f"labels must lie in 0..{source.classes - 1}. Fetch the files again"
+            )
+    if images.train.shape[1:] != images.test.shape[1:]:
+        raise DataError(
+            f"train and test images of {name!r} differ: {images.train.shape[1:]}, {images.test.shape[1:]}"
+        )
+
+
+def _normalise(images: _Images, full_scale: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Map bytes to normalised floats, by one table per channel from the train set's exact histogram."""
+    train = np.empty(images.train.shape, dtype=np.float32)
+    test = np.empty(images.test.shape, dtype=np.float32)
+    levels = np.arange(256) / full_scale
+    for channel in range(images.train.shape[1]):
+        histogram = np.bincount(images.train[:, channel].ravel(), minlength=256)
+        mean = np.average(levels, weights=histogram)
+        deviation = np.sqrt(np.average((levels - mean) ** 2, weights=histogram))
+        # A constant channel carries nothing; dividing by 1 maps it to zero.
+        table = ((levels - mean) / (deviation if deviation > 0 else 1.0)).astype(np.float32)
+        train[:, channel] = table[images.train[:, channel]]
+        test[:, channel] = table[images.test[:, channel]]
+    return train, test
+
+
+def _describe(source: _Source, train: int, test: int) -> str:
+    if (train, test) == source.sizes:
+        return f"{source.title} ({train:,} train / {test:,} test)"
+    return f"{source.title} subset ({_short(train)}/{_short(test)})"
+
+
+def _short(count: int) -> str:
+    return f"{count // 1000}k" if count >= 1000 and count % 1000 == 0 else str(count)
+
+
+_BYTE_SCALE = 255
+_DIGITS_SCALE = 16
+
+_SOURCES = {
+    "digits": _Source("scikit-learn digits", 10, (1437, 360), _DIGITS_SCALE, (), _read_digits),
+    "mnist": _Source("MNIST", 10, (60_000, 10_000), _BYTE_SCALE, ("mnist", "MNIST/raw"), _read_mnist),
+    "fashion-mnist": _Source(
+        "Fashion-MNIST", 10, (60_000, 10_000), _BYTE_SCALE, ("fashion-mnist", "FashionMNIST/raw"), _read_mnist
+    ),
+    "cifar10": _Source(
+        "CIFAR-10", 10, (50_000, 10_000), _BYTE_SCALE, ("cifar10", "cifar-10-batches-bin"), _read_cifar(1)
+    ),
+    "cifar100": _Source(
+        "CIFAR-100", 100, (50_000, 10_000), _BYTE_SCALE, ("cifar100", "cifar-100-binary"), _read_cifar(2)
+    ),
+}
+
+DATASETS = tuple(_SOURCES)

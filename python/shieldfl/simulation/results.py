@@ -1,0 +1,101 @@
+"""What a run measured: plain data, for tables, plots and machines."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+__all__ = ["STAGES", "MethodResult", "RoundRecord", "RunResult"]
+
+STAGES = ("train", "score", "negotiate", "encrypt", "upload", "aggregate", "open", "merge")
+"""What a round's seconds are split into, in the order of a round. Client stages are sums over the clients."""
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """One round of one method."""
+
+    round: int
+    """From 1."""
+    participants: int
+    """Clients whose updates are in the round's total."""
+    loss: float
+    """Mean over the participants of their training loss in the last local epoch."""
+    accuracy: float
+    """The global model on the test set, in [0, 1]."""
+    personalised_accuracy: float
+    """Mean over all clients of their merged models on the test set; equals ``accuracy`` without personalisation."""
+    zone_shares: dict[str, float]
+    """Share of the parameters that is ``encrypted``, ``personalised``, ``noise`` and ``clear``, summing to 1.
+
+    A mean over the participants: the personalised zone differs between them. ``noise`` is what is sent with
+    noise added, ``clear`` what is sent as it is.
+    """
+    stage_seconds: dict[str, float]
+    """Seconds for each of :data:`STAGES`."""
+    bytes_up: float
+    """Mean over the participants of all bytes that they sent."""
+    bytes_down: float
+    """Mean over the participants of all bytes that they received."""
+    epsilon_paper: float
+    """Spent so far, by the paper's eq. 22 (multiplier sigma); infinite where something is sent without noise."""
+    epsilon_added: float
+    """Spent so far, of the noise really added (multiplier sigma * sqrt(K))."""
+
+
+@dataclass(frozen=True)
+class MethodResult:
+    """One method over all rounds."""
+
+    method: str
+    settings: dict[str, Any]
+    parameters: int
+    """P, the number of trained parameters."""
+    delta: float
+    rounds: list[RoundRecord] = field(default_factory=list)
+    seconds: float = 0.0
+    """Wall-clock time of all rounds, evaluation excluded."""
+    notes: list[str] = field(default_factory=list)
+    """What a reader must know to read the figures right, such as a fallback that was taken."""
+
+    @property
+    def last(self) -> RoundRecord:
+        """The last round."""
+        return self.rounds[-1]
+
+    def mean_stage_seconds(self) -> dict[str, float]:
+        """Seconds a round for each stage, a mean over the rounds."""
+        return {
+            stage: sum(record.stage_seconds.get(stage, 0.0) for record in self.rounds) / len(self.rounds)
+            for stage in STAGES
+        }
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """All methods of one call, on the same data, partition and initial model."""
+
+    dataset: str
+    """Description of the data, sizes included."""
+    model: str
+    config: dict[str, Any]
+    environment: dict[str, Any]
+    """Versions, processor, threads."""
+    methods: list[MethodResult] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types: infinite or undefined numbers become None."""
+        cleaned = _plain(asdict(self))
+        assert isinstance(cleaned, dict)
+        return cleaned
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value

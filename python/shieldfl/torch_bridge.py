@@ -1,0 +1,170 @@
+"""One flat float32 vector out of a torch module, and back.
+
+The rest of the project sees a model as a vector of P numbers in the order of
+``model.named_parameters()``; dtype and device are dealt with here only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from shieldfl.errors import ArrayTypeError, ParameterError
+
+__all__ = [
+    "ParameterLayout",
+    "flatten",
+    "flatten_buffers",
+    "load_flat",
+    "load_flat_buffers",
+    "parameter_layout",
+]
+
+FloatVector = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class ParameterLayout:
+    """Where each parameter tensor ("layer") lies in the flat vector.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Names as in ``model.named_parameters()``; a shared (tied) tensor appears once.
+    shapes : tuple of tuple of int
+        Shape of each tensor.
+    offsets : tuple of int
+        ``len(names) + 1`` ascending positions; tensor i covers ``offsets[i]`` up to ``offsets[i + 1]``.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    offsets: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of parameters P."""
+        return self.offsets[-1]
+
+    def slices(self) -> Iterator[tuple[str, slice]]:
+        """Yield ``(name, slice of the flat vector)`` for each tensor, in order."""
+        for name, start, stop in zip(self.names, self.offsets, self.offsets[1:], strict=False):
+            yield name, slice(start, stop)
+
+
+def parameter_layout(model: nn.Module) -> ParameterLayout:
+    """Describe the flat vector of a model's parameters.
+
+    Raises
+    ------
+    ParameterError
+        If the model has no parameters.
+    ArrayTypeError
+        If a parameter is not float32.
+    """
+    names, tensors = _named_parameters(model)
+    shapes = tuple(tuple(tensor.shape) for tensor in tensors)
+    offsets = tuple(accumulate((tensor.numel() for tensor in tensors), initial=0))
+    return ParameterLayout(names, shapes, offsets)
+
+
+def flatten(model: nn.Module) -> FloatVector:
+    """Copy all parameters into one new vector, float32 of shape (P,), wherever the model lives.
+
+    Raises ``ParameterError`` for a model with no parameters and ``ArrayTypeError`` for one that is not
+    float32.
+    """
+    return _gather(_named_parameters(model)[1])
+
+
+def load_flat(model: nn.Module, vector: FloatVector) -> None:
+    """Copy a flat vector into the parameters, in place; the vector itself is left alone.
+
+    Everything is checked before the first parameter changes. Whether the values are finite is not checked.
+
+    Parameters
+    ----------
+    model : nn.Module
+        The model to overwrite, on any device.
+    vector : ndarray of float32, shape (P,), C-contiguous
+        Values in the order of :func:`parameter_layout`.
+
+    Raises
+    ------
+    ArrayTypeError
+        If the vector has another dtype, rank or memory layout.
+    ParameterError
+        If the vector has another size, or the model has no parameters.
+    """
+    _scatter(_named_parameters(model)[1], vector, "parameters")
+
+
+def flatten_buffers(model: nn.Module) -> FloatVector:
+    """Copy the floating-point buffers (BatchNorm's running statistics) into one float32 vector of shape (B,).
+
+    Integer buffers such as BatchNorm's batch counter are left out. B is 0 for a model without such buffers.
+    """
+    return _gather(_float_buffers(model))
+
+
+def load_flat_buffers(model: nn.Module, vector: FloatVector) -> None:
+    """Copy a vector made by :func:`flatten_buffers` back into the buffers; errors as :func:`load_flat`."""
+    _scatter(_float_buffers(model), vector, "buffer values")
+
+
+def _named_parameters(model: nn.Module) -> tuple[tuple[str, ...], list[torch.Tensor]]:
+    pairs = list(model.named_parameters())
+    if sum(tensor.numel() for _, tensor in pairs) == 0:
+        raise ParameterError("the model has no parameters: there is nothing to train or protect")
+    for name, tensor in pairs:
+        _require_float32(name, tensor)
+    return tuple(name for name, _ in pairs), [tensor for _, tensor in pairs]
+
+
+def _float_buffers(model: nn.Module) -> list[torch.Tensor]:
+    pairs = [(name, buffer) for name, buffer in model.named_buffers() if buffer.is_floating_point()]
+    for name, buffer in pairs:
+        _require_float32(name, buffer)
+    return [buffer for _, buffer in pairs]
+
+
+def _require_float32(name: str, tensor: torch.Tensor) -> None:
+    if tensor.dtype != torch.float32:
+        raise ArrayTypeError(
+            f"{name!r} is {tensor.dtype}, expected torch.float32: convert the model with .float()"
+        )
+
+
+def _gather(tensors: Sequence[torch.Tensor]) -> FloatVector:
+    if not tensors:
+        return np.empty(0, dtype=np.float32)
+    flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+    vector: FloatVector = flat.cpu().numpy()
+    return vector
+
+
+def _scatter(tensors: Sequence[torch.Tensor], vector: FloatVector, what: str) -> None:
+    if not isinstance(vector, np.ndarray) or vector.dtype != np.float32:
+        kind = vector.dtype if isinstance(vector, np.ndarray) else type(vector).__name__
+        raise ArrayTypeError(f"expected a NumPy array of float32, got {kind}")
+    if vector.ndim != 1 or not vector.flags.c_contiguous:
+        raise ArrayTypeError(
+            "expected a one-dimensional contiguous array: pass np.ascontiguousarray(a.ravel())"
+        )
+    size = sum(tensor.numel() for tensor in tensors)
+    if vector.size != size:
+        raise ParameterError(f"the model holds {size} {what}, the vector {vector.size}")
+    # torch warns about read-only memory, which it cannot represent; a copy keeps the caller's array safe.
+    source = torch.from_numpy(vector if vector.flags.writeable else vector.copy())
+    start = 0
+    with torch.no_grad():
+        for tensor in tensors:
+            stop = start + tensor.numel()
+            tensor.copy_(source[start:stop].view(tensor.shape))
+            start = stop

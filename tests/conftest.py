@@ -1,0 +1,29 @@
+"""What all tests share: the folder of real data, and a fixed number of torch threads."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """Folder of real data sets; tests that need it are skipped where it is not set."""
+    folder = os.environ.get("SHIELDFL_DATA")
+    if not folder:
+        pytest.skip("SHIELDFL_DATA is not set: this test needs the real data sets")
+    if not Path(folder).is_dir():
+        pytest.fail(f"SHIELDFL_DATA names {folder}, which is no folder")
+    return Path(folder)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _two_torch_threads() -> None:
+    """Keep torch at two threads, so that results and times do not depend on the size of the machine."""
+    try:
+        import torch
+    except ImportError:
+        return
+    torch.set_num_threads(2)

@@ -1,0 +1,246 @@
+"""Data sets by name, from tiny files made here and, where present, from the real ones."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from shieldfl.errors import DataError, ParameterError
+from shieldfl.simulation.data import DATASETS, Dataset, load_dataset
+
+IDX_FILES = {
+    "train-images-idx3-ubyte": (6, 4, 4),
+    "train-labels-idx1-ubyte": (6,),
+    "t10k-images-idx3-ubyte": (3, 4, 4),
+    "t10k-labels-idx1-ubyte": (3,),
+}
+
+
+def write_idx_folder(folder: Path, compress: bool = False, dotted: bool = False) -> dict[str, np.ndarray]:
+    folder.mkdir(parents=True, exist_ok=True)
+    generator = np.random.default_rng(0)
+    arrays = {}
+    for name, shape in IDX_FILES.items():
+        limit = 10 if "labels" in name else 256
+        array = generator.integers(0, limit, shape, dtype=np.uint8)
+        content = struct.pack(f">4B{array.ndim}I", 0, 0, 8, array.ndim, *shape) + array.tobytes()
+        target = folder / ((name.replace("-idx", ".idx") if dotted else name) + (".gz" if compress else ""))
+        target.write_bytes(gzip.compress(content) if compress else content)
+        arrays[name] = array
+    return arrays
+
+
+def write_cifar(path: Path, labels: list[tuple[int, ...]], seed: int) -> np.ndarray:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    images = np.random.default_rng(seed).integers(0, 256, (len(labels), 3, 32, 32), dtype=np.uint8)
+    records = b"".join(bytes(own) + image.tobytes() for own, image in zip(labels, images, strict=True))
+    path.write_bytes(gzip.compress(records) if path.suffix == ".gz" else records)
+    return images
+
+
+def check_normalised(dataset: Dataset, train: np.ndarray, test: np.ndarray, full_scale: float) -> None:
+    """Compare with the definition: scale, subtract the train mean, divide by its deviation, per channel."""
+    scaled = train.astype(np.float64) / full_scale
+    mean, deviation = scaled.mean(axis=(0, 2, 3), keepdims=True), scaled.std(axis=(0, 2, 3), keepdims=True)
+    np.testing.assert_allclose(
+        dataset.train_features.numpy(), (scaled - mean) / deviation, rtol=1e-5, atol=1e-6
+    )
+    expected_test = (test / full_scale - mean) / deviation
+    np.testing.assert_allclose(dataset.test_features.numpy(), expected_test, rtol=1e-5, atol=1e-6)
+    assert dataset.train_features.dtype == dataset.test_features.dtype == torch.float32
+    assert dataset.train_labels.dtype == dataset.test_labels.dtype == torch.int64
+
+
+def test_digits_need_no_files(tmp_path: Path) -> None:
+    from sklearn.datasets import load_digits
+
+    digits = load_dataset("digits", tmp_path / "absent")
+    assert (digits.classes, digits.feature_shape) == (10, (1, 8, 8))
+    assert (len(digits.train_labels), len(digits.test_labels)) == (1437, 360)
+    assert digits.description == "scikit-learn digits (1,437 train / 360 test)"
+    # Stratified: each class keeps its share in both parts; and the parts make up the whole.
+    whole = np.bincount(load_digits().target)
+    test_counts = torch.bincount(digits.test_labels).numpy()
+    assert np.abs(test_counts - whole * 360 / 1797).max() < 1.0
+    np.testing.assert_array_equal(test_counts + torch.bincount(digits.train_labels).numpy(), whole)
+    assert abs(float(digits.train_features.mean())) < 1e-5
+    assert float(digits.train_features.std(correction=0)) == pytest.approx(1.0, abs=1e-5)
+    again = load_dataset("digits")
+    assert torch.equal(digits.train_features, again.train_features)
+    assert torch.equal(digits.test_labels, again.test_labels)
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
+@pytest.mark.parametrize(("compress", "dotted"), [(False, False), (True, False), (False, True)])
+def test_idx_folder_is_read(tmp_path: Path, name: str, compress: bool, dotted: bool) -> None:
+    arrays = write_idx_folder(tmp_path / name, compress, dotted)
+    dataset = load_dataset(name, tmp_path)
+    train, test = arrays["train-images-idx3-ubyte"][:, None], arrays["t10k-images-idx3-ubyte"][:, None]
+    check_normalised(dataset, train, test, 255.0)
+    assert dataset.train_labels.tolist() == arrays["train-labels-idx1-ubyte"].tolist()
+    assert dataset.test_labels.tolist() == arrays["t10k-labels-idx1-ubyte"].tolist()
+    assert (dataset.name, dataset.classes, dataset.feature_shape) == (name, 10, (1, 4, 4))
+    assert dataset.description.endswith("subset (6/3)")
+
+
+def test_files_right_in_the_folder_and_the_environment_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_idx_folder(tmp_path)
+    monkeypatch.setenv("SHIELDFL_DATA", str(tmp_path))
+    assert len(load_dataset("mnist").train_labels) == 6
+    monkeypatch.setenv("SHIELDFL_DATA", str(tmp_path / "elsewhere"))
+    assert len(load_dataset("mnist", tmp_path).train_labels) == 6
+    with pytest.raises(DataError, match="SHIELDFL_DATA"):
+        load_dataset("mnist")
+
+
+def test_without_the_variable_the_folder_data_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_idx_folder(tmp_path / "data" / "mnist")
+    monkeypatch.delenv("SHIELDFL_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert len(load_dataset("mnist").train_labels) == 6
+
+
+def test_cifar10_batches_are_read_in_order(tmp_path: Path) -> None:
+    folder = tmp_path / "cifar10"
+    train = [write_cifar(folder / f"data_batch_{n}.bin", [(n,), (0,)], n) for n in (1, 2, 3)]
+    test = write_cifar(folder / "test_batch.bin", [(9,)], 10)
+    dataset = load_dataset("cifar10", tmp_path)
+    assert dataset.train_labels.tolist() == [1, 0, 2, 0, 3, 0]
+    assert dataset.test_labels.tolist() == [9]
+    assert dataset.feature_shape == (3, 32, 32)
+    check_normalised(dataset, np.concatenate(train), test, 255.0)
+
+
+def test_a_plain_file_wins_over_its_compressed_copy(tmp_path: Path) -> None:
+    folder = tmp_path / "cifar10"
+    write_cifar(folder / "train.bin", [(1,), (2,)], 0)
+    write_cifar(folder / "train.bin.gz", [(1,), (2,)], 0)
+    write_cifar(folder / "test.bin.gz", [(3,)], 1)
+    (folder / "batches.meta.txt").write_text("airplane\n")
+    dataset = load_dataset("cifar10", tmp_path)
+    assert dataset.train_labels.tolist() == [1, 2]
+    assert dataset.description == "CIFAR-10 subset (2/1)"
+
+
+def test_cifar100_uses_fine_labels(tmp_path: Path) -> None:
+    write_cifar(tmp_path / "cifar100" / "train.bin", [(1, 99), (2, 20)], 0)
+    write_cifar(tmp_path / "cifar100" / "test.bin", [(19, 50)], 1)
+    dataset = load_dataset("cifar100", tmp_path)
+    assert (dataset.train_labels.tolist(), dataset.test_labels.tolist()) == ([99, 20], [50])
+    assert dataset.classes == 100
+
+
+def test_a_constant_data_set_is_finite(tmp_path: Path) -> None:
+    write_idx_folder(tmp_path)
+    blank = struct.pack(">4B3I", 0, 0, 8, 3, 6, 4, 4) + b"\7" * 96
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(blank)
+    dataset = load_dataset("mnist", tmp_path)
+    assert not bool(dataset.train_features.any())
+    assert bool(torch.isfinite(dataset.test_features).all())
+
+
+def test_unknown_names_are_refused_with_the_known_ones() -> None:
+    with pytest.raises(ParameterError, match=", ".join(DATASETS)):
+        load_dataset("imagenet")
+
+
+@pytest.mark.parametrize("name", [name for name in DATASETS if name != "digits"])
+def test_a_missing_folder_says_what_to_set(tmp_path: Path, name: str) -> None:
+    for root in (tmp_path, tmp_path / "absent"):
+        with pytest.raises(DataError, match=f"{name}.*SHIELDFL_DATA"):
+            load_dataset(name, root)
+
+
+@pytest.mark.parametrize("missing", IDX_FILES)
+def test_a_missing_idx_file_is_named(tmp_path: Path, missing: str) -> None:
+    write_idx_folder(tmp_path / "mnist")
+    (tmp_path / "mnist" / missing).unlink()
+    with pytest.raises(DataError, match=missing):
+        load_dataset("mnist", tmp_path)
+
+
+def test_missing_cifar_test_files_are_named(tmp_path: Path) -> None:
+    write_cifar(tmp_path / "cifar10" / "data_batch_1.bin", [(1,)], 0)
+    with pytest.raises(DataError, match=r"\*test\*\.bin"):
+        load_dataset("cifar10", tmp_path)
+
+
+def test_a_truncated_file_is_named(tmp_path: Path) -> None:
+    write_idx_folder(tmp_path / "mnist")
+    path = tmp_path / "mnist" / "t10k-images-idx3-ubyte"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(DataError, match=r"t10k-images-idx3-ubyte is truncated: 63 bytes, expected 64"):
+        load_dataset("mnist", tmp_path)
+
+
+@pytest.mark.parametrize("split", ["train", "t10k"])
+def test_a_label_out_of_range_is_found(tmp_path: Path, split: str) -> None:
+    write_idx_folder(tmp_path)
+    path = tmp_path / f"{split}-labels-idx1-ubyte"
+    content = bytearray(path.read_bytes())
+    content[8 + 2] = 10
+    path.write_bytes(bytes(content))
+    with pytest.raises(DataError, match=r"position 2: labels must lie in 0\.\.9"):
+        load_dataset("mnist", tmp_path)
+
+
+def test_a_bad_cifar_label_is_found(tmp_path: Path) -> None:
+    write_cifar(tmp_path / "train.bin", [(1,), (200,)], 0)
+    write_cifar(tmp_path / "test.bin", [(3,)], 1)
+    with pytest.raises(DataError, match="position 1"):
+        load_dataset("cifar10", tmp_path)
+
+
+def test_images_and_labels_that_do_not_match_are_refused(tmp_path: Path) -> None:
+    write_idx_folder(tmp_path)
+    labels = struct.pack(">4BI", 0, 0, 8, 1, 5) + b"\1" * 5
+    (tmp_path / "train-labels-idx1-ubyte").write_bytes(labels)
+    with pytest.raises(DataError, match="6 images but 5 labels"):
+        load_dataset("mnist", tmp_path)
+    (tmp_path / "train-labels-idx1-ubyte").write_bytes(struct.pack(">4BI", 0, 0, 8, 1, 0))
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(struct.pack(">4B3I", 0, 0, 8, 3, 0, 4, 4))
+    with pytest.raises(DataError, match="train set of 'mnist' is empty"):
+        load_dataset("mnist", tmp_path)
+
+
+def test_train_and_test_images_of_different_size_are_refused(tmp_path: Path) -> None:
+    write_idx_folder(tmp_path)
+    (tmp_path / "t10k-images-idx3-ubyte").write_bytes(struct.pack(">4B3I", 0, 0, 8, 3, 3, 2, 2) + b"\1" * 12)
+    with pytest.raises(DataError, match="differ"):
+        load_dataset("mnist", tmp_path)
+
+
+def test_real_mnist(data_dir: Path) -> None:
+    if not (data_dir / "mnist").is_dir():
+        pytest.skip(f"{data_dir} holds no mnist folder")
+    mnist = load_dataset("mnist", data_dir)
+    assert mnist.description == "MNIST (60,000 train / 10,000 test)"
+    # The published class counts.
+    assert torch.bincount(mnist.train_labels).tolist() == [
+        5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949,
+    ]  # fmt: skip
+    assert mnist.train_labels[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
+    assert mnist.feature_shape == (1, 28, 28)
+
+
+def test_real_cifar10(data_dir: Path) -> None:
+    if not (data_dir / "cifar10").is_dir():
+        pytest.skip(f"{data_dir} holds no cifar10 folder")
+    cifar = load_dataset("cifar10", data_dir)
+    sizes = len(cifar.train_labels), len(cifar.test_labels)
+    if sizes == (50_000, 10_000):
+        assert cifar.description == "CIFAR-10 (50,000 train / 10,000 test)"
+    else:
+        assert "subset" in cifar.description
+    assert cifar.feature_shape == (3, 32, 32)
+    assert torch.unique(cifar.train_labels).tolist() == list(range(10))
+    assert bool(torch.isfinite(cifar.train_features).all())

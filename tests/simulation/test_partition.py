@@ -1,0 +1,130 @@
+"""A partition must use every sample once, serve every client, and be the same for a seed."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shieldfl.errors import ParameterError
+from shieldfl.simulation.partition import dirichlet_partition, label_histogram
+
+CONCENTRATIONS = st.one_of(st.floats(1e-320, 1e308), st.sampled_from([0.2, 0.5, 1.0, 2.0, math.inf, "iid"]))
+
+
+def balanced_labels(samples: int, classes: int = 10) -> np.ndarray:
+    return np.arange(samples) % classes
+
+
+@given(
+    labels=st.lists(st.integers(0, 9), max_size=300),
+    clients=st.integers(1, 25),
+    alpha=CONCENTRATIONS,
+    seed=st.integers(0, 2**32),
+    data=st.data(),
+)
+def test_every_sample_goes_to_exactly_one_client(
+    labels: list[int], clients: int, alpha: float | str, seed: int, data: st.DataObject
+) -> None:
+    min_samples = data.draw(st.integers(0, len(labels) // clients))
+    parts = dirichlet_partition(labels, clients, alpha, seed, min_samples)
+    assert len(parts) == clients
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(len(labels)))
+    for part in parts:
+        assert part.dtype == np.int64
+        assert len(part) >= min_samples
+        assert (np.diff(part) > 0).all()
+    again = dirichlet_partition(np.array(labels, dtype=np.int64), clients, alpha, seed, min_samples)
+    assert all(np.array_equal(one, two) for one, two in zip(parts, again, strict=True))
+
+
+def test_another_seed_gives_another_partition() -> None:
+    labels = balanced_labels(1000)
+    first, second = (dirichlet_partition(labels, 5, 0.5, seed) for seed in (0, 1))
+    assert any(not np.array_equal(one, two) for one, two in zip(first, second, strict=True))
+
+
+def test_class_shares_follow_the_dirichlet_moments() -> None:
+    clients, alpha, per_class, classes = 5, 0.5, 400, 1000
+    labels = np.repeat(np.arange(classes), per_class)
+    shares = label_histogram(dirichlet_partition(labels, clients, alpha, 3), labels, classes) / per_class
+    # Moments of one coordinate of Dir(alpha, ..., alpha); the shares of different classes are independent.
+    mean = 1 / clients
+    variance = mean * (1 - mean) / (clients * alpha + 1)
+    assert np.abs(shares.mean(axis=1) - mean).max() < 5 * math.sqrt(variance / classes)
+    np.testing.assert_allclose(shares.var(axis=1), variance, rtol=0.15)
+
+
+def test_smaller_alpha_is_more_skewed() -> None:
+    labels = balanced_labels(20_000)
+
+    def skew(alpha: float | str) -> float:
+        counts = label_histogram(dirichlet_partition(labels, 20, alpha, 7), labels, 10)
+        return float((counts.max(axis=1) / counts.sum(axis=1)).mean())
+
+    skews = [skew(alpha) for alpha in (0.05, 0.5, 5.0, "iid")]
+    assert skews == sorted(skews, reverse=True)
+    assert skews[0] > 0.6
+    assert skews[-1] < 0.15
+
+
+def test_iid_is_even_and_equals_infinity() -> None:
+    labels = balanced_labels(103)
+    parts = dirichlet_partition(labels, 4, "iid", 1)
+    assert sorted(len(part) for part in parts) == [25, 26, 26, 26]
+    for one, two in zip(parts, dirichlet_partition(labels, 4, math.inf, 1), strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_short_clients_are_served_from_the_largest() -> None:
+    labels = np.zeros(50, dtype=np.int64)
+    without = [len(p) for p in dirichlet_partition(labels, 8, 1e-3, 0, min_samples=0)]
+    served = [len(p) for p in dirichlet_partition(labels, 8, 1e-3, 0, min_samples=3)]
+    largest = int(np.argmax(without))
+    assert without[largest] > 40
+    for client, (before, after) in enumerate(zip(without, served, strict=True)):
+        assert after == (50 - sum(served) + served[largest] if client == largest else max(before, 3))
+
+
+@pytest.mark.parametrize(
+    ("samples", "clients", "alpha", "min_samples", "message"),
+    [
+        (10, 0, 0.5, 1, "at least 1 client"),
+        (10, -3, 0.5, 1, "at least 1 client"),
+        (10, 11, 0.5, 1, "fewer clients"),
+        (10, 3, 0.5, 4, "fewer clients"),
+        (0, 1, 0.5, 1, "fewer clients"),
+        (10, 2, 0.0, 1, "alpha"),
+        (10, 2, -1.0, 1, "alpha"),
+        (10, 2, math.nan, 1, "alpha"),
+        (10, 2, "even", 1, "alpha"),
+        (10, 2, 0.5, -1, "min_samples"),
+    ],
+)
+def test_impossible_requests_are_refused(
+    samples: int, clients: int, alpha: float | str, min_samples: int, message: str
+) -> None:
+    with pytest.raises(ParameterError, match=message):
+        dirichlet_partition(balanced_labels(samples), clients, alpha, 0, min_samples)
+
+
+def test_labels_of_rank_two_are_refused() -> None:
+    with pytest.raises(ParameterError, match="one-dimensional"):
+        dirichlet_partition(np.zeros((4, 2)), 2, 0.5, 0)
+
+
+def test_histogram_counts_by_client_and_class() -> None:
+    labels = np.array([0, 2, 2, 1, 0, 2])
+    partition = [np.array([0, 4]), np.array([1, 2, 3]), np.array([], dtype=np.int64), np.array([5])]
+    counts = label_histogram(partition, labels, 4)
+    assert counts.tolist() == [[2, 0, 0, 0], [0, 1, 2, 0], [0, 0, 0, 0], [0, 0, 1, 0]]
+    assert counts.dtype == np.int64
+
+
+@pytest.mark.parametrize("labels", [[0, 3], [-1, 0]])
+def test_histogram_refuses_labels_out_of_range(labels: list[int]) -> None:
+    with pytest.raises(ParameterError, match=r"0\.\.2"):
+        label_histogram([np.array([0, 1])], labels, 3)

@@ -1,0 +1,161 @@
+"""The flat vector must hold exactly the model's parameters, in order, and go back without a trace."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from shieldfl.errors import ArrayTypeError, ParameterError
+from shieldfl.torch_bridge import flatten, flatten_buffers, load_flat, load_flat_buffers, parameter_layout
+
+
+def batch_norm_model() -> nn.Sequential:
+    return nn.Sequential(nn.Conv2d(2, 3, kernel_size=3), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(12, 4))
+
+
+def test_layout_lists_parameters_in_their_order() -> None:
+    layout = parameter_layout(batch_norm_model())
+    assert layout.names == ("0.weight", "0.bias", "1.weight", "1.bias", "3.weight", "3.bias")
+    assert layout.shapes == ((3, 2, 3, 3), (3,), (3,), (3,), (4, 12), (4,))
+    assert layout.offsets == (0, 54, 57, 60, 63, 111, 115)
+    assert layout.size == 115
+
+
+def test_slices_cut_out_each_tensor() -> None:
+    model = batch_norm_model()
+    layout, vector = parameter_layout(model), flatten(model)
+    parameters = dict(model.named_parameters())
+    seen = []
+    for name, piece in layout.slices():
+        np.testing.assert_array_equal(vector[piece], parameters[name].detach().numpy().ravel())
+        seen.append(name)
+    assert tuple(seen) == layout.names
+
+
+def test_flatten_is_a_copy() -> None:
+    model = nn.Linear(3, 2)
+    vector = flatten(model)
+    before = vector.copy()
+    with torch.no_grad():
+        model.weight.add_(1.0)
+    np.testing.assert_array_equal(vector, before)
+    assert vector.dtype == np.float32
+    assert vector.shape == (8,)
+
+
+def test_flatten_of_a_single_tensor_is_a_copy_too() -> None:
+    model = nn.Linear(3, 2, bias=False)
+    vector = flatten(model)
+    vector[:] = 7.0
+    assert not bool((model.weight == 7.0).any())
+
+
+def test_round_trip_restores_every_bit() -> None:
+    source, target = batch_norm_model(), batch_norm_model()
+    with torch.no_grad():
+        source[3].bias.copy_(torch.tensor([float("nan"), float("inf"), -0.0, 1e-42]))
+    load_flat(target, flatten(source))
+    assert flatten(target).tobytes() == flatten(source).tobytes()
+
+
+def test_loaded_values_land_in_their_tensor() -> None:
+    model = nn.Linear(2, 3)
+    load_flat(model, np.arange(9, dtype=np.float32))
+    assert model.weight.tolist() == [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]
+    assert model.bias.tolist() == [6.0, 7.0, 8.0]
+    assert model.weight.requires_grad
+
+
+def test_loading_keeps_the_tensors_that_an_optimizer_holds() -> None:
+    model = nn.Linear(2, 3)
+    pointers = [parameter.data_ptr() for parameter in model.parameters()]
+    load_flat(model, np.zeros(9, dtype=np.float32))
+    assert [parameter.data_ptr() for parameter in model.parameters()] == pointers
+
+
+def test_non_contiguous_parameters_keep_their_logical_order() -> None:
+    model = nn.Conv2d(3, 4, kernel_size=3)
+    expected = flatten(model)
+    model = model.to(memory_format=torch.channels_last)
+    assert not model.weight.is_contiguous()
+    np.testing.assert_array_equal(flatten(model), expected)
+    load_flat(model, expected + 1)
+    np.testing.assert_array_equal(flatten(model), expected + 1)
+
+
+def test_read_only_vectors_are_accepted_and_stay_untouched() -> None:
+    model = nn.Linear(2, 3)
+    vector = np.arange(9, dtype=np.float32)
+    vector.flags.writeable = False
+    load_flat(model, vector)
+    with torch.no_grad():
+        model.weight.add_(1.0)
+    np.testing.assert_array_equal(vector, np.arange(9))
+
+
+def test_tied_parameters_appear_once() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    model[1].weight = model[0].weight
+    assert parameter_layout(model).names == ("0.weight", "0.bias", "1.bias")
+    assert flatten(model).size == 24
+
+
+def test_a_model_without_parameters_is_refused() -> None:
+    for call in (parameter_layout, flatten, lambda m: load_flat(m, np.zeros(0, dtype=np.float32))):
+        with pytest.raises(ParameterError, match="no parameters"):
+            call(nn.ReLU())
+
+
+def test_other_dtypes_are_refused_by_name() -> None:
+    with pytest.raises(ArrayTypeError, match=r"'bias'|'weight'.*float64"):
+        flatten(nn.Linear(2, 2).double())
+
+
+@pytest.mark.parametrize(
+    ("vector", "error"),
+    [
+        (np.zeros(9, dtype=np.float64), ArrayTypeError),
+        (np.zeros((9, 1), dtype=np.float32), ArrayTypeError),
+        (np.zeros(18, dtype=np.float32)[::2], ArrayTypeError),
+        (np.zeros(9, dtype=np.float32)[::-1], ArrayTypeError),
+        ([0.0] * 9, ArrayTypeError),
+        (np.zeros(8, dtype=np.float32), ParameterError),
+        (np.zeros(10, dtype=np.float32), ParameterError),
+    ],
+)
+def test_a_refused_vector_changes_nothing(vector: object, error: type[Exception]) -> None:
+    model = nn.Linear(2, 3)
+    before = flatten(model)
+    with pytest.raises(error):
+        load_flat(model, vector)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(flatten(model), before)
+
+
+def test_buffers_round_trip_without_the_batch_counter() -> None:
+    source, target = batch_norm_model(), batch_norm_model()
+    source(torch.randn(8, 2, 4, 4))
+    buffers = flatten_buffers(source)
+    assert buffers.shape == (6,)
+    np.testing.assert_array_equal(buffers[:3], source[1].running_mean.numpy())
+    np.testing.assert_array_equal(buffers[3:], source[1].running_var.numpy())
+    counter = target[1].num_batches_tracked.item()
+    load_flat_buffers(target, buffers)
+    np.testing.assert_array_equal(flatten_buffers(target), buffers)
+    assert target[1].num_batches_tracked.item() == counter
+
+
+def test_buffers_are_no_parameters() -> None:
+    model = batch_norm_model()
+    before = flatten(model)
+    load_flat_buffers(model, np.full(6, 3.0, dtype=np.float32))
+    np.testing.assert_array_equal(flatten(model), before)
+
+
+def test_a_model_without_buffers_gives_an_empty_vector() -> None:
+    model = nn.Linear(2, 2)
+    assert flatten_buffers(model).shape == (0,)
+    load_flat_buffers(model, np.zeros(0, dtype=np.float32))
+    with pytest.raises(ParameterError, match="0 buffer values"):
+        load_flat_buffers(model, np.zeros(1, dtype=np.float32))
