@@ -1,5 +1,6 @@
 #include "ckks/aggregator.h"
 
+#include <algorithm>
 #include <string>
 
 #include "common/error.h"
@@ -52,15 +53,13 @@ void Aggregator::add(const CiphertextView& batch) {
   const ParameterFacts& facts = key_->parameters()->facts();
   const std::size_t block_words = facts.block_words();
   const std::size_t blocks = block_count(facts, batch.layout);
-  if (!layout_) {
-    sums_.assign(blocks * block_words, 0);
-    layout_ = batch.layout;
-    round_ = batch.layout.round;
-  }
-  frame_ids_.insert(batch.frame_ids.front());
-  parallel_for(blocks, threads_, 1, [&](std::size_t begin, std::size_t end) {
-    std::vector<std::uint64_t> rows(block_words);
-    for (std::size_t block = begin; block < end; ++block) {
+  // All memory is taken before the sum is touched: an allocation that fails leaves everything as it was.
+  if (!layout_) sums_.assign(blocks * block_words, 0);
+  const std::size_t parts = std::clamp<std::size_t>(blocks, 1, threads_);
+  std::vector<std::uint64_t> scratch(parts * block_words);
+  const auto add_blocks = [&](std::size_t part) {
+    const auto rows = std::span(scratch).subspan(part * block_words, block_words);
+    for (std::size_t block = blocks * part / parts; block < blocks * (part + 1) / parts; ++block) {
       batch.unpack_block(block, rows);
       std::uint64_t* sum = sums_.data() + block * block_words;
       for (std::size_t row = 0; row < 2 * facts.primes.size(); ++row) {
@@ -70,7 +69,18 @@ void Aggregator::add(const CiphertextView& batch) {
         }
       }
     }
-  });
+  };
+  const auto place = frame_ids_.insert(batch.frame_ids.front()).first;
+  try {
+    parallel_for(parts, parts, 1, [&](std::size_t begin, std::size_t end) {
+      for (std::size_t part = begin; part < end; ++part) add_blocks(part);
+    });
+  } catch (...) {
+    frame_ids_.erase(place);  // thrown before the first block: the blocks themselves cannot fail
+    throw;
+  }
+  layout_ = batch.layout;
+  round_ = batch.layout.round;
 }
 
 std::size_t Aggregator::clients() const {

@@ -17,8 +17,9 @@ Seed flooding_seed_for(const SecretKey& key, const CiphertextView& total) {
     SecretVector<std::uint8_t> input(key.flooding_seed().bytes.begin(), key.flooding_seed().bytes.end());
     input.insert(input.end(), content.begin(), content.end());
     input.push_back(half);
-    const Id part = digest(input);
+    Id part = digest(input);
     std::copy(part.begin(), part.end(), seed.bytes.begin() + half * static_cast<std::ptrdiff_t>(part.size()));
+    secure_wipe(part.data(), part.size());
   }
   return seed;
 }

@@ -55,7 +55,7 @@ bool ExactPacking::read_sums(std::span<const std::uint64_t> rows, std::uint64_t 
       const std::uint64_t quotient = ring::multiply(difference, garner_, q1);
       message = static_cast<Int128>(rows[i]) + static_cast<Int128>(q0) * static_cast<Int128>(quotient);
       const Int128 modulus = static_cast<Int128>(q0) * static_cast<Int128>(q1);
-      if (message > modulus / 2) message -= modulus;
+      message -= modulus & -static_cast<Int128>(message > modulus / 2);  // the noise decides: no branch
     }
     message = (message + half_scale) >> facts.log2_scale;
     for (std::size_t field = 0; field < facts.values_per_coefficient; ++field) {

@@ -3,13 +3,15 @@
 #include <seal/util/hash.h>
 
 #include <cstring>
-#include <vector>
+
+#include "common/secure_memory.h"
 
 namespace shieldfl {
 
 Id digest(std::span<const std::uint8_t> data) {
   // SEAL's hash takes words: pad, and add the length so that the padding is unambiguous.
-  std::vector<std::uint64_t> words((data.size() + 7) / 8 + 1, 0);
+  // Keyed digests are made of secrets, so the copy is wiped.
+  SecretVector<std::uint64_t> words((data.size() + 7) / 8 + 1, 0);
   if (!data.empty()) std::memcpy(words.data(), data.data(), data.size());
   words.back() = data.size();
   seal::util::HashFunction::hash_block_type block{};

@@ -22,6 +22,7 @@ void add_gaussian(std::span<float> out, double standard_deviation, SeedSource& s
   if (!std::isfinite(standard_deviation) || standard_deviation < 0.0) {
     throw Error(ErrorCode::kParameter, "the noise's standard deviation must be finite and not negative");
   }
+  threads = resolve_threads(threads);
   if (standard_deviation == 0.0) return;
   constexpr std::size_t kBlock = 4096;
   const Seed seed = seeds.next();

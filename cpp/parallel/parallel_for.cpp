@@ -54,8 +54,8 @@ void parallel_for(std::size_t count, std::size_t threads, std::size_t grain,
   std::size_t part = 1;
   try {
     for (; part < threads; ++part) workers.emplace_back(run, part);
-  } catch (const std::system_error&) {
-    // The system gives no more threads: do the rest here.
+  } catch (const std::exception&) {
+    // The system gives no more threads, or no memory for one: do the rest here.
     for (; part < threads; ++part) run(part);
   }
   run(0);

@@ -17,7 +17,8 @@ std::size_t resolve_threads(std::size_t requested);
 
 // Calls body(begin, end) on disjoint ranges that cover [0, count), from up to `threads` threads (at least 1),
 // each range a multiple of `grain` long but for the last. The calling thread takes part. The split depends on
-// count, threads and grain alone. The first exception that a range threw is rethrown once all have ended.
+// count, threads and grain alone. The first exception that a range threw is rethrown once all have ended;
+// it throws nothing of its own once a range has begun.
 void parallel_for(std::size_t count, std::size_t threads, std::size_t grain,
                   const std::function<void(std::size_t begin, std::size_t end)>& body);
 

@@ -16,7 +16,10 @@ std::size_t bit_reverse(std::size_t index, unsigned bits) {
 // The smallest primitive `order`-th root of unity, order a power of two that divides q - 1.
 std::uint64_t smallest_primitive_root(std::uint64_t order, std::uint64_t q) {
   std::uint64_t root = 0;
+  // Half of all bases give one when q is prime, and hardly any when it is not.
+  constexpr std::uint64_t kMaxBase = 1000;
   for (std::uint64_t base = 2;; ++base) {
+    if (base > kMaxBase) throw Error(ErrorCode::kParameter, "the modulus is not a prime");
     root = power_vartime(base, (q - 1) / order, q);
     // A power-of-two order is exact iff half of it gives -1.
     if (power_vartime(root, order / 2, q) == q - 1) break;

@@ -123,7 +123,7 @@ def test_cifar10_batches_are_read_in_order(tmp_path: Path) -> None:
 def test_a_plain_file_wins_over_its_compressed_copy(tmp_path: Path) -> None:
     folder = tmp_path / "cifar10"
     write_cifar(folder / "train.bin", [(1,), (2,)], 0)
-    write_cifar(folder / "train.bin.gz", [(1,), (2,)], 0)
+    write_cifar(folder / "train.bin.gz", [(5,), (6,), (7,)], 2)
     write_cifar(folder / "test.bin.gz", [(3,)], 1)
     (folder / "batches.meta.txt").write_text("airplane\n")
     dataset = load_dataset("cifar10", tmp_path)

@@ -71,6 +71,14 @@ def test_smaller_alpha_is_more_skewed() -> None:
     assert skews[-1] < 0.15
 
 
+def test_extreme_concentrations_reach_the_limits_of_the_distribution() -> None:
+    labels = balanced_labels(400, 4)
+    even = label_histogram(dirichlet_partition(labels, 5, 1e308, 0), labels, 4)
+    np.testing.assert_array_equal(even, np.full((5, 4), 20))
+    single = label_histogram(dirichlet_partition(labels, 5, 1e-320, 0, min_samples=0), labels, 4)
+    assert (single.max(axis=0) == 100).all()
+
+
 def test_iid_is_even_and_equals_infinity() -> None:
     labels = balanced_labels(103)
     parts = dirichlet_partition(labels, 4, "iid", 1)

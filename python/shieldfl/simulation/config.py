@@ -44,7 +44,9 @@ class RunConfig:
             if getattr(self, name) < 1:
                 raise ParameterError(f"{name} must be at least 1")
         if self.min_clients > self.clients:
-            raise ParameterError(f"min_clients is above the number of clients ({self.clients}): no round can start")
+            raise ParameterError(
+                f"min_clients is above the number of clients ({self.clients}): no round can start"
+            )
         if not 0.0 < self.sample_rate <= 1.0:
             raise ParameterError("sample_rate must be above 0 and at most 1")
         for name in ("alpha", "learning_rate", "server_learning_rate"):

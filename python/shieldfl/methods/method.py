@@ -1,0 +1,154 @@
+"""The interface of a method: local steps of three roles, with no networking in them.
+
+A round goes through the method's phases. In each phase every client makes a message, the aggregator receives
+the messages one by one and closes the phase with one message, and where the phase says so, the key authority
+turns that into the answer that all clients get. A driver moves the messages; it may run the roles in one
+process or on many machines.
+"""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.privacy.accounting import PrivacySpent
+from shieldfl.profiling.stages import StageClock
+from shieldfl.roles.message import Message
+
+__all__ = [
+    "AggregatorSteps",
+    "AuthoritySteps",
+    "ClientSteps",
+    "FloatVector",
+    "LocalUpdate",
+    "Method",
+    "Phase",
+    "StartingPoint",
+]
+
+FloatVector = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One exchange of messages in a round."""
+
+    name: str
+    answered_by_authority: bool
+    """Whether the aggregator's message goes to the key authority, whose answer the clients get."""
+
+
+@dataclass(frozen=True)
+class StartingPoint:
+    """What a client trains from: float32 parameters (P,) and float buffers (B,)."""
+
+    parameters: FloatVector
+    buffers: FloatVector
+
+
+@dataclass(frozen=True)
+class LocalUpdate:
+    """What training gave a client."""
+
+    parameters: FloatVector
+    """After training, float32 (P,)."""
+    buffers: FloatVector
+    """Float buffers (BatchNorm statistics) after training, float32 (B,)."""
+    scores: FloatVector | None
+    """Sensitivity of each parameter, float32 (P,), normalised to [0, 1]; None where the method asks for none."""
+
+
+class ClientSteps(abc.ABC):
+    """One client: its own data's update, its own model, the public keys."""
+
+    zone_shares: dict[str, float]
+    """Shares of the parameters by what was done with them in the last round (see RoundRecord.zone_shares)."""
+
+    @abc.abstractmethod
+    def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+        """Take the global model, as the last round's answer or :meth:`Method.initial_model` gave it."""
+
+    @abc.abstractmethod
+    def finish_training(self, update: LocalUpdate) -> None:
+        """Take the result of local training. Raises RangeError for NaN or infinity."""
+
+    @abc.abstractmethod
+    def step(self, phase: str, answer: Message | None) -> Message:
+        """Make this phase's message from the answer to the phase before (None in the first)."""
+
+    @abc.abstractmethod
+    def end_round(self, answer: Message) -> None:
+        """Take the answer to the last phase: the new global model."""
+
+    @abc.abstractmethod
+    def merged_model(self, model: Message) -> StartingPoint:
+        """Return the client's own model, given the global one: what it would use for inference."""
+
+
+class AggregatorSteps(abc.ABC):
+    """The aggregator: sums what it cannot read."""
+
+    @abc.abstractmethod
+    def begin_phase(self, phase: str, round_number: int) -> None:
+        """Forget the phase before and start to collect."""
+
+    @abc.abstractmethod
+    def receive(self, phase: str, client: int, message: Message) -> None:
+        """Add one client's message. A refused message raises and changes nothing."""
+
+    @abc.abstractmethod
+    def close(self, phase: str) -> Message:
+        """Return the phase's result: the answer to the clients, or what goes to the key authority."""
+
+
+class AuthoritySteps(abc.ABC):
+    """The key authority: opens totals and keeps the global model."""
+
+    @abc.abstractmethod
+    def answer(self, phase: str, message: Message) -> Message:
+        """Turn the aggregator's result into the answer to the clients. Raises PolicyError."""
+
+
+class Method(abc.ABC):
+    """A method that is set up for one federation: makes its roles."""
+
+    name: str
+    phases: tuple[Phase, ...]
+    sensitivity: str | None = None
+    """``"batch"`` or ``"per-sample"`` Fisher scores that clients must bring along; None for none."""
+
+    def __init__(self, clock: StageClock) -> None:
+        self.clock = clock
+        self.notes: list[str] = []
+
+    @abc.abstractmethod
+    def client(self, index: int) -> ClientSteps:
+        """Make the client of this index."""
+
+    @abc.abstractmethod
+    def aggregator(self) -> AggregatorSteps:
+        """Make the aggregator."""
+
+    @abc.abstractmethod
+    def authority(self) -> AuthoritySteps | None:
+        """Make the key authority; None for a method without one."""
+
+    @abc.abstractmethod
+    def initial_model(self) -> Message:
+        """Return the message that starts the first round."""
+
+    @abc.abstractmethod
+    def privacy_spent(self) -> PrivacySpent:
+        """Return what the rounds so far have spent."""
+
+    @abc.abstractmethod
+    def charge_draw(self, participants: int) -> None:
+        """Account for a draw of clients, also one that was too small and is drawn again."""
+
+    @abc.abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """Return the method's settings as plain data, for reports."""

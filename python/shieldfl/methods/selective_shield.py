@@ -1,0 +1,136 @@
+"""SelectiveShield (Li, Yan, Liu): encrypted, personalised and noised zones, two servers.
+
+The steps of the roles are in the modules beside this one; here they are set up. docs/methods/selective-shield.md
+says what it protects, what leaks and how the paper was read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from shieldfl import ckks
+from shieldfl.errors import ParameterError
+from shieldfl.methods.global_model import GlobalModel
+from shieldfl.methods.method import Method, Phase
+from shieldfl.methods.selective_shield_aggregator import SelectiveShieldAggregator
+from shieldfl.methods.selective_shield_authority import SelectiveShieldAuthority
+from shieldfl.methods.selective_shield_client import SelectiveShieldClient, SharedKeys
+from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
+from shieldfl.privacy.accounting import PrivacyLedger, PrivacySpent, noise_multiplier_for
+from shieldfl.profiling.stages import StageClock
+from shieldfl.roles.key_authority import KeyAuthority
+from shieldfl.roles.message import Message
+
+__all__ = ["SelectiveShield"]
+
+
+class SelectiveShield(Method):
+    """SelectiveShield for one federation.
+
+    Parameters
+    ----------
+    initial : model and float buffers before the first round.
+    clock : where the stages' time goes.
+    settings : the method's settings.
+    clients : how many clients there are.
+    rounds : how many rounds there will be; a target epsilon is spread over them.
+    min_clients : the key authority opens no total of fewer.
+    sample_rate : each client's chance to take part in a round, for the accountant.
+    server_learning_rate : eta_g of eq. 26; 1 is FedAvg.
+    threads : for the core; None for all cores.
+    """
+
+    name = "selective-shield"
+
+    def __init__(
+        self,
+        initial: GlobalModel,
+        clock: StageClock,
+        settings: SelectiveShieldSettings,
+        *,
+        clients: int,
+        rounds: int,
+        min_clients: int = 2,
+        sample_rate: float = 1.0,
+        server_learning_rate: float = 1.0,
+        threads: int | None = None,
+    ) -> None:
+        super().__init__(clock)
+        if isinstance(settings.threshold, tuple) and len(settings.threshold) != clients:
+            raise ParameterError(f"there are {len(settings.threshold)} thresholds (tau) for {clients} clients")
+        self._target_epsilon = settings.target_epsilon
+        if settings.target_epsilon is not None:
+            sigma = noise_multiplier_for(settings.target_epsilon, settings.delta, rounds, sample_rate)
+            settings = replace(settings, noise_multiplier=sigma, target_epsilon=None)
+        self._settings = settings
+        self.sensitivity = settings.sensitivity
+        encrypted_votes = settings.negotiation == "encrypted"
+        self.phases = (Phase("negotiate", encrypted_votes), Phase("update", answered_by_authority=True))
+        self._initial = initial
+        shared_buffers = initial.buffers if settings.buffers == "encrypted" else np.empty(0, dtype=np.float32)
+        self._shared = GlobalModel(initial.parameters, shared_buffers)
+        self._learning_rate = server_learning_rate
+        self._threads = threads
+        self._ledger = PrivacyLedger(settings.noise_multiplier, sample_rate)
+        self._clients: list[SelectiveShieldClient] = []
+
+        update_parameters = ckks.Parameters(
+            max_clients=clients, value_bits=settings.value_bits, fraction_bits=settings.fraction_bits
+        )
+        self._update_keys = KeyAuthority(update_parameters, min_clients, threads=threads)
+        self._vote_keys = None
+        if encrypted_votes:
+            # A vote is 0 or 1: two bits with the sign, several to a coefficient.
+            vote_parameters = ckks.Parameters(max_clients=clients, value_bits=2, fraction_bits=0)
+            self._vote_keys = KeyAuthority(vote_parameters, min_clients, threads=threads)
+        self._keys = SharedKeys(
+            self._update_keys.public_key, None if self._vote_keys is None else self._vote_keys.public_key
+        )
+
+    def client(self, index: int) -> SelectiveShieldClient:
+        """Make the client of this index, which picks its threshold."""
+        client = SelectiveShieldClient(index, self._initial, self._settings, self._keys, self.clock, self._threads)
+        self._clients.append(client)
+        return client
+
+    def aggregator(self) -> SelectiveShieldAggregator:
+        """Make the aggregator: it holds the public keys alone."""
+        size, buffers = self._shared.parameters.size, self._shared.buffers.size
+        return SelectiveShieldAggregator(size, buffers, self._settings, self._keys, self.clock, self._threads)
+
+    def authority(self) -> SelectiveShieldAuthority:
+        """Make the key authority's steps."""
+        return SelectiveShieldAuthority(
+            self._shared,
+            self._settings,
+            self._update_keys,
+            self._vote_keys,
+            self._learning_rate,
+            self.clock,
+            self.notes,
+        )
+
+    def initial_model(self) -> Message:
+        """Return the model that the first round starts from."""
+        return self._shared.to_message()
+
+    def charge_draw(self, participants: int) -> None:
+        """Charge a draw of clients to the noise zone's budget."""
+        self._ledger.charge_round(participants)
+
+    def privacy_spent(self) -> PrivacySpent:
+        """Return what the noise zone has spent; nothing where everything was encrypted or kept."""
+        spent = self._ledger.epsilon(self._settings.delta)
+        if self._settings.noise_multiplier == 0.0 and not any(client.sent_clear for client in self._clients):
+            return replace(spent, paper=0.0, added=0.0)
+        return spent
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings, with the noise multiplier that a target epsilon gave."""
+        return asdict(self._settings) | {
+            "target_epsilon": self._target_epsilon,
+            "bytes_per_encrypted_value": self._update_keys.public_key.parameters.bytes_per_value,
+        }

@@ -1,0 +1,146 @@
+"""SelectiveShield, the aggregator: counts votes, adds ciphertexts and noised values (its section 4.5)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl import ckks
+from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError, WireFormatError
+from shieldfl.masks import Mask, Votes, split_zones
+from shieldfl.methods.method import AggregatorSteps
+from shieldfl.methods.selective_shield_client import SharedKeys
+from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
+from shieldfl.profiling.stages import StageClock
+from shieldfl.roles.message import Message
+
+__all__ = ["SelectiveShieldAggregator"]
+
+
+class SelectiveShieldAggregator(AggregatorSteps):
+    """Holds public keys and sums; in a clear negotiation also the clients' masks.
+
+    Parameters
+    ----------
+    size : P, the number of parameters.
+    buffers : how many buffer values are averaged in the encrypted zone.
+    settings : the method's settings.
+    keys : public keys.
+    clock : where the stages' time goes.
+    threads : for the core; None for all cores.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        buffers: int,
+        settings: SelectiveShieldSettings,
+        keys: SharedKeys,
+        clock: StageClock,
+        threads: int | None,
+    ) -> None:
+        self._size = size
+        self._buffers = buffers
+        self._settings = settings
+        self._keys = keys
+        self._clock = clock
+        self._threads = threads
+        self._masks: dict[int, Mask] = {}
+        self._encrypted_zone: Mask | None = None
+        self._begin_sums(0)
+
+    def _begin_sums(self, round_number: int) -> None:
+        self._seen: set[int] = set()
+        self._votes = Votes(self._size)
+        key = self._keys.update
+        self._ciphertexts = ckks.Aggregator(key, self._threads, round=round_number)
+        # By position; or, where personalised positions are hidden, by rank among those that are not encrypted.
+        self._sums: NDArray[np.float64] | None = None
+
+    def begin_phase(self, phase: str, round_number: int) -> None:
+        """Start from zero; the masks of a clear negotiation are kept for the update phase of the round."""
+        self._begin_sums(round_number)
+        if phase == "negotiate":
+            self._masks = {}
+            self._encrypted_zone = None
+            if self._keys.votes is not None:
+                self._ciphertexts = ckks.Aggregator(self._keys.votes, self._threads, round=round_number)
+
+    def receive(self, phase: str, client: int, message: Message) -> None:
+        """Add one client's message. What is refused changes nothing."""
+        if client in self._seen:
+            raise DuplicateFrameError(f"client {client} has sent its message already: it was not added again")
+        if phase == "negotiate":
+            with self._clock.stage("negotiate"):
+                self._receive_vote(client, message)
+        else:
+            self._receive_update(client, message)
+        self._seen.add(client)
+
+    def _receive_vote(self, client: int, message: Message) -> None:
+        if self._keys.votes is not None:
+            self._ciphertexts.add(message["votes"])
+            return
+        mask = Mask.from_bytes(message["mask"], expected_size=self._size)
+        self._votes.add(mask, self._threads)
+        self._masks[client] = mask
+
+    def _receive_update(self, client: int, message: Message) -> None:
+        with self._clock.stage("upload"):
+            batch = ckks.CiphertextBatch.from_bytes(message["ciphertexts"])
+            positions = self._positions_of(client, message)
+            values = self._values_of(message, positions, batch)
+        with self._clock.stage("aggregate"):
+            # Everything that can be refused has been looked at before the ciphertexts are added.
+            self._ciphertexts.add(batch)
+            if self._sums is None:
+                self._sums = np.zeros(self._size if positions is not None else values.size)
+            if positions is None:
+                self._sums += values
+            else:
+                positions.scatter_add(values.astype(np.float64), self._sums, self._threads)
+                self._votes.add(positions, self._threads)
+
+    def _positions_of(self, client: int, message: Message) -> Mask | None:
+        """Return where the client's noised values belong; None where that is hidden."""
+        if self._settings.hide_personalised:
+            return None
+        if self._keys.votes is not None:
+            return Mask.from_bytes(message["positions"], expected_size=self._size)
+        if client not in self._masks or self._encrypted_zone is None:
+            raise PolicyError(f"client {client} sent an update without having negotiated in this round")
+        return split_zones(self._masks[client], self._encrypted_zone).noise
+
+    def _values_of(
+        self, message: Message, positions: Mask | None, batch: ckks.CiphertextBatch
+    ) -> NDArray[np.float32]:
+        # Hidden: the client sends a value for each position that is not encrypted.
+        hidden_count = self._size - (batch.count - self._buffers)
+        values = message.vector("values", np.float32, hidden_count if positions is None else positions.count)
+        if not np.isfinite(values).all():
+            raise WireFormatError("a client's noised values hold NaN or infinity: they were not added")
+        return values
+
+    def close(self, phase: str) -> Message:
+        """Return the encrypted zone (clear negotiation), or the sums for the key authority."""
+        if not self._seen:
+            raise ParameterError("no message has arrived in this phase: wait for at least one client")
+        if phase == "negotiate":
+            with self._clock.stage("negotiate"):
+                return self._close_negotiation()
+        with self._clock.stage("aggregate"):
+            parts = {
+                "total": self._ciphertexts.total().to_bytes(),
+                "sums": (np.zeros(0) if self._sums is None else self._sums).tobytes(),
+            }
+            if self._encrypted_zone is not None:
+                parts["encrypted zone"] = self._encrypted_zone.to_bytes()
+            if not self._settings.hide_personalised:
+                parts["contributors"] = self._votes.counts(self._threads).tobytes()
+            return Message(parts)
+
+    def _close_negotiation(self) -> Message:
+        if self._keys.votes is not None:
+            return Message({"votes": self._ciphertexts.total().to_bytes()})
+        self._encrypted_zone = self._votes.consensus(self._settings.consensus, self._threads)
+        return Message({"encrypted zone": self._encrypted_zone.to_bytes()})

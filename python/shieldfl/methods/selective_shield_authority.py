@@ -1,0 +1,110 @@
+"""SelectiveShield, the key authority: opens sums and keeps the global model (its section 4.5, step 2)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl import _core, ckks
+from shieldfl.errors import WireFormatError
+from shieldfl.masks import Mask
+from shieldfl.methods.global_model import GlobalModel
+from shieldfl.methods.method import AuthoritySteps
+from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
+from shieldfl.profiling.stages import StageClock
+from shieldfl.roles.key_authority import KeyAuthority
+from shieldfl.roles.message import Message
+
+__all__ = ["SelectiveShieldAuthority"]
+
+
+class SelectiveShieldAuthority(AuthoritySteps):
+    """Opens the round's totals, divides, and moves the global model.
+
+    Parameters
+    ----------
+    initial : the global model; its buffers are empty where buffers stay local.
+    settings : the method's settings.
+    update_keys : opens the totals of updates.
+    vote_keys : opens the totals of votes; None where masks are negotiated in the clear.
+    server_learning_rate : eta_g of eq. 26.
+    clock : where the stages' time goes.
+    notes : where a reader of the results is told what was estimated.
+    """
+
+    def __init__(
+        self,
+        initial: GlobalModel,
+        settings: SelectiveShieldSettings,
+        update_keys: KeyAuthority,
+        vote_keys: KeyAuthority | None,
+        server_learning_rate: float,
+        clock: StageClock,
+        notes: list[str],
+    ) -> None:
+        self._model = initial
+        self._settings = settings
+        self._update_keys = update_keys
+        self._vote_keys = vote_keys
+        self._learning_rate = server_learning_rate
+        self._clock = clock
+        self._notes = notes
+        self._tallies: NDArray[np.float64] = np.zeros(0)
+        self._voters = 0
+        self._encrypted_zone = Mask.empty(initial.parameters.size)
+
+    def answer(self, phase: str, message: Message) -> Message:
+        """Answer votes with the encrypted zone, sums with the new global model. Raises PolicyError."""
+        if phase == "negotiate":
+            with self._clock.stage("negotiate"):
+                return self._open_votes(message)
+        with self._clock.stage("open"):
+            return self._open_update(message)
+
+    def _open_votes(self, message: Message) -> Message:
+        assert self._vote_keys is not None
+        total = ckks.Total.from_bytes(message["votes"])
+        self._tallies = self._vote_keys.open(total)
+        self._voters = total.clients
+        needed = _core.votes_needed(self._settings.consensus, self._voters)
+        self._encrypted_zone = Mask.from_bool(self._tallies >= needed)
+        return Message({"encrypted zone": self._encrypted_zone.to_bytes()})
+
+    def _open_update(self, message: Message) -> Message:
+        size, buffers = self._model.parameters.size, self._model.buffers.size
+        total = ckks.Total.from_bytes(message["total"])
+        if self._vote_keys is None:
+            self._encrypted_zone = Mask.from_bytes(message["encrypted zone"], expected_size=size)
+        zone = self._encrypted_zone
+        if total.count != zone.count + buffers:
+            raise WireFormatError("the total does not have the encrypted zone's number of values")
+        opened = self._update_keys.open(total)
+
+        sums, contributors = self._noise_zone(message, total.clients)
+        divisors = np.full(size, float(total.clients))
+        if self._settings.divisor == "contributors":
+            # Nobody contributed: the sum is zero (or hidden clients' noise), and the old value stays.
+            divisors = np.where(contributors > 0.0, contributors, np.inf)
+        zone.scatter(opened[: zone.count], sums)
+        zone.scatter(np.full(zone.count, float(total.clients)), divisors)
+        mean = np.concatenate((sums / divisors, opened[zone.count :] / total.clients))
+        self._model = self._model.moved(mean, self._learning_rate)
+        return self._model.to_message()
+
+    def _noise_zone(self, message: Message, clients: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return sums and number of contributors by position, float64 (P,) each."""
+        size = self._model.parameters.size
+        if not self._settings.hide_personalised:
+            contributors = message.vector("contributors", np.uint32, size).astype(np.float64)
+            return message.vector("sums", np.float64, size).copy(), contributors
+        rest = ~self._encrypted_zone
+        sums = np.zeros(size)
+        rest.scatter(message.vector("sums", np.float64, rest.count).astype(np.float64), sums)
+        contributors = self._voters - self._tallies
+        if clients != self._voters:
+            # Which of the voters are missing is hidden as well, so their votes cannot be taken back.
+            contributors = contributors * (clients / self._voters)
+            note = "clients dropped out after voting: the number of contributors was scaled, not counted"
+            if note not in self._notes:
+                self._notes.append(note)
+        return sums, contributors

@@ -1,0 +1,172 @@
+"""SelectiveShield, the client: mask, zones, encryption, noise, merge (its section 4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shieldfl import ckks
+from shieldfl.errors import ParameterError, RangeError
+from shieldfl.masks import Mask, Zones, split_zones
+from shieldfl.methods.global_model import GlobalModel
+from shieldfl.methods.method import ClientSteps, FloatVector, LocalUpdate, StartingPoint
+from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
+from shieldfl.privacy.mechanisms import AdaptiveClip, clip_l2, gaussian_noise
+from shieldfl.profiling.stages import StageClock
+from shieldfl.roles.message import Message
+from shieldfl.sensitivity.fisher import sensitive_positions
+
+__all__ = ["SelectiveShieldClient", "SharedKeys"]
+
+
+@dataclass(frozen=True)
+class SharedKeys:
+    """The public halves that clients and aggregator hold."""
+
+    update: ckks.PublicKey
+    votes: ckks.PublicKey | None
+    """None where masks are negotiated in the clear."""
+
+
+class SelectiveShieldClient(ClientSteps):
+    """One client.
+
+    Parameters
+    ----------
+    index : its number, which picks its threshold.
+    initial : the global model before the first round; its buffers are those of the client at the start.
+    settings : the method's settings, noise multiplier resolved.
+    keys : public keys.
+    clock : where the stages' time goes.
+    threads : for the core; None for all cores.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        initial: GlobalModel,
+        settings: SelectiveShieldSettings,
+        keys: SharedKeys,
+        clock: StageClock,
+        threads: int | None,
+    ) -> None:
+        self._settings = settings
+        self._threshold = settings.threshold_of(index)
+        self._clock = clock
+        self._encryptor = ckks.Encryptor(keys.update, threads)
+        self._vote_encryptor = None if keys.votes is None else ckks.Encryptor(keys.votes, threads)
+        self._clip = AdaptiveClip(settings.clip_norm) if settings.adaptive_clip else None
+        self._size = initial.parameters.size
+        self._shares_buffers = settings.buffers == "encrypted"
+        self._local = initial
+        self._personalised = Mask.empty(self._size)
+        self._start = initial.starting_point()
+        self._round = 0
+        self._participants = 1
+        self._delta: FloatVector = np.empty(0, dtype=np.float32)
+        self._mask = self._personalised
+        self._zones = Zones(self._personalised, self._personalised, self._personalised)
+        self.zone_shares = {}
+        self.sent_clear = False
+        """Whether any value has left this client without noise and without encryption."""
+
+    def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+        """Train from the merged model: own values on the personalised positions, global ones elsewhere."""
+        self._round = round_number
+        self._participants = participants
+        self._start = self.merged_model(model)
+        return self._start
+
+    def finish_training(self, update: LocalUpdate) -> None:
+        """Choose the sensitive positions (eq. 14) and keep the difference to the starting point."""
+        if update.scores is None and self._threshold >= 0.0:
+            raise ParameterError("SelectiveShield needs sensitivity scores: pass them in the LocalUpdate")
+        with self._clock.stage("score"):
+            self._delta = update.parameters - self._start.parameters
+            if not np.isfinite(self._delta).all():
+                raise RangeError("training gave NaN or infinity: lower the learning rate or check the client's data")
+            if update.scores is None or self._threshold < 0.0:
+                self._mask = Mask.full(self._size)
+            else:
+                self._mask = Mask.from_bool(sensitive_positions(update.scores, self._threshold))
+            self._local = GlobalModel(update.parameters, update.buffers)
+
+    def step(self, phase: str, answer: Message | None) -> Message:
+        """Send the mask, or votes for it; then, knowing the encrypted zone, the protected update."""
+        if phase == "negotiate":
+            with self._clock.stage("negotiate"):
+                return self._make_vote()
+        if answer is None:
+            raise ParameterError("the update needs the answer to the negotiation")
+        return self._make_update(answer)
+
+    def _make_vote(self) -> Message:
+        if self._vote_encryptor is None:
+            return Message({"mask": self._mask.to_bytes()})
+        votes = self._mask.to_bool().astype(np.float32)
+        return Message({"votes": self._vote_encryptor.encrypt(votes, round=self._round).to_bytes()})
+
+    def _make_update(self, answer: Message) -> Message:
+        with self._clock.stage("negotiate"):
+            encrypted = Mask.from_bytes(answer["encrypted zone"], expected_size=self._size)
+            self._zones = split_zones(self._mask, encrypted)
+            self.zone_shares = self._measure_zones()
+            self.sent_clear |= self.zone_shares["clear"] > 0.0
+        with self._clock.stage("encrypt"):
+            parts = {"ciphertexts": self._encrypt(encrypted), "values": self._noised_values().tobytes()}
+            if self._vote_encryptor is not None and not self._settings.hide_personalised:
+                # The aggregator has not seen the mask, so it must be told where the values belong.
+                parts["positions"] = self._zones.noise.to_bytes()
+        with self._clock.stage("upload"):
+            return Message(parts)
+
+    def _encrypt(self, encrypted: Mask) -> bytes:
+        update, mask = self._delta, encrypted
+        buffers = self._local.buffers.size if self._shares_buffers else 0
+        if buffers:
+            update = np.concatenate((update, self._local.buffers - self._start.buffers))
+            positions = encrypted.to_indices()
+            mask = Mask.from_indices(
+                np.concatenate((positions, np.arange(self._size, self._size + buffers))), self._size + buffers
+            )
+        return self._encryptor.encrypt(update, mask, round=self._round).to_bytes()
+
+    def _noised_values(self) -> FloatVector:
+        """Clip to C and add N(0, (C sigma)^2 K) (eqs. 20 and 21); hidden positions get the noise alone."""
+        values = self._zones.noise.gather(self._delta)
+        sigma = self._settings.noise_multiplier
+        deviation = 0.0
+        if sigma > 0.0:
+            norm = self._settings.clip_norm if self._clip is None else self._clip.norm()
+            values, original_norm, _ = clip_l2(values, norm)
+            if self._clip is not None:
+                self._clip.observe(original_norm)
+            deviation = norm * sigma * float(np.sqrt(self._participants))
+        if self._settings.hide_personalised:
+            dense = np.zeros(self._size, dtype=np.float32)
+            self._zones.noise.scatter(values, dense)
+            values = (self._zones.noise | self._zones.personalised).gather(dense)
+        return gaussian_noise(values, deviation)
+
+    def _measure_zones(self) -> dict[str, float]:
+        noise = self._zones.noise.count / self._size
+        noisy = self._settings.noise_multiplier > 0.0
+        return {
+            "encrypted": self._zones.encrypted.count / self._size,
+            "personalised": self._zones.personalised.count / self._size,
+            "noise": noise if noisy else 0.0,
+            "clear": 0.0 if noisy else noise,
+        }
+
+    def end_round(self, answer: Message) -> None:
+        """Remember which positions are the client's own until it takes part again."""
+        self._personalised = self._zones.personalised
+
+    def merged_model(self, model: Message) -> StartingPoint:
+        """Own values on the personalised positions, global ones elsewhere (eq. 27)."""
+        shared_buffers = self._local.buffers.size if self._shares_buffers else 0
+        current = GlobalModel.from_message(model, self._size, shared_buffers)
+        parameters = current.parameters.copy()
+        self._personalised.scatter(self._personalised.gather(self._local.parameters), parameters)
+        return StartingPoint(parameters, current.buffers if self._shares_buffers else self._local.buffers)

@@ -1,0 +1,79 @@
+"""SelectiveShield's settings, checked once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from shieldfl.errors import ParameterError
+
+__all__ = ["SelectiveShieldSettings"]
+
+
+@dataclass(frozen=True)
+class SelectiveShieldSettings:
+    """Settings of SelectiveShield. Raises ParameterError for values out of range or that contradict each other."""
+
+    threshold: float | tuple[float, ...] = 0.05
+    """tau of eq. 14, in [0, 1], one for all clients or one for each. A negative one chooses every position."""
+    consensus: float = 0.5
+    """rho of eq. 16, above 0 and at most 1; 1 is the intersection."""
+    noise_multiplier: float = 0.0
+    """sigma of eq. 21; 0 sends the noise zone in the clear."""
+    clip_norm: float = 1.0
+    """C of eq. 20, the L2 norm of the noise zone's update. Clips only where there is noise."""
+    adaptive_clip: bool = False
+    """Follow the client's own recent norms. Not private: the norms themselves are data."""
+    target_epsilon: float | None = None
+    """Instead of a noise multiplier: the total epsilon (by eq. 22) that all rounds together may spend."""
+    delta: float = 1e-5
+    """Delta of every stated epsilon."""
+    divisor: str = "contributors"
+    """Of a position's sum: ``"contributors"`` (the clients that sent it) or ``"participants"`` (all; eq. 26)."""
+    negotiation: str = "clear"
+    """``"clear"``: the aggregator sees every mask, as in the paper. ``"encrypted"``: only the authority sees
+    tallies."""
+    hide_personalised: bool = False
+    """Send noise on personalised positions, so that an upload does not tell them. Needs encrypted negotiation."""
+    buffers: str = "local"
+    """BatchNorm statistics: ``"local"`` to each client (FedBN) or averaged in the ``"encrypted"`` zone."""
+    sensitivity: str = "batch"
+    """``"batch"``: squared mini-batch gradients (eq. 12); ``"per-sample"``: mean of squares (eq. 3)."""
+    value_bits: int = 24
+    """Of an encrypted value."""
+    fraction_bits: int = 20
+    """Of an encrypted value, behind the binary point."""
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        thresholds = self.threshold if isinstance(self.threshold, tuple) else (self.threshold,)
+        if not thresholds or not all(value <= 1.0 for value in thresholds):
+            raise ParameterError("every threshold (tau) must be at most 1; a negative one chooses every position")
+        if not 0.0 < self.consensus <= 1.0:
+            raise ParameterError("consensus (rho) must be above 0 and at most 1")
+        if not (math.isfinite(self.noise_multiplier) and self.noise_multiplier >= 0.0):
+            raise ParameterError("noise_multiplier (sigma) must be finite and not negative")
+        if not (math.isfinite(self.clip_norm) and self.clip_norm > 0.0):
+            raise ParameterError("clip_norm must be positive and finite")
+        if not 0.0 < self.delta < 1.0:
+            raise ParameterError("delta must lie between 0 and 1")
+        if self.target_epsilon is not None and self.noise_multiplier != 0.0:
+            raise ParameterError("give noise_multiplier or target_epsilon, not both")
+        for name, choices in (
+            ("divisor", ("contributors", "participants")),
+            ("negotiation", ("clear", "encrypted")),
+            ("buffers", ("local", "encrypted")),
+            ("sensitivity", ("batch", "per-sample")),
+        ):
+            if getattr(self, name) not in choices:
+                raise ParameterError(f"{name} must be one of {', '.join(choices)}")
+        if self.hide_personalised and self.negotiation != "encrypted":
+            raise ParameterError(
+                "hide_personalised needs negotiation='encrypted': in a clear one the aggregator sees the masks"
+            )
+        if self.hide_personalised and self.noise_multiplier == 0.0 and self.target_epsilon is None:
+            raise ParameterError("hide_personalised needs noise: without it the hidden positions would be zeros")
+
+    def threshold_of(self, client: int) -> float:
+        """Return the client's threshold."""
+        return self.threshold[client] if isinstance(self.threshold, tuple) else self.threshold

@@ -1,0 +1,99 @@
+"""What one role sends to another: named byte strings, and nothing else."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.errors import WireFormatError
+
+__all__ = ["Message"]
+
+_MAGIC = b"SHMS"
+_COUNT = struct.Struct("<4sH")
+_LENGTHS = struct.Struct("<BQ")
+
+
+class Message(Mapping[str, bytes]):
+    """Named byte strings. The driver counts their bytes, so what is not in a message was not sent.
+
+    Parts are frames, vectors in little-endian order, or short numbers; which, is for method and name to say.
+    """
+
+    def __init__(self, parts: Mapping[str, bytes] | None = None) -> None:
+        self._parts = dict(parts or {})
+
+    def __getitem__(self, name: str) -> bytes:
+        try:
+            return self._parts[name]
+        except KeyError:
+            raise WireFormatError(f"the message has no part {name!r}: it was made for another step") from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._parts
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{name}: {len(part):,} bytes" for name, part in self._parts.items())
+        return f"Message({sizes})"
+
+    def to_bytes(self) -> bytes:
+        """Encode: magic, number of parts, then for each the lengths of name and part, name, part."""
+        pieces = [_COUNT.pack(_MAGIC, len(self._parts))]
+        for name, part in self._parts.items():
+            encoded = name.encode()
+            pieces += [_LENGTHS.pack(len(encoded), len(part)), encoded, part]
+        return b"".join(pieces)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Message:
+        """Read what :meth:`to_bytes` wrote. Raises WireFormatError."""
+        view = memoryview(data)
+        try:
+            magic, count = _COUNT.unpack_from(view)
+            if magic != _MAGIC:
+                raise WireFormatError("no shieldfl message: the magic bytes are missing")
+            offset = _COUNT.size
+            parts: dict[str, bytes] = {}
+            for _ in range(count):
+                name_length, part_length = _LENGTHS.unpack_from(view, offset)
+                offset += _LENGTHS.size
+                end = offset + name_length + part_length
+                if end > len(view):
+                    raise WireFormatError("the message ends before its parts do: it is truncated")
+                name = bytes(view[offset : offset + name_length]).decode()
+                if name in parts:
+                    raise WireFormatError("the message has a part twice: it was altered")
+                parts[name] = bytes(view[offset + name_length : end])
+                offset = end
+        except (struct.error, UnicodeDecodeError) as error:
+            raise WireFormatError("the message is truncated or damaged") from error
+        if offset != len(view):
+            raise WireFormatError("the message goes on after its last part: it was altered")
+        return cls(parts)
+
+    def vector(self, name: str, dtype: type[np.generic], size: int) -> NDArray[Any]:
+        """Read a part as a vector of ``size`` numbers. Raises WireFormatError when its length is another."""
+        part = self[name]
+        expected = size * np.dtype(dtype).itemsize
+        if len(part) != expected:
+            raise WireFormatError(f"part {name!r} has {len(part)} bytes, expected {expected}")
+        return np.frombuffer(part, dtype=np.dtype(dtype).newbyteorder("<"))
+
+    def number(self, name: str) -> int:
+        """Read a part as one unsigned 64-bit number. Raises WireFormatError."""
+        return int(self.vector(name, np.uint64, 1)[0])
+
+    @staticmethod
+    def from_number(value: int) -> bytes:
+        """Encode one unsigned 64-bit number as a part."""
+        return np.uint64(value).tobytes()

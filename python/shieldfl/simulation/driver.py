@@ -1,0 +1,168 @@
+"""Runs methods side by side on the same data, partition and initial model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+
+import numpy as np
+from torch import nn
+
+from shieldfl.errors import ParameterError
+from shieldfl.methods.global_model import GlobalModel
+from shieldfl.methods.registry import METHOD_NAMES, Federation, make_method
+from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
+from shieldfl.simulation.config import RunConfig
+from shieldfl.simulation.data import Dataset, load_dataset
+from shieldfl.simulation.environment import describe_environment
+from shieldfl.simulation.federation import EmbeddedFederation, RoundTraffic
+from shieldfl.simulation.local_training import LocalTrainer
+from shieldfl.simulation.models import build_model, default_model
+from shieldfl.simulation.partition import dirichlet_partition
+from shieldfl.simulation.results import MethodResult, RoundRecord, RunResult
+from shieldfl.simulation.training import TrainingSettings, evaluate
+from shieldfl.torch_bridge import flatten, flatten_buffers, load_flat, load_flat_buffers
+
+__all__ = ["run_methods"]
+
+
+def run_methods(
+    config: RunConfig,
+    methods: Sequence[str],
+    settings: SelectiveShieldSettings | None = None,
+    on_round: Callable[[str, RoundRecord], None] | None = None,
+) -> RunResult:
+    """Run each method from the same start and return what was measured.
+
+    Parameters
+    ----------
+    config : data, federation, training.
+    methods : names out of ``shieldfl.methods.registry.METHOD_NAMES``.
+    settings : of SelectiveShield.
+    on_round : called with the method's name after each round.
+
+    Raises ParameterError, DataError, RangeError (training diverged).
+    """
+    if not methods:
+        raise ParameterError(f"name at least one method: {', '.join(METHOD_NAMES)}")
+    for name in methods:
+        if name not in METHOD_NAMES:
+            raise ParameterError(f"unknown method {name!r}: choose from {', '.join(METHOD_NAMES)}")
+    if len(set(methods)) != len(methods):
+        raise ParameterError("a method is named twice: its second run would only repeat the first")
+    dataset = load_dataset(config.dataset, config.data_dir)
+    partition = dirichlet_partition(dataset.train_labels.numpy(), config.clients, config.alpha, config.seed)
+    model_name = config.model or default_model(dataset.name)
+    model = build_model(model_name, dataset.feature_shape, dataset.classes, config.seed)
+    initial = GlobalModel(flatten(model), flatten_buffers(model))
+    result = RunResult(dataset.description, model_name, asdict(config), describe_environment())
+    for name in methods:
+        run = _MethodRun(name, config, settings or SelectiveShieldSettings(), dataset, model, initial, partition)
+        result.methods.append(run.run(on_round))
+    return result
+
+
+class _MethodRun:
+    """One method of a run."""
+
+    def __init__(
+        self,
+        name: str,
+        config: RunConfig,
+        settings: SelectiveShieldSettings,
+        dataset: Dataset,
+        model: nn.Module,
+        initial: GlobalModel,
+        partition: Sequence[np.ndarray],
+    ) -> None:
+        self._config = config
+        self._dataset = dataset
+        self._model = model
+        self._size = initial.parameters.size
+        federation = Federation(
+            clients=config.clients,
+            rounds=config.rounds,
+            min_clients=config.min_clients,
+            sample_rate=config.sample_rate,
+            server_learning_rate=config.server_learning_rate,
+            threads=config.threads,
+        )
+        self._method = make_method(name, initial, federation, settings)
+        training = TrainingSettings(
+            local_epochs=config.local_epochs,
+            batch_size=config.batch_size,
+            learning_rate=config.learning_rate,
+            momentum=config.momentum,
+            weight_decay=config.weight_decay,
+        )
+        trainers = [
+            LocalTrainer(
+                model,
+                dataset.train_features[samples],
+                dataset.train_labels[samples],
+                training,
+                self._method.sensitivity,
+                self._method.clock,
+            )
+            for samples in partition
+        ]
+        self._federation = EmbeddedFederation(self._method, trainers, config.seed)
+
+    def run(self, on_round: Callable[[str, RoundRecord], None] | None) -> MethodResult:
+        """Run all rounds."""
+        method, config = self._method, self._config
+        seconds = 0.0
+        records = []
+        for round_number in range(1, config.rounds + 1):
+            participants = self._federation.draw(config.sample_rate, config.min_clients)
+            start = time.perf_counter()
+            traffic = self._federation.run_round(round_number, participants)
+            seconds += time.perf_counter() - start
+            records.append(self._record(round_number, participants, traffic))
+            if on_round is not None:
+                on_round(method.name, records[-1])
+        delta = method.privacy_spent().delta
+        return MethodResult(
+            method.name, method.settings(), self._size, delta, records, seconds, list(method.notes)
+        )
+
+    def _record(self, round_number: int, participants: Sequence[int], traffic: RoundTraffic) -> RoundRecord:
+        accuracy, personalised = self._evaluate()
+        spent = self._method.privacy_spent()
+        shares = [self._federation.clients[index].zone_shares for index in participants]
+        count = traffic.participants
+        return RoundRecord(
+            round=round_number,
+            participants=count,
+            loss=traffic.loss / count,
+            accuracy=accuracy,
+            personalised_accuracy=personalised,
+            zone_shares={zone: sum(share[zone] for share in shares) / count for zone in shares[0]},
+            stage_seconds=self._method.clock.take(),
+            bytes_up=traffic.bytes_up / count,
+            bytes_down=traffic.bytes_down / count,
+            epsilon_paper=spent.paper,
+            epsilon_added=spent.added,
+        )
+
+    def _evaluate(self) -> tuple[float, float]:
+        """Return the accuracy of the global model and the mean over all clients of their merged models.
+
+        Where buffers stay local there is no global model of its own: then the first figure too is a mean over
+        the clients, of the global parameters with each client's buffers.
+        """
+        message = self._federation.model
+        parameters = message.vector("parameters", np.float32, self._size)
+        merged = [client.merged_model(message) for client in self._federation.clients]
+        own = [self._accuracy(point.parameters, point.buffers) for point in merged]
+        if len(message["buffers"]) == merged[0].buffers.nbytes:
+            accuracy = self._accuracy(parameters, merged[0].buffers)
+        else:
+            accuracy = float(np.mean([self._accuracy(parameters, point.buffers) for point in merged]))
+        return accuracy, float(np.mean(own))
+
+    def _accuracy(self, parameters: np.ndarray, buffers: np.ndarray) -> float:
+        load_flat(self._model, parameters)
+        load_flat_buffers(self._model, buffers)
+        return evaluate(self._model, self._dataset.test_features, self._dataset.test_labels)

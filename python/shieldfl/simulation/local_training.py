@@ -1,0 +1,74 @@
+"""One client's data and training, for any method's client steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import nn
+
+from shieldfl.methods.method import LocalUpdate, StartingPoint
+from shieldfl.profiling.stages import StageClock
+from shieldfl.sensitivity.fisher import FisherAccumulator, normalise_per_layer, per_sample_fisher
+from shieldfl.simulation.training import TrainingSettings, train_locally
+from shieldfl.torch_bridge import flatten, flatten_buffers, load_flat, load_flat_buffers, parameter_layout
+
+__all__ = ["LocalTrainer"]
+
+
+class LocalTrainer:
+    """Trains on one client's samples.
+
+    Parameters
+    ----------
+    model : a module that is overwritten; several trainers may share one.
+    features, labels : the client's samples.
+    settings : of local training.
+    sensitivity : ``"batch"``, ``"per-sample"`` or None (see :class:`shieldfl.methods.method.Method`).
+    clock : where the time goes: stages ``train`` and ``score``.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        features: torch.Tensor,
+        labels: torch.Tensor,
+        settings: TrainingSettings,
+        sensitivity: str | None,
+        clock: StageClock,
+    ) -> None:
+        self._model = model
+        self._layout = parameter_layout(model)
+        self._features = features
+        self._labels = labels
+        self._settings = settings
+        self._sensitivity = sensitivity
+        self._clock = clock
+
+    def train(self, start: StartingPoint, seed: int) -> tuple[LocalUpdate, float]:
+        """Train from ``start``; return the update and the mean loss of the last epoch."""
+        fisher = FisherAccumulator(self._layout)
+
+        def accumulate(model: nn.Module) -> None:
+            with self._clock.stage("score"):
+                fisher.update(model)
+
+        with self._clock.stage("train"):
+            load_flat(self._model, start.parameters)
+            load_flat_buffers(self._model, start.buffers)
+            hook = accumulate if self._sensitivity == "batch" else None
+            loss = train_locally(self._model, self._features, self._labels, self._settings, seed, hook)
+            parameters, buffers = flatten(self._model), flatten_buffers(self._model)
+        scores = None
+        if self._sensitivity is not None:
+            with self._clock.stage("score"):
+                if self._sensitivity == "batch":
+                    raw = fisher.scores()
+                else:
+                    raw = per_sample_fisher(self._model, self._features, self._labels)
+                scores = normalise_per_layer(raw, self._layout)
+        return LocalUpdate(parameters, buffers, scores), loss
+
+
+def training_seed(seed: int, round_number: int, client: int) -> int:
+    """Return the seed of one client's training in one round."""
+    return int(np.random.SeedSequence([seed, round_number, client]).generate_state(1, np.uint32)[0])

@@ -1,0 +1,225 @@
+"""Plots of a run, drawn without any global state of matplotlib. Colours: Okabe and Ito, safe for colour blindness."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
+
+from shieldfl.simulation.quantities import bytes_text, ratio_text, seconds_text, share_text
+from shieldfl.simulation.results import STAGES, MethodResult, RunResult
+from shieldfl.simulation.summary import ZONES, mean_over_rounds
+
+__all__ = ["DARK", "LIGHT", "PLOTS", "Plot", "Theme", "render_png"]
+
+
+@dataclass(frozen=True)
+class Theme:
+    """The colours that depend on what the plot is seen against."""
+
+    background: str
+    text: str
+    faint: str
+    """Grid and axis lines."""
+    neutral: str
+    """For what is present but not the point."""
+
+
+LIGHT = Theme(background="#ffffff", text="#1f2328", faint="#d8dce1", neutral="#b4bac2")
+DARK = Theme(background="#161b22", text="#e6edf3", faint="#3a424c", neutral="#6e7681")
+
+_METHOD_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")
+_METHOD_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_ZONE_COLOURS = {"encrypted": "#0072B2", "personalised": "#E69F00", "noise": "#56B4E9"}
+_STAGE_COLOURS = {
+    "score": "#F0E442",
+    "negotiate": "#E69F00",
+    "encrypt": "#0072B2",
+    "upload": "#56B4E9",
+    "aggregate": "#009E73",
+    "open": "#D55E00",
+    "merge": "#CC79A7",
+}
+
+
+@dataclass(frozen=True)
+class Plot:
+    """One picture of the report."""
+
+    name: str
+    """Of its file, without the ending."""
+    title: str
+    explanation: str
+    draw: Callable[[RunResult, Theme], Figure]
+
+
+def render_png(figure: Figure) -> bytes:
+    """Render at 160 dots an inch, with nothing in the file that changes from run to run."""
+    buffer = io.BytesIO()
+    FigureCanvasAgg(figure)
+    figure.savefig(buffer, format="png", dpi=160, facecolor=figure.get_facecolor(), metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def draw_accuracy(result: RunResult, theme: Theme) -> Figure:
+    """Accuracy over rounds: the global model solid, the mean of the clients' own models dashed."""
+    figure, (axes,) = _figure(theme, height=4.2)
+    personalised = False
+    for index, method in enumerate(result.methods):
+        colour = _METHOD_COLOURS[index % len(_METHOD_COLOURS)]
+        style = {"color": colour, "marker": _METHOD_MARKERS[index % len(_METHOD_MARKERS)], "markersize": 4.5}
+        rounds = [record.round for record in method.rounds]
+        accuracy = [record.accuracy for record in method.rounds]
+        own = [record.personalised_accuracy for record in method.rounds]
+        axes.plot(rounds, accuracy, label=method.method, linewidth=2.0, **style)
+        if own != accuracy:
+            personalised = True
+            axes.plot(rounds, own, label=f"{method.method}, personalised", linewidth=1.5, linestyle="--", **style)
+    axes.set_xlabel("round")
+    axes.set_ylabel("accuracy on the test set")
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None, symbol=" %"))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    if all(len(method.rounds) == 1 for method in result.methods):
+        axes.set_xlim(0.5, 1.5)
+    axes.grid(axis="y", color=theme.faint, linewidth=0.8)
+    if personalised or len(result.methods) > 1:
+        _legend(axes, theme, columns=1, outside=len(result.methods) > 4)
+    return figure
+
+
+def draw_zones(result: RunResult, theme: Theme) -> Figure:
+    """Share of the parameters in each zone, stacked per round, one panel per method."""
+    methods = result.methods
+    figure, panels = _figure(theme, height=1.0 + 2.1 * len(methods), rows=len(methods))
+    for axes, method in zip(panels, methods, strict=True):
+        _stack_zones(axes, method, theme)
+    panels[-1].set_xlabel("round")
+    return figure
+
+
+def _stack_zones(axes: Axes, method: MethodResult, theme: Theme) -> None:
+    rounds = [record.round for record in method.rounds]
+    floor = [0.0] * len(rounds)
+    protected = [record.zone_shares.get("encrypted", 0.0) + record.zone_shares.get("personalised", 0.0) for record in method.rounds]
+    for zone in ZONES:
+        shares = [record.zone_shares.get(zone, 0.0) for record in method.rounds]
+        if not any(shares):
+            continue
+        label = f"{zone}  {share_text(mean_over_rounds(method, zone))}"
+        axes.bar(rounds, shares, width=0.82, bottom=floor, label=label, color=_ZONE_COLOURS.get(zone, theme.neutral))
+        floor = [low + share for low, share in zip(floor, shares, strict=True)]
+    # Zones of a few percent would be slivers on a full scale; a stack may be cut at the top, never at zero.
+    top = 1.6 * max(protected)
+    cut = 0.0 < top < 0.8
+    axes.set_ylim(0.0, top if cut else 1.0)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None, symbol=" %"))
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=4))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.set_xlim(rounds[0] - 0.6, rounds[-1] + 0.6)
+    axes.set_title(f"{method.method}{': lower end of the scale' if cut else ''}", loc="left", fontsize=10.5, color=theme.text)
+    _legend(axes, theme, columns=1, outside=True, reverse=True)
+
+
+def draw_stages(result: RunResult, theme: Theme) -> Figure:
+    """Seconds a round: with training on the left, what protection adds to it on the right."""
+    methods = result.methods
+    figure, (whole, added) = _figure(theme, height=1.9 + 0.5 * len(methods), columns=2)
+    colours = {"train": theme.neutral, **_STAGE_COLOURS}
+    means = [method.mean_stage_seconds() for method in methods]
+    for axes, stages in ((whole, STAGES), (added, STAGES[1:])):
+        start = [0.0] * len(methods)
+        for stage in stages:
+            seconds = [mean[stage] for mean in means]
+            axes.barh(range(len(methods)), seconds, height=0.6, left=start, label=stage, color=colours[stage])
+            start = [low + width for low, width in zip(start, seconds, strict=True)]
+        _label_bars(axes, start, [seconds_text(total) for total in start], theme)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds:g} s"))
+    _method_axis(whole, methods)
+    added.set_yticks([])
+    _match_rows(added, whole)
+    whole.set_title("all stages", loc="left", fontsize=10.5, color=theme.text)
+    added.set_title("without training", loc="left", fontsize=10.5, color=theme.text)
+    handles, labels = whole.get_legend_handles_labels()
+    legend = figure.legend(handles, labels, ncols=len(STAGES), loc="outside lower center", frameon=False,
+                           fontsize=9, handlelength=1.0, handleheight=1.0, columnspacing=1.2, labelcolor=theme.text)
+    legend.set_in_layout(True)
+    return figure
+
+
+def draw_bytes(result: RunResult, theme: Theme) -> Figure:
+    """Bytes that a client sends and receives in a round."""
+    methods = result.methods
+    figure, panels = _figure(theme, height=1.5 + 0.5 * len(methods), columns=2)
+    for axes, title, field, colour in (
+        (panels[0], "up: client to aggregator", "bytes_up", "#0072B2"),
+        (panels[1], "down: aggregator to client", "bytes_down", "#56B4E9"),
+    ):
+        sizes = [
+            sum(float(getattr(record, field)) for record in method.rounds) / len(method.rounds) for method in methods
+        ]
+        axes.barh(range(len(methods)), sizes, height=0.6, color=colour)
+        texts = [
+            bytes_text(size) + (f"  {ratio_text(size, sizes[0])}" if index else "") for index, size in enumerate(sizes)
+        ]
+        _label_bars(axes, sizes, texts, theme)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: bytes_text(size)))
+        axes.set_title(title, loc="left", fontsize=10.5, color=theme.text)
+    _method_axis(panels[0], methods)
+    panels[1].set_yticks([])
+    _match_rows(panels[1], panels[0])
+    return figure
+
+
+PLOTS = (
+    Plot("accuracy", "Accuracy", "Solid: the global model. Dashed: the mean of the clients' own merged models.",
+         draw_accuracy),
+    Plot("zones", "Zones", "How the parameters are protected in each round; figures are means over the rounds.",
+         draw_zones),
+    Plot("stages", "Time per stage", "Seconds a round. Client stages are sums over the clients.", draw_stages),
+    Plot("bytes", "Bytes per client", "What one client sends and receives in a round.", draw_bytes),
+)
+
+
+def _figure(theme: Theme, height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, list[Axes]]:
+    figure = Figure(figsize=(8.4, height), layout="constrained", facecolor=theme.background)
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axes in panels:
+        axes.set_facecolor(theme.background)
+        axes.set_axisbelow(True)
+        axes.tick_params(colors=theme.text, labelsize=9.5, length=0)
+        axes.xaxis.label.set_color(theme.text)
+        axes.yaxis.label.set_color(theme.text)
+        for side, spine in axes.spines.items():
+            spine.set_visible(side == "bottom")
+            spine.set_color(theme.faint)
+    return figure, panels
+
+
+def _legend(axes: Axes, theme: Theme, columns: int, outside: bool, reverse: bool = False) -> None:
+    place = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5)} if outside else {"loc": "best"}
+    axes.legend(frameon=False, fontsize=9.5, ncols=columns, labelcolor=theme.text, reverse=reverse,
+                handlelength=1.4 if outside else 2.2, **place)
+
+
+def _method_axis(axes: Axes, methods: Sequence[MethodResult]) -> None:
+    axes.set_yticks(range(len(methods)), [method.method for method in methods])
+    axes.set_ylim(len(methods) - 0.4, -0.6)
+
+
+def _match_rows(axes: Axes, other: Axes) -> None:
+    axes.set_ylim(other.get_ylim())
+
+
+def _label_bars(axes: Axes, lengths: Sequence[float], texts: Sequence[str], theme: Theme) -> None:
+    longest = max(lengths)
+    axes.set_xlim(0.0, longest * 1.38 if longest > 0.0 else 1.0)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=4))
+    axes.grid(axis="x", color=theme.faint, linewidth=0.8)
+    for row, (length, text) in enumerate(zip(lengths, texts, strict=True)):
+        axes.annotate(text, (length, row), xytext=(5, 0), textcoords="offset points", va="center", fontsize=9.5,
+                      color=theme.text)

@@ -1,0 +1,123 @@
+"""The figures of a run side by side, as text: one column per method, for the terminal and for the report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from shieldfl.simulation.quantities import (
+    accuracy_text,
+    bytes_text,
+    epsilon_text,
+    ratio_text,
+    seconds_text,
+    share_text,
+)
+from shieldfl.simulation.results import STAGES, MethodResult, RunResult
+
+__all__ = ["ZONES", "Row", "Section", "describe_run", "mean_over_rounds", "summarise"]
+
+ZONES = ("encrypted", "personalised", "noise", "clear")
+"""The keys of ``RoundRecord.zone_shares``, most protected first."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure for every method."""
+
+    label: str
+    cells: tuple[str, ...]
+    """In the order of ``RunResult.methods``."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """Figures of one kind."""
+
+    title: str
+    rows: tuple[Row, ...]
+
+
+def describe_run(result: RunResult) -> str:
+    """Say in one line what was trained on what."""
+    config = result.config
+    parts = [result.dataset, result.model]
+    if result.methods:
+        parts.append(f"{result.methods[0].parameters:,} parameters")
+    for name in ("clients", "rounds"):
+        if name in config:
+            parts.append(f"{config[name]} {name if config[name] != 1 else name[:-1]}")
+    alpha = config.get("alpha")
+    if isinstance(alpha, (int, float)):
+        parts.append("iid partition" if math.isinf(alpha) else f"Dirichlet α = {alpha:g}")
+    return ", ".join(parts)
+
+
+def mean_over_rounds(method: MethodResult, zone: str) -> float:
+    """Return a zone's share of the parameters, a mean over the rounds."""
+    return sum(record.zone_shares.get(zone, 0.0) for record in method.rounds) / len(method.rounds)
+
+
+def summarise(result: RunResult) -> tuple[Section, ...]:
+    """Return every figure of the comparison. Methods without a round have no figures: they are refused before."""
+    methods = result.methods
+
+    def row(label: str, cell: Callable[[MethodResult], str]) -> Row:
+        return Row(label, tuple(cell(method) for method in methods))
+
+    def compared(label: str, value: Callable[[MethodResult], float], text: Callable[[float], str]) -> Row:
+        return Row(label, _compared([value(method) for method in methods], text))
+
+    stages = [method.mean_stage_seconds() for method in methods]
+    return (
+        Section(
+            "Accuracy after the last round",
+            (
+                row("global model", lambda method: accuracy_text(method.last.accuracy)),
+                row("personalised, mean of clients", lambda method: accuracy_text(method.last.personalised_accuracy)),
+            ),
+        ),
+        Section(
+            "Share of the parameters, mean over rounds",
+            tuple(
+                row(zone, lambda method, zone=zone: share_text(mean_over_rounds(method, zone)))  # type: ignore[misc]
+                for zone in ZONES
+            ),
+        ),
+        Section(
+            "Time a round (train to upload: all clients together)",
+            (
+                *(Row(stage, tuple(seconds_text(seconds[stage]) for seconds in stages)) for stage in STAGES),
+                compared("whole round", lambda method: method.seconds / len(method.rounds), seconds_text),
+            ),
+        ),
+        Section(
+            "Bytes a round and client",
+            (
+                compared("up", lambda method: _mean(record.bytes_up for record in method.rounds), bytes_text),
+                compared("down", lambda method: _mean(record.bytes_down for record in method.rounds), bytes_text),
+            ),
+        ),
+        Section(
+            "Privacy loss of the noise zone, all rounds",
+            (
+                row("ε by the paper's eq. 22", lambda method: epsilon_text(method.last.epsilon_paper)),
+                row("ε of the noise added", lambda method: epsilon_text(method.last.epsilon_added)),
+                row("at δ", lambda method: f"{method.delta:g}"),
+            ),
+        ),
+    )
+
+
+def _compared(values: list[float], text: Callable[[float], str]) -> tuple[str, ...]:
+    cells = [text(value) for value in values]
+    for i in range(1, len(values)):
+        if ratio := ratio_text(values[i], values[0]):
+            cells[i] = f"{cells[i]} ({ratio})"
+    return tuple(cells)
+
+
+def _mean(values: Iterable[float]) -> float:
+    collected = list(values)
+    return sum(collected) / len(collected)
