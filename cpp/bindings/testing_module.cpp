@@ -1,4 +1,129 @@
+// shieldfl._testing: what the Python tests need and no user may have. Built on request only, never shipped.
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "bindings/array_view.h"
+#include "bindings/translate_errors.h"
+#include "ckks/decryptor.h"
+#include "ckks/encryptor.h"
+#include "common/random.h"
+#include "noise/gaussian.h"
+#include "parallel/parallel_for.h"
+#include "ring/ntt.h"
+#include "ring/sampler.h"
+
+namespace shieldfl::bindings {
+namespace {
+
+std::vector<std::uint64_t> values_of(std::span<const ring::Factor> factors) {
+  std::vector<std::uint64_t> values;
+  for (const ring::Factor& factor : factors) values.push_back(factor.value);
+  return values;
+}
+
+// A public key and the frames that predictable randomness makes under it.
+py::bytes encrypt_insecure(const py::bytes& public_key, const Array<double>& values, std::uint64_t seed,
+                           std::optional<py::bytes> mask_bools, std::optional<double> weight,
+                           std::uint64_t round, std::size_t threads) {
+  const auto info = py::buffer(public_key).request();
+  const ckks::Encryptor encryptor(ckks::PublicKey::from_frame(view(info)));
+  std::optional<mask::Bitset> mask;
+  if (mask_bools) {
+    const std::string_view text = *mask_bools;
+    mask = mask::Bitset::from_bools({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
+  }
+  InsecureTestRandom seeds(seed);
+  return to_bytes(
+      encryptor.encrypt(view(values), mask ? &*mask : nullptr, {round, weight, false, threads}, seeds).frame);
+}
+
+// The residues of a key pair in NTT form: secret, then both halves of the public key.
+py::tuple key_residues(const py::bytes& public_key, const py::bytes& exported_secret) {
+  const auto key_info = py::buffer(public_key).request();
+  const auto secret_info = py::buffer(exported_secret).request();
+  const auto key = ckks::PublicKey::from_frame(view(key_info));
+  const auto secret = ckks::SecretKey::import_secret(*key, view(secret_info));
+  return py::make_tuple(to_array(values_of(secret->factors())), to_array(values_of(key->factors0())),
+                        to_array(values_of(key->factors1())));
+}
+
+// The residues of a batch or a total, block after block.
+py::array_t<std::uint64_t> ciphertext_residues(const py::bytes& frame, bool total) {
+  const auto info = py::buffer(frame).request();
+  const auto parsed =
+      ckks::CiphertextView::parse(view(info), total ? FrameKind::kCkksTotal : FrameKind::kCkksBatch);
+  const std::size_t words = parsed.facts.block_words();
+  std::vector<std::uint64_t> residues(ckks::block_count(parsed.facts, parsed.layout) * words);
+  for (std::size_t block = 0; block * words < residues.size(); ++block) {
+    parsed.unpack_block(block, std::span(residues).subspan(block * words, words));
+  }
+  return to_array(std::move(residues));
+}
+
+// A batch frame under this key around residues that were made elsewhere.
+py::bytes batch_from_residues(const py::bytes& like, const Array<std::uint64_t>& residues,
+                              std::uint64_t seed) {
+  const auto info = py::buffer(like).request();
+  const auto model = ckks::CiphertextView::parse(view(info), FrameKind::kCkksBatch);
+  InsecureTestRandom seeds(seed);
+  const Id id = random_id(seeds);
+  FrameWriter writer = ckks::begin_frame(FrameKind::kCkksBatch, model.facts, model.layout, {&id, 1});
+  const auto words = view(residues);
+  for (std::size_t block = 0; block < ckks::block_count(model.facts, model.layout); ++block) {
+    ckks::pack_block(model.facts, words.subspan(block * model.facts.block_words(), model.facts.block_words()),
+                     writer.reserve(model.facts.block_bytes()));
+  }
+  return to_bytes(writer.finish());
+}
+
+py::array_t<double> open_unflooded(const py::bytes& public_key, const py::bytes& exported_secret,
+                                   const py::bytes& total) {
+  const auto key_info = py::buffer(public_key).request();
+  const auto secret_info = py::buffer(exported_secret).request();
+  const auto total_info = py::buffer(total).request();
+  const auto key = ckks::PublicKey::from_frame(view(key_info));
+  const ckks::Decryptor decryptor(ckks::SecretKey::import_secret(*key, view(secret_info)));
+  const auto parsed = ckks::CiphertextView::parse(view(total_info), FrameKind::kCkksTotal);
+  return to_array(decryptor.insecure_open_unflooded(parsed, 1).values);
+}
+
+template <typename Sampler>
+py::array_t<std::int8_t> sample(Sampler sampler, std::uint64_t seed, std::uint64_t stream_index,
+                                std::size_t count) {
+  InsecureTestRandom seeds(seed);
+  RandomStream stream(seeds.next(), stream_index);
+  std::vector<std::int8_t> samples(count);
+  sampler(stream, samples);
+  return to_array(std::move(samples));
+}
+
+py::array_t<std::uint64_t> transform(const Array<std::uint64_t>& values, std::uint64_t prime, bool inverse) {
+  const auto in = view(values);
+  std::vector<std::uint64_t> row(in.begin(), in.end());
+  const ring::Ntt ntt(row.size(), ring::Modulus(prime));
+  inverse ? ntt.inverse(row) : ntt.forward(row);
+  return to_array(std::move(row));
+}
+
+}  // namespace
+}  // namespace shieldfl::bindings
+
 PYBIND11_MODULE(_testing, module) {
-  module.doc() = "";
+  using namespace shieldfl::bindings;
+  module.doc() = "Insecure by design: predictable randomness and secret residues, for shieldfl's own tests.";
+  translate_errors();
+  module.def("encrypt_insecure", &encrypt_insecure, py::arg("public_key"), py::arg("values").noconvert(),
+             py::arg("seed"), py::arg("mask_bools") = std::nullopt, py::arg("weight") = std::nullopt,
+             py::arg("round") = 0, py::arg("threads") = 1);
+  module.def("key_residues", &key_residues);
+  module.def("ciphertext_residues", &ciphertext_residues, py::arg("frame"), py::arg("total") = false);
+  module.def("batch_from_residues", &batch_from_residues);
+  module.def("open_unflooded", &open_unflooded);
+  module.def("sample_ternary", [](std::uint64_t seed, std::uint64_t stream_index, std::size_t count) {
+    return sample(shieldfl::ring::sample_ternary, seed, stream_index, count);
+  });
+  module.def("sample_error", [](std::uint64_t seed, std::uint64_t stream_index, std::size_t count) {
+    return sample(shieldfl::ring::sample_error, seed, stream_index, count);
+  });
+  module.def("transform", &transform);
 }

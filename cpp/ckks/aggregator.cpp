@@ -31,19 +31,22 @@ void Aggregator::check(const CiphertextView& batch) const {
   }
   if (round_ && layout.round != *round_) {
     throw Error(ErrorCode::kPolicy, "the batch is of round " + std::to_string(layout.round) +
-                                        ", the sum of round " + std::to_string(*round_) + ": it was not added");
+                                        ", the sum of round " + std::to_string(*round_) +
+                                        ": it was not added");
   }
   if (frame_ids_.contains(batch.frame_ids.front())) {
     throw Error(ErrorCode::kDuplicateFrame, "this batch is in the sum already: it was not added again");
   }
   if (layout_ && layout != *layout_) {
-    throw Error(ErrorCode::kParameter,
-                "the batch holds other positions, or another number of values, or differs in having a weight: "
-                "the clients of a round must agree on mask and weighting");
+    throw Error(
+        ErrorCode::kParameter,
+        "the batch holds other positions, or another number of values, or differs in having a weight: "
+        "the clients of a round must agree on mask and weighting");
   }
   if (frame_ids_.size() >= facts.max_clients) {
-    throw Error(ErrorCode::kCapacity, "the sum holds " + std::to_string(frame_ids_.size()) +
-                                          " clients, all that the parameters have room for: raise max_clients");
+    throw Error(ErrorCode::kCapacity,
+                "the sum holds " + std::to_string(frame_ids_.size()) +
+                    " clients, all that the parameters have room for: raise max_clients");
   }
 }
 

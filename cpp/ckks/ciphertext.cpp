@@ -12,7 +12,9 @@ namespace {
 
 constexpr std::uint32_t kWeightedFlag = 1;
 
-[[noreturn]] void fail(const std::string& what) { throw Error(ErrorCode::kWireFormat, what); }
+[[noreturn]] void fail(const std::string& what) {
+  throw Error(ErrorCode::kWireFormat, what);
+}
 
 void check_residues(const CiphertextView& view) {
   std::vector<std::uint64_t> rows(view.facts.block_words());
@@ -24,7 +26,8 @@ void check_residues(const CiphertextView& view) {
       const std::uint64_t prime = view.facts.primes[row % prime_count];
       const auto residues = std::span(rows).subspan(row * view.facts.degree, view.facts.degree);
       if (std::any_of(residues.begin(), residues.end(), [prime](std::uint64_t r) { return r >= prime; })) {
-        fail("ciphertext " + std::to_string(block) + " has a residue above its modulus: the frame was altered");
+        fail("ciphertext " + std::to_string(block) +
+             " has a residue above its modulus: the frame was altered");
       }
     }
   }
@@ -61,7 +64,8 @@ CiphertextView CiphertextView::parse(std::span<const std::uint8_t> frame, FrameK
   }
   const auto ids = reader.take_bytes(std::size_t{clients} * sizeof(Id));
   view.frame_ids.resize(clients);
-  for (std::size_t i = 0; i < clients; ++i) std::copy_n(ids.data() + i * sizeof(Id), sizeof(Id), view.frame_ids[i].data());
+  for (std::size_t i = 0; i < clients; ++i)
+    std::copy_n(ids.data() + i * sizeof(Id), sizeof(Id), view.frame_ids[i].data());
   if (std::adjacent_find(view.frame_ids.begin(), view.frame_ids.end(), std::greater_equal<>()) !=
       view.frame_ids.end()) {
     fail("the total names the same batch twice, or its batches out of order: it was altered");
@@ -77,7 +81,8 @@ void CiphertextView::unpack_block(std::size_t block, std::span<std::uint64_t> ro
   for (std::size_t row = 0; row < 2 * facts.primes.size(); ++row) {
     const auto bits = static_cast<unsigned>(std::bit_width(facts.primes[row % facts.primes.size()]));
     const std::size_t bytes = ring::packed_bytes(facts.degree, bits);
-    ring::unpack_residues(payload.subspan(offset, bytes), bits, rows.subspan(row * facts.degree, facts.degree));
+    ring::unpack_residues(payload.subspan(offset, bytes), bits,
+                          rows.subspan(row * facts.degree, facts.degree));
     offset += bytes;
   }
 }
@@ -98,7 +103,8 @@ FrameWriter begin_frame(FrameKind kind, const ParameterFacts& facts, const Layou
   return writer;
 }
 
-void pack_block(const ParameterFacts& facts, std::span<const std::uint64_t> rows, std::span<std::uint8_t> out) {
+void pack_block(const ParameterFacts& facts, std::span<const std::uint64_t> rows,
+                std::span<std::uint8_t> out) {
   std::size_t offset = 0;
   for (std::size_t row = 0; row < 2 * facts.primes.size(); ++row) {
     const auto bits = static_cast<unsigned>(std::bit_width(facts.primes[row % facts.primes.size()]));

@@ -16,9 +16,9 @@ struct Layout {
   Id parameter_id{};
   Id key_id{};
   std::uint64_t round = 0;
-  Id mask_id{};                 // which positions the values belong to
+  Id mask_id{};  // which positions the values belong to
   std::uint64_t value_count = 0;
-  bool weighted = false;        // one value more follows: the client's weight
+  bool weighted = false;  // one value more follows: the client's weight
 
   [[nodiscard]] std::uint64_t field_count() const { return value_count + (weighted ? 1 : 0); }
   bool operator==(const Layout&) const = default;
@@ -49,6 +49,7 @@ FrameWriter begin_frame(FrameKind kind, const ParameterFacts& facts, const Layou
                         std::span<const Id> frame_ids);
 
 // Writes the residues of one ciphertext to its block_bytes() bytes.
-void pack_block(const ParameterFacts& facts, std::span<const std::uint64_t> rows, std::span<std::uint8_t> out);
+void pack_block(const ParameterFacts& facts, std::span<const std::uint64_t> rows,
+                std::span<std::uint8_t> out);
 
 }  // namespace shieldfl::ckks

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <mutex>
+#include <sstream>
 #include <string>
 
 #include "ckks/block_encryption.h"
@@ -16,15 +17,22 @@
 namespace shieldfl::ckks {
 namespace {
 
+// A limit for a message, in a few digits whatever its size.
+std::string in_short(double limit) {
+  std::ostringstream text;
+  text << limit;
+  return text.str();
+}
+
 // The weight as the integer that travels; throws unless it is positive and representable.
 std::int64_t quantise_weight(const ParameterFacts& facts, double weight) {
   const double scaled = std::nearbyint(std::ldexp(weight, static_cast<int>(facts.fraction_bits)));
   if (!(scaled >= 1.0) || scaled > static_cast<double>(facts.max_magnitude())) {
-    throw Error(ErrorCode::kParameter,
-                "the weight must be at least 2^-" + std::to_string(facts.fraction_bits) + " and at most " +
-                    std::to_string(std::ldexp(static_cast<double>(facts.max_magnitude()),
-                                              -static_cast<int>(facts.fraction_bits))) +
-                    ": divide every client's weight by the largest one");
+    throw Error(ErrorCode::kParameter, "the weight must be at least 2^-" +
+                                           std::to_string(facts.fraction_bits) + " and at most " +
+                                           in_short(std::ldexp(static_cast<double>(facts.max_magnitude()),
+                                                               -static_cast<int>(facts.fraction_bits))) +
+                                           ": divide every client's weight by the largest one");
   }
   return static_cast<std::int64_t>(scaled);
 }
@@ -76,9 +84,9 @@ class ValueReader {
 [[noreturn]] void refuse_value(const Parameters& parameters, std::uint64_t position, double value) {
   const std::string at = "the value at position " + std::to_string(position);
   if (!std::isfinite(value)) throw Error(ErrorCode::kRange, at + " is NaN or infinite");
-  throw Error(ErrorCode::kRange, at + " (times the weight, if any) is above the limit of " +
-                                     std::to_string(parameters.value_limit()) +
-                                     " in magnitude: raise value_bits, lower fraction_bits, or pass clip=True");
+  throw Error(ErrorCode::kRange,
+              at + " (times the weight, if any) is above the limit of " + in_short(parameters.value_limit()) +
+                  " in magnitude: raise value_bits, lower fraction_bits, or pass clip=True");
 }
 
 }  // namespace
@@ -103,12 +111,14 @@ EncryptedBatch Encryptor::encrypt(std::span<const T> values, const mask::Bitset*
   const bool weighted = options.weight.has_value();
   const std::int64_t weight = weighted ? quantise_weight(facts, *options.weight) : 0;
   const Quantiser quantiser(
-      facts, weighted ? std::ldexp(static_cast<double>(weight), -static_cast<int>(facts.fraction_bits)) : 1.0);
+      facts,
+      weighted ? std::ldexp(static_cast<double>(weight), -static_cast<int>(facts.fraction_bits)) : 1.0);
 
   std::optional<mask::RankIndex> ranks;
   if (mask != nullptr && mask->count() != mask->size()) ranks.emplace(*mask, threads);
   const std::uint64_t count = mask != nullptr ? mask->count() : values.size();
-  const Layout layout{parameters.id(), key_->id(), options.round, mask_id(values.size(), mask), count, weighted};
+  const Layout layout{parameters.id(), key_->id(), options.round, mask_id(values.size(), mask),
+                      count,           weighted};
   const Id frame_id = random_id(seeds);
   const Seed seed = seeds.next();
   FrameWriter writer = begin_frame(FrameKind::kCkksBatch, facts, layout, {&frame_id, 1});
@@ -127,7 +137,8 @@ EncryptedBatch Encryptor::encrypt(std::span<const T> values, const mask::Bitset*
     SecretVector<std::uint64_t> encoded;
     for (std::size_t block = begin; block < end; ++block) {
       const std::uint64_t first = block * facts.values_per_block();
-      const std::uint64_t last = std::min<std::uint64_t>(first + facts.values_per_block(), layout.field_count());
+      const std::uint64_t last =
+          std::min<std::uint64_t>(first + facts.values_per_block(), layout.field_count());
       fields.resize(last - first);
       const std::uint64_t value_end = std::min(last, count);
       if (first < value_end) reader.read(first, std::span(fields).first(value_end - first));
@@ -137,7 +148,9 @@ EncryptedBatch Encryptor::encrypt(std::span<const T> values, const mask::Bitset*
       AddMessage add_message;
       if (facts.packing == Packing::kExact) {
         integers.assign(fields.begin(), fields.end());
-        add_message = [&](std::size_t p, std::span<std::uint64_t> row) { packing.add_message(integers, p, row); };
+        add_message = [&](std::size_t p, std::span<std::uint64_t> row) {
+          packing.add_message(integers, p, row);
+        };
       } else {
         for (double& field : fields) field = std::ldexp(field, -static_cast<int>(facts.fraction_bits));
         encoded.resize(facts.block_words() / 2);
@@ -145,7 +158,8 @@ EncryptedBatch Encryptor::encrypt(std::span<const T> values, const mask::Bitset*
         add_message = [&](std::size_t p, std::span<std::uint64_t> row) {
           const auto message = std::span(encoded).subspan(p * row.size(), row.size());
           parameters.ntts()[p].inverse(message);
-          for (std::size_t i = 0; i < row.size(); ++i) row[i] = ring::add(row[i], message[i], facts.primes[p]);
+          for (std::size_t i = 0; i < row.size(); ++i)
+            row[i] = ring::add(row[i], message[i], facts.primes[p]);
         };
       }
       pack_block(facts, encryption.encrypt(stream, add_message),
@@ -155,13 +169,14 @@ EncryptedBatch Encryptor::encrypt(std::span<const T> values, const mask::Bitset*
     clipped += reader.clipped;
     refused = std::min(refused, reader.refused_position);
   });
-  if (refused != ValueReader<T>::kNone) refuse_value(parameters, refused, static_cast<double>(values[refused]));
+  if (refused != ValueReader<T>::kNone)
+    refuse_value(parameters, refused, static_cast<double>(values[refused]));
   return {writer.finish(), clipped};
 }
 
 template EncryptedBatch Encryptor::encrypt(std::span<const float>, const mask::Bitset*, const EncryptOptions&,
                                            SeedSource&) const;
-template EncryptedBatch Encryptor::encrypt(std::span<const double>, const mask::Bitset*, const EncryptOptions&,
-                                           SeedSource&) const;
+template EncryptedBatch Encryptor::encrypt(std::span<const double>, const mask::Bitset*,
+                                           const EncryptOptions&, SeedSource&) const;
 
 }  // namespace shieldfl::ckks

@@ -24,7 +24,8 @@ Seed flooding_seed_for(const SecretKey& key, const CiphertextView& total) {
   return seed;
 }
 
-void add_flooding(const ParameterFacts& facts, const Seed& seed, std::size_t block, std::span<std::uint64_t> rows) {
+void add_flooding(const ParameterFacts& facts, const Seed& seed, std::size_t block,
+                  std::span<std::uint64_t> rows) {
   RandomStream stream(seed, block);
   const double deviation = std::ldexp(1.0, facts.log2_flooding);
   for (std::size_t i = 0; i < facts.degree; i += 2) {

@@ -13,6 +13,7 @@ namespace shieldfl::ckks {
 Seed flooding_seed_for(const SecretKey& key, const CiphertextView& total);
 
 // Adds round(N(0, 2^(2 log2_flooding))) to every coefficient, the same integer modulo each prime.
-void add_flooding(const ParameterFacts& facts, const Seed& seed, std::size_t block, std::span<std::uint64_t> rows);
+void add_flooding(const ParameterFacts& facts, const Seed& seed, std::size_t block,
+                  std::span<std::uint64_t> rows);
 
 }  // namespace shieldfl::ckks

@@ -11,30 +11,42 @@
 namespace shieldfl::ckks {
 namespace {
 
-std::vector<ring::Factor> factors_of(const Parameters& parameters, std::span<const std::uint64_t> rows) {
-  const std::size_t degree = parameters.facts().degree;
-  std::vector<ring::Factor> factors;
+// Rows of residues as fixed factors. `Factors` is a vector, wiping or not.
+template <typename Factors>
+Factors factors_of(const Parameters& parameters, std::span<const std::uint64_t> rows) {
+  const ParameterFacts& facts = parameters.facts();
+  if (rows.size() != facts.primes.size() * facts.degree) {
+    throw Error(ErrorCode::kInternal, "a key needs one row of residues for each prime");
+  }
+  Factors factors;
   factors.reserve(rows.size());
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    factors.push_back(ring::make_factor(rows[i], parameters.facts().primes[i / degree]));
+    factors.push_back(ring::make_factor(rows[i], facts.primes[i / facts.degree]));
   }
   return factors;
 }
 
-Id key_id_of(const Parameters& parameters, std::span<const ring::Factor> rows0,
-             std::span<const ring::Factor> rows1) {
-  std::vector<std::uint8_t> bytes(parameters.id().begin(), parameters.id().end());
+// What noise_bound.h takes for granted of a pair; a pair whose halves do not belong together fails as well.
+bool within_limits(const KeyNorms& norms, std::size_t degree) {
+  const auto n = static_cast<double>(degree);
+  return static_cast<double>(norms.secret_weight) <= kMaxSecretWeightPerDegree * n &&
+         static_cast<double>(norms.error_norm) <= kMaxKeyErrorNormPerDegree * n &&
+         norms.error_max <= ring::kErrorCoins;
+}
+
+Id key_id_of(const Id& parameter_id, std::span<const std::uint64_t> rows0,
+             std::span<const std::uint64_t> rows1) {
+  std::vector<std::uint8_t> bytes(parameter_id.begin(), parameter_id.end());
   for (const auto& rows : {rows0, rows1}) {
-    for (const ring::Factor& factor : rows) {
-      const auto* data = reinterpret_cast<const std::uint8_t*>(&factor.value);
-      bytes.insert(bytes.end(), data, data + sizeof factor.value);
-    }
+    const auto* data = reinterpret_cast<const std::uint8_t*>(rows.data());
+    bytes.insert(bytes.end(), data, data + rows.size_bytes());
   }
   return digest(bytes);
 }
 
 // The coefficients of the secret, from its row for the first prime.
-SecretVector<std::int64_t> secret_coefficients(const Parameters& parameters, std::span<const ring::Factor> secret) {
+SecretVector<std::int64_t> secret_coefficients(const Parameters& parameters,
+                                               std::span<const ring::Factor> secret) {
   const ring::Ntt& ntt = parameters.ntts().front();
   SecretVector<std::uint64_t> row(ntt.degree());
   for (std::size_t i = 0; i < row.size(); ++i) row[i] = secret[i].value;
@@ -49,14 +61,15 @@ SecretVector<std::int64_t> secret_coefficients(const Parameters& parameters, std
 PublicKey::PublicKey(ParametersPointer parameters, std::vector<std::uint64_t> rows0,
                      std::vector<std::uint64_t> rows1)
     : parameters_(std::move(parameters)),
-      factors0_(factors_of(*parameters_, rows0)),
-      factors1_(factors_of(*parameters_, rows1)),
-      id_(key_id_of(*parameters_, factors0_, factors1_)) {}
+      factors0_(factors_of<std::vector<ring::Factor>>(*parameters_, rows0)),
+      factors1_(factors_of<std::vector<ring::Factor>>(*parameters_, rows1)),
+      id_(key_id_of(parameters_->id(), rows0, rows1)) {}
 
 std::vector<std::uint8_t> PublicKey::to_frame() const {
   const ParameterFacts& facts = parameters_->facts();
   const auto encoded = facts.encode();
-  FrameWriter writer({FrameKind::kCkksPublicKey, parameters_->id(), id_}, encoded.size() + facts.block_bytes());
+  FrameWriter writer({FrameKind::kCkksPublicKey, parameters_->id(), id_},
+                     encoded.size() + facts.block_bytes());
   writer.put_bytes(encoded);
   std::vector<std::uint64_t> row(facts.degree);
   for (const auto& factors : {factors0_, factors1_}) {
@@ -73,7 +86,8 @@ std::shared_ptr<const PublicKey> PublicKey::from_frame(std::span<const std::uint
   FrameReader reader(frame, FrameKind::kCkksPublicKey);
   const ParameterFacts facts = ParameterFacts::read(reader);
   if (facts.id() != reader.header().parameter_id) {
-    throw Error(ErrorCode::kWireFormat, "the key's parameter id is not that of its parameters: it was altered");
+    throw Error(ErrorCode::kWireFormat,
+                "the key's parameter id is not that of its parameters: it was altered");
   }
   const auto packed = reader.take_bytes(facts.block_bytes());
   reader.expect_end();
@@ -90,25 +104,23 @@ std::shared_ptr<const PublicKey> PublicKey::from_frame(std::span<const std::uint
     }
     offset += bytes;
   }
-  const auto middle = rows.begin() + static_cast<std::ptrdiff_t>(rows.size() / 2);
-  auto key = std::make_shared<const PublicKey>(Parameters::from_facts(facts),
-                                               std::vector<std::uint64_t>(rows.begin(), middle),
-                                               std::vector<std::uint64_t>(middle, rows.end()));
-  if (key->id() != reader.header().key_id) {
+  const auto rows0 = std::span(rows).first(rows.size() / 2);
+  const auto rows1 = std::span(rows).last(rows.size() / 2);
+  // Checked before the parameters are derived, which costs more than all of the above.
+  if (key_id_of(facts.id(), rows0, rows1) != reader.header().key_id) {
     throw Error(ErrorCode::kWireFormat, "the key id is not that of the key: it was altered");
   }
-  return key;
+  return std::make_shared<const PublicKey>(Parameters::from_facts(facts),
+                                           std::vector<std::uint64_t>(rows0.begin(), rows0.end()),
+                                           std::vector<std::uint64_t>(rows1.begin(), rows1.end()));
 }
 
 SecretKey::SecretKey(ParametersPointer parameters, SecretVector<std::uint64_t> rows, Id key_id,
                      const Seed& flooding_seed)
-    : parameters_(std::move(parameters)), key_id_(key_id), flooding_seed_(flooding_seed) {
-  const std::size_t degree = parameters_->facts().degree;
-  factors_.reserve(rows.size());
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    factors_.push_back(ring::make_factor(rows[i], parameters_->facts().primes[i / degree]));
-  }
-}
+    : parameters_(std::move(parameters)),
+      factors_(factors_of<SecretVector<ring::Factor>>(*parameters_, rows)),
+      key_id_(key_id),
+      flooding_seed_(flooding_seed) {}
 
 SecretKey::~SecretKey() = default;
 
@@ -116,7 +128,8 @@ SecretVector<std::uint8_t> SecretKey::export_secret() const {
   const auto coefficients = secret_coefficients(*parameters_, factors_);
   SecretVector<std::uint8_t> exported;
   exported.reserve(coefficients.size() + kSeedBytes);
-  for (const std::int64_t coefficient : coefficients) exported.push_back(static_cast<std::uint8_t>(coefficient));
+  for (const std::int64_t coefficient : coefficients)
+    exported.push_back(static_cast<std::uint8_t>(coefficient));
   exported.insert(exported.end(), flooding_seed_.bytes.begin(), flooding_seed_.bytes.end());
   return exported;
 }
@@ -144,43 +157,46 @@ std::shared_ptr<const SecretKey> SecretKey::import_secret(const PublicKey& publi
   auto secret = std::make_shared<const SecretKey>(parameters, std::move(rows), public_key.id(), seed);
   const KeyNorms norms =
       measure_keys(*parameters, secret->factors(), public_key.factors0(), public_key.factors1());
-  if (norms.error_max > ring::kErrorCoins) throw mismatch();
+  if (!within_limits(norms, degree)) throw mismatch();
   return secret;
 }
 
 KeyNorms measure_keys(const Parameters& parameters, std::span<const ring::Factor> secret,
                       std::span<const ring::Factor> public0, std::span<const ring::Factor> public1) {
-  const ring::Ntt& ntt = parameters.ntts().front();
-  const std::uint64_t q = ntt.modulus().value;
-  SecretVector<std::uint64_t> error(ntt.degree());
-  for (std::size_t i = 0; i < error.size(); ++i) {
-    error[i] = ring::add(public0[i].value, ring::multiply(public1[i].value, secret[i], q), q);
-  }
-  ntt.inverse(error);
   KeyNorms norms{0, 0, 0};
-  for (const std::uint64_t residue : error) {
-    const std::int64_t e = std::clamp<std::int64_t>(ring::centered(residue, q), -(1 << 20), 1 << 20);
-    norms.error_norm += e * e;
-    norms.error_max = std::max(norms.error_max, std::max(e, -e));
+  const std::size_t degree = parameters.facts().degree;
+  SecretVector<std::uint64_t> error(degree);
+  for (std::size_t p = 0; p < parameters.ntts().size(); ++p) {
+    const ring::Ntt& ntt = parameters.ntts()[p];
+    const std::uint64_t q = ntt.modulus().value;
+    for (std::size_t i = 0; i < degree; ++i) {
+      const std::size_t at = p * degree + i;
+      error[i] = ring::add(public0[at].value, ring::multiply(public1[at].value, secret[at], q), q);
+    }
+    ntt.inverse(error);
+    std::int64_t norm = 0;
+    for (const std::uint64_t residue : error) {
+      const std::int64_t e = std::clamp<std::int64_t>(ring::centered(residue, q), -(1 << 20), 1 << 20);
+      norm += e * e;
+      norms.error_max = std::max(norms.error_max, std::max(e, -e));
+    }
+    norms.error_norm = std::max(norms.error_norm, norm);
   }
   for (const std::int64_t s : secret_coefficients(parameters, secret)) norms.secret_weight += s != 0 ? 1 : 0;
   return norms;
 }
 
 KeyPair generate_keys(const ParametersPointer& parameters, SeedSource& seeds) {
-  const auto degree = static_cast<double>(parameters->facts().degree);
   constexpr int kAttempts = 8;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     KeyMaterial material = generate_key_material(parameters->facts().degree, parameters->facts().primes);
     auto public_key = std::make_shared<const PublicKey>(parameters, std::move(material.public0),
                                                         std::move(material.public1));
-    auto secret_key = std::make_shared<const SecretKey>(parameters, std::move(material.secret), public_key->id(),
-                                                        seeds.next());
+    auto secret_key = std::make_shared<const SecretKey>(parameters, std::move(material.secret),
+                                                        public_key->id(), seeds.next());
     const KeyNorms norms =
         measure_keys(*parameters, secret_key->factors(), public_key->factors0(), public_key->factors1());
-    if (static_cast<double>(norms.secret_weight) <= kMaxSecretWeightPerDegree * degree &&
-        static_cast<double>(norms.error_norm) <= kMaxKeyErrorNormPerDegree * degree &&
-        norms.error_max <= ring::kErrorCoins) {
+    if (within_limits(norms, parameters->facts().degree)) {
       return {std::move(public_key), std::move(secret_key)};
     }
   }

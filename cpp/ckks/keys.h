@@ -39,7 +39,8 @@ class PublicKey {
 class SecretKey {
  public:
   // `rows`: s in NTT form. `flooding_seed` keys the noise that hides slots' errors.
-  SecretKey(ParametersPointer parameters, SecretVector<std::uint64_t> rows, Id key_id, const Seed& flooding_seed);
+  SecretKey(ParametersPointer parameters, SecretVector<std::uint64_t> rows, Id key_id,
+            const Seed& flooding_seed);
   SecretKey(const SecretKey&) = delete;
   SecretKey& operator=(const SecretKey&) = delete;
   ~SecretKey();
@@ -49,7 +50,8 @@ class SecretKey {
   [[nodiscard]] std::span<const ring::Factor> factors() const { return factors_; }
   [[nodiscard]] const Seed& flooding_seed() const { return flooding_seed_; }
 
-  // s as coefficients in {-1, 0, 1} followed by the flooding seed: what is stored, under encryption, for a restart.
+  // s as coefficients in {-1, 0, 1} followed by the flooding seed: what is stored, under encryption, for a
+  // restart.
   [[nodiscard]] SecretVector<std::uint8_t> export_secret() const;
   // Throws Error(kKeyMismatch) unless the secret belongs to this public key.
   static std::shared_ptr<const SecretKey> import_secret(const PublicKey& public_key,
@@ -71,11 +73,12 @@ struct KeyPair {
 // that is not (one in 2^64) is thrown away.
 KeyPair generate_keys(const ParametersPointer& parameters, SeedSource& seeds);
 
-// What noise_bound.h limits, of a pair. Exposed for tests.
+// What noise_bound.h limits, of a pair: the largest over the primes, which agree when the halves belong
+// together. Exposed for tests.
 struct KeyNorms {
-  std::size_t secret_weight;    // non-zero coefficients of s
-  std::int64_t error_norm;      // |e|^2
-  std::int64_t error_max;       // max |e_i|
+  std::size_t secret_weight;  // non-zero coefficients of s
+  std::int64_t error_norm;    // |e|^2
+  std::int64_t error_max;     // max |e_i|
 };
 KeyNorms measure_keys(const Parameters& parameters, std::span<const ring::Factor> secret,
                       std::span<const ring::Factor> public0, std::span<const ring::Factor> public1);

@@ -27,10 +27,13 @@ void ExactPacking::add_message(std::span<const std::int64_t> values, std::size_t
   const ring::Factor* factors = field_factors_.data() + prime_index * facts.values_per_coefficient;
   std::size_t coefficient = 0;
   for (const std::int64_t value : values) {
-    // |value| < 2^39 may exceed q: multiply_lazy takes any 64-bit factor, so only the sign needs care.
-    const auto magnitude = static_cast<std::uint64_t>(value < 0 ? -value : value);
+    // |value| < 2^39 may exceed q: multiply_lazy takes any 64-bit factor, so only the sign needs care, and
+    // gets it without a branch.
+    const auto negative = static_cast<std::uint64_t>(value >> 63);  // all ones or zero
+    const std::uint64_t magnitude = (static_cast<std::uint64_t>(value) ^ negative) - negative;
     const std::uint64_t product = ring::multiply(magnitude, *factors, q);
-    row[coefficient] = ring::add(row[coefficient], value < 0 ? q - product : product, q);
+    const std::uint64_t message = (product & ~negative) | ((q - product) & negative);
+    row[coefficient] = ring::add(row[coefficient], message, q);
     if (++coefficient == row.size()) coefficient = 0, ++factors;
   }
 }

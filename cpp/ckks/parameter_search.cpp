@@ -46,7 +46,9 @@ std::optional<ParameterFacts> search_exact(ParameterFacts facts, RingChoice ring
 
   std::optional<ParameterFacts> best;
   UInt128 plaintext = 0;  // the largest magnitude of the packed integer
-  for (unsigned values = 1; values * facts.field_bits() + facts.log2_scale <= room; ++values) {
+  // Sums fill a quarter of their field at least: the packed integer may be shorter than its fields by two
+  // bits.
+  for (unsigned values = 1; values * facts.field_bits() + facts.log2_scale <= room + 1; ++values) {
     plaintext += max_sum << ((values - 1) * facts.field_bits());
     // |scale * plaintext + noise| < q / 2, with |noise| < scale / 2
     const UInt128 least = (2 * plaintext + 1) << facts.log2_scale;
@@ -91,7 +93,8 @@ std::optional<ParameterFacts> search_parameters(const ParameterRequest& request)
     facts.fraction_bits = static_cast<std::uint8_t>(request.fraction_bits);
     facts.max_clients = request.max_clients;
     facts.degree = ring.degree;
-    const auto found = request.packing == Packing::kExact ? search_exact(facts, ring) : search_slots(facts, ring);
+    const auto found =
+        request.packing == Packing::kExact ? search_exact(facts, ring) : search_slots(facts, ring);
     if (found) return found;
   }
   return std::nullopt;

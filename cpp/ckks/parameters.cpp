@@ -20,17 +20,25 @@ void require(bool condition, const std::string& message) {
 
 }  // namespace
 
-unsigned ParameterFacts::guard_bits() const { return static_cast<unsigned>(std::bit_width(max_clients - 1)); }
+unsigned ParameterFacts::guard_bits() const {
+  return static_cast<unsigned>(std::bit_width(max_clients - 1));
+}
 
-unsigned ParameterFacts::field_bits() const { return value_bits + guard_bits(); }
+unsigned ParameterFacts::field_bits() const {
+  return value_bits + guard_bits();
+}
 
-std::int64_t ParameterFacts::max_magnitude() const { return (std::int64_t{1} << (value_bits - 1)) - 1; }
+std::int64_t ParameterFacts::max_magnitude() const {
+  return (std::int64_t{1} << (value_bits - 1)) - 1;
+}
 
 std::size_t ParameterFacts::values_per_block() const {
   return packing == Packing::kExact ? std::size_t{degree} * values_per_coefficient : degree / 2;
 }
 
-std::size_t ParameterFacts::block_words() const { return 2 * primes.size() * degree; }
+std::size_t ParameterFacts::block_words() const {
+  return 2 * primes.size() * degree;
+}
 
 std::size_t ParameterFacts::block_bytes() const {
   std::size_t bytes = 0;
@@ -42,8 +50,14 @@ std::size_t ParameterFacts::block_bytes() const {
 
 std::vector<std::uint8_t> ParameterFacts::encode() const {
   std::vector<std::uint8_t> bytes(encoded_bytes(primes.size()));
-  const std::uint8_t head[8] = {static_cast<std::uint8_t>(packing), value_bits, fraction_bits, values_per_coefficient,
-                                log2_scale, log2_flooding, static_cast<std::uint8_t>(primes.size()), 0};
+  const std::uint8_t head[8] = {static_cast<std::uint8_t>(packing),
+                                value_bits,
+                                fraction_bits,
+                                values_per_coefficient,
+                                log2_scale,
+                                log2_flooding,
+                                static_cast<std::uint8_t>(primes.size()),
+                                0};
   std::memcpy(bytes.data(), head, sizeof head);
   std::memcpy(bytes.data() + 8, &max_clients, sizeof max_clients);
   std::memcpy(bytes.data() + 12, &degree, sizeof degree);
@@ -51,7 +65,9 @@ std::vector<std::uint8_t> ParameterFacts::encode() const {
   return bytes;
 }
 
-Id ParameterFacts::id() const { return digest(encode()); }
+Id ParameterFacts::id() const {
+  return digest(encode());
+}
 
 ParameterFacts ParameterFacts::read(FrameReader& reader) {
   ParameterFacts facts;
@@ -71,12 +87,15 @@ ParameterFacts ParameterFacts::read(FrameReader& reader) {
   bool valid = (exact || slots) && reserved == 0 && prime_count >= 1 && prime_count <= kMaxPrimes &&
                facts.value_bits >= kMinValueBits && facts.value_bits <= kMaxValueBits &&
                facts.fraction_bits <= kMaxFractionBits && facts.max_clients >= 1 &&
-               facts.max_clients <= kMaxClients && facts.field_bits() <= kMaxFieldBits && (facts.degree == 2048 || facts.degree == 4096) &&
+               facts.max_clients <= kMaxClients && facts.field_bits() <= kMaxFieldBits &&
+               (facts.degree == 2048 || facts.degree == 4096) &&
                (exact ? facts.values_per_coefficient >= 1 && facts.log2_flooding == 0
                       : facts.values_per_coefficient == 0);
   for (std::size_t i = 0; valid && i < prime_count; ++i) {
     const auto prime = reader.take<std::uint64_t>();
-    valid = prime % (2 * std::uint64_t{facts.degree}) == 1 && std::bit_width(prime) <= kMaxPrimeBits;
+    // Of the numbers that are 1 modulo 2N, 1 itself is no modulus.
+    valid =
+        prime > 1 && prime % (2 * std::uint64_t{facts.degree}) == 1 && std::bit_width(prime) <= kMaxPrimeBits;
     facts.primes.push_back(prime);
   }
   if (!valid) throw Error(ErrorCode::kWireFormat, "the frame's parameters are out of range: it was altered");
@@ -87,7 +106,8 @@ std::shared_ptr<const Parameters> Parameters::derive(const ParameterRequest& req
   require(request.max_clients >= 1 && request.max_clients <= kMaxClients,
           "max_clients must be between 1 and " + std::to_string(kMaxClients));
   require(request.value_bits >= kMinValueBits && request.value_bits <= kMaxValueBits,
-          "value_bits must be between " + std::to_string(kMinValueBits) + " and " + std::to_string(kMaxValueBits));
+          "value_bits must be between " + std::to_string(kMinValueBits) + " and " +
+              std::to_string(kMaxValueBits));
   require(request.fraction_bits <= kMaxFractionBits,
           "fraction_bits must be between 0 and " + std::to_string(kMaxFractionBits));
   const auto guard_bits = static_cast<unsigned>(std::bit_width(request.max_clients - 1));
@@ -105,11 +125,13 @@ std::shared_ptr<const Parameters> Parameters::derive(const ParameterRequest& req
 }
 
 std::shared_ptr<const Parameters> Parameters::from_facts(const ParameterFacts& facts) {
-  ParameterRequest request{facts.packing, facts.max_clients, facts.value_bits, facts.fraction_bits, facts.degree};
+  ParameterRequest request{facts.packing, facts.max_clients, facts.value_bits, facts.fraction_bits,
+                           facts.degree};
   auto parameters = derive(request);
-  require(parameters->facts() == facts,
-          "these ring parameters are not the ones that this build derives from the same settings: use the same "
-          "version of shieldfl on both sides");
+  require(
+      parameters->facts() == facts,
+      "these ring parameters are not the ones that this build derives from the same settings: use the same "
+      "version of shieldfl on both sides");
   return parameters;
 }
 
@@ -128,6 +150,8 @@ double Parameters::value_limit() const {
   return std::ldexp(static_cast<double>(facts_.max_magnitude()), -static_cast<int>(facts_.fraction_bits));
 }
 
-double Parameters::noise_bound() const { return ckks::noise_bound(facts_.degree, facts_.max_clients); }
+double Parameters::noise_bound() const {
+  return ckks::noise_bound(facts_.degree, facts_.max_clients);
+}
 
 }  // namespace shieldfl::ckks

@@ -64,7 +64,8 @@ class Parameters {
   // Chooses the ring, the primes and the scale. Throws Error(kParameter) that names the limit when a setting
   // is out of range, or when no ring of 128-bit security has room for these values.
   static std::shared_ptr<const Parameters> derive(const ParameterRequest& request);
-  // The same from facts that were read; throws Error(kParameter) unless the derivation gives these very facts.
+  // The same from facts that were read; throws Error(kParameter) unless the derivation gives these very
+  // facts.
   static std::shared_ptr<const Parameters> from_facts(const ParameterFacts& facts);
 
   [[nodiscard]] const ParameterFacts& facts() const { return facts_; }

@@ -38,7 +38,9 @@ Vector copy_rows(const std::uint64_t* data, std::size_t words) {
 
 }  // namespace
 
-std::string seal_version() { return SEAL_VERSION_TEXT; }
+std::string seal_version() {
+  return SEAL_VERSION_TEXT;
+}
 
 std::vector<std::uint64_t> ntt_primes(std::size_t degree, std::span<const int> prime_bits) {
   try {
@@ -95,21 +97,25 @@ SlotEncoder::SlotEncoder(std::size_t degree, std::span<const std::uint64_t> prim
     : implementation_(std::make_unique<const Implementation>(degree, primes)) {}
 SlotEncoder::~SlotEncoder() = default;
 
+// Plaintexts are secret until they are flooded: SEAL gets a memory pool for each call that is wiped with it.
 void SlotEncoder::encode(std::span<const double> values, double scale, std::span<std::uint64_t> rows) const {
-  seal::Plaintext plain;
-  const std::vector<double> copy(values.begin(), values.end());
-  implementation_->encoder.encode(copy, implementation_->context.first_parms_id(), scale, plain);
+  const auto pool = seal::MemoryPoolHandle::New(true);
+  seal::Plaintext plain(pool);
+  std::vector<double> copy(values.begin(), values.end());
+  implementation_->encoder.encode(copy, implementation_->context.first_parms_id(), scale, plain, pool);
+  secure_wipe(copy.data(), copy.size() * sizeof copy[0]);
   std::copy_n(plain.data(), rows.size(), rows.begin());
 }
 
 void SlotEncoder::decode(std::span<const std::uint64_t> rows, double scale, std::span<double> values) const {
-  seal::Plaintext plain;
+  const auto pool = seal::MemoryPoolHandle::New(true);
+  seal::Plaintext plain(pool);
   plain.resize(rows.size());
   std::copy(rows.begin(), rows.end(), plain.data());
   plain.parms_id() = implementation_->context.first_parms_id();
   plain.scale() = scale;
   std::vector<double> decoded;
-  implementation_->encoder.decode(plain, decoded);
+  implementation_->encoder.decode(plain, decoded, pool);
   std::copy_n(decoded.begin(), values.size(), values.begin());
 }
 

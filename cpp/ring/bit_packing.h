@@ -8,7 +8,9 @@
 namespace shieldfl::ring {
 
 // The bytes that `count` residues take; a multiple of 8 residues fills whole bytes.
-constexpr std::size_t packed_bytes(std::size_t count, unsigned bits) { return (count * bits + 7) / 8; }
+constexpr std::size_t packed_bytes(std::size_t count, unsigned bits) {
+  return (count * bits + 7) / 8;
+}
 
 // Preconditions: 1 <= bits <= 61, every residue is below 2^bits, out has packed_bytes(in.size(), bits) bytes.
 // Bits past the last residue are written as zero.

@@ -7,7 +7,8 @@
 namespace shieldfl::ring {
 
 Modulus::Modulus(std::uint64_t prime) : value(prime), bits(static_cast<unsigned>(std::bit_width(prime))) {
-  if (prime <= 2 || bits > 61) throw Error(ErrorCode::kParameter, "a modulus must be a prime between 3 and 2^61");
+  if (prime <= 2 || bits > 61)
+    throw Error(ErrorCode::kParameter, "a modulus must be a prime between 3 and 2^61");
 }
 
 std::uint64_t power_vartime(std::uint64_t base, std::uint64_t exponent, std::uint64_t q) {
@@ -20,6 +21,8 @@ std::uint64_t power_vartime(std::uint64_t base, std::uint64_t exponent, std::uin
   return static_cast<std::uint64_t>(result);
 }
 
-std::uint64_t inverse_vartime(std::uint64_t a, std::uint64_t q) { return power_vartime(a, q - 2, q); }
+std::uint64_t inverse_vartime(std::uint64_t a, std::uint64_t q) {
+  return power_vartime(a, q - 2, q);
+}
 
 }  // namespace shieldfl::ring

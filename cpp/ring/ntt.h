@@ -16,7 +16,8 @@ namespace shieldfl::ring {
 
 class Ntt {
  public:
-  // Precondition, checked (Error kParameter): degree is a power of two from 2 to 2^16 and q = 1 mod 2 * degree.
+  // Precondition, checked (Error kParameter): degree is a power of two from 2 to 2^16 and q = 1 mod 2 *
+  // degree.
   Ntt(std::size_t degree, Modulus modulus);
 
   [[nodiscard]] std::size_t degree() const { return degree_; }

@@ -1,5 +1,5 @@
-// Frames that were altered on purpose, with an envelope that fits: length and checksum are made right again, so
-// that the parser behind them is reached.
+// Frames that were altered on purpose, with an envelope that fits: length and checksum are made right again,
+// so that the parser behind them is reached.
 #pragma once
 
 #include <cstdint>

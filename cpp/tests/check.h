@@ -23,7 +23,9 @@ inline std::vector<Test>& registry() {
 }
 
 struct Registration {
-  Registration(const char* name, std::function<void()> body) { registry().push_back({name, std::move(body)}); }
+  Registration(const char* name, std::function<void()> body) {
+    registry().push_back({name, std::move(body)});
+  }
 };
 
 [[noreturn]] inline void fail(const char* file, int line, const std::string& what) {
@@ -52,20 +54,20 @@ inline int run_all() {
 
 #define SHIELDFL_JOIN2(a, b) a##b
 #define SHIELDFL_JOIN(a, b) SHIELDFL_JOIN2(a, b)
-#define TEST(name)                                                                              \
-  static void name();                                                                           \
+#define TEST(name)                                                                                  \
+  static void name();                                                                               \
   static const ::shieldfl::tests::Registration SHIELDFL_JOIN(registration_, __LINE__)(#name, name); \
   static void name()
 #define CHECK(condition) \
   if (!(condition)) ::shieldfl::tests::fail(__FILE__, __LINE__, "not true: " #condition)
-#define CHECK_THROWS(expression, expected_code)                                                            \
-  do {                                                                                                     \
-    bool threw = false;                                                                                    \
-    try {                                                                                                  \
-      (void)(expression);                                                                                  \
-    } catch (const ::shieldfl::Error& error) {                                                             \
-      threw = true;                                                                                        \
-      if (error.code() != (expected_code)) ::shieldfl::tests::fail(__FILE__, __LINE__, error.what());      \
-    }                                                                                                      \
-    if (!threw) ::shieldfl::tests::fail(__FILE__, __LINE__, "no error from: " #expression);                \
+#define CHECK_THROWS(expression, expected_code)                                                       \
+  do {                                                                                                \
+    bool threw = false;                                                                               \
+    try {                                                                                             \
+      (void)(expression);                                                                             \
+    } catch (const ::shieldfl::Error& error) {                                                        \
+      threw = true;                                                                                   \
+      if (error.code() != (expected_code)) ::shieldfl::tests::fail(__FILE__, __LINE__, error.what()); \
+    }                                                                                                 \
+    if (!threw) ::shieldfl::tests::fail(__FILE__, __LINE__, "no error from: " #expression);           \
   } while (false)

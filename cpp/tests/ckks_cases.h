@@ -15,21 +15,57 @@
 #include "ckks/decryptor.h"
 #include "ckks/encryptor.h"
 #include "ckks/keys.h"
+#include "ring/sampler.h"
 #include "tests/altered_frames.h"
 
 namespace shieldfl::tests {
 
 using Values = std::vector<double>;
 
-// A key pair for these parameters; the same one for every test of a process.
+// A key pair that anybody can draw again, so that statistics and fuzzing can be repeated: s and e as an
+// encryption's u and e are drawn, a from 64 bits a residue.
+inline ckks::KeyPair insecure_key_pair(const ckks::ParametersPointer& parameters, std::uint64_t seed) {
+  InsecureTestRandom seeds(seed);
+  RandomStream stream(seeds.next(), 0);
+  const std::size_t degree = parameters->facts().degree;
+  std::vector<std::int8_t> s(degree);
+  std::vector<std::int8_t> e(degree);
+  ring::sample_ternary(stream, s);
+  ring::sample_error(stream, e);
+  std::vector<std::uint64_t> public0;
+  std::vector<std::uint64_t> public1;
+  SecretVector<std::uint64_t> secret;
+  for (const ring::Ntt& ntt : parameters->ntts()) {
+    const std::uint64_t q = ntt.modulus().value;
+    const auto transformed = [&](const std::vector<std::int8_t>& polynomial) {
+      std::vector<std::uint64_t> row;
+      for (const std::int8_t coefficient : polynomial) row.push_back(ring::residue(coefficient, q));
+      ntt.forward(row);
+      return row;
+    };
+    const auto s_row = transformed(s);
+    const auto e_row = transformed(e);
+    for (std::size_t i = 0; i < degree; ++i) {
+      public1.push_back(stream.next_u64() % q);
+      const std::uint64_t product = ring::multiply(public1.back(), ring::make_factor(s_row[i], q), q);
+      public0.push_back(ring::add(q - product, q - e_row[i], q) % q);
+      secret.push_back(s_row[i]);
+    }
+  }
+  auto public_key = std::make_shared<const ckks::PublicKey>(parameters, public0, public1);
+  auto secret_key =
+      std::make_shared<const ckks::SecretKey>(parameters, std::move(secret), public_key->id(), seeds.next());
+  return {std::move(public_key), std::move(secret_key)};
+}
+
+// A key pair for these parameters, the same one for every test.
 inline const ckks::KeyPair& key_pair(const ckks::ParameterRequest& request) {
   static std::map<std::tuple<int, std::uint32_t, unsigned, unsigned, std::uint32_t>, ckks::KeyPair> pairs;
   const auto name = std::tuple(static_cast<int>(request.packing), request.max_clients, request.value_bits,
                                request.fraction_bits, request.ring_degree.value_or(0));
   const auto found = pairs.find(name);
   if (found != pairs.end()) return found->second;
-  SystemSeedSource seeds;
-  return pairs.emplace(name, ckks::generate_keys(ckks::Parameters::derive(request), seeds)).first->second;
+  return pairs.emplace(name, insecure_key_pair(ckks::Parameters::derive(request), 2026)).first->second;
 }
 
 inline const ckks::ParameterFacts& facts_of(const ckks::KeyPair& keys) {
@@ -37,7 +73,8 @@ inline const ckks::ParameterFacts& facts_of(const ckks::KeyPair& keys) {
 }
 
 // Uniform over the whole range that parameters allow.
-inline Values random_values(const ckks::Parameters& parameters, std::size_t count, std::mt19937_64& generator) {
+inline Values random_values(const ckks::Parameters& parameters, std::size_t count,
+                            std::mt19937_64& generator) {
   std::uniform_real_distribution<double> distribution(-parameters.value_limit(), parameters.value_limit());
   Values values(count);
   for (double& value : values) value = distribution(generator);
@@ -46,7 +83,9 @@ inline Values random_values(const ckks::Parameters& parameters, std::size_t coun
 
 inline Frame encrypt(const ckks::KeyPair& keys, const Values& values, SeedSource& seeds,
                      const ckks::EncryptOptions& options = {}, const mask::Bitset* mask = nullptr) {
-  return ckks::Encryptor(keys.public_key).encrypt(std::span<const double>(values), mask, options, seeds).frame;
+  return ckks::Encryptor(keys.public_key)
+      .encrypt(std::span<const double>(values), mask, options, seeds)
+      .frame;
 }
 
 inline Frame total_of(const ckks::KeyPair& keys, const std::vector<Frame>& batches) {

@@ -1,3 +1,5 @@
 #include "tests/check.h"
 
-int main() { return shieldfl::tests::run_all(); }
+int main() {
+  return shieldfl::tests::run_all();
+}

@@ -1,5 +1,5 @@
-// Limits for statistical tests. Each is exceeded by honest random data with probability kFailure at most, by an
-// inequality that is named; streams in tests have fixed seeds, so a test that passes once goes on passing.
+// Limits for statistical tests. Each is exceeded by honest random data with probability kFailure at most, by
+// an inequality that is named; streams in tests have fixed seeds, so a test that passes once goes on passing.
 #pragma once
 
 #include <cmath>
@@ -10,7 +10,9 @@ namespace shieldfl::tests {
 inline constexpr double kFailure = 1e-9;
 
 // For |Z|, Z standard normal: P(|Z| > z) <= 2 exp(-z^2 / 2).
-inline double normal_limit() { return std::sqrt(2.0 * std::log(2.0 / kFailure)); }
+inline double normal_limit() {
+  return std::sqrt(2.0 * std::log(2.0 / kFailure));
+}
 
 // For Pearson's statistic: P(X > k + 2 sqrt(k x) + 2 x) <= exp(-x) for k degrees of freedom (Laurent and
 // Massart, 2000).

@@ -20,9 +20,8 @@ const std::vector<ParameterRequest> kRequests = {{Packing::kExact, 20, 16, 10, 2
                                                  {Packing::kSlots, 20, 16, 10, 4096}};
 
 bool same_factors(const std::vector<ring::Factor>& left, const std::vector<ring::Factor>& right) {
-  return std::equal(left.begin(), left.end(), right.begin(), right.end(), [](auto a, auto b) {
-    return a.value == b.value && a.quotient == b.quotient;
-  });
+  return std::equal(left.begin(), left.end(), right.begin(), right.end(),
+                    [](auto a, auto b) { return a.value == b.value && a.quotient == b.quotient; });
 }
 
 }  // namespace
@@ -54,12 +53,14 @@ TEST(altered_public_keys_are_refused) {
         refuses(altered);  // one of the ids
       }
     }
-    const std::size_t payload = kFrameHeaderBytes + ParameterFacts::encoded_bytes(key.parameters()->facts().primes.size());
+    const std::size_t payload =
+        kFrameHeaderBytes + ParameterFacts::encoded_bytes(key.parameters()->facts().primes.size());
     for (std::size_t offset = payload; offset + 8 < frame.size(); offset += 997) {
       refuses(with_field(frame, offset, static_cast<std::uint8_t>(frame[offset] ^ 4)));
     }
     refuses(with_field(frame, payload, ~std::uint64_t{0}));  // a residue above its modulus
-    for (const std::size_t size : {std::size_t{0}, std::size_t{51}, std::size_t{52}, payload, frame.size() - 1}) {
+    for (const std::size_t size :
+         {std::size_t{0}, std::size_t{51}, std::size_t{52}, payload, frame.size() - 1}) {
       Frame cut(frame.begin(), frame.begin() + static_cast<std::ptrdiff_t>(size));
       refuses(cut);
       tests::reseal(cut);
@@ -97,14 +98,16 @@ TEST(fresh_keys_are_within_the_limits_of_the_noise_bound) {
     const auto degree = static_cast<double>(parameters->facts().degree);
     for (int i = 0; i < 5; ++i) {
       const KeyPair pair = generate_keys(parameters, seeds);
-      const KeyNorms norms = measure_keys(*parameters, pair.secret_key->factors(), pair.public_key->factors0(),
-                                          pair.public_key->factors1());
+      const KeyNorms norms = measure_keys(*parameters, pair.secret_key->factors(),
+                                          pair.public_key->factors0(), pair.public_key->factors1());
       CHECK(static_cast<double>(norms.secret_weight) <= kMaxSecretWeightPerDegree * degree);
       CHECK(static_cast<double>(norms.error_norm) <= kMaxKeyErrorNormPerDegree * degree);
       CHECK(norms.error_max <= ring::kErrorCoins && norms.error_max > 0);
       // And no weaker than uniform ternary secrets and errors of variance 10.5 are: 10 standard deviations.
-      CHECK(static_cast<double>(norms.secret_weight) > (2.0 / 3.0) * degree - 10.0 * std::sqrt(degree * 2.0 / 9.0));
-      CHECK(static_cast<double>(norms.error_norm) > ring::kErrorVariance * (degree - 10.0 * std::sqrt(2.0 * degree)));
+      CHECK(static_cast<double>(norms.secret_weight) >
+            (2.0 / 3.0) * degree - 10.0 * std::sqrt(degree * 2.0 / 9.0));
+      CHECK(static_cast<double>(norms.error_norm) >
+            ring::kErrorVariance * (degree - 10.0 * std::sqrt(2.0 * degree)));
       CHECK(pair.secret_key->key_id() == pair.public_key->id());
     }
   }
@@ -152,7 +155,8 @@ TEST(a_foreign_or_damaged_secret_is_refused) {
     refuses(other.secret_key->export_secret());
     const auto exported = keys.secret_key->export_secret();
     for (const std::size_t index : {std::size_t{0}, std::size_t{1000}, exported.size() - kSeedBytes - 1}) {
-      for (const std::uint8_t value : {std::uint8_t{0}, std::uint8_t{1}, std::uint8_t{0xff}, std::uint8_t{0x80}}) {
+      for (const std::uint8_t value :
+           {std::uint8_t{0}, std::uint8_t{1}, std::uint8_t{0xff}, std::uint8_t{0x80}}) {
         auto damaged = exported;
         if (damaged[index] == value) continue;
         damaged[index] = value;

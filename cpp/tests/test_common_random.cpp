@@ -25,7 +25,8 @@ std::string hex(std::span<const std::uint8_t> bytes) {
 }
 
 // `size` bytes of the key stream from block `first_block` on.
-std::string key_stream(const Seed& seed, std::uint64_t stream_index, std::size_t first_block, std::size_t size) {
+std::string key_stream(const Seed& seed, std::uint64_t stream_index, std::size_t first_block,
+                       std::size_t size) {
   RandomStream stream(seed, stream_index);
   std::vector<std::uint8_t> bytes(64 * first_block + size);
   stream.fill(bytes);
@@ -94,8 +95,8 @@ TEST(random_stream_does_not_depend_on_how_it_is_read) {
 TEST(random_streams_of_one_seed_differ) {
   const Seed seed = seed_of({9});
   std::set<std::string> streams;
-  for (const std::uint64_t index : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{2}, std::uint64_t{1} << 31,
-                                    std::uint64_t{1} << 32, ~std::uint64_t{0}}) {
+  for (const std::uint64_t index : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{2},
+                                    std::uint64_t{1} << 31, std::uint64_t{1} << 32, ~std::uint64_t{0}}) {
     streams.insert(key_stream(seed, index, 0, 64));
   }
   CHECK(streams.size() == 6);

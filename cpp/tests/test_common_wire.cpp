@@ -40,7 +40,9 @@ Frame sample_frame() {
   return writer.finish();
 }
 
-std::uint32_t crc32c_of(const std::vector<std::uint8_t>& bytes) { return crc32c(bytes); }
+std::uint32_t crc32c_of(const std::vector<std::uint8_t>& bytes) {
+  return crc32c(bytes);
+}
 
 }  // namespace
 
@@ -145,19 +147,22 @@ TEST(header_fields_are_checked_behind_a_right_checksum) {
   reseal(no_magic);
   CHECK_THROWS(FrameReader(no_magic, FrameKind::kCkksBatch), ErrorCode::kWireFormat);
   for (const int version : {0, 2, 0x0100, 0xffff}) {
-    CHECK_THROWS(FrameReader(with_field(frame, 4, static_cast<std::uint16_t>(version)), FrameKind::kCkksBatch), ErrorCode::kWireFormat);
+    CHECK_THROWS(
+        FrameReader(with_field(frame, 4, static_cast<std::uint16_t>(version)), FrameKind::kCkksBatch),
+        ErrorCode::kWireFormat);
   }
   for (const int kind : {0, 1, 2, 4, 5, 0x0300, 0xffff}) {
-    CHECK_THROWS(FrameReader(with_field(frame, 6, static_cast<std::uint16_t>(kind)), FrameKind::kCkksBatch), ErrorCode::kWireFormat);
+    CHECK_THROWS(FrameReader(with_field(frame, 6, static_cast<std::uint16_t>(kind)), FrameKind::kCkksBatch),
+                 ErrorCode::kWireFormat);
   }
 }
 
 TEST(absurd_declared_lengths_are_refused) {
   const Frame frame = sample_frame();
   const auto body = tests::field_at<std::uint64_t>(frame, 8);
-  for (const std::uint64_t length : {std::uint64_t{0}, body - 1, body + 1, std::uint64_t{1} << 31,
-                                     std::uint64_t{1} << 63, ~std::uint64_t{0}, ~std::uint64_t{0} - 51,
-                                     ~std::uint64_t{0} - 52, body + (std::uint64_t{1} << 32)}) {
+  for (const std::uint64_t length :
+       {std::uint64_t{0}, body - 1, body + 1, std::uint64_t{1} << 31, std::uint64_t{1} << 63,
+        ~std::uint64_t{0}, ~std::uint64_t{0} - 51, ~std::uint64_t{0} - 52, body + (std::uint64_t{1} << 32)}) {
     Frame altered = frame;
     std::memcpy(altered.data() + 8, &length, sizeof length);
     const std::uint32_t checksum = crc32c(std::span(altered).first(altered.size() - kFrameTrailerBytes));

@@ -110,8 +110,8 @@ TEST(no_noise_leaves_values_alone_and_draws_nothing) {
 TEST(gaussian_noise_refuses_a_bad_deviation_and_number_of_threads) {
   InsecureTestRandom seeds(78);
   std::vector<float> values(10, 1.0F);
-  for (const double deviation : {-1.0, -1e-300, std::numeric_limits<double>::quiet_NaN(),
-                                 std::numeric_limits<double>::infinity()}) {
+  for (const double deviation :
+       {-1.0, -1e-300, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     CHECK_THROWS((add_gaussian(values, deviation, seeds, 1), 0), ErrorCode::kParameter);
   }
   CHECK_THROWS((add_gaussian(values, 1.0, seeds, 100'000), 0), ErrorCode::kParameter);

@@ -46,8 +46,8 @@ TEST(parallel_for_covers_every_index_once) {
 TEST(parallel_for_splits_the_same_way_every_time) {
   for (int i = 0; i < 20; ++i) CHECK(ranges_of(1001, 4, 10) == ranges_of(1001, 4, 10));
   CHECK(ranges_of(1001, 4, 10).size() == 4);
-  CHECK(ranges_of(3, 100, 1).size() == 3);   // no more ranges than grains
-  CHECK(ranges_of(10, 0, 1).size() == 1);    // at least one thread
+  CHECK(ranges_of(3, 100, 1).size() == 3);  // no more ranges than grains
+  CHECK(ranges_of(10, 0, 1).size() == 1);   // at least one thread
 }
 
 TEST(parallel_for_rethrows_once_all_ranges_have_ended) {

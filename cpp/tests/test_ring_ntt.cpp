@@ -110,8 +110,8 @@ TEST(ntt_refuses_what_has_no_transform) {
   }
   CHECK_THROWS(Ntt(2048, Modulus(65537 - 2)), ErrorCode::kParameter);  // not 1 mod 4096
   CHECK_THROWS(Ntt(2048, Modulus(1025)), ErrorCode::kParameter);
-  for (const std::uint64_t value : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{2}, std::uint64_t{1} << 61,
-                                    ~std::uint64_t{0}}) {
+  for (const std::uint64_t value :
+       {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{2}, std::uint64_t{1} << 61, ~std::uint64_t{0}}) {
     CHECK_THROWS(Modulus(value), ErrorCode::kParameter);
   }
   // 1 mod 4096, but a square: it has no root, which must not be searched for without end.

@@ -24,7 +24,7 @@ class FrameReport:
     """
 
     kind: str
-    """``"mask"``, ``"ckks public key"``, ``"ckks batch"``, ``"ckks total"``; ``"unknown"`` for other bytes."""
+    """``"mask"``, ``"ckks public key"``, ``"ckks batch"``, ``"ckks total"``, or ``"unknown"``."""
     intact: bool
     """Every check passed: length, checksum, and every field of the body that this version can read."""
     problem: str
@@ -93,8 +93,9 @@ def _read_mask(frame: bytes) -> dict[str, Any]:
 
 
 def _read_public_key(frame: bytes) -> dict[str, Any]:
-    parameters = PublicKey.from_bytes(frame).parameters
-    return {"parameters": _parameter_facts(parameters._facts), "description": parameters.describe()}
+    key = _core.CkksPublicKey.from_bytes(frame)
+    facts = _parameter_facts(key.parameters.facts)
+    return {"parameters": facts, "description": PublicKey(key).parameters.describe()}
 
 
 def _read_batch(frame: bytes) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.errors import DuplicateFrameError, ParameterError, RangeError
+from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError, RangeError
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import AggregatorSteps, ClientSteps, LocalUpdate, Method, Phase, StartingPoint
 from shieldfl.privacy.accounting import PrivacySpent
@@ -29,15 +29,18 @@ class FedAvgClient(ClientSteps):
         self._weight = weight
         self._clock = clock
         self._start = initial
+        self._round = 0
         self._update: NDArray[np.float32] = np.empty(0, dtype=np.float32)
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the global model."""
+        self._round = round_number
         self._start = GlobalModel.from_message(model, *self._sizes)
         return self._start.starting_point()
 
     def finish_training(self, update: LocalUpdate) -> None:
         """Keep the difference to the starting point."""
+        update.check_sizes(*self._sizes)
         self._update = np.concatenate(
             (update.parameters - self._start.parameters, update.buffers - self._start.buffers)
         )
@@ -47,7 +50,13 @@ class FedAvgClient(ClientSteps):
     def step(self, phase: str, answer: Message | None) -> Message:
         """Send the update and its weight."""
         with self._clock.stage("upload"):
-            return Message({"update": self._update.tobytes(), "weight": np.float64(self._weight).tobytes()})
+            return Message(
+                {
+                    "round": Message.from_number(self._round),
+                    "update": self._update.tobytes(),
+                    "weight": np.float64(self._weight).tobytes(),
+                }
+            )
 
     def end_round(self, answer: Message) -> None:
         """Nothing is kept from round to round."""
@@ -62,23 +71,32 @@ class FedAvgAggregator(AggregatorSteps):
 
     def __init__(self, initial: GlobalModel, learning_rate: float, clock: StageClock) -> None:
         self._model = initial
+        self._moved = initial
         self._learning_rate = learning_rate
         self._clock = clock
-        self._begin()
+        self._begin(0)
 
-    def _begin(self) -> None:
+    def _begin(self, round_number: int) -> None:
+        self._round = round_number
         self._sum: NDArray[np.float64] = np.zeros(self._model.parameters.size + self._model.buffers.size)
         self._weight = 0.0
         self._seen: set[int] = set()
 
-    def begin_phase(self, phase: str, round_number: int) -> None:
+    def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Start from zero."""
-        self._begin()
+        self._model = self._moved
+        self._begin(round_number)
 
     def receive(self, phase: str, client: int, message: Message) -> None:
-        """Add one update. Raises DuplicateFrameError for a client's second, WireFormatError, RangeError."""
+        """Add one update.
+
+        Raises DuplicateFrameError for a client's second, PolicyError for another round's, WireFormatError,
+        RangeError.
+        """
         if client in self._seen:
             raise DuplicateFrameError(f"client {client} has sent its update already: it was not added again")
+        if message.number("round") != self._round:
+            raise PolicyError(f"client {client} sent an update of another round: it was not added")
         with self._clock.stage("upload"):
             update = message.vector("update", np.float32, self._sum.size)
             weight = float(message.vector("weight", np.float64, 1)[0])
@@ -94,8 +112,8 @@ class FedAvgAggregator(AggregatorSteps):
         if not self._seen:
             raise ParameterError("no update has arrived, so there is no mean: wait for at least one client")
         with self._clock.stage("aggregate"):
-            self._model = self._model.moved(self._sum / self._weight, self._learning_rate)
-            return self._model.to_message()
+            self._moved = self._model.moved(self._sum / self._weight, self._learning_rate)
+            return self._moved.to_message()
 
 
 class FedAvg(Method):

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shieldfl.errors import ParameterError
 from shieldfl.privacy.accounting import PrivacySpent
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
@@ -61,6 +62,15 @@ class LocalUpdate:
     scores: FloatVector | None
     """Sensitivity of each parameter, float32 (P,), normalised to [0, 1]; None where the method asks for none."""
 
+    def check_sizes(self, parameters: int, buffers: int) -> None:
+        """Raise ParameterError unless the vectors have these sizes."""
+        scores_fit = self.scores is None or self.scores.shape == (parameters,)
+        if not scores_fit or self.parameters.shape != (parameters,) or self.buffers.shape != (buffers,):
+            raise ParameterError(
+                f"an update of this model has {parameters} parameters, as many scores, and {buffers} buffer "
+                "values: make it with the functions of shieldfl.torch_bridge"
+            )
+
 
 class ClientSteps(abc.ABC):
     """One client: its own data's update, its own model, the public keys."""
@@ -74,7 +84,10 @@ class ClientSteps(abc.ABC):
 
     @abc.abstractmethod
     def finish_training(self, update: LocalUpdate) -> None:
-        """Take the result of local training. Raises RangeError for NaN or infinity."""
+        """Take the result of local training.
+
+        Raises RangeError for NaN or infinity, ParameterError for vectors of other sizes.
+        """
 
     @abc.abstractmethod
     def step(self, phase: str, answer: Message | None) -> Message:
@@ -93,8 +106,12 @@ class AggregatorSteps(abc.ABC):
     """The aggregator: sums what it cannot read."""
 
     @abc.abstractmethod
-    def begin_phase(self, phase: str, round_number: int) -> None:
-        """Forget the phase before and start to collect."""
+    def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
+        """Forget the phase before and start to collect.
+
+        ``answer`` is what the clients got for the phase before, None in the first: from it the aggregator
+        knows what their messages must look like, whichever of them comes first.
+        """
 
     @abc.abstractmethod
     def receive(self, phase: str, client: int, message: Message) -> None:
@@ -102,7 +119,10 @@ class AggregatorSteps(abc.ABC):
 
     @abc.abstractmethod
     def close(self, phase: str) -> Message:
-        """Return the phase's result: the answer to the clients, or what goes to the key authority."""
+        """Return the phase's result: the answer to the clients, or what goes to the key authority.
+
+        Asked again, it returns the same.
+        """
 
 
 class AuthoritySteps(abc.ABC):
@@ -110,7 +130,10 @@ class AuthoritySteps(abc.ABC):
 
     @abc.abstractmethod
     def answer(self, phase: str, message: Message) -> Message:
-        """Turn the aggregator's result into the answer to the clients. Raises PolicyError."""
+        """Turn the aggregator's result into the answer to the clients. Raises PolicyError.
+
+        The same message gets the same answer, so that a lost one can be asked for again.
+        """
 
 
 class Method(abc.ABC):

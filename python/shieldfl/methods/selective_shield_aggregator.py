@@ -46,10 +46,12 @@ class SelectiveShieldAggregator(AggregatorSteps):
         self._clock = clock
         self._threads = threads
         self._masks: dict[int, Mask] = {}
-        self._encrypted_zone: Mask | None = None
+        self._voters: set[int] = set()
+        self._encrypted_zone = Mask.empty(size)
         self._begin_sums(0)
 
     def _begin_sums(self, round_number: int) -> None:
+        self._round = round_number
         self._seen: set[int] = set()
         self._votes = Votes(self._size)
         key = self._keys.update
@@ -57,14 +59,18 @@ class SelectiveShieldAggregator(AggregatorSteps):
         # By position; or, where personalised positions are hidden, by rank among those that are not encrypted.
         self._sums: NDArray[np.float64] | None = None
 
-    def begin_phase(self, phase: str, round_number: int) -> None:
-        """Start from zero; the masks of a clear negotiation are kept for the update phase of the round."""
+    def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
+        """Start from zero; what the negotiation told is kept for the update phase of the round."""
         self._begin_sums(round_number)
         if phase == "negotiate":
             self._masks = {}
-            self._encrypted_zone = None
+            self._voters = set()
             if self._keys.votes is not None:
                 self._ciphertexts = ckks.Aggregator(self._keys.votes, self._threads, round=round_number)
+        elif answer is None:
+            raise ParameterError("the update phase needs the answer to the negotiation")
+        else:
+            self._encrypted_zone = Mask.from_bytes(answer["encrypted zone"], expected_size=self._size)
 
     def receive(self, phase: str, client: int, message: Message) -> None:
         """Add one client's message. What is refused changes nothing."""
@@ -73,23 +79,28 @@ class SelectiveShieldAggregator(AggregatorSteps):
         if phase == "negotiate":
             with self._clock.stage("negotiate"):
                 self._receive_vote(client, message)
-        else:
+            self._voters.add(client)
+        elif client in self._voters:
             self._receive_update(client, message)
+        else:
+            raise PolicyError(f"client {client} sent an update without having negotiated in this round")
         self._seen.add(client)
 
     def _receive_vote(self, client: int, message: Message) -> None:
         if self._keys.votes is not None:
-            self._ciphertexts.add(message["votes"])
+            self._ciphertexts.add(self._read_batch(message["votes"], self._size))
             return
+        if message.number("round") != self._round:
+            raise PolicyError(f"client {client} sent a mask of another round: it was not counted")
         mask = Mask.from_bytes(message["mask"], expected_size=self._size)
         self._votes.add(mask, self._threads)
         self._masks[client] = mask
 
     def _receive_update(self, client: int, message: Message) -> None:
         with self._clock.stage("upload"):
-            batch = ckks.CiphertextBatch.from_bytes(message["ciphertexts"])
+            batch = self._read_batch(message["ciphertexts"], self._encrypted_zone.count + self._buffers)
             positions = self._positions_of(client, message)
-            values = self._values_of(message, positions, batch)
+            values = self._values_of(message, positions)
         with self._clock.stage("aggregate"):
             # Everything that can be refused has been looked at before the ciphertexts are added.
             self._ciphertexts.add(batch)
@@ -101,21 +112,32 @@ class SelectiveShieldAggregator(AggregatorSteps):
                 positions.scatter_add(values.astype(np.float64), self._sums, self._threads)
                 self._votes.add(positions, self._threads)
 
+    def _read_batch(self, frame: bytes, expected_count: int) -> ckks.CiphertextBatch:
+        batch = ckks.CiphertextBatch.from_bytes(frame)
+        if batch.round != self._round:
+            raise PolicyError(f"the ciphertexts are of round {batch.round}, not {self._round}: they were not added")
+        # The first batch decides what the core goes on to accept, so a wrong one must not get there.
+        if batch.count != expected_count or batch.weighted:
+            raise ParameterError(
+                f"the ciphertexts hold {batch.count} values, expected {expected_count} without a weight: they "
+                "were not added"
+            )
+        return batch
+
     def _positions_of(self, client: int, message: Message) -> Mask | None:
         """Return where the client's noised values belong; None where that is hidden."""
         if self._settings.hide_personalised:
             return None
         if self._keys.votes is not None:
-            return Mask.from_bytes(message["positions"], expected_size=self._size)
-        if client not in self._masks or self._encrypted_zone is None:
-            raise PolicyError(f"client {client} sent an update without having negotiated in this round")
+            positions = Mask.from_bytes(message["positions"], expected_size=self._size)
+            if (positions & self._encrypted_zone).count:
+                raise WireFormatError("a client sent values for encrypted positions: they were not added")
+            return positions
         return split_zones(self._masks[client], self._encrypted_zone).noise
 
-    def _values_of(
-        self, message: Message, positions: Mask | None, batch: ckks.CiphertextBatch
-    ) -> NDArray[np.float32]:
+    def _values_of(self, message: Message, positions: Mask | None) -> NDArray[np.float32]:
         # Hidden: the client sends a value for each position that is not encrypted.
-        hidden_count = self._size - (batch.count - self._buffers)
+        hidden_count = self._size - self._encrypted_zone.count
         values = message.vector("values", np.float32, hidden_count if positions is None else positions.count)
         if not np.isfinite(values).all():
             raise WireFormatError("a client's noised values hold NaN or infinity: they were not added")
@@ -133,7 +155,7 @@ class SelectiveShieldAggregator(AggregatorSteps):
                 "total": self._ciphertexts.total().to_bytes(),
                 "sums": (np.zeros(0) if self._sums is None else self._sums).tobytes(),
             }
-            if self._encrypted_zone is not None:
+            if self._keys.votes is None:
                 parts["encrypted zone"] = self._encrypted_zone.to_bytes()
             if not self._settings.hide_personalised:
                 parts["contributors"] = self._votes.counts(self._threads).tobytes()
@@ -142,5 +164,5 @@ class SelectiveShieldAggregator(AggregatorSteps):
     def _close_negotiation(self) -> Message:
         if self._keys.votes is not None:
             return Message({"votes": self._ciphertexts.total().to_bytes()})
-        self._encrypted_zone = self._votes.consensus(self._settings.consensus, self._threads)
-        return Message({"encrypted zone": self._encrypted_zone.to_bytes()})
+        zone = self._votes.consensus(self._settings.consensus, self._threads)
+        return Message({"encrypted zone": zone.to_bytes()})

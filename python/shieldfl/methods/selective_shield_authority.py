@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl import _core, ckks
-from shieldfl.errors import WireFormatError
+from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import AuthoritySteps
@@ -51,28 +53,47 @@ class SelectiveShieldAuthority(AuthoritySteps):
         self._notes = notes
         self._tallies: NDArray[np.float64] = np.zeros(0)
         self._voters = 0
+        self._voted_round = 0
         self._encrypted_zone = Mask.empty(initial.parameters.size)
+        # By phase: the round, the digest of the message, the answer.
+        self._answered: dict[str, tuple[int, bytes, Message]] = {}
 
     def answer(self, phase: str, message: Message) -> Message:
-        """Answer votes with the encrypted zone, sums with the new global model. Raises PolicyError."""
-        if phase == "negotiate":
-            with self._clock.stage("negotiate"):
-                return self._open_votes(message)
-        with self._clock.stage("open"):
-            return self._open_update(message)
+        """Answer votes with the encrypted zone, sums with the new global model.
 
-    def _open_votes(self, message: Message) -> Message:
+        A repeated message gets its answer again, and the model does not move twice. Raises PolicyError for
+        any other message of a round that was answered, or of one before it.
+        """
+        voting = phase == "negotiate"
+        with self._clock.stage("negotiate" if voting else "open"):
+            total = ckks.Total.from_bytes(message["votes" if voting else "total"])
+            digest = hashlib.sha256(message.to_bytes()).digest()
+            last_round, last_digest, last_answer = self._answered.get(phase, (-1, b"", Message()))
+            if digest == last_digest:
+                return last_answer
+            if total.round <= last_round:
+                raise PolicyError(
+                    f"round {last_round} has been answered, so no other total of round {total.round} is opened"
+                )
+            answer = self._open_votes(total) if voting else self._open_update(total, message)
+            self._answered[phase] = (total.round, digest, answer)
+            return answer
+
+    def _open_votes(self, total: ckks.Total) -> Message:
         assert self._vote_keys is not None
-        total = ckks.Total.from_bytes(message["votes"])
+        if total.count != self._model.parameters.size:
+            raise WireFormatError("the total does not have one tally for each parameter")
         self._tallies = self._vote_keys.open(total)
         self._voters = total.clients
+        self._voted_round = total.round
         needed = _core.votes_needed(self._settings.consensus, self._voters)
         self._encrypted_zone = Mask.from_bool(self._tallies >= needed)
         return Message({"encrypted zone": self._encrypted_zone.to_bytes()})
 
-    def _open_update(self, message: Message) -> Message:
+    def _open_update(self, total: ckks.Total, message: Message) -> Message:
         size, buffers = self._model.parameters.size, self._model.buffers.size
-        total = ckks.Total.from_bytes(message["total"])
+        if self._vote_keys is not None and total.round != self._voted_round:
+            raise PolicyError(f"the encrypted zone of round {total.round} has not been negotiated")
         if self._vote_keys is None:
             self._encrypted_zone = Mask.from_bytes(message["encrypted zone"], expected_size=size)
         zone = self._encrypted_zone

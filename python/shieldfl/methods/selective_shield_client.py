@@ -57,7 +57,7 @@ class SelectiveShieldClient(ClientSteps):
         self._encryptor = ckks.Encryptor(keys.update, threads)
         self._vote_encryptor = None if keys.votes is None else ckks.Encryptor(keys.votes, threads)
         self._clip = AdaptiveClip(settings.clip_norm) if settings.adaptive_clip else None
-        self._size = initial.parameters.size
+        self._size, self._buffer_count = initial.parameters.size, initial.buffers.size
         self._shares_buffers = settings.buffers == "encrypted"
         self._local = initial
         self._personalised = Mask.empty(self._size)
@@ -80,6 +80,7 @@ class SelectiveShieldClient(ClientSteps):
 
     def finish_training(self, update: LocalUpdate) -> None:
         """Choose the sensitive positions (eq. 14) and keep the difference to the starting point."""
+        update.check_sizes(self._size, self._buffer_count)
         if update.scores is None and self._threshold >= 0.0:
             raise ParameterError("SelectiveShield needs sensitivity scores: pass them in the LocalUpdate")
         with self._clock.stage("score"):
@@ -103,7 +104,7 @@ class SelectiveShieldClient(ClientSteps):
 
     def _make_vote(self) -> Message:
         if self._vote_encryptor is None:
-            return Message({"mask": self._mask.to_bytes()})
+            return Message({"round": Message.from_number(self._round), "mask": self._mask.to_bytes()})
         votes = self._mask.to_bool().astype(np.float32)
         return Message({"votes": self._vote_encryptor.encrypt(votes, round=self._round).to_bytes()})
 

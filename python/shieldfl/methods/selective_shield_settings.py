@@ -57,6 +57,8 @@ class SelectiveShieldSettings:
             raise ParameterError("clip_norm must be positive and finite")
         if not 0.0 < self.delta < 1.0:
             raise ParameterError("delta must lie between 0 and 1")
+        if self.target_epsilon is not None and not 0.0 < self.target_epsilon < math.inf:
+            raise ParameterError("target_epsilon must be positive and finite")
         if self.target_epsilon is not None and self.noise_multiplier != 0.0:
             raise ParameterError("give noise_multiplier or target_epsilon, not both")
         for name, choices in (

@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.errors import WireFormatError
+from shieldfl.errors import ParameterError, WireFormatError
 
 __all__ = ["Message"]
 
 _MAGIC = b"SHMS"
 _COUNT = struct.Struct("<4sH")
 _LENGTHS = struct.Struct("<BQ")
+_MOST_PARTS = 2**16 - 1
+_LONGEST_NAME = 2**8 - 1
 
 
 class Message(Mapping[str, bytes]):
@@ -26,6 +28,10 @@ class Message(Mapping[str, bytes]):
 
     def __init__(self, parts: Mapping[str, bytes] | None = None) -> None:
         self._parts = dict(parts or {})
+        if len(self._parts) > _MOST_PARTS:
+            raise ParameterError(f"a message has at most {_MOST_PARTS:,} parts")
+        if any(len(name.encode()) > _LONGEST_NAME for name in self._parts):
+            raise ParameterError(f"the name of a message's part has at most {_LONGEST_NAME} bytes")
 
     def __getitem__(self, name: str) -> bytes:
         try:

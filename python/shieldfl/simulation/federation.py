@@ -6,11 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from shieldfl.errors import ConvergenceError
 from shieldfl.methods.method import ClientSteps, Method, Phase
 from shieldfl.roles.message import Message
 from shieldfl.simulation.local_training import LocalTrainer, training_seed
 
 __all__ = ["EmbeddedFederation", "RoundTraffic"]
+
+_MOST_DRAWS = 10_000
 
 
 class RoundTraffic:
@@ -44,12 +47,18 @@ class EmbeddedFederation:
         self._sampling = np.random.default_rng([seed, len(trainers)])
 
     def draw(self, sample_rate: float, min_clients: int) -> list[int]:
-        """Draw each client with the same probability; draw again, and charge it, when too few came."""
-        while True:
+        """Draw each client with the same probability; draw again, and charge it, when too few came.
+
+        Raises ConvergenceError after 10,000 draws: such a federation would never start a round.
+        """
+        for _ in range(_MOST_DRAWS):
             chosen = np.flatnonzero(self._sampling.random(len(self.clients)) < sample_rate)
             self.method.charge_draw(len(chosen))
             if len(chosen) >= min_clients:
                 return [int(index) for index in chosen]
+        raise ConvergenceError(
+            f"{_MOST_DRAWS:,} draws gave no {min_clients} clients: raise sample_rate or lower min_clients"
+        )
 
     def run_round(self, round_number: int, participants: Sequence[int]) -> RoundTraffic:
         """Run one round with these clients."""
@@ -85,7 +94,7 @@ class EmbeddedFederation:
         traffic: RoundTraffic,
     ) -> Message:
         clock = self.method.clock
-        self._aggregator.begin_phase(phase.name, round_number)
+        self._aggregator.begin_phase(phase.name, round_number, answer)
         for index in participants:
             message = self.clients[index].step(phase.name, answer)
             with clock.stage("upload"):

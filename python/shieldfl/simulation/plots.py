@@ -1,15 +1,20 @@
-"""Plots of a run, drawn without any global state of matplotlib. Colours: Okabe and Ito, safe for colour blindness."""
+"""Plots of a run, drawn without any global state of matplotlib.
+
+Colours: Okabe and Ito's, which colour-blind readers can tell apart.
+"""
 
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from shieldfl.simulation.quantities import bytes_text, ratio_text, seconds_text, share_text
 from shieldfl.simulation.results import STAGES, MethodResult, RunResult
@@ -62,7 +67,9 @@ def render_png(figure: Figure) -> bytes:
     """Render at 160 dots an inch, with nothing in the file that changes from run to run."""
     buffer = io.BytesIO()
     FigureCanvasAgg(figure)
-    figure.savefig(buffer, format="png", dpi=160, facecolor=figure.get_facecolor(), metadata={"Software": None})
+    figure.savefig(
+        buffer, format="png", dpi=160, facecolor=figure.get_facecolor(), metadata={"Software": None}
+    )
     return buffer.getvalue()
 
 
@@ -72,17 +79,29 @@ def draw_accuracy(result: RunResult, theme: Theme) -> Figure:
     personalised = False
     for index, method in enumerate(result.methods):
         colour = _METHOD_COLOURS[index % len(_METHOD_COLOURS)]
-        style = {"color": colour, "marker": _METHOD_MARKERS[index % len(_METHOD_MARKERS)], "markersize": 4.5}
+        style: dict[str, Any] = {
+            "color": colour,
+            "marker": _METHOD_MARKERS[index % len(_METHOD_MARKERS)],
+            "markersize": 4.5,
+        }
         rounds = [record.round for record in method.rounds]
         accuracy = [record.accuracy for record in method.rounds]
         own = [record.personalised_accuracy for record in method.rounds]
         axes.plot(rounds, accuracy, label=method.method, linewidth=2.0, **style)
         if own != accuracy:
             personalised = True
-            axes.plot(rounds, own, label=f"{method.method}, personalised", linewidth=1.5, linestyle="--", **style)
+            axes.plot(
+                rounds,
+                own,
+                label=f"{method.method}, personalised",
+                linewidth=1.5,
+                linestyle="--",
+                markerfacecolor=theme.background,
+                **style,
+            )
     axes.set_xlabel("round")
     axes.set_ylabel("accuracy on the test set")
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None, symbol=" %"))
+    axes.yaxis.set_major_formatter(_percent())
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     if all(len(method.rounds) == 1 for method in result.methods):
         axes.set_xlim(0.5, 1.5)
@@ -93,35 +112,48 @@ def draw_accuracy(result: RunResult, theme: Theme) -> Figure:
 
 
 def draw_zones(result: RunResult, theme: Theme) -> Figure:
-    """Share of the parameters in each zone, stacked per round, one panel per method."""
-    methods = result.methods
-    figure, panels = _figure(theme, height=1.0 + 2.1 * len(methods), rows=len(methods))
-    for axes, method in zip(panels, methods, strict=True):
+    """Share of the parameters in each zone, stacked per round; a panel per method that has several."""
+    zoned = [method for method in result.methods if _single_zone(method) is None] or result.methods
+    figure, panels = _figure(theme, height=1.2 + 2.1 * len(zoned), rows=len(zoned))
+    for axes, method in zip(panels, zoned, strict=True):
         _stack_zones(axes, method, theme)
     panels[-1].set_xlabel("round")
+    uniform = [method for method in result.methods if method not in zoned]
+    if uniform:
+        text = ", ".join(f"{method.method}: all {_single_zone(method)}" for method in uniform)
+        figure.supxlabel(text, x=0.01, ha="left", fontsize=9.5, color=theme.text)
     return figure
+
+
+def _single_zone(method: MethodResult) -> str | None:
+    used = [zone for zone in ZONES if mean_over_rounds(method, zone) > 0.0]
+    return used[0] if len(used) == 1 else None
 
 
 def _stack_zones(axes: Axes, method: MethodResult, theme: Theme) -> None:
     rounds = [record.round for record in method.rounds]
     floor = [0.0] * len(rounds)
-    protected = [record.zone_shares.get("encrypted", 0.0) + record.zone_shares.get("personalised", 0.0) for record in method.rounds]
+    protected = 0.0
     for zone in ZONES:
         shares = [record.zone_shares.get(zone, 0.0) for record in method.rounds]
         if not any(shares):
             continue
         label = f"{zone}  {share_text(mean_over_rounds(method, zone))}"
-        axes.bar(rounds, shares, width=0.82, bottom=floor, label=label, color=_ZONE_COLOURS.get(zone, theme.neutral))
+        colour = _ZONE_COLOURS.get(zone, theme.neutral)
+        axes.bar(rounds, shares, width=0.82, bottom=floor, label=label, color=colour)
         floor = [low + share for low, share in zip(floor, shares, strict=True)]
+        if zone in ("encrypted", "personalised"):
+            protected = max(floor)
     # Zones of a few percent would be slivers on a full scale; a stack may be cut at the top, never at zero.
-    top = 1.6 * max(protected)
+    top = math.ceil(150.0 * protected) / 100.0
     cut = 0.0 < top < 0.8
     axes.set_ylim(0.0, top if cut else 1.0)
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None, symbol=" %"))
+    axes.yaxis.set_major_formatter(_percent())
     axes.yaxis.set_major_locator(MaxNLocator(nbins=4))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.set_xlim(rounds[0] - 0.6, rounds[-1] + 0.6)
-    axes.set_title(f"{method.method}{': lower end of the scale' if cut else ''}", loc="left", fontsize=10.5, color=theme.text)
+    scale = f"  (bars go on to 100 %, the scale ends at {top * 100:.0f} %)" if cut else ""
+    axes.set_title(method.method + scale, loc="left", fontsize=10.5, color=theme.text)
     _legend(axes, theme, columns=1, outside=True, reverse=True)
 
 
@@ -145,9 +177,18 @@ def draw_stages(result: RunResult, theme: Theme) -> Figure:
     whole.set_title("all stages", loc="left", fontsize=10.5, color=theme.text)
     added.set_title("without training", loc="left", fontsize=10.5, color=theme.text)
     handles, labels = whole.get_legend_handles_labels()
-    legend = figure.legend(handles, labels, ncols=len(STAGES), loc="outside lower center", frameon=False,
-                           fontsize=9, handlelength=1.0, handleheight=1.0, columnspacing=1.2, labelcolor=theme.text)
-    legend.set_in_layout(True)
+    figure.legend(
+        handles,
+        labels,
+        ncols=len(STAGES),
+        loc="outside lower center",
+        frameon=False,
+        fontsize=9,
+        handlelength=1.0,
+        handleheight=1.0,
+        columnspacing=1.2,
+        labelcolor=theme.text,
+    )
     return figure
 
 
@@ -160,11 +201,13 @@ def draw_bytes(result: RunResult, theme: Theme) -> Figure:
         (panels[1], "down: aggregator to client", "bytes_down", "#56B4E9"),
     ):
         sizes = [
-            sum(float(getattr(record, field)) for record in method.rounds) / len(method.rounds) for method in methods
+            sum(float(getattr(record, field)) for record in method.rounds) / len(method.rounds)
+            for method in methods
         ]
         axes.barh(range(len(methods)), sizes, height=0.6, color=colour)
         texts = [
-            bytes_text(size) + (f"  {ratio_text(size, sizes[0])}" if index else "") for index, size in enumerate(sizes)
+            bytes_text(size) + (f"  {ratio_text(size, sizes[0])}" if index else "")
+            for index, size in enumerate(sizes)
         ]
         _label_bars(axes, sizes, texts, theme)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: bytes_text(size)))
@@ -176,17 +219,28 @@ def draw_bytes(result: RunResult, theme: Theme) -> Figure:
 
 
 PLOTS = (
-    Plot("accuracy", "Accuracy", "Solid: the global model. Dashed: the mean of the clients' own merged models.",
-         draw_accuracy),
-    Plot("zones", "Zones", "How the parameters are protected in each round; figures are means over the rounds.",
-         draw_zones),
-    Plot("stages", "Time per stage", "Seconds a round. Client stages are sums over the clients.", draw_stages),
+    Plot(
+        "accuracy",
+        "Accuracy",
+        "Solid: the global model. Dashed: the mean of the clients' own merged models.",
+        draw_accuracy,
+    ),
+    Plot(
+        "zones",
+        "Zones",
+        "How the parameters are protected in each round; figures are means over the rounds.",
+        draw_zones,
+    ),
+    Plot(
+        "stages", "Time per stage", "Seconds a round. Client stages are sums over the clients.", draw_stages
+    ),
     Plot("bytes", "Bytes per client", "What one client sends and receives in a round.", draw_bytes),
 )
 
 
 def _figure(theme: Theme, height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, list[Axes]]:
-    figure = Figure(figsize=(8.4, height), layout="constrained", facecolor=theme.background)
+    figure = Figure(figsize=(8.4, height), facecolor=theme.background)
+    figure.set_layout_engine("constrained", w_pad=0.14, h_pad=0.11)
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axes in panels:
         axes.set_facecolor(theme.background)
@@ -200,10 +254,21 @@ def _figure(theme: Theme, height: float, rows: int = 1, columns: int = 1) -> tup
     return figure, panels
 
 
+def _percent() -> FuncFormatter:
+    return FuncFormatter(lambda share, _: f"{share * 100:g} %")
+
+
 def _legend(axes: Axes, theme: Theme, columns: int, outside: bool, reverse: bool = False) -> None:
     place = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5)} if outside else {"loc": "best"}
-    axes.legend(frameon=False, fontsize=9.5, ncols=columns, labelcolor=theme.text, reverse=reverse,
-                handlelength=1.4 if outside else 2.2, **place)
+    axes.legend(
+        frameon=False,
+        fontsize=9.5,
+        ncols=columns,
+        labelcolor=theme.text,
+        reverse=reverse,
+        handlelength=1.4 if outside else 2.2,
+        **place,
+    )
 
 
 def _method_axis(axes: Axes, methods: Sequence[MethodResult]) -> None:
@@ -221,5 +286,12 @@ def _label_bars(axes: Axes, lengths: Sequence[float], texts: Sequence[str], them
     axes.xaxis.set_major_locator(MaxNLocator(nbins=4))
     axes.grid(axis="x", color=theme.faint, linewidth=0.8)
     for row, (length, text) in enumerate(zip(lengths, texts, strict=True)):
-        axes.annotate(text, (length, row), xytext=(5, 0), textcoords="offset points", va="center", fontsize=9.5,
-                      color=theme.text)
+        axes.annotate(
+            text,
+            (length, row),
+            xytext=(5, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9.5,
+            color=theme.text,
+        )

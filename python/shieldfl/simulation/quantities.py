@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["MISSING", "accuracy_text", "bytes_text", "epsilon_text", "ratio_text", "seconds_text", "share_text"]
+__all__ = [
+    "MISSING",
+    "accuracy_text",
+    "bytes_text",
+    "epsilon_text",
+    "ratio_text",
+    "seconds_text",
+    "share_text",
+]
 
 MISSING = "–"
 """Stands for what does not exist, such as the seconds of a stage that a method does not have."""
@@ -39,9 +47,9 @@ def share_text(share: float) -> str:
     """Format a share of the parameters in percent, without hiding that a small one is not zero."""
     if not math.isfinite(share):
         return MISSING
-    if 0.0 < share < 5e-5:
-        return "<0.01 %"
-    return f"{share * 100:.2f} %"
+    if share == 0.0:
+        return "0 %"
+    return "<0.01 %" if share < 5e-5 else f"{share * 100:.2f} %"
 
 
 def accuracy_text(accuracy: float) -> str:

@@ -60,7 +60,7 @@ def mean_over_rounds(method: MethodResult, zone: str) -> float:
 
 
 def summarise(result: RunResult) -> tuple[Section, ...]:
-    """Return every figure of the comparison. Methods without a round have no figures: they are refused before."""
+    """Return every figure of the comparison. Every method must have at least one round."""
     methods = result.methods
 
     def row(label: str, cell: Callable[[MethodResult], str]) -> Row:
@@ -75,18 +75,21 @@ def summarise(result: RunResult) -> tuple[Section, ...]:
             "Accuracy after the last round",
             (
                 row("global model", lambda method: accuracy_text(method.last.accuracy)),
-                row("personalised, mean of clients", lambda method: accuracy_text(method.last.personalised_accuracy)),
+                row(
+                    "personalised, mean of clients",
+                    lambda method: accuracy_text(method.last.personalised_accuracy),
+                ),
             ),
         ),
         Section(
             "Share of the parameters, mean over rounds",
             tuple(
-                row(zone, lambda method, zone=zone: share_text(mean_over_rounds(method, zone)))  # type: ignore[misc]
+                Row(zone, tuple(share_text(mean_over_rounds(method, zone)) for method in methods))
                 for zone in ZONES
             ),
         ),
         Section(
-            "Time a round (train to upload: all clients together)",
+            "Time a round, clients added up",
             (
                 *(Row(stage, tuple(seconds_text(seconds[stage]) for seconds in stages)) for stage in STAGES),
                 compared("whole round", lambda method: method.seconds / len(method.rounds), seconds_text),
@@ -96,7 +99,9 @@ def summarise(result: RunResult) -> tuple[Section, ...]:
             "Bytes a round and client",
             (
                 compared("up", lambda method: _mean(record.bytes_up for record in method.rounds), bytes_text),
-                compared("down", lambda method: _mean(record.bytes_down for record in method.rounds), bytes_text),
+                compared(
+                    "down", lambda method: _mean(record.bytes_down for record in method.rounds), bytes_text
+                ),
             ),
         ),
         Section(
@@ -104,7 +109,7 @@ def summarise(result: RunResult) -> tuple[Section, ...]:
             (
                 row("ε by the paper's eq. 22", lambda method: epsilon_text(method.last.epsilon_paper)),
                 row("ε of the noise added", lambda method: epsilon_text(method.last.epsilon_added)),
-                row("at δ", lambda method: f"{method.delta:g}"),
+                row("at δ", lambda method: epsilon_text(method.delta)),
             ),
         ),
     )
@@ -114,7 +119,7 @@ def _compared(values: list[float], text: Callable[[float], str]) -> tuple[str, .
     cells = [text(value) for value in values]
     for i in range(1, len(values)):
         if ratio := ratio_text(values[i], values[0]):
-            cells[i] = f"{cells[i]} ({ratio})"
+            cells[i] = f"{ratio}  {cells[i]}"
     return tuple(cells)
 
 

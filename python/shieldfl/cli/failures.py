@@ -1,0 +1,47 @@
+"""Errors as one line on standard error and exit code 1."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from shieldfl.errors import ShieldError
+
+__all__ = ["failures_on_stderr", "missing_extra_message"]
+
+_EXTRA_PACKAGES = frozenset({"jinja2", "matplotlib", "opacus", "rich", "sklearn", "torch", "typer"})
+
+
+@contextmanager
+def failures_on_stderr() -> Iterator[None]:
+    """Turn shieldfl's errors, those of files and a missing package into a line and exit code 1.
+
+    Anything else is a defect of the program and keeps its traceback.
+    """
+    try:
+        yield
+    except ShieldError as error:
+        _fail(str(error))
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _fail(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
+    except ModuleNotFoundError as error:
+        message = missing_extra_message(error)
+        if message is None:
+            raise
+        _fail(message)
+
+
+def missing_extra_message(error: ModuleNotFoundError) -> str | None:
+    """Say which package to install, or None where the missing module is not one of the extras'."""
+    package = (error.name or "").partition(".")[0]
+    if package not in _EXTRA_PACKAGES:
+        return None
+    return f"this command needs the Python package {package!r}: pip install 'shieldfl[simulation]'"
+
+
+def _fail(message: str) -> None:
+    print(f"shieldfl: {' '.join(message.split())}", file=sys.stderr)
+    raise SystemExit(1) from None

@@ -1,0 +1,75 @@
+"""``shieldfl inspect``: what a frame is and whether it is intact."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shieldfl.cli.failures import failures_on_stderr
+from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
+from shieldfl.errors import WireFormatError
+from shieldfl.frame_inspection import FrameReport, inspect_frame
+
+__all__ = ["inspect"]
+
+
+def _checked(path: Path) -> Path:
+    """Refuse what is no file; typer's own check knows no dash for standard input."""
+    if str(path) != "-" and (not path.exists() or path.is_dir()):
+        raise typer.BadParameter(f"there is no file {path}")
+    return path
+
+
+Frame = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FRAME",
+        help='A file that holds one frame: mask, public key, batch or total; "-" for standard input.',
+        callback=_checked,
+    ),
+]
+
+
+def inspect(frame: Frame, json_file: JsonFile = None) -> None:
+    """Say what a frame is: kind, parameters, key id, counts, sizes, and whether it is intact.
+
+    Needs no key and never shows contents. Exit code 1 when the frame is not intact.
+    """
+    with failures_on_stderr():
+        report = inspect_frame(sys.stdin.buffer.read() if str(frame) == "-" else frame.read_bytes())
+        write_json(report.to_json(), json_file)
+        if not is_stdout(json_file):
+            typer.echo(_text(report))
+        if not report.intact:
+            raise WireFormatError(report.problem)
+
+
+def _text(report: FrameReport) -> str:
+    facts: dict[str, object] = {"size": f"{report.size_bytes:,} bytes"}
+    if report.declared_bytes is not None and report.declared_bytes != report.size_bytes:
+        facts["stated size"] = f"{report.declared_bytes:,} bytes"
+    if report.version is not None:
+        facts["version"] = report.version
+        facts["checksum"] = "fits" if report.checksum_ok else "does not fit"
+    if report.parameter_id is not None:
+        facts["parameter id"] = report.parameter_id
+    if report.key_id is not None:
+        facts["key id"] = report.key_id
+    facts.update(report.counts)
+    lines = [f"{report.kind}, {'intact' if report.intact else 'NOT INTACT'}"]
+    lines += [f"  {name:<14} {_fact_text(value)}" for name, value in facts.items()]
+    if report.description:
+        lines += ["", report.description]
+    elif report.parameters:
+        lines += ["", "parameters"]
+        lines += [f"  {name:<22} {_fact_text(value)}" for name, value in report.parameters.items()]
+    return "\n".join(lines)
+
+
+def _fact_text(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,335 @@
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("typer")
+from typer.testing import CliRunner
+
+import shieldfl as sf
+from shieldfl.cli.app import app
+from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
+from shieldfl.simulation.config import RunConfig
+from shieldfl.simulation.results import STAGES, MethodResult, RoundRecord, RunResult
+
+TINY = ["--rounds", "1", "--clients", "3", "--local-epochs", "1", "--threads", "1"]
+BOTH = ["--method", "fedavg,selective-shield"]
+
+
+class Driver:
+    """Stands in for the driver: remembers what it was asked for and returns figures at once."""
+
+    def __init__(self) -> None:
+        self.config = RunConfig()
+        self.methods: Sequence[str] = ()
+        self.settings: SelectiveShieldSettings | None = None
+        self.error: Exception | None = None
+
+    def __call__(
+        self,
+        config: RunConfig,
+        methods: Sequence[str],
+        settings: SelectiveShieldSettings | None = None,
+        on_round: Callable[[str, RoundRecord], None] | None = None,
+    ) -> RunResult:
+        self.config, self.methods, self.settings = config, methods, settings
+        if self.error is not None:
+            raise self.error
+        result = RunResult("made-up data", "mlp", asdict(config), {"version": "9.9"})
+        for name in methods:
+            rounds = [self._record(number, name != "fedavg") for number in range(1, config.rounds + 1)]
+            for record in rounds:
+                if on_round is not None:
+                    on_round(name, record)
+            notes = [] if name == "fedavg" else ["what a reader must know"]
+            result.methods.append(MethodResult(name, {}, 1000, 1e-5, rounds, 4.0, notes))
+        return result
+
+    @staticmethod
+    def _record(number: int, protected: bool) -> RoundRecord:
+        return RoundRecord(
+            round=number,
+            participants=3,
+            loss=0.5,
+            accuracy=0.9125,
+            personalised_accuracy=0.9375 if protected else 0.9125,
+            zone_shares={"encrypted": 0.02, "personalised": 0.03, "noise": 0.95, "clear": 0.0},
+            stage_seconds=dict.fromkeys(STAGES, 0.125),
+            bytes_up=3000.0 if protected else 2000.0,
+            bytes_down=2000.0,
+            epsilon_paper=8.5 if protected else math.inf,
+            epsilon_added=2.5 if protected else math.inf,
+        )
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
+    driver = Driver()
+    monkeypatch.setattr("shieldfl.simulation.driver.run_methods", driver)
+    return driver
+
+
+def invoke(*arguments: object):
+    return CliRunner().invoke(app, ["run", *map(str, arguments)])
+
+
+def run_process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """Run the real command with its output in pipes."""
+    names = {key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "TTY_COMPATIBLE")}
+    code = "from shieldfl.cli.main import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        env=names | environment,
+        timeout=300,
+        check=False,
+    )
+
+
+# ---- options
+
+OPTIONS: list[tuple[list[str], str, Any]] = [
+    (["--dataset", "mnist"], "dataset", "mnist"),
+    (["--data-dir", "some/where"], "data_dir", "some/where"),
+    (["--model", "linear"], "model", "linear"),
+    (["--clients", "7"], "clients", 7),
+    (["--rounds", "2"], "rounds", 2),
+    (["--alpha", "0.2"], "alpha", 0.2),
+    (["--alpha", "iid"], "alpha", math.inf),
+    (["--local-epochs", "3"], "local_epochs", 3),
+    (["--batch-size", "64"], "batch_size", 64),
+    (["--learning-rate", "0.125"], "learning_rate", 0.125),
+    (["--momentum", "0.25"], "momentum", 0.25),
+    (["--weight-decay", "0.001"], "weight_decay", 0.001),
+    (["--sample-rate", "0.75"], "sample_rate", 0.75),
+    (["--min-clients", "4"], "min_clients", 4),
+    (["--server-learning-rate", "0.5"], "server_learning_rate", 0.5),
+    (["--seed", "11"], "seed", 11),
+    (["--threads", "1"], "threads", 1),
+    (["--tau", "0.1"], "threshold", 0.1),
+    (["--tau", "-1"], "threshold", -1.0),
+    (["--threshold", "0.1, 0.2,0.3"], "threshold", (0.1, 0.2, 0.3)),
+    (["--rho", "1"], "consensus", 1.0),
+    (["--consensus", "0.25"], "consensus", 0.25),
+    (["--noise-multiplier", "0.05"], "noise_multiplier", 0.05),
+    (["--clip-norm", "2.5"], "clip_norm", 2.5),
+    (["--adaptive-clip"], "adaptive_clip", True),
+    (["--target-epsilon", "8"], "target_epsilon", 8.0),
+    (["--delta", "1e-6"], "delta", 1e-6),
+    (["--divisor", "participants"], "divisor", "participants"),
+    (["--negotiation", "encrypted"], "negotiation", "encrypted"),
+    (
+        ["--hide-personalised", "--negotiation", "encrypted", "--noise-multiplier", "1"],
+        "hide_personalised",
+        True,
+    ),
+    (["--buffers", "encrypted"], "buffers", "encrypted"),
+    (["--sensitivity", "per-sample"], "sensitivity", "per-sample"),
+    (["--value-bits", "30"], "value_bits", 30),
+    (["--fraction-bits", "16"], "fraction_bits", 16),
+]
+
+
+def test_every_field_has_a_tested_option() -> None:
+    names = {field.name for kind in (RunConfig, SelectiveShieldSettings) for field in fields(kind)}
+    assert {name for _, name, _ in OPTIONS} == names
+
+
+@pytest.mark.parametrize(("arguments", "name", "value"), OPTIONS, ids=str)
+def test_option_reaches_its_field(driver: Driver, arguments: list[str], name: str, value: Any) -> None:
+    result = invoke(*arguments)
+    assert result.exit_code == 0, result.output
+    holder = driver.config if hasattr(driver.config, name) else driver.settings
+    assert getattr(holder, name) == value
+
+
+def test_defaults_are_those_of_the_dataclasses(driver: Driver) -> None:
+    assert invoke().exit_code == 0
+    assert driver.config == RunConfig()
+    assert driver.settings == SelectiveShieldSettings()
+    assert list(driver.methods) == ["selective-shield"]
+
+
+def test_methods_are_split_at_commas(driver: Driver) -> None:
+    assert invoke("--method", " fedavg, selective-shield").exit_code == 0
+    assert list(driver.methods) == ["fedavg", "selective-shield"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--clients", "0"], "at least 1"),
+        (["--clients", "many"], "--clients"),
+        (["--alpha", "even"], "--alpha"),
+        (["--tau", "0.1,x"], "--tau"),
+        (["--rho", "0"], "consensus"),
+        (["--divisor", "nobody"], "divisor must be one of"),
+        (["--hide-personalised"], "negotiation"),
+        (["--method", ","], "at least one"),
+        (["--method", "fedavg,magic"], "fedavg, selective-shield"),
+        (["--json", "no-such-folder/result.json"], "no-such-folder"),
+        (["--no-such-option"], "--no-such-option"),
+    ],
+    ids=str,
+)
+def test_wrong_usage_exits_2_and_says_why(driver: Driver, arguments: list[str], words: str) -> None:
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert words in " ".join(re.sub("[│\n]", " ", result.stderr).split())
+    assert driver.methods == ()
+
+
+# ---- failures
+
+FAILURES = [
+    (sf.DataError("no files: set\nSHIELDFL_DATA"), "shieldfl: no files: set SHIELDFL_DATA\n"),
+    (sf.RangeError("training diverged"), "shieldfl: training diverged\n"),
+    (sf.ParameterError("too many clients"), "shieldfl: too many clients\n"),
+    (PermissionError(13, "Permission denied", "a/file"), "shieldfl: a/file: Permission denied\n"),
+]
+
+
+@pytest.mark.parametrize(("error", "line"), FAILURES, ids=lambda item: type(item).__name__)
+def test_failure_is_one_line_and_exit_code_1(driver: Driver, error: Exception, line: str) -> None:
+    driver.error = error
+    result = invoke()
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr == line
+
+
+def test_a_defect_keeps_its_traceback(driver: Driver) -> None:
+    driver.error = ZeroDivisionError("a defect")
+    assert isinstance(invoke().exception, ZeroDivisionError)
+
+
+# ---- output
+
+
+def table_rows(text: str) -> dict[str, str]:
+    """Rows of the printed table: label -> what follows."""
+    matches = (re.match(r" {2,3}(\S.*?) {3,}(\S.*?) *$", line) for line in text.splitlines())
+    return {match[1]: " ".join(match[2].split()) for match in matches if match}
+
+
+def test_table_side_by_side(driver: Driver) -> None:
+    result = invoke(*BOTH, "--rounds", "2")
+    assert result.exit_code == 0
+    assert result.stdout.startswith(
+        "made-up data, mlp, 1,000 parameters, 20 clients, 2 rounds, Dirichlet α = 0.5\n"
+    )
+    rows = table_rows(result.stdout)
+    assert rows["global model"] == "91.25 % 91.25 %"
+    assert rows["personalised, mean of clients"] == "91.25 % 93.75 %"
+    assert rows["encrypted"] == "2.00 % 2.00 %"
+    assert rows["noise"] == "95.00 % 95.00 %"
+    for stage in STAGES:
+        assert rows[stage] == "125 ms 125 ms"
+    assert rows["whole round"] == "2.00 s ×1.00 2.00 s"
+    assert rows["up"] == "2.00 kB ×1.50 3.00 kB"
+    assert rows["ε by the paper's eq. 22"] == "∞ 8.5"
+    assert rows["ε of the noise added"] == "∞ 2.5"
+    assert rows["at δ"] == "1e-05 1e-05"
+    assert "selective-shield: what a reader must know" in result.stdout
+
+
+def test_one_method_is_compared_with_nothing(driver: Driver) -> None:
+    assert "×" not in invoke().stdout
+
+
+def test_json_on_standard_output_is_alone_there(driver: Driver) -> None:
+    result = invoke(*BOTH, "--json", "-")
+    read = json.loads(result.stdout)
+    assert [method["method"] for method in read["methods"]] == ["fedavg", "selective-shield"]
+    assert read["methods"][0]["rounds"][0]["epsilon_paper"] is None
+    assert read["config"]["clients"] == 20
+
+
+def test_json_in_a_file_beside_the_table(driver: Driver, tmp_path: Path) -> None:
+    result = invoke("--json", tmp_path / "result.json", "--alpha", "iid")
+    assert "global model" in result.stdout
+    assert json.loads((tmp_path / "result.json").read_text())["config"]["alpha"] is None
+
+
+def test_report_is_written(driver: Driver, tmp_path: Path) -> None:
+    result = invoke("--report", tmp_path / "report")
+    assert result.exit_code == 0
+    assert {"index.html", "result.json", "accuracy.png"} <= {
+        path.name for path in (tmp_path / "report").iterdir()
+    }
+
+
+def test_a_report_folder_that_cannot_be_made_is_told_before_the_run(driver: Driver, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = invoke("--report", tmp_path / "file" / "report")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("shieldfl: ")
+    assert driver.methods == ()
+
+
+def test_help_shows_every_option() -> None:
+    text = invoke("--help").stdout
+    for arguments, _, _ in OPTIONS:
+        assert arguments[0][:14] in text
+    for option in ("--method", "--json", "--report"):
+        assert option in text
+
+
+# ---- the real thing
+
+
+def test_version() -> None:
+    done = run_process("--version")
+    assert (done.returncode, done.stdout.decode(), done.stderr) == (0, f"shieldfl {sf.__version__}\n", b"")
+
+
+def test_real_run_in_a_pipe_prints_the_table_and_nothing_else() -> None:
+    done = run_process("run", *BOTH, *TINY)
+    assert (done.returncode, done.stderr) == (0, b"")
+    text = done.stdout.decode()
+    assert text.startswith("scikit-learn digits")
+    assert {"global model", "whole round", "up", *STAGES} <= set(table_rows(text))
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\x80-\x9f]", text)
+
+
+def test_real_run_as_json() -> None:
+    done = run_process("run", *BOTH, *TINY, "--json", "-")
+    assert (done.returncode, done.stderr) == (0, b"")
+    plain, shielded = json.loads(done.stdout)["methods"]
+    assert plain["rounds"][0]["zone_shares"]["clear"] == 1.0
+    assert shielded["rounds"][0]["zone_shares"]["encrypted"] > 0.0
+    for method in (plain, shielded):
+        assert 0.0 < method["rounds"][0]["accuracy"] <= 1.0
+        assert method["rounds"][0]["bytes_up"] > 0
+
+
+def test_output_that_cannot_show_greek_letters() -> None:
+    done = run_process("run", "--method", "fedavg", *TINY, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert done.returncode == 0
+    assert b"global model" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(["--dataset", "mnist", "--data-dir", "no-such-folder"], 1), (["--rounds", "0"], 2)],
+)
+def test_exit_codes_of_the_process(arguments: list[str], code: int) -> None:
+    done = run_process("run", *arguments)
+    assert done.returncode == code
+    assert done.stdout == b""
+    assert b"Traceback" not in done.stderr
+    if code == 1:
+        assert done.stderr.startswith(b"shieldfl: ")
+        assert done.stderr.count(b"\n") == 1

@@ -1,0 +1,133 @@
+"""What every encryption scheme has to do, whatever its packing: one suite for all."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shieldfl as sf
+
+
+class SchemeConformance:
+    """Subclass it with ``parameters()`` and ``tolerance``, the largest error of a sum (0 for exact schemes)."""
+
+    tolerance = 0.0
+
+    @staticmethod
+    def parameters(**changes):
+        raise NotImplementedError
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def authority(cls):
+        return sf.KeyAuthority(cls.parameters(), min_clients=1, one_total_per_round=False)
+
+    def expected(self, parameters, update, weight=1.0):
+        step = 2.0**parameters.fraction_bits
+        return np.rint(np.asarray(update, dtype=np.float64) * (np.rint(weight * step) / step) * step) / step
+
+    def check(self, opened, expected):
+        assert opened.dtype == np.float64
+        assert opened.shape == expected.shape
+        if self.tolerance == 0.0:
+            np.testing.assert_array_equal(opened, expected)
+        else:
+            np.testing.assert_allclose(opened, expected, rtol=0, atol=self.tolerance)
+
+    def total(self, authority, updates, **options):
+        encryptor = sf.ckks.Encryptor(authority.public_key)
+        aggregator = sf.ckks.Aggregator(authority.public_key)
+        for update in updates:
+            aggregator.add(encryptor.encrypt(update, **options))
+        return aggregator.total()
+
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    @pytest.mark.parametrize("size", [1, 2, 2047, 2049, 9000])
+    def test_sums(self, authority, size, dtype):
+        rng = np.random.default_rng(size)
+        updates = [rng.uniform(-3, 3, size).astype(dtype) for _ in range(3)]
+        opened = authority.open(self.total(authority, updates))
+        self.check(opened, sum(self.expected(authority.public_key.parameters, u) for u in updates))
+
+    @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 1.0])
+    def test_masks_pick_ascending_positions(self, authority, share):
+        rng = np.random.default_rng(7)
+        update = rng.uniform(-3, 3, 5000)
+        chosen = rng.random(5000) < share
+        total = self.total(authority, [update], mask=sf.Mask.from_bool(chosen))
+        assert total.count == chosen.sum()
+        self.check(authority.open(total), self.expected(authority.public_key.parameters, update[chosen]))
+
+    def test_full_mask_and_no_mask_can_be_summed(self, authority):
+        update = np.linspace(-1, 1, 100)
+        encryptor = sf.ckks.Encryptor(authority.public_key)
+        aggregator = sf.ckks.Aggregator(authority.public_key)
+        aggregator.add(encryptor.encrypt(update))
+        aggregator.add(encryptor.encrypt(update, sf.Mask.full(100)))
+        self.check(
+            authority.open(aggregator.total()), 2 * self.expected(authority.public_key.parameters, update)
+        )
+
+    @pytest.mark.parametrize("size", [1, 2048, 4096, 5000])
+    def test_weighted_mean_divides_by_the_encrypted_weights(self, authority, size):
+        parameters = authority.public_key.parameters
+        rng = np.random.default_rng(3)
+        updates = [rng.uniform(-3, 3, size) for _ in range(3)]
+        weights = [1.0, 0.25, 0.7]
+        encryptor = sf.ckks.Encryptor(authority.public_key)
+        aggregator = sf.ckks.Aggregator(authority.public_key)
+        for update, weight in zip(updates, weights, strict=True):
+            aggregator.add(encryptor.encrypt(update, weight=weight))
+        total = aggregator.total()
+        assert total.weighted
+        sums = sum(self.expected(parameters, u, w) for u, w in zip(updates, weights, strict=True))
+        self.check(authority.open(total), sums)
+        weight_sum = sum(self.expected(parameters, w) for w in weights)
+        np.testing.assert_allclose(authority.open_mean(total), sums / weight_sum, rtol=0, atol=4 * self.tolerance + 1e-12)
+
+    def test_unweighted_mean_divides_by_clients(self, authority):
+        updates = [np.full(10, 1.0), np.full(10, 2.0)]
+        mean = authority.open_mean(self.total(authority, updates))
+        np.testing.assert_allclose(mean, np.full(10, 1.5), atol=self.tolerance)
+
+    def test_bytes_round_trip_everywhere(self, authority):
+        key = sf.ckks.PublicKey.from_bytes(authority.public_key.to_bytes())
+        assert key == authority.public_key
+        assert key.parameters == authority.public_key.parameters
+        update = np.linspace(-2, 2, 3000)
+        batch = sf.ckks.Encryptor(key).encrypt(update, round=5)
+        again = sf.ckks.CiphertextBatch.from_bytes(batch.to_bytes())
+        assert (again.round, again.count, again.weighted, again.clients) == (5, 3000, False, 1)
+        aggregator = sf.ckks.Aggregator(key)
+        aggregator.add(again.to_bytes())
+        total = sf.ckks.Total.from_bytes(aggregator.total().to_bytes())
+        assert (total.round, total.clients) == (5, 1)
+        self.check(authority.open(total.to_bytes()), self.expected(key.parameters, update))
+
+    def test_opening_again_gives_the_same_values(self, authority):
+        total = self.total(authority, [np.linspace(-1, 1, 500)] * 2)
+        np.testing.assert_array_equal(authority.open(total), authority.open(total))
+
+    @pytest.mark.parametrize("threads", [1, 2, 5])
+    def test_threads_do_not_change_sums(self, authority, threads):
+        updates = [np.random.default_rng(i).uniform(-1, 1, 20_000).astype(np.float32) for i in range(2)]
+        encryptor = sf.ckks.Encryptor(authority.public_key, threads=threads)
+        aggregator = sf.ckks.Aggregator(authority.public_key, threads=threads)
+        for update in updates:
+            aggregator.add(encryptor.encrypt(update))
+        expected = sum(self.expected(authority.public_key.parameters, u) for u in updates)
+        self.check(authority.open(aggregator.total()), expected)
+
+    def test_two_encryptions_of_one_update_differ(self, authority):
+        encryptor = sf.ckks.Encryptor(authority.public_key)
+        update = np.zeros(100)
+        assert encryptor.encrypt(update).to_bytes() != encryptor.encrypt(update).to_bytes()
+
+    def test_clip_saturates_and_counts(self, authority):
+        limit = authority.public_key.parameters.value_limit
+        update = np.array([0.5, 2 * limit, -3 * limit, limit])
+        batch = sf.ckks.Encryptor(authority.public_key).encrypt(update, clip=True)
+        assert batch.clipped == 2
+        aggregator = sf.ckks.Aggregator(authority.public_key)
+        aggregator.add(batch)
+        self.check(authority.open(aggregator.total()), np.array([0.5, limit, -limit, limit]))

@@ -1,0 +1,179 @@
+"""What the authority opens, refuses, saves and never shows."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import stat
+
+import numpy as np
+import pytest
+
+import shieldfl as sf
+from shieldfl.roles import key_file
+
+UPDATE = np.linspace(-1, 1, 100)
+
+
+@pytest.fixture(scope="module")
+def parameters():
+    return sf.ckks.Parameters(max_clients=8)
+
+
+def total_of(authority, clients, round_number=0):
+    encryptor = sf.ckks.Encryptor(authority.public_key)
+    aggregator = sf.ckks.Aggregator(authority.public_key)
+    for _ in range(clients):
+        aggregator.add(encryptor.encrypt(UPDATE, round=round_number))
+    return aggregator.total()
+
+
+@pytest.fixture
+def cheap_scrypt(monkeypatch):
+    monkeypatch.setattr(key_file, "_SCRYPT_COST", 2**4)
+
+
+def test_too_few_clients(parameters):
+    authority = sf.KeyAuthority(parameters, min_clients=3)
+    with pytest.raises(sf.PolicyError, match="min_clients = 3"):
+        authority.open(total_of(authority, 2))
+    authority.open(total_of(authority, 3))
+
+
+def test_second_different_total_of_a_round(parameters):
+    authority = sf.KeyAuthority(parameters)
+    first = total_of(authority, 3, round_number=4)
+    opened = authority.open(first)
+    with pytest.raises(sf.PolicyError, match="round 4"):
+        authority.open(total_of(authority, 2, round_number=4))
+    np.testing.assert_array_equal(authority.open(first), opened)
+    np.testing.assert_array_equal(authority.open_mean(first.to_bytes()), opened / 3)
+    authority.open(total_of(authority, 2, round_number=5))
+
+
+def test_refused_totals_do_not_use_up_a_round(parameters):
+    authority = sf.KeyAuthority(parameters)
+    with pytest.raises(sf.PolicyError):
+        authority.open(total_of(authority, 1))
+    foreign = sf.KeyAuthority(parameters)
+    with pytest.raises(sf.KeyMismatchError):
+        authority.open(total_of(foreign, 2))
+    authority.open(total_of(authority, 2))
+
+
+def test_one_total_per_round_can_be_given_up(parameters):
+    authority = sf.KeyAuthority(parameters, one_total_per_round=False)
+    authority.open(total_of(authority, 2))
+    authority.open(total_of(authority, 3))
+
+
+def test_a_batch_is_never_opened(parameters):
+    authority = sf.KeyAuthority(parameters, min_clients=1)
+    batch = sf.ckks.Encryptor(authority.public_key).encrypt(UPDATE)
+    with pytest.raises(sf.PolicyError):
+        authority.open(batch)
+    with pytest.raises(sf.WireFormatError, match="batch"):
+        authority.open(batch.to_bytes())
+
+
+def test_foreign_parameters(parameters):
+    other = sf.KeyAuthority(sf.ckks.Parameters(max_clients=9))
+    with pytest.raises(sf.ParameterError):
+        sf.KeyAuthority(parameters).open(total_of(other, 2))
+
+
+@pytest.mark.parametrize("min_clients", [0, 9, -1, 1.5, None])
+def test_bad_min_clients(parameters, min_clients):
+    with pytest.raises(sf.ParameterError):
+        sf.KeyAuthority(parameters, min_clients=min_clients)
+
+
+def test_bad_parameters_object():
+    with pytest.raises(sf.ParameterError):
+        sf.KeyAuthority({"max_clients": 4})
+
+
+@pytest.mark.parametrize("attempt", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_secret_is_not_copied(parameters, attempt):
+    with pytest.raises(sf.PolicyError, match="secret"):
+        attempt(sf.KeyAuthority(parameters))
+
+
+def test_core_objects_with_secrets_are_not_copied(parameters):
+    for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError):
+            attempt(sf.KeyAuthority(parameters)._decryptor)
+
+
+def test_repr_shows_no_secret(parameters):
+    authority = sf.KeyAuthority(parameters)
+    secret = bytes(authority._decryptor.export_secret())
+    shown = repr(authority) + repr(authority._decryptor) + repr(authority.public_key)
+    assert secret.hex()[:32] not in shown
+    assert len(shown) < 500
+
+
+def test_public_halves_can_be_pickled(parameters):
+    authority = sf.KeyAuthority(parameters)
+    batch = sf.ckks.Encryptor(authority.public_key).encrypt(UPDATE)
+    for thing in (authority.public_key, authority.public_key.parameters, sf.Mask.full(9)):
+        assert pickle.loads(pickle.dumps(thing)) == thing
+    assert pickle.loads(pickle.dumps(batch)).to_bytes() == batch.to_bytes()
+
+
+@pytest.mark.parametrize("packing", ["exact", "slots"])
+def test_saved_key_opens_the_same_totals_with_the_same_values(tmp_path, packing, cheap_scrypt):
+    authority = sf.KeyAuthority(sf.ckks.Parameters(packing=packing, max_clients=8), min_clients=2)
+    total = total_of(authority, 2, round_number=1)
+    opened = authority.open(total)
+    path = tmp_path / "authority.key"
+    authority.save(path, "correct horse")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    again = sf.KeyAuthority.load(path, "correct horse")
+    assert again.public_key == authority.public_key
+    np.testing.assert_array_equal(again.open(total), opened)
+    with pytest.raises(sf.PolicyError, match="round 1"):
+        again.open(total_of(authority, 3, round_number=1))
+
+
+def test_secret_is_not_in_the_file(tmp_path, parameters, cheap_scrypt):
+    authority = sf.KeyAuthority(parameters)
+    authority.save(tmp_path / "k", "pass")
+    assert bytes(authority._decryptor.export_secret())[:64] not in (tmp_path / "k").read_bytes()
+
+
+def test_saving_replaces_in_one_step(tmp_path, parameters, cheap_scrypt):
+    path = tmp_path / "k"
+    sf.KeyAuthority(parameters).save(path, "one")
+    second = sf.KeyAuthority(parameters)
+    second.save(path, "two")
+    assert sf.KeyAuthority.load(path, "two").public_key == second.public_key
+    assert [entry.name for entry in tmp_path.iterdir()] == ["k"]
+
+
+def test_wrong_passphrase_and_altered_files(tmp_path, parameters, cheap_scrypt):
+    path = tmp_path / "k"
+    sf.KeyAuthority(parameters).save(path, "pass")
+    with pytest.raises(sf.KeyMismatchError, match="passphrase"):
+        sf.KeyAuthority.load(path, "word")
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b'"min_clients": 2', b'"min_clients": 1'))
+    with pytest.raises(sf.KeyMismatchError):
+        sf.KeyAuthority.load(path, "pass")
+    for bad in (b"", whole[:30], b"x" + whole, whole.replace(b'"salt"', b'"malt"'), b"\0" * 100):
+        path.write_bytes(bad)
+        with pytest.raises(sf.WireFormatError):
+            sf.KeyAuthority.load(path, "pass")
+    path.write_bytes(whole[:-1])
+    with pytest.raises(sf.KeyMismatchError):
+        sf.KeyAuthority.load(path, "pass")
+
+
+def test_empty_passphrase(tmp_path, parameters):
+    with pytest.raises(sf.ParameterError, match="passphrase"):
+        sf.KeyAuthority(parameters).save(tmp_path / "k", "")
+    assert not list(tmp_path.iterdir())
+
+
+def test_default_cost_of_a_guess_is_the_documented_one():
+    assert key_file._SCRYPT_COST == 2**17

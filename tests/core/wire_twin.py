@@ -1,0 +1,95 @@
+"""Frames written by hand from docs/wire-format.md, independently of the core, and a key that everybody can make."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+
+from shieldfl import _testing, ckks, reference
+
+
+def crc32c(data: bytes) -> int:
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def identifier(data: bytes) -> bytes:
+    padded = data + bytes(-len(data) % 8) + struct.pack("<Q", len(data))
+    return hashlib.blake2b(padded, digest_size=32).digest()[:16]
+
+
+def frame(kind: int, parameter_id: bytes, key_id: bytes, body: bytes) -> bytes:
+    head = b"SHFL" + struct.pack("<HHQ", 1, kind, len(body)) + parameter_id + key_id
+    return head + body + struct.pack("<I", crc32c(head + body))
+
+
+def reseal(data: bytes) -> bytes:
+    """Give an altered frame the checksum that fits it."""
+    return data[:-4] + struct.pack("<I", crc32c(data[:-4]))
+
+
+def pack(residues: np.ndarray, bits: int) -> bytes:
+    total = sum(int(residue) << (bits * i) for i, residue in enumerate(residues))
+    return total.to_bytes((len(residues) * bits + 7) // 8, "little")
+
+
+def encode_parameters(parameters: ckks.Parameters) -> bytes:
+    facts = parameters._facts
+    packing = 1 if facts["packing"] == "exact" else 2
+    primes = facts["primes"]
+    return (
+        bytes([packing, facts["value_bits"], facts["fraction_bits"], facts["values_per_coefficient"]])
+        + bytes([facts["log2_scale"], facts["log2_flooding"], len(primes), 0])
+        + struct.pack("<II", facts["max_clients"], facts["ring_degree"])
+        + struct.pack(f"<{len(primes)}Q", *primes)
+    )
+
+
+@dataclass(frozen=True)
+class KnownKey:
+    """A key pair from predictable randomness: nothing that is encrypted under it is secret."""
+
+    parameters: ckks.Parameters
+    public_frame: bytes
+    exported_secret: bytes
+    secret: list[int]
+    error: list[int]
+    uniform: list[list[int]]
+
+
+def make_known_key(parameters: ckks.Parameters, seed: int = 1) -> KnownKey:
+    """Make secret, error and uniform half from test seeds, and the frame of the public key from its layout."""
+    degree, primes = parameters.ring_degree, parameters._facts["primes"]
+    words = reference.chacha20_words(reference.test_seed(seed, 0), 0)
+    secret = reference.sample_ternary(words, degree)
+    error = reference.sample_error(words, degree)
+    rows0, rows1, uniform = [], [], []
+    for prime in primes:
+        half1 = np.array([next(words) % prime for _ in range(degree)], dtype=np.uint64)
+        secret_row = _testing.transform(np.mod(secret, prime).astype(np.uint64), prime, False)
+        error_row = _testing.transform(np.mod(error, prime).astype(np.uint64), prime, False)
+        products = (int(a) * int(s) + int(e) for a, s, e in zip(half1, secret_row, error_row, strict=True))
+        rows0.append(np.array([-product % prime for product in products], dtype=np.uint64))
+        rows1.append(half1)
+        uniform.append([int(x) for x in _testing.transform(half1, prime, True)])
+    encoded = encode_parameters(parameters)
+    parameter_id = identifier(encoded)
+    key_id = identifier(parameter_id + b"".join(row.tobytes() for row in rows0 + rows1))
+    packed = b"".join(
+        pack(row, prime.bit_length()) for rows in (rows0, rows1) for row, prime in zip(rows, primes, strict=True)
+    )
+    return KnownKey(
+        parameters,
+        frame(2, parameter_id, key_id, encoded + packed),
+        secret.astype(np.int8).tobytes() + bytes(32),
+        [int(x) for x in secret],
+        [int(x) for x in error],
+        uniform,
+    )

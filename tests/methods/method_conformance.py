@@ -1,0 +1,181 @@
+"""Drives any method's steps by hand: a training that needs no torch, and messages that a test can alter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from shieldfl.methods.global_model import GlobalModel
+from shieldfl.methods.method import AggregatorSteps, LocalUpdate, StartingPoint
+from shieldfl.methods.registry import METHOD_NAMES, Federation, make_method
+from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
+from shieldfl.roles.message import Message
+
+PARAMETERS = 333  # no multiple of 64
+BUFFERS = 5
+CLIENTS = 4
+
+Train = Callable[[int, int, StartingPoint], LocalUpdate]
+Messages = dict[int, Message]
+Intrude = Callable[[str, AggregatorSteps, Messages], None]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A method under one setting."""
+
+    method: str
+    settings: SelectiveShieldSettings
+    label: str
+
+    @property
+    def noisy(self) -> bool:
+        return self.settings.noise_multiplier > 0.0
+
+    def with_settings(self, **changes: object) -> Variant:
+        return replace(self, settings=replace(self.settings, **changes))
+
+
+# Noise far below a float32 rounding of the weights, so that a comparison can look through it; nothing is
+# clipped. It may still turn a rounding, once or twice a round.
+FAINT = {"noise_multiplier": 1e-12, "clip_norm": 100.0}
+FAINT_TOLERANCE = 6 * float(np.spacing(np.float32(1.0)))
+
+_SELECTIVE = {
+    "clear": {},
+    "encrypted": {"negotiation": "encrypted"},
+    "hidden": {"negotiation": "encrypted", "hide_personalised": True, **FAINT},
+    "participants": {"divisor": "participants"},
+    "buffers": {"buffers": "encrypted"},
+    "encrypted-buffers": {"negotiation": "encrypted", "buffers": "encrypted"},
+    "per-sample": {"sensitivity": "per-sample"},
+    "thresholds": {"threshold": (0.2, 0.4, 0.6, 1.0)},
+}
+
+
+def variants() -> list[Variant]:
+    """Every registered method, SelectiveShield under each of its options."""
+    settings = SelectiveShieldSettings(threshold=0.5)
+    found = [Variant(name, settings, name) for name in METHOD_NAMES if name != "selective-shield"]
+    found += [
+        Variant("selective-shield", replace(settings, **changes), f"selective-shield/{label}")
+        for label, changes in _SELECTIVE.items()
+    ]
+    return found
+
+
+def initial_model() -> GlobalModel:
+    generator = np.random.default_rng(0)
+    return GlobalModel(
+        generator.normal(0.0, 0.3, PARAMETERS).astype(np.float32),
+        generator.normal(0.0, 0.3, BUFFERS).astype(np.float32),
+    )
+
+
+def contraction(round_number: int, client: int, start: StartingPoint) -> LocalUpdate:
+    """Go a tenth of the way to a target that is the client's own in this round; random scores up to 1."""
+    generator = np.random.default_rng([round_number, client])
+    targets = [
+        generator.normal(0.0, 1.0, values.size).astype(np.float32)
+        for values in (start.parameters, start.buffers)
+    ]
+    scores = generator.random(start.parameters.size, dtype=np.float32)
+    step = np.float32(0.1)
+    return LocalUpdate(
+        start.parameters + step * (targets[0] - start.parameters),
+        start.buffers + step * (targets[1] - start.buffers),
+        scores,
+    )
+
+
+class SteppedRun:
+    """One method, its roles and their messages; nothing happens but what a test asks for."""
+
+    def __init__(
+        self,
+        variant: Variant,
+        *,
+        clients: int = CLIENTS,
+        rounds: int = 3,
+        min_clients: int = 2,
+        initial: GlobalModel | None = None,
+        train: Train = contraction,
+        server_learning_rate: float = 1.0,
+    ) -> None:
+        self.initial = initial or initial_model()
+        federation = Federation(
+            clients=clients,
+            rounds=rounds,
+            min_clients=min_clients,
+            sample_rate=1.0,
+            server_learning_rate=server_learning_rate,
+            threads=1,
+        )
+        self.method = make_method(variant.method, self.initial, federation, variant.settings)
+        self.clients = [self.method.client(index) for index in range(clients)]
+        self.aggregator = self.method.aggregator()
+        self.authority = self.method.authority()
+        self.model = self.method.initial_model()
+        self.sent: dict[str, Messages] = {}
+        """By phase and client: the messages of the last round."""
+        self.closed: dict[str, Message] = {}
+        """By phase: what the aggregator made of them."""
+        self.answers: dict[str, Message] = {}
+        """By phase: what the clients got."""
+        self._train = train
+        self._round = 0
+
+    @property
+    def parameters(self) -> np.ndarray:
+        """The global model's parameters, float32 (P,)."""
+        return self.model.vector("parameters", np.float32, self.initial.parameters.size)
+
+    @property
+    def buffers(self) -> np.ndarray:
+        """The global model's buffers; empty where they stay local."""
+        return np.frombuffer(self.model["buffers"], dtype=np.float32)
+
+    def run_round(
+        self,
+        participants: Iterable[int] | None = None,
+        dropping: Iterable[int] = (),
+        intrude: Intrude | None = None,
+    ) -> None:
+        """Run a round. Clients that are ``dropping`` send nothing in the last phase.
+
+        ``intrude(phase, aggregator, messages)`` may do as it likes before the honest messages arrive.
+        """
+        chosen = list(range(len(self.clients))) if participants is None else list(participants)
+        leaving = set(dropping)
+        self._round += 1
+        for index in chosen:
+            start = self.clients[index].begin_round(self._round, len(chosen), self.model)
+            self.clients[index].finish_training(self._train(self._round, index, start))
+        answer = None
+        for phase in self.method.phases:
+            last = phase is self.method.phases[-1]
+            senders = [index for index in chosen if not (last and index in leaving)]
+            self.aggregator.begin_phase(phase.name, self._round, answer)
+            messages = {index: self.clients[index].step(phase.name, answer) for index in senders}
+            self.sent[phase.name] = messages
+            if intrude is not None:
+                intrude(phase.name, self.aggregator, messages)
+            for index in senders:
+                self.aggregator.receive(phase.name, index, Message.from_bytes(messages[index].to_bytes()))
+            answer = self.aggregator.close(phase.name)
+            self.closed[phase.name] = answer
+            if phase.answered_by_authority:
+                answer = self.authority.answer(phase.name, Message.from_bytes(answer.to_bytes()))
+            self.answers[phase.name] = answer
+        assert answer is not None
+        self.model = answer
+        for index in chosen:
+            if index not in leaving:
+                self.clients[index].end_round(answer)
+
+
+def float_spacing(*vectors: np.ndarray) -> np.ndarray:
+    """The distance between neighbouring float32 numbers at the largest of the magnitudes, by position."""
+    return np.spacing(np.max(np.abs(vectors), axis=0).astype(np.float32)).astype(np.float64)

@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+import re
+from dataclasses import asdict, replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+from PIL import Image
+
+from shieldfl.errors import ParameterError
+from shieldfl.simulation.config import RunConfig
+from shieldfl.simulation.plots import DARK, LIGHT, PLOTS, render_png
+from shieldfl.simulation.report import write_report
+from shieldfl.simulation.results import STAGES, MethodResult, RoundRecord, RunResult
+from shieldfl.simulation.summary import describe_run, summarise
+
+FILES = ["result.json", "accuracy.png", "zones.png", "stages.png", "bytes.png", "index.html"]
+
+
+def record(number: int, protected: bool) -> RoundRecord:
+    shares = {"encrypted": 0.02, "personalised": 0.04, "noise": 0.94, "clear": 0.0}
+    return RoundRecord(
+        round=number,
+        participants=19,
+        loss=1.0 / number,
+        accuracy=1.0 - 0.5 / number,
+        personalised_accuracy=1.0 - (0.6 if protected else 0.5) / number,
+        zone_shares=shares
+        if protected
+        else {"encrypted": 0.0, "personalised": 0.0, "noise": 0.0, "clear": 1.0},
+        stage_seconds=dict.fromkeys(STAGES, 0.25) if protected else {"train": 0.5},
+        bytes_up=1_500_000 if protected else 1_000_000,
+        bytes_down=1_200_000 if protected else 1_000_000,
+        epsilon_paper=2.5 * number if protected else math.inf,
+        epsilon_added=0.75 * number if protected else math.inf,
+    )
+
+
+def run_of(*methods: str, rounds: int = 3) -> RunResult:
+    return RunResult(
+        dataset="made-up data (<100 & more)",
+        model="mlp",
+        config=asdict(RunConfig(clients=20, rounds=rounds)),
+        environment={"version": "9.9", "processor": "a <fast> one"},
+        methods=[
+            MethodResult(
+                method=name,
+                settings={} if name == "fedavg" else {"threshold": 0.05, "target_epsilon": None},
+                parameters=12_345,
+                delta=math.nan if name == "fedavg" else 1e-5,
+                rounds=[record(number, name != "fedavg") for number in range(1, rounds + 1)],
+                seconds=6.0,
+                notes=[] if name == "fedavg" else ["a note to the reader"],
+            )
+            for name in methods
+        ],
+    )
+
+
+class PageReader(HTMLParser):
+    """Collects the text, the tags and whatever could point to another place."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.words: list[str] = []
+        self.feed(page)
+        self.text = " ".join(" ".join(self.words).split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [
+            value or "" for name, value in attrs if name in ("src", "srcset", "href", "action", "data")
+        ]
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def test_writes_every_file_and_says_so(tmp_path: Path) -> None:
+    written = write_report(run_of("fedavg", "selective-shield"), tmp_path / "new" / "folder")
+    assert [path.name for path in written] == FILES
+    assert sorted(path.name for path in (tmp_path / "new" / "folder").iterdir()) == sorted(FILES)
+
+
+def test_json_holds_the_result(tmp_path: Path) -> None:
+    result = run_of("fedavg", "selective-shield")
+    write_report(result, tmp_path)
+    read = json.loads((tmp_path / "result.json").read_text())
+    assert read == result.to_json()
+    assert read["methods"][0]["rounds"][0]["epsilon_paper"] is None
+    assert read["methods"][1]["rounds"][2]["epsilon_paper"] == 7.5
+
+
+def test_page_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
+    write_report(run_of("fedavg", "selective-shield"), tmp_path)
+    page = (tmp_path / "index.html").read_text()
+    reader = PageReader(page)
+    assert len(reader.links) == 2 * len(PLOTS)
+    assert all(link.startswith("data:image/png;base64,") for link in reader.links)
+    assert not {"script", "link", "iframe", "object"} & set(reader.tags)
+    assert "http" not in page
+    assert "url(" not in page
+    assert "@import" not in page
+    assert str(tmp_path) not in page
+
+
+def test_page_shows_the_plots_that_are_on_disk(tmp_path: Path) -> None:
+    write_report(run_of("fedavg", "selective-shield"), tmp_path)
+    links = PageReader((tmp_path / "index.html").read_text()).links
+    pictures = [base64.b64decode(link.partition(",")[2]) for link in links]
+    for plot in PLOTS:
+        assert pictures.count((tmp_path / f"{plot.name}.png").read_bytes()) == 1
+    for picture in pictures:
+        assert Image.open(io.BytesIO(picture)).width > 1000
+
+
+def test_page_shows_all_figures(tmp_path: Path) -> None:
+    result = run_of("fedavg", "selective-shield")
+    write_report(result, tmp_path)
+    text = PageReader((tmp_path / "index.html").read_text()).text
+    for section in summarise(result):
+        assert section.title in text
+        for row in section.rows:
+            assert " ".join([row.label, *(" ".join(cell.split()) for cell in row.cells)]) in text.replace(
+                "  ", " "
+            )
+    for stage in STAGES:
+        assert stage in text
+    for expected in (
+        "How to read this",
+        "a note to the reader",
+        "12,345 parameters",
+        "target epsilon",
+        "9.9",
+    ):
+        assert expected in text
+
+
+def test_page_escapes_what_it_is_given(tmp_path: Path) -> None:
+    write_report(run_of("fedavg"), tmp_path)
+    page = (tmp_path / "index.html").read_text()
+    assert "<fast>" not in page
+    assert "a <fast> one" in PageReader(page).text
+    assert "made-up data (<100 & more)" in PageReader(page).text
+
+
+def test_an_earlier_report_is_replaced(tmp_path: Path) -> None:
+    write_report(run_of("fedavg", "selective-shield"), tmp_path)
+    write_report(run_of("fedavg"), tmp_path)
+    assert "selective-shield" not in (tmp_path / "index.html").read_text()
+
+
+def test_a_run_without_a_round_is_refused(tmp_path: Path) -> None:
+    empty = run_of("fedavg")
+    nothing = replace(empty, methods=[replace(empty.methods[0], rounds=[])])
+    for result in (nothing, replace(empty, methods=[])):
+        with pytest.raises(ParameterError, match="nothing to report"):
+            write_report(result, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("plot", PLOTS, ids=lambda plot: plot.name)
+@pytest.mark.parametrize(
+    "result",
+    [
+        run_of("fedavg", rounds=1),
+        run_of("selective-shield"),
+        run_of("fedavg", "selective-shield", rounds=1),
+        run_of(*(f"method-{number}" for number in range(9)), rounds=12),
+    ],
+    ids=["one-round", "one-method", "two-methods-one-round", "nine-methods"],
+)
+def test_plots_of_any_run(plot, result: RunResult) -> None:
+    light, dark = (render_png(plot.draw(result, theme)) for theme in (LIGHT, DARK))
+    for png, theme in ((light, LIGHT), (dark, DARK)):
+        picture = Image.open(io.BytesIO(png)).convert("RGB")
+        assert "#" + bytes(picture.getpixel((0, 0))).hex() == theme.background
+        assert len(picture.getcolors(1 << 24) or []) > 20
+
+
+def test_a_plot_of_the_same_run_is_the_same_file() -> None:
+    result = run_of("fedavg", "selective-shield")
+    assert [render_png(p.draw(result, LIGHT)) for p in PLOTS] == [
+        render_png(p.draw(result, LIGHT)) for p in PLOTS
+    ]
+
+
+def test_personalised_accuracy_is_dashed_where_it_differs() -> None:
+    (axes,) = PLOTS[0].draw(run_of("fedavg", "selective-shield"), LIGHT).axes
+    styles = {line.get_label(): line.get_linestyle() for line in axes.lines}
+    assert styles == {"fedavg": "-", "selective-shield": "-", "selective-shield, personalised": "--"}
+
+
+def test_zone_bars_add_up_to_everything() -> None:
+    (axes,) = PLOTS[1].draw(run_of("fedavg", "selective-shield"), LIGHT).axes
+    tops = [
+        max(bar.get_y() + bar.get_height() for bar in axes.patches if round(bar.get_x()) == n)
+        for n in (1, 2, 3)
+    ]
+    assert tops == pytest.approx([1.0, 1.0, 1.0])
+    assert axes.get_ylim()[0] == 0.0
+
+
+def test_stage_bars_add_up_to_the_stages() -> None:
+    whole, added = PLOTS[2].draw(run_of("fedavg", "selective-shield"), LIGHT).axes
+    for axes, expected in ((whole, [0.5, 2.0]), (added, [0.0, 1.75])):
+        ends = [max(bar.get_x() + bar.get_width() for bar in list(axes.patches)[row::2]) for row in (0, 1)]
+        assert ends == pytest.approx(expected)
+
+
+def test_summary_compares_with_the_first_method() -> None:
+    sections = {section.title: section.rows for section in summarise(run_of("fedavg", "selective-shield"))}
+    up, down = sections["Bytes a round and client"]
+    assert up.cells == ("1.00 MB", "×1.50  1.50 MB")
+    assert down.cells == ("1.00 MB", "×1.20  1.20 MB")
+    accuracy, personalised = sections["Accuracy after the last round"]
+    assert accuracy.cells == ("83.33 %", "83.33 %")
+    assert personalised.cells == ("83.33 %", "80.00 %")
+    paper, added, delta = sections["Privacy loss of the noise zone, all rounds"]
+    assert paper.cells == ("∞", "7.5")
+    assert added.cells == ("∞", "2.25")
+    assert delta.cells == ("–", "1e-05")
+    times = {row.label: row.cells for row in sections["Time a round, clients added up"]}
+    assert set(STAGES) < set(times)
+    assert times["whole round"] == ("2.00 s", "×1.00  2.00 s")
+    assert times["encrypt"] == ("–", "250 ms")
+
+
+@pytest.mark.parametrize(("alpha", "words"), [(0.5, "Dirichlet α = 0.5"), (math.inf, "iid partition")])
+def test_headline(alpha: float, words: str) -> None:
+    result = run_of("fedavg", rounds=1)
+    headline = describe_run(replace(result, config=result.config | {"alpha": alpha}))
+    assert headline.endswith(words)
+    assert re.search(r"12,345 parameters, 20 clients, 1 round,", headline)
