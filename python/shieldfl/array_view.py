@@ -37,7 +37,9 @@ def as_vector(values: Any, dtypes: tuple[type[np.generic], ...], what: str) -> N
     array = as_numpy(values, what)
     names = " or ".join(np.dtype(dtype).name for dtype in dtypes)
     if array.dtype not in [np.dtype(dtype) for dtype in dtypes]:
-        raise ArrayTypeError(f"{what} has dtype {array.dtype}, expected {names}: convert it with .astype(...)")
+        raise ArrayTypeError(
+            f"{what} has dtype {array.dtype}, expected {names}: convert it with .astype(...)"
+        )
     if array.ndim != 1:
         raise ArrayTypeError(f"{what} has {array.ndim} dimensions, expected 1: flatten it with .reshape(-1)")
     if not array.flags.c_contiguous:

@@ -9,7 +9,7 @@ Only :class:`shieldfl.KeyAuthority` holds a secret key.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 from shieldfl import _core
 from shieldfl.array_view import as_threads, as_unsigned, as_update
@@ -36,7 +36,9 @@ class Parameters:
     Raises ParameterError when a setting is out of range or no ring of 128-bit security has room.
     """
 
-    __slots__ = ("_core", "_facts")
+    __slots__ = ("_facts", "_handle")
+    _facts: dict[str, Any]
+    _handle: _core.CkksParameters
 
     def __init__(
         self,
@@ -49,20 +51,20 @@ class Parameters:
     ) -> None:
         if packing not in ("exact", "slots"):
             raise ParameterError(f"packing must be 'exact' or 'slots', not {packing!r}")
-        numbers = [
+        clients, bits, fraction = (
             min(as_unsigned(value, name), 2**32 - 1)
             for name, value in (
                 ("max_clients", max_clients),
                 ("value_bits", value_bits),
                 ("fraction_bits", fraction_bits),
             )
-        ]
+        )
         degree = None if ring_degree is None else min(as_unsigned(ring_degree, "ring_degree"), 2**32 - 1)
-        self._adopt(_core.CkksParameters(packing, *numbers, degree))
+        self._adopt(_core.CkksParameters(packing, clients, bits, fraction, degree))
 
-    def _adopt(self, core: _core.CkksParameters) -> None:
-        object.__setattr__(self, "_core", core)
-        object.__setattr__(self, "_facts", core.facts)
+    def _adopt(self, handle: _core.CkksParameters) -> None:
+        object.__setattr__(self, "_handle", handle)
+        object.__setattr__(self, "_facts", handle.facts)
 
     @classmethod
     def _wrap(cls, core: _core.CkksParameters) -> Parameters:
@@ -106,22 +108,22 @@ class Parameters:
     @property
     def value_limit(self) -> float:
         """The largest magnitude that a value, times its weight, may have."""
-        return self._core.value_limit
+        return self._handle.value_limit
 
     @property
     def bytes_per_value(self) -> float:
         """Bytes on the wire for each value of a full ciphertext, frame header excluded."""
-        return self._core.bytes_per_value
+        return self._handle.bytes_per_value
 
     @property
     def security_bits(self) -> int:
         """Bits of security, by the homomorphic encryption standard's table."""
-        return self._core.security_bits
+        return self._handle.security_bits
 
     @property
     def id(self) -> bytes:
         """16 bytes that identify these parameters in every frame."""
-        return self._core.id
+        return self._handle.id
 
     def describe(self) -> str:
         """Say in a few lines what the parameters are and what follows from them."""
@@ -138,7 +140,7 @@ class Parameters:
         ]
         if self.packing == "exact":
             lines.append(
-                f"  noise       below {self._core.noise_bound:,.0f} in a sum of {self.max_clients} "
+                f"  noise       below {self._handle.noise_bound:,.0f} in a sum of {self.max_clients} "
                 f"(but for a chance of 2^-96 each), rounded away at scale 2^{facts['log2_scale']}"
             )
         else:
@@ -164,7 +166,7 @@ class Parameters:
         )
 
     def _new_decryptor(self) -> _core.CkksDecryptor:
-        return _core.CkksDecryptor(self._core)
+        return _core.CkksDecryptor(self._handle)
 
 
 def _make_parameters(*settings: Any) -> Parameters:
@@ -269,8 +271,10 @@ class _Ciphertext:
         return type(self).from_bytes, (self._frame,)
 
     @classmethod
-    def from_bytes(cls, frame: Buffer) -> Any:
+    def from_bytes(cls, frame: Buffer) -> Self:
         """Read a frame; every field and every residue is checked. Raises WireFormatError."""
+        if not isinstance(frame, (bytes, bytearray, memoryview)):
+            raise WireFormatError(f"expected the bytes of a frame, got {type(frame).__name__}")
         ciphertext = cls(bytes(frame))
         _ = ciphertext.parsed
         return ciphertext
@@ -352,7 +356,9 @@ class Aggregator:
     round : the round whose batches are accepted; None lets the first batch decide.
     """
 
-    def __init__(self, public_key: PublicKey, threads: int | None = None, *, round: int | None = None) -> None:
+    def __init__(
+        self, public_key: PublicKey, threads: int | None = None, *, round: int | None = None
+    ) -> None:
         number = None if round is None else as_unsigned(round, "round")
         self._core = _core.CkksAggregator(public_key._core, number, as_threads(threads))
 

@@ -45,7 +45,9 @@ class Mask:
         vector = np.asarray(indices) if isinstance(indices, (list, tuple)) else indices
         if isinstance(vector, np.ndarray) and vector.size == 0:
             vector = vector.astype(np.int64)
-        return cls(_core.Bitset.from_indices(as_vector(vector, (np.int64,), "indices"), as_unsigned(size, "size")))
+        return cls(
+            _core.Bitset.from_indices(as_vector(vector, (np.int64,), "indices"), as_unsigned(size, "size"))
+        )
 
     @classmethod
     def full(cls, size: int) -> Mask:

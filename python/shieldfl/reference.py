@@ -113,7 +113,10 @@ class Ring:
         """Return the smallest primitive 2N-th root of unity."""
         order = 2 * self.degree
         base = 2
-        while pow(pow(base, (self.modulus - 1) // order, self.modulus), self.degree, self.modulus) != self.modulus - 1:
+        while (
+            pow(pow(base, (self.modulus - 1) // order, self.modulus), self.degree, self.modulus)
+            != self.modulus - 1
+        ):
             base += 1
         root = pow(base, (self.modulus - 1) // order, self.modulus)
         return min(pow(root, exponent, self.modulus) for exponent in range(1, order, 2))
@@ -138,9 +141,7 @@ def quantise(values: NDArray[np.floating], fraction_bits: int, weight: float = 1
     return np.rint(values.astype(np.float64) * (weight * 2.0**fraction_bits)).astype(np.int64)
 
 
-def pack_exact(
-    integers: Sequence[int], degree: int, log2_scale: int, field_bits: int
-) -> list[int]:
+def pack_exact(integers: Sequence[int], degree: int, log2_scale: int, field_bits: int) -> list[int]:
     """Put value v of a block into field v // N of coefficient v % N, above the noise."""
     message = [0] * degree
     for index, value in enumerate(integers):

@@ -83,7 +83,9 @@ class SchemeConformance:
         sums = sum(self.expected(parameters, u, w) for u, w in zip(updates, weights, strict=True))
         self.check(authority.open(total), sums)
         weight_sum = sum(self.expected(parameters, w) for w in weights)
-        np.testing.assert_allclose(authority.open_mean(total), sums / weight_sum, rtol=0, atol=4 * self.tolerance + 1e-12)
+        np.testing.assert_allclose(
+            authority.open_mean(total), sums / weight_sum, rtol=0, atol=4 * self.tolerance + 1e-12
+        )
 
     def test_unweighted_mean_divides_by_clients(self, authority):
         updates = [np.full(10, 1.0), np.full(10, 2.0)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from core.wire_twin import reseal
 
 import shieldfl as sf
+from core.wire_twin import reseal
 
 
 @pytest.fixture(scope="module")
@@ -231,3 +231,10 @@ def test_tampered_ciphertext_does_not_open_to_plausible_sums(authority, encrypto
     total[-5000] ^= 0x55
     with pytest.raises(sf.WireFormatError, match="sums of values in range"):
         authority.open(reseal(bytes(total)))
+
+
+@pytest.mark.parametrize("thing", [None, 10**15, "frame", np.zeros(4)])
+def test_frames_are_bytes(thing):
+    for kind in (sf.ckks.CiphertextBatch, sf.ckks.Total):
+        with pytest.raises(sf.WireFormatError):
+            kind.from_bytes(thing)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
-from core.wire_twin import make_known_key
 
 import shieldfl as sf
+from core.wire_twin import make_known_key
 from shieldfl import _core, _testing, reference
 
 

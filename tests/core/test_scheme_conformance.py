@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from core.scheme_conformance import SchemeConformance
-
 import shieldfl as sf
+from core.scheme_conformance import SchemeConformance
 
 
 class TestExact(SchemeConformance):

@@ -11,9 +11,9 @@ import struct
 import numpy as np
 import pytest
 import seal
-from core.wire_twin import make_known_key
 
 import shieldfl as sf
+from core.wire_twin import make_known_key
 from shieldfl import _core, _testing, reference
 
 SPARE_PRIME = 0xFFFFFFFFFFC0001  # 60 bits, 1 modulo 2^18

@@ -83,7 +83,9 @@ def make_known_key(parameters: ckks.Parameters, seed: int = 1) -> KnownKey:
     parameter_id = identifier(encoded)
     key_id = identifier(parameter_id + b"".join(row.tobytes() for row in rows0 + rows1))
     packed = b"".join(
-        pack(row, prime.bit_length()) for rows in (rows0, rows1) for row, prime in zip(rows, primes, strict=True)
+        pack(row, prime.bit_length())
+        for rows in (rows0, rows1)
+        for row, prime in zip(rows, primes, strict=True)
     )
     return KnownKey(
         parameters,

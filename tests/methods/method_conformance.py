@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pytest
 
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import AggregatorSteps, LocalUpdate, StartingPoint
@@ -88,6 +89,9 @@ def contraction(round_number: int, client: int, start: StartingPoint) -> LocalUp
         start.buffers + step * (targets[1] - start.buffers),
         scores,
     )
+
+
+every_variant = pytest.mark.parametrize("variant", variants(), ids=lambda variant: variant.label)
 
 
 class SteppedRun:
@@ -179,3 +183,10 @@ class SteppedRun:
 def float_spacing(*vectors: np.ndarray) -> np.ndarray:
     """The distance between neighbouring float32 numbers at the largest of the magnitudes, by position."""
     return np.spacing(np.max(np.abs(vectors), axis=0).astype(np.float32)).astype(np.float64)
+
+
+def assert_same_model(run: SteppedRun, expected: SteppedRun, variant: Variant) -> None:
+    """Equal to the last bit, but for the faint noise where there is some."""
+    tolerance = FAINT_TOLERANCE if variant.noisy else 0.0
+    np.testing.assert_allclose(run.parameters, expected.parameters, rtol=0.0, atol=tolerance)
+    np.testing.assert_allclose(run.buffers, expected.buffers, rtol=0.0, atol=tolerance)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from methods.method_conformance import SteppedRun, Variant, contraction, float_spacing
 from methods.selective_shield_twin import twin_merge, twin_round
-
 from shieldfl import ckks
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
@@ -138,7 +138,9 @@ def test_each_client_chooses_by_its_own_threshold_strictly_above_it():
 
     run = SteppedRun(shield(threshold=thresholds, consensus=0.75), initial=model_of(6), train=train)
     run.run_round()
-    sent = [Mask.from_bytes(run.sent["negotiate"][client]["mask"]).to_indices().tolist() for client in range(4)]
+    sent = [
+        Mask.from_bytes(run.sent["negotiate"][client]["mask"]).to_indices().tolist() for client in range(4)
+    ]
     assert sent == [[2, 3, 4, 5], [4, 5], [0, 1, 2, 3, 4, 5], []]
     assert zone_of(run).nonzero()[0].tolist() == [4, 5]
 
@@ -251,7 +253,9 @@ def test_local_buffers_never_leave_and_encrypted_ones_are_averaged():
     for client in range(4):
         own = local.clients[client].merged_model(local.model).buffers
         np.testing.assert_array_equal(own, initial.buffers + np.float32(0.1 * (client + 1)))
-        np.testing.assert_array_equal(shared.clients[client].merged_model(shared.model).buffers, shared.buffers)
+        np.testing.assert_array_equal(
+            shared.clients[client].merged_model(shared.model).buffers, shared.buffers
+        )
     np.testing.assert_allclose(shared.buffers, initial.buffers + 0.25, atol=2.0**-21 + 1e-7)
 
 

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
+
 from methods.method_conformance import SteppedRun, Variant, contraction
 from methods.selective_shield_twin import twin_round
-
 from shieldfl.errors import ParameterError
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import LocalUpdate
@@ -113,9 +113,7 @@ def test_an_adaptive_norm_scales_the_noise_too():
         direction = np.full(SIZE, 1e-3 / math.sqrt(SIZE), dtype=np.float32)
         return LocalUpdate(start.parameters + direction, start.buffers, np.zeros(SIZE, dtype=np.float32))
 
-    run = SteppedRun(
-        shield(noise_multiplier=3.0, adaptive_clip=True), clients=2, initial=zeros(), train=step
-    )
+    run = SteppedRun(shield(noise_multiplier=3.0, adaptive_clip=True), clients=2, initial=zeros(), train=step)
     run.run_round()
     assert_gaussian(values_of(run, 0), 3.0 * math.sqrt(2.0))
     run.run_round()
@@ -140,7 +138,11 @@ def hiding(personal: dict[int, int]):
 def test_hidden_positions_carry_noise_alone(kept):
     run = SteppedRun(
         shield(
-            threshold=0.5, consensus=1.0, noise_multiplier=0.5, negotiation="encrypted", hide_personalised=True
+            threshold=0.5,
+            consensus=1.0,
+            noise_multiplier=0.5,
+            negotiation="encrypted",
+            hide_personalised=True,
         ),
         clients=3,
         initial=zeros(),

@@ -17,7 +17,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
-        from shieldfl.cli.app import app  # noqa: PLC0415 (a missing typer is an answer, not a traceback)
+        from shieldfl.cli.app import app
     except ModuleNotFoundError as error:
         message = missing_extra_message(error)
         if message is None:

@@ -66,7 +66,7 @@ def run(
     settings = _from_options(SelectiveShieldSettings, context.params)
     with failures_on_stderr():
         # torch takes seconds to load, and neither --help nor the other commands need it.
-        from shieldfl.cli.run_session import run_session  # noqa: PLC0415
+        from shieldfl.cli.run_session import run_session
 
         run_session(config, method, settings, json_file, report)
 

@@ -34,7 +34,7 @@ def run_session(
         )
     if report_folder is not None:
         # Before the run, so that a missing package or a folder that cannot be made is told at once.
-        from shieldfl.simulation.report import write_report  # noqa: PLC0415
+        from shieldfl.simulation.report import write_report
 
         report_folder.mkdir(parents=True, exist_ok=True)
     with RoundProgress(methods, config.rounds) as progress:

@@ -45,7 +45,9 @@ class FedAvgClient(ClientSteps):
             (update.parameters - self._start.parameters, update.buffers - self._start.buffers)
         )
         if not np.isfinite(self._update).all():
-            raise RangeError("training gave NaN or infinity: lower the learning rate or check the client's data")
+            raise RangeError(
+                "training gave NaN or infinity: lower the learning rate or check the client's data"
+            )
 
     def step(self, phase: str, answer: Message | None) -> Message:
         """Send the update and its weight."""
@@ -157,8 +159,7 @@ class FedAvg(Method):
         return FedAvgAggregator(self._initial, self._learning_rate, self.clock)
 
     def authority(self) -> None:
-        """There are no keys."""
-        return None  # noqa: RET501 - the interface returns a value
+        """Make none: there are no keys."""
 
     def initial_model(self) -> Message:
         """Return the model that the first round starts from."""

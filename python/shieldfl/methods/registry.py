@@ -32,7 +32,9 @@ def _fedavg(initial: GlobalModel, federation: Federation, settings: SelectiveShi
     return FedAvg(initial, StageClock(), server_learning_rate=federation.server_learning_rate)
 
 
-def _selective_shield(initial: GlobalModel, federation: Federation, settings: SelectiveShieldSettings) -> Method:
+def _selective_shield(
+    initial: GlobalModel, federation: Federation, settings: SelectiveShieldSettings
+) -> Method:
     return SelectiveShield(
         initial,
         StageClock(),

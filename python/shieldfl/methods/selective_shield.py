@@ -60,7 +60,9 @@ class SelectiveShield(Method):
     ) -> None:
         super().__init__(clock)
         if isinstance(settings.threshold, tuple) and len(settings.threshold) != clients:
-            raise ParameterError(f"there are {len(settings.threshold)} thresholds (tau) for {clients} clients")
+            raise ParameterError(
+                f"there are {len(settings.threshold)} thresholds (tau) for {clients} clients"
+            )
         self._target_epsilon = settings.target_epsilon
         if settings.target_epsilon is not None:
             sigma = noise_multiplier_for(settings.target_epsilon, settings.delta, rounds, sample_rate)
@@ -92,7 +94,9 @@ class SelectiveShield(Method):
 
     def client(self, index: int) -> SelectiveShieldClient:
         """Make the client of this index, which picks its threshold."""
-        client = SelectiveShieldClient(index, self._initial, self._settings, self._keys, self.clock, self._threads)
+        client = SelectiveShieldClient(
+            index, self._initial, self._settings, self._keys, self.clock, self._threads
+        )
         self._clients.append(client)
         return client
 

@@ -115,7 +115,9 @@ class SelectiveShieldAggregator(AggregatorSteps):
     def _read_batch(self, frame: bytes, expected_count: int) -> ckks.CiphertextBatch:
         batch = ckks.CiphertextBatch.from_bytes(frame)
         if batch.round != self._round:
-            raise PolicyError(f"the ciphertexts are of round {batch.round}, not {self._round}: they were not added")
+            raise PolicyError(
+                f"the ciphertexts are of round {batch.round}, not {self._round}: they were not added"
+            )
         # The first batch decides what the core goes on to accept, so a wrong one must not get there.
         if batch.count != expected_count or batch.weighted:
             raise ParameterError(

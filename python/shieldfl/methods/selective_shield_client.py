@@ -86,7 +86,9 @@ class SelectiveShieldClient(ClientSteps):
         with self._clock.stage("score"):
             self._delta = update.parameters - self._start.parameters
             if not np.isfinite(self._delta).all():
-                raise RangeError("training gave NaN or infinity: lower the learning rate or check the client's data")
+                raise RangeError(
+                    "training gave NaN or infinity: lower the learning rate or check the client's data"
+                )
             if update.scores is None or self._threshold < 0.0:
                 self._mask = Mask.full(self._size)
             else:

@@ -48,7 +48,9 @@ class SelectiveShieldSettings:
         """Check every field."""
         thresholds = self.threshold if isinstance(self.threshold, tuple) else (self.threshold,)
         if not thresholds or not all(value <= 1.0 for value in thresholds):
-            raise ParameterError("every threshold (tau) must be at most 1; a negative one chooses every position")
+            raise ParameterError(
+                "every threshold (tau) must be at most 1; a negative one chooses every position"
+            )
         if not 0.0 < self.consensus <= 1.0:
             raise ParameterError("consensus (rho) must be above 0 and at most 1")
         if not (math.isfinite(self.noise_multiplier) and self.noise_multiplier >= 0.0):
@@ -74,7 +76,9 @@ class SelectiveShieldSettings:
                 "hide_personalised needs negotiation='encrypted': in a clear one the aggregator sees the masks"
             )
         if self.hide_personalised and self.noise_multiplier == 0.0 and self.target_epsilon is None:
-            raise ParameterError("hide_personalised needs noise: without it the hidden positions would be zeros")
+            raise ParameterError(
+                "hide_personalised needs noise: without it the hidden positions would be zeros"
+            )
 
     def threshold_of(self, client: int) -> float:
         """Return the client's threshold."""

@@ -84,9 +84,11 @@ class KeyAuthority:
 
     def _open(self, total: ckks.Total | bytes) -> tuple[NDArray[np.float64], float | None, int]:
         if isinstance(total, ckks.CiphertextBatch):
-            raise PolicyError("only totals are opened, never a single client's batch: add it to an Aggregator")
+            raise PolicyError(
+                "only totals are opened, never a single client's batch: add it to an Aggregator"
+            )
         if not isinstance(total, ckks.Total):
-            total = ckks.Total.from_bytes(total)
+            return self._open(ckks.Total.from_bytes(total))
         if total.clients < self.min_clients:
             raise PolicyError(
                 f"the total holds {total.clients} clients, fewer than min_clients = {self.min_clients}: "

@@ -43,7 +43,9 @@ def _cipher(passphrase: str, salt: bytes) -> Any:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
     except ImportError as error:
-        raise ShieldError("key files need the 'cryptography' package: pip install 'shieldfl[keys]'") from error
+        raise ShieldError(
+            "key files need the 'cryptography' package: pip install 'shieldfl[keys]'"
+        ) from error
     kdf = Scrypt(salt=salt, length=32, n=_SCRYPT_COST, r=_SCRYPT_BLOCK_SIZE, p=1)
     return AESGCM(kdf.derive(passphrase.encode()))
 
@@ -99,7 +101,9 @@ def read(path: Path, passphrase: str) -> Contents:
     if len(salt) != _SALT_BYTES or len(nonce) != _NONCE_BYTES:
         raise WireFormatError(f"{path} is a damaged key file")
     try:
-        contents.secret = bytearray(_cipher(passphrase, salt).decrypt(nonce, data[head_end:], data[:head_end]))
+        contents.secret = bytearray(
+            _cipher(passphrase, salt).decrypt(nonce, data[head_end:], data[:head_end])
+        )
     except InvalidTag:
         raise KeyMismatchError(f"wrong passphrase for {path}, or the file was altered") from None
     return contents

@@ -181,8 +181,8 @@ def _read_cifar(label_bytes: int) -> Callable[[Path], _Images]:
 
 def _read_digits(_folder: Path) -> _Images:
     # Imported here since scikit-learn takes a second to load and no other data set needs it.
-    from sklearn.datasets import load_digits  # noqa: PLC0415
-    from sklearn.model_selection import train_test_split  # noqa: PLC0415
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
 
     digits = load_digits()
     images = digits.images.astype(np.uint8)[:, np.newaxis]

@@ -58,7 +58,9 @@ def run_methods(
     initial = GlobalModel(flatten(model), flatten_buffers(model))
     result = RunResult(dataset.description, model_name, asdict(config), describe_environment())
     for name in methods:
-        run = _MethodRun(name, config, settings or SelectiveShieldSettings(), dataset, model, initial, partition)
+        run = _MethodRun(
+            name, config, settings or SelectiveShieldSettings(), dataset, model, initial, partition
+        )
         result.methods.append(run.run(on_round))
     return result
 

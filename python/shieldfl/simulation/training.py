@@ -57,7 +57,7 @@ class TrainingSettings:
             raise ParameterError(f"weight_decay must be finite and not negative, got {self.weight_decay}")
 
 
-def train_locally(  # noqa: PLR0917
+def train_locally(
     model: nn.Module,
     features: torch.Tensor,
     labels: torch.Tensor,

@@ -1,0 +1,193 @@
+"""Masks against sets, negotiation against its NumPy definition, zones against their invariant."""
+
+from __future__ import annotations
+
+import math
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import shieldfl as sf
+from shieldfl import reference
+from shieldfl.masks import split_zones
+
+SIZES = [1, 63, 64, 65, 127, 1000, 4099]
+shapes = st.tuples(st.integers(1, 300), st.floats(0, 1), st.integers(0, 2**32 - 1))
+
+
+def chosen_of(shape):
+    size, share, seed = shape
+    return np.random.default_rng(seed).random(size) < share
+
+
+@given(shapes)
+def test_round_trips(shape):
+    chosen = chosen_of(shape)
+    mask = sf.Mask.from_bool(chosen)
+    indices = np.flatnonzero(chosen)
+    assert (mask.size, mask.count) == (len(chosen), len(indices))
+    np.testing.assert_array_equal(mask.to_bool(), chosen)
+    np.testing.assert_array_equal(mask.to_indices(), indices)
+    assert sf.Mask.from_indices(indices[::-1].copy(), len(chosen)) == mask
+    assert sf.Mask.from_bytes(mask.to_bytes()) == mask
+    assert pickle.loads(pickle.dumps(mask)) == mask
+
+
+@given(shapes, st.integers(0, 2**32 - 1))
+def test_algebra(shape, seed):
+    a = chosen_of(shape)
+    b = np.random.default_rng(seed).random(len(a)) < 0.5
+    left, right = sf.Mask.from_bool(a), sf.Mask.from_bool(b)
+    np.testing.assert_array_equal((left & right).to_bool(), a & b)
+    np.testing.assert_array_equal((left | right).to_bool(), a | b)
+    np.testing.assert_array_equal((left - right).to_bool(), a & ~b)
+    np.testing.assert_array_equal((~left).to_bool(), ~a)
+    assert (left == right) == bool((a == b).all())
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    size=st.sampled_from(SIZES),
+    voters=st.integers(1, 40),
+    consensus=st.one_of(st.floats(0.001, 1.0), st.sampled_from([0.07, 0.28, 0.5, 0.55, 0.56, 0.7, 1.0])),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_negotiation_is_the_numpy_definition(size, voters, consensus, seed):
+    rng = np.random.default_rng(seed)
+    choices = rng.random((voters, size)) < rng.random()
+    masks = [sf.Mask.from_bool(choice) for choice in choices]
+    expected = reference.negotiate(choices, consensus)
+    np.testing.assert_array_equal(sf.negotiate(masks, consensus).to_bool(), expected)
+    votes = sf.Votes(size)
+    for mask in masks:
+        votes.add(mask)
+    np.testing.assert_array_equal(votes.consensus(consensus).to_bool(), expected)
+    np.testing.assert_array_equal(votes.counts(), choices.sum(axis=0))
+    assert votes.voters == voters
+
+
+@pytest.mark.parametrize("voters", range(1, 41))
+def test_threshold_is_the_ceiling_of_the_exact_product(voters):
+    """For every share in hundredths: ceil(share * voters) in whole numbers, not in rounded ones."""
+    full, empty = sf.Mask.full(1), sf.Mask.empty(1)
+    for hundredths in range(1, 101):
+        needed = -(-hundredths * voters // 100)
+        votes = [full] * needed + [empty] * (voters - needed)
+        assert sf.negotiate(votes, hundredths / 100).count == 1
+        assert sf.negotiate([empty, *votes[1:]], hundredths / 100).count == 0
+
+
+@settings(deadline=None)
+@given(shapes, st.integers(0, 2**32 - 1))
+def test_zones_are_disjoint_and_cover(shape, seed):
+    local = chosen_of(shape)
+    encrypted = np.random.default_rng(seed).random(len(local)) < 0.3
+    zones = split_zones(sf.Mask.from_bool(local), sf.Mask.from_bool(encrypted))
+    stacked = np.stack([zone.to_bool() for zone in zones])
+    assert (stacked.sum(axis=0) == 1).all()
+    np.testing.assert_array_equal(zones.encrypted.to_bool(), encrypted)
+    np.testing.assert_array_equal(zones.personalised.to_bool(), local & ~encrypted)
+
+
+@given(shapes)
+def test_gather_and_scatter(shape):
+    chosen = chosen_of(shape)
+    mask = sf.Mask.from_bool(chosen)
+    for dtype in (np.float32, np.float64):
+        dense = np.arange(len(chosen), dtype=dtype)
+        np.testing.assert_array_equal(mask.gather(dense), dense[chosen])
+        target = np.zeros(len(chosen), dtype=dtype)
+        mask.scatter(dense[chosen], target)
+        mask.scatter_add(dense[chosen], target)
+        np.testing.assert_array_equal(target, np.where(chosen, 2 * dense, 0))
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.9])
+def test_random_masks_travel_near_their_entropy(share):
+    size = 10**6
+    mask = sf.Mask.from_bool(np.random.default_rng(1).random(size) < share)
+    p = mask.count / size
+    entropy_bytes = -size * (p * math.log2(p) + (1 - p) * math.log2(1 - p)) / 8
+    assert len(mask.to_bytes()) <= 1.15 * entropy_bytes
+
+
+def test_different_sizes_are_refused():
+    left, right = sf.Mask.full(10), sf.Mask.full(11)
+    for operation in (left.__and__, left.__or__, left.__sub__):
+        with pytest.raises(sf.ParameterError, match=r"10.*11"):
+            operation(right)
+    assert left != right
+    with pytest.raises(sf.ParameterError):
+        sf.negotiate([left, right])
+    votes = sf.Votes(10)
+    votes.add(left)
+    with pytest.raises(sf.ParameterError):
+        votes.add(right)
+    assert votes.voters == 1
+    with pytest.raises(TypeError):
+        left & {1, 2}
+
+
+@pytest.mark.parametrize("consensus", [0.0, -0.1, 1.01, float("nan"), float("inf")])
+def test_bad_consensus(consensus):
+    with pytest.raises(sf.ParameterError):
+        sf.negotiate([sf.Mask.full(3)], consensus)
+
+
+def test_nobody_votes():
+    with pytest.raises(sf.ParameterError, match="at least one"):
+        sf.negotiate([])
+    with pytest.raises(sf.ParameterError):
+        sf.Votes(3).consensus(0.5)
+
+
+@pytest.mark.parametrize("indices", [[0, 0], [3], [-1], [2**40]])
+def test_bad_indices(indices):
+    with pytest.raises(sf.ParameterError):
+        sf.Mask.from_indices(indices, 3)
+
+
+@pytest.mark.parametrize(
+    "chosen", [[True], np.ones(3), np.ones((2, 2), dtype=bool), np.ones(4, dtype=bool)[::2]]
+)
+def test_wrong_arrays(chosen):
+    with pytest.raises(sf.ArrayTypeError):
+        sf.Mask.from_bool(chosen)
+
+
+@pytest.mark.parametrize("size", [-1, 2**31 + 1, 2**70, 1.5])
+def test_bad_sizes(size):
+    with pytest.raises(sf.ParameterError):
+        sf.Mask.full(size)
+
+
+def test_frame_of_another_size_is_refused_before_it_takes_memory():
+    frame = sf.Mask.empty(2**31).to_bytes()
+    assert len(frame) < 100
+    with pytest.raises(sf.WireFormatError):
+        sf.Mask.from_bytes(frame, expected_size=1000)
+
+
+def test_read_only_target_is_refused():
+    target = np.zeros(3)
+    target.flags.writeable = False
+    with pytest.raises(ValueError):
+        sf.Mask.full(3).scatter(np.ones(3), target)
+    assert not target.any()
+
+
+def test_lengths_of_compact_and_dense_are_checked():
+    mask = sf.Mask.from_indices([1], 3)
+    with pytest.raises(sf.ParameterError):
+        mask.gather(np.zeros(4))
+    with pytest.raises(sf.ParameterError):
+        mask.scatter(np.zeros(2), np.zeros(3))
+    with pytest.raises(sf.ArrayTypeError):
+        mask.scatter(np.zeros(1, dtype=np.float32), np.zeros(3))
+
+
+def test_repr_shows_sizes():
+    assert repr(sf.Mask.from_indices([1, 2], 3000)) == "Mask(2 of 3,000 positions)"

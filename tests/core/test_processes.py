@@ -1,0 +1,112 @@
+"""Threads, forks and spawned processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import shieldfl as sf
+
+UPDATE = np.linspace(-1, 1, 5000)
+
+
+@pytest.fixture
+def authority():
+    return sf.KeyAuthority(sf.ckks.Parameters(max_clients=64))
+
+
+def encrypt_into(connection, public_key, threads):
+    encryptor = sf.ckks.Encryptor(public_key, threads=threads)
+    connection.send(encryptor.encrypt(UPDATE, round=1))
+    connection.close()
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_child_processes_encrypt_with_randomness_of_their_own(authority, method):
+    context = multiprocessing.get_context(method)
+    sf.ckks.Encryptor(authority.public_key, threads=2).encrypt(UPDATE)  # threads before the fork
+    aggregator = sf.ckks.Aggregator(authority.public_key)
+    children = []
+    for _ in range(2):
+        receiver, sender = context.Pipe(duplex=False)
+        child = context.Process(target=encrypt_into, args=(sender, authority.public_key, 2))
+        child.start()
+        children.append((child, receiver))
+    batches = [receiver.recv() for _, receiver in children]
+    for child, _ in children:
+        child.join(timeout=30)
+        assert child.exitcode == 0
+    # Equal ids or ciphertexts would mean a generator that the fork had copied.
+    assert batches[0].to_bytes() != batches[1].to_bytes()
+    for batch in batches:
+        aggregator.add(batch)
+    step = 2.0**20
+    np.testing.assert_array_equal(authority.open(aggregator.total()), 2 * np.rint(UPDATE * step) / step)
+
+
+def test_noise_differs_after_a_fork():
+    from shieldfl import _core
+
+    reader, writer = os.pipe()
+    if os.fork() == 0:  # pragma: no cover - the child
+        values = np.zeros(4, dtype=np.float32)
+        _core.add_gaussian(values, 1.0)
+        os.write(writer, values.tobytes())
+        os._exit(0)
+    values = np.zeros(4, dtype=np.float32)
+    _core.add_gaussian(values, 1.0)
+    os.wait()
+    assert os.read(reader, 16) != values.tobytes()
+    os.close(reader)
+    os.close(writer)
+
+
+def test_many_threads_share_encryptor_aggregator_and_votes(authority):
+    encryptor = sf.ckks.Encryptor(authority.public_key, threads=1)
+    aggregator = sf.ckks.Aggregator(authority.public_key, threads=1)
+    votes = sf.Votes(len(UPDATE))
+    mask = sf.Mask.from_bool(UPDATE > 0)
+
+    def work():
+        for _ in range(4):
+            aggregator.add(encryptor.encrypt(UPDATE, round=2).to_bytes())
+            votes.add(mask)
+
+    workers = [threading.Thread(target=work) for _ in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert aggregator.clients == votes.voters == 32
+    np.testing.assert_array_equal(votes.counts(), np.where(UPDATE > 0, 32, 0))
+    step = 2.0**20
+    opened = authority.open(aggregator.total())
+    np.testing.assert_array_equal(opened, 32 * np.rint(UPDATE * step) / step)
+
+
+def test_interpreter_runs_while_the_core_works(authority):
+    """A thread that only counts must get on while another one encrypts for a while."""
+    encryptor = sf.ckks.Encryptor(authority.public_key, threads=1)
+    update = np.zeros(2_000_000, dtype=np.float32)
+    state = {"ticks": 0, "done": False}
+
+    def tick():
+        while not state["done"]:
+            state["ticks"] += 1
+            time.sleep(0.001)
+
+    ticker = threading.Thread(target=tick)
+    ticker.start()
+    before = state["ticks"]
+    encryptor.encrypt(update)
+    during = state["ticks"] - before
+    state["done"] = True
+    ticker.join()
+    # One call that kept the lock would let the counter take a step or two at its ends.
+    assert during >= 10

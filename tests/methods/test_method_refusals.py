@@ -1,0 +1,249 @@
+"""What every method must refuse, and that a round goes on and ends well after it has."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from methods.method_conformance import (
+    BUFFERS,
+    PARAMETERS,
+    SteppedRun,
+    assert_same_model,
+    contraction,
+    every_variant,
+)
+from shieldfl.errors import (
+    DuplicateFrameError,
+    KeyMismatchError,
+    ParameterError,
+    PolicyError,
+    RangeError,
+    WireFormatError,
+)
+from shieldfl.methods.method import LocalUpdate
+from shieldfl.roles.message import Message
+
+
+@every_variant
+def test_a_second_message_of_a_client_is_refused_and_changes_nothing(variant):
+    refused = []
+
+    def send_twice(phase, aggregator, messages):
+        client = min(messages)
+        message = messages.pop(client)
+        aggregator.receive(phase, client, message)
+        for again in (message, messages[max(messages)]):
+            with pytest.raises(DuplicateFrameError):
+                aggregator.receive(phase, client, again)
+            refused.append(phase)
+
+    run, expected = SteppedRun(variant), SteppedRun(variant)
+    # The round goes on with the honest messages of the others; the first client's is in already.
+    run_with_first_sent(run, send_twice)
+    expected.run_round()
+    assert_same_model(run, expected, variant)
+    assert len(refused) == 2 * len(run.method.phases)
+
+
+def run_with_first_sent(run, intrude):
+    """Run a round in which ``intrude`` takes messages out that it has delivered itself."""
+    original = run.aggregator.receive
+    delivered: dict[str, set[int]] = {}
+
+    def receive(phase, client, message):
+        if client not in delivered.get(phase, set()):
+            original(phase, client, message)
+
+    def wrapped(phase, aggregator, messages):
+        left = dict(messages)
+        intrude(phase, _Receiver(original), left)
+        delivered[phase] = set(messages) - set(left)
+
+    run.aggregator.receive = receive
+    run.run_round(intrude=wrapped)
+
+
+class _Receiver:
+    def __init__(self, receive):
+        self.receive = receive
+
+
+@every_variant
+def test_a_ciphertext_frame_under_another_clients_name_is_not_counted_twice(variant):
+    def send_for_another(phase, aggregator, messages):
+        first, second = sorted(messages)[:2]
+        if not {"votes", "ciphertexts"} & set(messages[first]):
+            return
+        aggregator.receive(phase, first, messages.pop(first))
+        stolen = Message(
+            {
+                **messages[second],
+                **{
+                    name: part
+                    for name, part in run.sent[phase][first].items()
+                    if name in ("votes", "ciphertexts")
+                },
+            }
+        )
+        with pytest.raises(DuplicateFrameError):
+            aggregator.receive(phase, second, stolen)
+
+    run, expected = SteppedRun(variant), SteppedRun(variant)
+    run_with_first_sent(run, send_for_another)
+    expected.run_round()
+    assert_same_model(run, expected, variant)
+
+
+def altered(message: Message, name: str, part: bytes | None) -> Message:
+    parts = {key: value for key, value in message.items() if key != name}
+    return Message(parts if part is None else {**parts, name: part})
+
+
+@every_variant
+def test_mangled_messages_are_refused_and_the_round_ends_well(variant):
+    refused = []
+
+    def mangle(phase, aggregator, messages):
+        client = min(messages)
+        honest = messages[client]
+        for name, part in honest.items():
+            bent = bytearray(part)
+            bent[len(bent) // 2] ^= 0x10
+            wrong = {
+                "missing": (None, WireFormatError),
+                "empty": (b"", WireFormatError),
+                "truncated": (part[:-1], WireFormatError),
+                "grown": (part + bytes(8), WireFormatError),
+            }
+            if name in ("mask", "votes", "ciphertexts", "positions"):
+                wrong["flipped"] = (bytes(bent), WireFormatError)
+            if name in ("values", "update"):
+                for label, value in (("nan", np.nan), ("infinite", np.inf)):
+                    vector = np.frombuffer(part, dtype=np.float32).copy()
+                    vector[-1] = value
+                    wrong[label] = (vector.tobytes(), (WireFormatError, RangeError))
+            if name == "weight":
+                for value in (0.0, -1.0, math.nan, math.inf):
+                    wrong[f"weight {value}"] = (np.float64(value).tobytes(), RangeError)
+            for label, (replacement, error) in wrong.items():
+                with pytest.raises(error):
+                    aggregator.receive(phase, client, altered(honest, name, replacement))
+                refused.append((phase, name, label))
+
+    run, expected = SteppedRun(variant), SteppedRun(variant)
+    run.run_round(intrude=mangle)
+    expected.run_round()
+    assert_same_model(run, expected, variant)
+    assert {phase for phase, _, _ in refused} == {phase.name for phase in run.method.phases}
+
+
+@every_variant
+def test_messages_of_another_round_are_refused(variant):
+    run, expected = SteppedRun(variant), SteppedRun(variant)
+    run.run_round()
+    expected.run_round()
+    old = {phase: dict(messages) for phase, messages in run.sent.items()}
+    refused = []
+
+    def replay(phase, aggregator, messages):
+        with pytest.raises(PolicyError):
+            aggregator.receive(phase, 0, old[phase][0])
+        refused.append(phase)
+
+    run.run_round(intrude=replay)
+    expected.run_round()
+    assert_same_model(run, expected, variant)
+    assert refused == [phase.name for phase in run.method.phases]
+
+
+@every_variant
+def test_messages_of_another_federation_are_refused(variant):
+    """Another key's ciphertexts, in an otherwise honest message."""
+    foreign, run, expected = SteppedRun(variant), SteppedRun(variant), SteppedRun(variant)
+    foreign.run_round()
+    refused = []
+
+    def send_foreign(phase, aggregator, messages):
+        for name in ("votes", "ciphertexts"):
+            if name in messages[0]:
+                with pytest.raises(KeyMismatchError):
+                    aggregator.receive(phase, 0, altered(messages[0], name, foreign.sent[phase][0][name]))
+                refused.append(name)
+
+    run.run_round(intrude=send_foreign)
+    expected.run_round()
+    assert_same_model(run, expected, variant)
+    assert ("ciphertexts" in refused) == (run.authority is not None)
+
+
+@every_variant
+def test_a_wrong_first_message_does_not_decide_what_the_others_must_look_like(variant):
+    """A client of a larger model speaks first: its frames are intact, their numbers of values are not."""
+    run, expected = SteppedRun(variant), SteppedRun(variant)
+
+    def send_larger(phase, aggregator, messages):
+        stranger = run.clients[0]
+        for name in ("votes", "ciphertexts"):
+            if name in messages[0]:
+                encryptor = stranger._vote_encryptor if name == "votes" else stranger._encryptor
+                larger = encryptor.encrypt(np.zeros(PARAMETERS + 9, dtype=np.float32), round=1).to_bytes()
+                with pytest.raises(ParameterError):
+                    aggregator.receive(phase, 0, altered(messages[0], name, larger))
+
+    run.run_round(intrude=send_larger)
+    expected.run_round()
+    assert_same_model(run, expected, variant)
+
+
+@every_variant
+def test_a_message_made_for_another_step_is_refused(variant):
+    def send_other(phase, aggregator, messages):
+        with pytest.raises(WireFormatError, match="no part"):
+            aggregator.receive(phase, 0, Message({"something": b"else"}))
+
+    run, expected = SteppedRun(variant), SteppedRun(variant)
+    run.run_round(intrude=send_other)
+    expected.run_round()
+    assert_same_model(run, expected, variant)
+
+
+@every_variant
+def test_a_phase_in_which_nobody_speaks_has_no_result(variant):
+    run = SteppedRun(variant)
+    first = run.method.phases[0].name
+    run.aggregator.begin_phase(first, 1, None)
+    with pytest.raises(ParameterError, match="at least one client"):
+        run.aggregator.close(first)
+
+
+@every_variant
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_training_that_diverged_is_refused(variant, value):
+    def diverge(round_number, client, start):
+        update = contraction(round_number, client, start)
+        update.parameters[17] = value
+        return update
+
+    with pytest.raises(RangeError, match="learning rate"):
+        SteppedRun(variant, train=diverge).run_round()
+
+
+@every_variant
+@pytest.mark.parametrize(
+    ("parameters", "buffers", "scores"),
+    [
+        (PARAMETERS - 1, BUFFERS, PARAMETERS),
+        (1, BUFFERS, PARAMETERS),
+        (PARAMETERS, BUFFERS + 1, PARAMETERS),
+        (PARAMETERS, BUFFERS, PARAMETERS + 64),
+    ],
+)
+def test_an_update_of_another_model_is_refused(variant, parameters, buffers, scores):
+    def train(round_number, client, start):
+        return LocalUpdate(*(np.zeros(size, dtype=np.float32) for size in (parameters, buffers, scores)))
+
+    with pytest.raises(ParameterError, match="333 parameters"):
+        SteppedRun(variant, train=train).run_round()

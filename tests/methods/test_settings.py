@@ -1,0 +1,132 @@
+"""Settings that are out of range or contradict each other are refused before anything runs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import FrozenInstanceError
+
+import pytest
+from methods.method_conformance import CLIENTS, SteppedRun, Variant, initial_model
+
+from shieldfl.errors import ParameterError
+from shieldfl.methods.fedavg import FedAvg
+from shieldfl.methods.registry import METHOD_NAMES, Federation, make_method
+from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
+from shieldfl.profiling.stages import StageClock
+from shieldfl.simulation.config import RunConfig
+
+BAD_SHIELD = [
+    ({"threshold": 1.5}, "threshold"),
+    ({"threshold": math.nan}, "threshold"),
+    ({"threshold": ()}, "threshold"),
+    ({"threshold": (0.1, 1.01)}, "threshold"),
+    ({"threshold": (0.1, math.nan)}, "threshold"),
+    ({"consensus": 0.0}, "consensus"),
+    ({"consensus": -0.5}, "consensus"),
+    ({"consensus": 1.0001}, "consensus"),
+    ({"consensus": math.nan}, "consensus"),
+    ({"noise_multiplier": -0.1}, "noise_multiplier"),
+    ({"noise_multiplier": math.nan}, "noise_multiplier"),
+    ({"noise_multiplier": math.inf}, "noise_multiplier"),
+    ({"clip_norm": 0.0}, "clip_norm"),
+    ({"clip_norm": -1.0}, "clip_norm"),
+    ({"clip_norm": math.nan}, "clip_norm"),
+    ({"clip_norm": math.inf}, "clip_norm"),
+    ({"delta": 0.0}, "delta"),
+    ({"delta": 1.0}, "delta"),
+    ({"delta": math.nan}, "delta"),
+    ({"target_epsilon": 0.0}, "target_epsilon"),
+    ({"target_epsilon": -1.0}, "target_epsilon"),
+    ({"target_epsilon": math.nan}, "target_epsilon"),
+    ({"target_epsilon": math.inf}, "target_epsilon"),
+    ({"target_epsilon": 1.0, "noise_multiplier": 1.0}, "not both"),
+    ({"divisor": "clients"}, "divisor"),
+    ({"negotiation": "secret"}, "negotiation"),
+    ({"buffers": "shared"}, "buffers"),
+    ({"sensitivity": "exact"}, "sensitivity"),
+    ({"hide_personalised": True, "noise_multiplier": 1.0}, "negotiation='encrypted'"),
+    ({"hide_personalised": True, "negotiation": "encrypted"}, "needs noise"),
+]
+
+BAD_RUN = [
+    ({"clients": 0}, "clients"),
+    ({"rounds": 0}, "rounds"),
+    ({"local_epochs": -1}, "local_epochs"),
+    ({"batch_size": 0}, "batch_size"),
+    ({"min_clients": 0}, "min_clients"),
+    ({"clients": 3, "min_clients": 4}, "min_clients"),
+    ({"sample_rate": 0.0}, "sample_rate"),
+    ({"sample_rate": 1.1}, "sample_rate"),
+    ({"sample_rate": math.nan}, "sample_rate"),
+    ({"alpha": 0.0}, "alpha"),
+    ({"alpha": math.nan}, "alpha"),
+    ({"learning_rate": 0.0}, "learning_rate"),
+    ({"learning_rate": math.inf}, "learning_rate"),
+    ({"learning_rate": math.nan}, "learning_rate"),
+    ({"server_learning_rate": -1.0}, "server_learning_rate"),
+    ({"momentum": 1.0}, "momentum"),
+    ({"momentum": math.nan}, "momentum"),
+    ({"weight_decay": -0.1}, "weight_decay"),
+    ({"seed": -1}, "seed"),
+]
+
+
+@pytest.mark.parametrize(("bad", "named"), BAD_SHIELD, ids=str)
+def test_bad_settings_of_selective_shield(bad, named):
+    with pytest.raises(ParameterError, match=named):
+        SelectiveShieldSettings(**bad)
+
+
+@pytest.mark.parametrize(("bad", "named"), BAD_RUN, ids=str)
+def test_bad_settings_of_a_run(bad, named):
+    with pytest.raises(ParameterError, match=named):
+        RunConfig(**bad)
+
+
+@pytest.mark.parametrize(
+    "good",
+    [
+        {},
+        {"threshold": -1.0, "consensus": 1.0},
+        {"threshold": 1.0, "consensus": 1e-9},
+        {"threshold": (0.0, -0.5, 1.0)},
+        {"target_epsilon": 1e-3},
+        {"hide_personalised": True, "negotiation": "encrypted", "target_epsilon": 1.0},
+    ],
+)
+def test_settings_at_the_edge_of_their_ranges_are_taken(good):
+    settings = SelectiveShieldSettings(**good)
+    with pytest.raises(FrozenInstanceError):
+        settings.delta = 0.5
+
+
+def test_an_iid_run_is_a_valid_one():
+    assert math.isinf(RunConfig(alpha=math.inf).alpha)
+
+
+@pytest.mark.parametrize("bad", [{"value_bits": 1}, {"value_bits": 41}, {"fraction_bits": 53}])
+def test_numbers_that_no_ring_has_room_for(bad):
+    variant = Variant("selective-shield", SelectiveShieldSettings(**bad), "bad")
+    with pytest.raises(ParameterError):
+        SteppedRun(variant)
+
+
+@pytest.mark.parametrize("min_clients", [0, CLIENTS + 1])
+def test_a_key_authority_that_would_open_anything_or_nothing(min_clients):
+    variant = Variant("selective-shield", SelectiveShieldSettings(), "selective-shield")
+    with pytest.raises(ParameterError, match="min_clients"):
+        SteppedRun(variant, min_clients=min_clients)
+
+
+def test_an_unknown_method_is_refused_with_the_known_names():
+    federation = Federation(
+        clients=2, rounds=1, min_clients=2, sample_rate=1.0, server_learning_rate=1.0, threads=1
+    )
+    with pytest.raises(ParameterError, match=f"'fedavgg'.*{', '.join(METHOD_NAMES)}"):
+        make_method("fedavgg", initial_model(), federation, SelectiveShieldSettings())
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, math.nan, math.inf])
+def test_weights_of_fedavg_must_be_positive(weight):
+    with pytest.raises(ParameterError, match="weight"):
+        FedAvg(initial_model(), StageClock(), weights=(1.0, weight))

@@ -1,0 +1,51 @@
+"""torch tensors go in without a copy, or are refused with a word on what to pass."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import shieldfl as sf
+from shieldfl.array_view import as_update
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_cpu_tensors_share_their_memory(dtype):
+    tensor = torch.linspace(-1, 1, 100, dtype=dtype)
+    assert as_update(tensor).__array_interface__["data"][0] == tensor.data_ptr()
+
+
+def test_tensor_and_array_encrypt_to_the_same_sums():
+    authority = sf.KeyAuthority(sf.ckks.Parameters(), min_clients=1, one_total_per_round=False)
+    encryptor = sf.ckks.Encryptor(authority.public_key)
+    tensor = torch.linspace(-1, 1, 100)
+    opened = []
+    for update in (tensor, tensor.numpy()):
+        aggregator = sf.ckks.Aggregator(authority.public_key)
+        aggregator.add(encryptor.encrypt(update, sf.Mask.from_bool(tensor > 0)))
+        opened.append(authority.open(aggregator.total()))
+    np.testing.assert_array_equal(*opened)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "advice"),
+    [
+        (torch.zeros(3, requires_grad=True), "detach"),
+        (torch.zeros(3, dtype=torch.float16), "float32 or float64"),
+        (torch.zeros(3, dtype=torch.bfloat16), "CPU"),
+        (torch.zeros((2, 3)), "reshape"),
+        (torch.zeros(6)[::2], "contiguous"),
+        (torch.zeros(3, device="meta"), "cpu"),
+        (torch.zeros(4).to_sparse(), "cpu"),
+    ],
+    ids=["requires grad", "float16", "bfloat16", "matrix", "strided", "other device", "sparse"],
+)
+def test_other_tensors_are_refused_with_advice(tensor, advice):
+    with pytest.raises(sf.ArrayTypeError, match=f"(?i){advice}"):
+        as_update(tensor)
+
+
+def test_masks_take_bool_tensors():
+    assert sf.Mask.from_bool(torch.tensor([True, False, True])).to_indices().tolist() == [0, 2]
+    assert sf.Mask.from_indices(torch.tensor([2, 0]), 3).count == 2
