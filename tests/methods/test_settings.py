@@ -6,8 +6,8 @@ import math
 from dataclasses import FrozenInstanceError
 
 import pytest
-from methods.method_conformance import CLIENTS, SteppedRun, Variant, initial_model
 
+from methods.method_conformance import CLIENTS, SteppedRun, Variant, initial_model
 from shieldfl.errors import ParameterError
 from shieldfl.methods.fedavg import FedAvg
 from shieldfl.methods.registry import METHOD_NAMES, Federation, make_method

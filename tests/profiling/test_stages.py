@@ -63,13 +63,18 @@ def test_the_sum_of_all_stages_is_the_time_that_passed(now):
     assert sum(clock.take().values()) == now.seconds - start
 
 
+def spend_and_fail(clock, now):
+    with clock.stage("inner"):
+        now.seconds += 2.0
+        raise RuntimeError("inside")
+
+
 def test_an_exception_does_not_lose_or_misplace_time(now):
     clock = StageClock()
     with clock.stage("outer"):
         now.seconds += 1.0
-        with pytest.raises(RuntimeError, match="inside"), clock.stage("inner"):
-            now.seconds += 2.0
-            raise RuntimeError("inside")
+        with pytest.raises(RuntimeError, match="inside"):
+            spend_and_fail(clock, now)
         now.seconds += 4.0
     assert clock.take() == {"outer": 5.0, "inner": 2.0}
 

@@ -56,3 +56,5 @@ class RunConfig:
         for name in ("momentum", "weight_decay"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ParameterError(f"{name} must be at least 0 and below 1")
+        if self.seed < 0:
+            raise ParameterError("seed must not be negative")

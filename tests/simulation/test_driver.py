@@ -1,0 +1,307 @@
+"""Whole runs on the digits that ship with scikit-learn: results, repeatability, sampling, costs."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+from shieldfl.errors import ConvergenceError, DataError, ParameterError, RangeError
+from shieldfl.methods.registry import METHOD_NAMES
+from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
+from shieldfl.privacy.accounting import PrivacyLedger
+from shieldfl.simulation import driver
+from shieldfl.simulation.config import RunConfig
+from shieldfl.simulation.driver import run_methods
+from shieldfl.simulation.federation import EmbeddedFederation
+from shieldfl.simulation.results import STAGES
+
+TINY = {"clients": 4, "rounds": 2, "local_epochs": 1, "model": "linear", "threads": 1, "learning_rate": 0.05}
+
+
+def tiny(**changes) -> RunConfig:
+    return RunConfig(**{**TINY, **changes})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _fewer_samples():
+    """A quarter of the digits: what is tested here does not depend on how well they are learnt."""
+    load = driver.load_dataset
+
+    def load_some(name, data_dir):
+        dataset = load(name, data_dir)
+        return replace(
+            dataset,
+            train_features=dataset.train_features[:360],
+            train_labels=dataset.train_labels[:360],
+            test_features=dataset.test_features[:90],
+            test_labels=dataset.test_labels[:90],
+        )
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver, "load_dataset", load_some)
+        yield
+
+
+@pytest.fixture(scope="module")
+def both():
+    """Both methods on the same data, with noise and personalised positions."""
+    seen = []
+    settings = SelectiveShieldSettings(threshold=0.1, noise_multiplier=0.02)
+    result = run_methods(
+        tiny(), METHOD_NAMES, settings, on_round=lambda name, record: seen.append((name, record))
+    )
+    return result, seen
+
+
+def test_every_round_of_every_method_is_reported_as_it_ends(both):
+    result, seen = both
+    assert [(name, record.round) for name, record in seen] == [
+        (name, number) for name in METHOD_NAMES for number in (1, 2)
+    ]
+    assert [record for method in result.methods for record in method.rounds] == [record for _, record in seen]
+
+
+def test_the_figures_of_a_run_hang_together(both):
+    result, _ = both
+    assert result.model == "linear"
+    assert "digits" in result.dataset.lower()
+    for method in result.methods:
+        assert method.parameters == 65 * 10
+        assert method.seconds > 0.0
+        for record in method.rounds:
+            assert record.participants == 4
+            assert 0.0 <= record.accuracy <= 1.0
+            assert 0.0 <= record.personalised_accuracy <= 1.0
+            assert record.loss > 0.0
+            assert sum(record.zone_shares.values()) == pytest.approx(1.0, abs=1e-9)
+            assert set(record.stage_seconds) <= set(STAGES)
+            assert all(seconds >= 0.0 for seconds in record.stage_seconds.values())
+            assert record.stage_seconds["train"] > 0.0
+            assert record.epsilon_paper >= record.epsilon_added or math.isinf(record.epsilon_paper)
+        assert sum(sum(record.stage_seconds.values()) for record in method.rounds) <= method.seconds
+        assert method.last.loss < method.rounds[0].loss
+
+
+def test_bytes_are_those_of_the_messages(both):
+    result, _ = both
+    plain, shielded = result.methods
+    # A message head is 6 bytes; a part has 9, its name and itself.
+    update = 6 + (9 + 5 + 8) + (9 + 6 + 4 * 650) + (9 + 6 + 8)
+    model = 6 + (9 + 10 + 4 * 650) + (9 + 7)
+    for record in plain.rounds:
+        assert (record.bytes_up, record.bytes_down) == (update, model)
+    for record in shielded.rounds:
+        assert record.bytes_down > model  # the encrypted zone too
+        assert record.zone_shares["encrypted"] > 0.0
+        assert record.zone_shares["noise"] > 0.0
+
+
+def test_plain_averaging_has_one_accuracy_and_no_privacy(both):
+    plain = both[0].methods[0]
+    for record in plain.rounds:
+        assert record.accuracy == record.personalised_accuracy
+        assert math.isinf(record.epsilon_paper)
+        assert record.zone_shares["clear"] == 1.0
+
+
+def test_a_result_is_strict_json(both):
+    result, _ = both
+    text = json.dumps(result.to_json(), allow_nan=False)
+    read = json.loads(text)
+    assert read["methods"][0]["rounds"][0]["epsilon_paper"] is None  # infinite
+    assert read["methods"][1]["rounds"][1]["epsilon_paper"] == result.methods[1].rounds[1].epsilon_paper
+    assert read["config"]["clients"] == 4
+    assert read["config"] == json.loads(json.dumps(asdict(tiny())))
+    endless = run_methods(tiny(rounds=1, alpha=math.inf), ["fedavg"])
+    assert json.loads(json.dumps(endless.to_json(), allow_nan=False))["config"]["alpha"] is None
+
+
+def trained(
+    config: RunConfig, method: str, settings: SelectiveShieldSettings | None, monkeypatch
+) -> np.ndarray:
+    """The global parameters after a run."""
+    federations = []
+
+    class Kept(EmbeddedFederation):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            federations.append(self)
+
+    monkeypatch.setattr(driver, "EmbeddedFederation", Kept)
+    result = run_methods(config, [method], settings)
+    (federation,) = federations
+    return federation.model.vector("parameters", np.float32, result.methods[0].parameters)
+
+
+@pytest.mark.parametrize("method", METHOD_NAMES)
+def test_a_seed_repeats_a_run_and_another_does_not(method, monkeypatch):
+    config = tiny(sample_rate=0.7)
+    settings = SelectiveShieldSettings(threshold=0.1)
+    first, second, other = (
+        trained(chosen, method, settings, monkeypatch) for chosen in (config, config, tiny(seed=1))
+    )
+    np.testing.assert_array_equal(first, second)
+    assert not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize("negotiation", ["clear", "encrypted"])
+def test_a_protection_that_loses_nothing_trains_as_fedavg_does(negotiation, monkeypatch):
+    lossless = SelectiveShieldSettings(threshold=-1.0, consensus=1.0, negotiation=negotiation)
+    for rounds, factor in ((1, 1), (3, 100)):
+        # After one round: half a step of 2^-20, and one rounding of a float32 below 2. After more, training
+        # itself magnifies the difference; a hundredfold leaves room for rounds of SGD with momentum.
+        bound = factor * (2.0**-21 + float(np.spacing(np.float32(1.0))))
+        config = tiny(rounds=rounds)
+        plain = trained(config, "fedavg", None, monkeypatch).astype(np.float64)
+        shielded = trained(config, "selective-shield", lossless, monkeypatch)
+        assert np.abs(shielded).max() < 2.0
+        assert 0.0 < np.abs(shielded - plain).max() <= bound
+
+
+def test_per_sample_sensitivity_runs_and_differs(monkeypatch):
+    config = tiny(rounds=1)
+    shares = [
+        run_methods(config, ["selective-shield"], SelectiveShieldSettings(sensitivity=kind)).methods[0]
+        for kind in ("batch", "per-sample")
+    ]
+    assert shares[0].last.zone_shares != shares[1].last.zone_shares
+
+
+@pytest.mark.parametrize("buffers", ["local", "encrypted"])
+def test_a_model_with_batch_statistics_is_evaluated(buffers):
+    config = RunConfig(clients=2, rounds=1, local_epochs=1, batch_size=64, model="simple-cnn", threads=1)
+    result = run_methods(config, METHOD_NAMES, SelectiveShieldSettings(buffers=buffers))
+    for method in result.methods:
+        assert 0.0 <= method.last.accuracy <= 1.0
+
+
+def test_the_privacy_figures_are_the_ledgers(both):
+    shielded = both[0].methods[1]
+    assert shielded.settings["noise_multiplier"] == 0.02
+    ledger, more = PrivacyLedger(0.02), PrivacyLedger(0.02 * math.sqrt(4.0))
+    for record in shielded.rounds:
+        ledger.charge_round(4)
+        more.charge_round(1)
+        assert record.epsilon_paper == pytest.approx(ledger.epsilon(1e-5).paper, rel=1e-9)
+        # The noise really added is that of a multiplier sigma * sqrt(K).
+        assert record.epsilon_added == pytest.approx(more.epsilon(1e-5).paper, rel=1e-9)
+        assert record.epsilon_added < record.epsilon_paper
+
+
+def test_a_target_epsilon_is_reached_at_the_last_round_and_not_exceeded():
+    settings = SelectiveShieldSettings(threshold=0.1, target_epsilon=8.0)
+    method = run_methods(tiny(rounds=3), ["selective-shield"], settings).methods[0]
+    assert [record.epsilon_paper < 8.0 for record in method.rounds[:2]] == [True, True]
+    assert 0.99 * 8.0 <= method.last.epsilon_paper <= 8.0
+    assert method.settings["noise_multiplier"] > 0.0
+    assert method.settings["target_epsilon"] == 8.0
+
+
+def test_a_draw_of_too_few_clients_is_repeated_and_charged(monkeypatch):
+    charged = []
+    draws = EmbeddedFederation.draw
+
+    def counting(self, sample_rate, min_clients):
+        original = self.method.charge_draw
+        self.method.charge_draw = lambda count: (charged.append(count), original(count))
+        try:
+            return draws(self, sample_rate, min_clients)
+        finally:
+            self.method.charge_draw = original
+
+    monkeypatch.setattr(EmbeddedFederation, "draw", counting)
+    config = tiny(rounds=4, sample_rate=0.4, min_clients=2, seed=5)
+    settings = SelectiveShieldSettings(threshold=0.1, noise_multiplier=1.0)
+    method = run_methods(config, ["selective-shield"], settings).methods[0]
+    accepted = [count for count in charged if count >= 2]
+    assert accepted == [record.participants for record in method.rounds]
+    assert len(charged) > len(accepted)  # with this seed some were too small
+    ledger = PrivacyLedger(1.0, 0.4)
+    for count in charged:
+        ledger.charge_round(count)
+    assert method.last.epsilon_paper == pytest.approx(ledger.epsilon(1e-5).paper)
+    assert method.last.epsilon_added == pytest.approx(ledger.epsilon(1e-5).added)
+
+
+class _Draws:
+    """Enough of a method to draw clients for."""
+
+    def __init__(self) -> None:
+        self.charged: list[int] = []
+
+    def client(self, index):
+        return index
+
+    def initial_model(self):
+        return None
+
+    def aggregator(self):
+        return None
+
+    def authority(self):
+        return None
+
+    def charge_draw(self, participants):
+        self.charged.append(participants)
+
+
+def test_each_client_is_drawn_independently_with_the_same_probability():
+    federation = EmbeddedFederation(_Draws(), [None] * 10, seed=3)
+    drawn = [federation.draw(0.3, 1) for _ in range(4000)]
+    sizes = np.array(federation.method.charged)
+    # Poisson sampling: the size is binomial. Six standard deviations of the mean and the variance.
+    assert abs(sizes.mean() - 3.0) < 6 * math.sqrt(2.1 / len(sizes))
+    assert abs(sizes.var() - 2.1) < 6 * 2.1 * math.sqrt(2.0 / len(sizes))
+    for client in range(10):
+        share = sum(client in chosen for chosen in drawn) / len(sizes)
+        assert abs(share - 0.3) < 6 * math.sqrt(0.21 / len(sizes))
+    assert len(sizes) - len(drawn) == (sizes == 0).sum()
+
+
+def test_everybody_is_drawn_at_rate_one():
+    federation = EmbeddedFederation(_Draws(), [None] * 7, seed=0)
+    assert federation.draw(1.0, 7) == list(range(7))
+
+
+def test_a_federation_that_would_never_start_says_so():
+    federation = EmbeddedFederation(_Draws(), [None] * 3, seed=0)
+    with pytest.raises(ConvergenceError, match="sample_rate"):
+        federation.draw(1e-9, 2)
+
+
+@pytest.mark.parametrize(
+    ("methods", "named"),
+    [
+        (["fedavgg"], "unknown method 'fedavgg'.*fedavg, selective-shield"),
+        ([], "at least one method"),
+        (["fedavg", "fedavg"], "named twice"),
+    ],
+)
+def test_methods_that_cannot_be_run(methods, named):
+    with pytest.raises(ParameterError, match=named):
+        run_methods(tiny(), methods)
+
+
+def test_unknown_data_and_models_are_refused(tmp_path):
+    with pytest.raises(ParameterError, match="unknown data set"):
+        run_methods(tiny(dataset="digitz"), ["fedavg"])
+    with pytest.raises(ParameterError, match="unknown model"):
+        run_methods(tiny(model="perceptron"), ["fedavg"])
+    with pytest.raises(DataError, match="SHIELDFL_DATA"):
+        run_methods(tiny(dataset="mnist", data_dir=str(tmp_path)), ["fedavg"])
+
+
+def test_more_clients_than_samples_are_refused():
+    with pytest.raises(ParameterError, match="samples cannot give"):
+        run_methods(tiny(clients=5000), ["fedavg"])
+
+
+@pytest.mark.parametrize("method", METHOD_NAMES)
+@pytest.mark.parametrize("rate", [1e8, 1e30])
+def test_a_training_that_diverges_ends_the_run_with_advice(method, rate):
+    with pytest.raises(RangeError, match=r"lower the learning rate"):
+        run_methods(tiny(model="mlp", learning_rate=rate), [method])

@@ -1,0 +1,210 @@
+"""The dependency lists of the design, enforced: who may include and import whom, and how large a file may get."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import shieldfl
+
+ROOT = Path(__file__).parents[1]
+CPP = ROOT / "cpp"
+PACKAGE = ROOT / "python" / "shieldfl"
+
+# What each folder of the core may include besides itself. Schemes never include each other.
+CPP_LAYERS = {
+    "common": set(),
+    "parallel": {"common"},
+    "mask": {"parallel", "common"},
+    "ring": {"parallel", "common"},
+    "noise": {"mask", "ring", "parallel", "common"},
+    "ckks": {"noise", "mask", "ring", "parallel", "common"},
+    "paillier": {"noise", "mask", "ring", "parallel", "common"},
+    "bindings": {"ckks", "paillier", "noise", "mask", "ring", "parallel", "common"},
+}
+# Includes of other libraries, and the only files that may have them.
+CPP_LIBRARIES = {
+    "seal": {"ckks/seal_bridge.cpp", "ckks/seal_bridge.h", "common/digest.cpp"},
+    "gmp": {"paillier/"},
+    "pybind11": {"bindings/"},
+    "Python": set(),
+}
+
+# What each part of the Python package may import of the others, from the bottom up.
+FACES = {"_core", "array_view", "build_info", "ckks", "errors", "frame_inspection", "masks", "paillier"}
+PYTHON_LAYERS = {
+    "reference": set(),
+    "profiling": {"errors"},
+    "torch_bridge": {"errors"},
+    "sensitivity": {"errors", "torch_bridge"},
+    "privacy": {"errors", "_core"},
+    "roles": FACES,
+    "methods": FACES | {"roles", "privacy", "profiling", "sensitivity", "torch_bridge"},
+    "simulation": FACES | {"methods", "roles", "privacy", "profiling", "sensitivity", "torch_bridge"},
+    # The package itself, "", is its public face: what stands on top may use it.
+    "cli": FACES | {"", "simulation", "methods", "roles", "privacy", "profiling"},
+    "__init__": FACES | {"roles"},
+}
+# Libraries, and the only parts of the package that may import them.
+PYTHON_LIBRARIES = {
+    "torch": {"torch_bridge", "sensitivity", "privacy", "methods", "simulation"},
+    "opacus": {"privacy", "methods"},
+    "sklearn": {"methods", "simulation"},
+    "matplotlib": {"simulation"},
+    "jinja2": {"simulation"},
+    "rich": {"cli"},
+    "typer": {"cli"},
+    "cryptography": {"roles"},
+}
+
+# More than this is several concepts in one file, and more than a reader keeps in mind.
+MOST_LINES = 350
+SOURCE_SUFFIXES = {".py", ".h", ".cpp", ".cc", ".hpp", ".j2", ".toml", ".cmake"}
+
+
+def sources(*folders: str) -> Iterator[Path]:
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in SOURCE_SUFFIXES and "__pycache__" not in path.parts:
+                yield path
+
+
+def core_sources() -> list[Path]:
+    return [path for path in sources("cpp") if path.relative_to(CPP).parts[0] != "tests"]
+
+
+def includes(path: Path) -> list[str]:
+    return re.findall(r'^\s*#\s*include\s+[<"]([^>"]+)[>"]', path.read_text(), re.MULTILINE)
+
+
+def python_sources() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def part_of(path: Path) -> str:
+    """The package's part that a file belongs to: a folder, or a module of its own."""
+    relative = path.relative_to(PACKAGE)
+    return relative.parts[0] if len(relative.parts) > 1 else relative.stem
+
+
+def imports(path: Path) -> set[str]:
+    """Absolute names of everything a file imports, also inside functions."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import"
+            if node.module == "shieldfl":
+                names |= {f"shieldfl.{alias.name}" for alias in node.names}
+            else:
+                names.add(node.module)
+    return names
+
+
+def test_there_is_something_to_look_at():
+    assert len(core_sources()) > 40
+    assert len(python_sources()) > 30
+    assert {path.relative_to(CPP).parts[0] for path in core_sources()} <= set(CPP_LAYERS) | {"tests"}
+
+
+@pytest.mark.parametrize("path", core_sources(), ids=lambda path: str(path.relative_to(CPP)))
+def test_includes_point_down(path):
+    name = path.relative_to(CPP).as_posix()
+    layer = name.split("/")[0]
+    for include in includes(path):
+        folder = include.split("/")[0]
+        if folder in CPP_LAYERS:
+            assert folder == layer or folder in CPP_LAYERS[layer], f"{name} includes {include}"
+            assert (CPP / include).is_file(), f"{name} includes {include}, which does not exist"
+        for library, allowed in CPP_LIBRARIES.items():
+            if re.match(rf"{library}(xx)?[./]", include):
+                assert any(name.startswith(place) for place in allowed), f"{name} includes {include}"
+
+
+def test_bindings_are_included_by_nobody_else():
+    for path in core_sources():
+        if path.relative_to(CPP).parts[0] != "bindings":
+            assert not any(include.startswith(("bindings/", "tests/")) for include in includes(path)), path
+
+
+def test_core_headers_are_included_once():
+    for path in sources("cpp"):
+        if path.suffix == ".h":
+            assert path.read_text().count("#pragma once") == 1, path
+
+
+@pytest.mark.parametrize("path", python_sources(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_down(path):
+    part = part_of(path)
+    allowed = PYTHON_LAYERS.get(part, FACES) | {part}
+    for name in imports(path):
+        top, _, rest = name.partition(".")
+        if top == "shieldfl":
+            assert rest.split(".")[0] in allowed, f"{path} imports {name}"
+        elif top in PYTHON_LIBRARIES:
+            assert part in PYTHON_LIBRARIES[top], f"{path} imports {name}"
+
+
+def test_only_the_key_authority_makes_what_holds_a_secret_key():
+    makers = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in python_sources()
+        if re.search(r"CkksDecryptor|_new_decryptor", path.read_text())
+    }
+    assert makers == {"ckks.py", "roles/key_authority.py"}
+    for role in ("client", "aggregator"):
+        text = (PACKAGE / "methods" / f"selective_shield_{role}.py").read_text()
+        assert "KeyAuthority" not in text
+
+
+@pytest.mark.parametrize(
+    ("module", "unwanted"),
+    [
+        (
+            "shieldfl",
+            ("torch", "sklearn", "opacus", "rich", "typer", "matplotlib", "jinja2", "cryptography", "scipy"),
+        ),
+        ("shieldfl.roles.message", ("torch", "sklearn", "opacus")),
+        ("shieldfl.frame_inspection", ("torch", "sklearn", "opacus")),
+        ("shieldfl.methods.selective_shield_settings", ("torch", "sklearn", "opacus")),
+        ("shieldfl.simulation.config", ("torch", "sklearn", "opacus")),
+        ("shieldfl.simulation.driver", ("rich", "typer", "matplotlib", "jinja2")),
+    ],
+)
+def test_an_import_stays_light(module, unwanted):
+    code = f"import sys, {module}; print(sorted(set({unwanted!r}) & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("folder", ["cpp", "python", "tests", "bench"])
+def test_no_file_is_too_long(folder):
+    too_long = {
+        path.relative_to(ROOT).as_posix(): lines
+        for path in sources(folder)
+        if (lines := len(path.read_text().splitlines())) > MOST_LINES
+    }
+    assert not too_long, f"more than {MOST_LINES} lines: split them by concept"
+
+
+def test_nothing_is_left_undone():
+    words = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "X" + "XX")) + r")\b")
+    for path in [
+        *sources("cpp", "python", "tests", "bench", "cmake"),
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+    ]:
+        assert not words.search(path.read_text()), path
+
+
+def test_public_names_exist_and_are_all_there_is():
+    assert sorted(shieldfl.__all__) == shieldfl.__all__
+    for name in shieldfl.__all__:
+        assert hasattr(shieldfl, name)

@@ -1,0 +1,312 @@
+"""What the documentation promises: examples run, links lead somewhere, names exist, numbers are the code's."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import re
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import shieldfl as sf
+from shieldfl import _core
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CODE_FOLDERS = ("cpp", "cmake", "docs", "python", "tests")
+
+# fmt: off
+BINDING_NAMES = (
+    "Mask", "Mask.from_bool", "Mask.from_indices", "Mask.from_bytes", "Mask.size", "Mask.count",
+    "Mask.to_bool", "Mask.to_indices", "Mask.to_bytes", "Mask.__and__", "Mask.__or__", "Mask.__sub__",
+    "Mask.__invert__", "Mask.__eq__", "negotiate", "Votes", "Votes.add", "Votes.consensus",
+    "Votes.counts", "ckks.Parameters", "ckks.Parameters.describe", "ckks.Parameters.bytes_per_value",
+    "ckks.Parameters.security_bits", "KeyAuthority", "KeyAuthority.open", "KeyAuthority.open_mean",
+    "ckks.Encryptor", "ckks.Encryptor.encrypt", "ckks.CiphertextBatch", "ckks.CiphertextBatch.to_bytes",
+    "ckks.CiphertextBatch.from_bytes", "ckks.Aggregator", "ckks.Aggregator.add",
+    "ckks.Aggregator.total", "ckks.Total.clients", "ShieldError", "ParameterError", "KeyMismatchError",
+    "WireFormatError", "RangeError", "CapacityError", "PolicyError", "DuplicateFrameError",
+    "ConvergenceError", "build_info",
+)
+# fmt: on
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def doc(name: str) -> str:
+    return text_of(ROOT / name)
+
+
+def prose_of(name: str) -> str:
+    """Return a page in one line, so that no phrase is cut by the end of a line."""
+    return " ".join(doc(name).split())
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def anchors_of(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", text_of(page)), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def table_rows(text: str, first_header: str) -> list[list[str]]:
+    """Return the cells of the first table whose header row begins with ``first_header``."""
+    lines = iter(text.splitlines())
+    rows = itertools.dropwhile(lambda line: not line.startswith(f"| {first_header} |"), lines)
+    table = list(itertools.takewhile(lambda line: line.startswith("|"), rows))
+    assert len(table) > 2, f"no table with the header {first_header}"
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:]]
+
+
+EXAMPLES = [
+    pytest.param(code, id=f"{name_of(page)}-{number}")
+    for page in PAGES
+    for number, (language, code) in enumerate(FENCE.findall(text_of(page)))
+    if language == "python"
+]
+
+
+@pytest.mark.parametrize("code", EXAMPLES)
+def test_examples_run_as_written(code, tmp_path):
+    if "shieldfl.simulation" in code:
+        pytest.importorskip("opacus")
+        pytest.importorskip("sklearn")
+    script = tmp_path / "example.py"
+    script.write_text(code, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+
+
+def test_there_are_examples_in_the_readme():
+    assert sum(str(example.id).startswith("README.md") for example in EXAMPLES) >= 1
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page):
+    prose = FENCE.sub("", text_of(page))
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        linked = (page.parent / path).resolve() if path else page
+        assert linked.exists(), f"{target} does not exist"
+        if anchor:
+            assert anchor in anchors_of(linked), f"{target} names no heading"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_files_that_are_named_exist(page):
+    for path in re.findall(rf"`((?:{'|'.join(CODE_FOLDERS)})/[\w./-]+)`", text_of(page)):
+        assert (ROOT / path).exists(), f"{path} does not exist"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_make_targets_exist(page):
+    makefile = doc("Makefile")
+    for target in re.findall(r"(?:^|`)make ([a-z][a-z-]*)", text_of(page), re.MULTILINE):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"make {target} does not exist"
+
+
+def test_readme_names_the_two_commands():
+    assert {"make demo", "make test"} <= set(re.findall(r"^make [a-z]+", doc("README.md"), re.MULTILINE))
+
+
+@pytest.mark.parametrize("name", BINDING_NAMES)
+def test_binding_names_exist(name):
+    owner = sf
+    for part in name.split("."):
+        assert hasattr(owner, part), f"shieldfl.{name} does not exist"
+        owner = getattr(owner, part)
+
+
+def test_errors_derive_as_documented():
+    assert all(
+        issubclass(getattr(sf, name), sf.ShieldError) for name in BINDING_NAMES if name.endswith("Error")
+    )
+
+
+def test_options_that_are_named_exist():
+    pytest.importorskip("typer")
+    import typer
+
+    from shieldfl.cli.app import app
+
+    command = typer.main.get_command(app).commands["run"]
+    known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
+    for page in ("README.md", "docs/methods/selective-shield.md"):
+        code = "\n".join(
+            re.findall(r"`(--[^`\n]+)`", doc(page))
+            + re.findall(r"shieldfl run(?:[^\n]*\\\n)*[^\n]*", doc(page))
+        )
+        named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", code))
+        assert named, page
+        assert named <= known, f"{page}: {sorted(named - known)}"
+
+
+def test_settings_of_selective_shield_are_documented():
+    from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
+
+    rows = table_rows(doc("docs/methods/selective-shield.md"), "setting")
+    documented = {row[0].strip("`"): row[1] for row in rows}
+    fields = dataclasses.fields(SelectiveShieldSettings)
+    assert documented == {field.name: str(field.default) for field in fields}
+
+
+def test_wire_header_table_is_the_core_s():
+    header, source = doc("cpp/common/wire.h"), doc("cpp/common/wire.cpp")
+    constants = {name: int(value) for name, value in re.findall(r"constexpr \S+ (k\w+) = (\d+);", header)}
+    magic = "".join(re.findall(r"'(\w)'", re.search(r"kMagic = \{(.*?)\}", source).group(1)))
+    rows = {row[2]: row for row in table_rows(doc("docs/wire-format.md"), "offset")}
+    assert rows["magic"][3] == f"`{magic}`"
+    assert rows["version"][3] == f"u16, {constants['kWireVersion']}"
+    assert int(rows["body"][0]) == constants["kFrameHeaderBytes"]
+    assert int(rows["checksum"][1]) == constants["kFrameTrailerBytes"]
+    fixed = [
+        (int(row[0]), int(row[1])) for row in rows.values() if row[0] != "end" and row[1] != "body bytes"
+    ]
+    ends = [offset + size for offset, size in fixed]
+    assert [offset for offset, _ in fixed] + [constants["kFrameHeaderBytes"]] == [0, *ends]
+
+
+def test_frame_kinds_are_the_core_s():
+    enumerators = re.search(r"enum class FrameKind.*?\{(.*?)\}", doc("cpp/common/wire.h"), re.DOTALL).group(1)
+    numbers = [int(number) for number in re.findall(r"= (\d+)", enumerators)]
+    rows = table_rows(doc("docs/wire-format.md"), "kind")
+    assert [int(row[0]) for row in rows] == numbers
+    for number, name, _ in rows:
+        frame = b"SHFL" + struct.pack("<HHQ", 1, int(number), 0) + bytes(36)
+        assert _core.summarise_frame(frame).kind_name == name
+
+
+def test_example_mask_is_the_documented_one():
+    frame = sf.Mask.from_indices([1, 5, 70], 100).to_bytes()
+    page = prose_of("docs/wire-format.md")
+    assert f"`{frame[66:-4].hex(' ')}`" in page
+    assert f"the frame takes {len(frame)} bytes" in page
+
+
+DESCRIPTIONS = re.findall(r"<!-- describe:(.*?)-->\n```text\n(.*?)\n```", doc("docs/packings.md"), re.DOTALL)
+
+
+@pytest.mark.parametrize(("settings", "text"), DESCRIPTIONS)
+def test_described_parameters_are_what_describe_says(settings, text):
+    assert sf.ckks.Parameters(**eval(f"dict({settings})")).describe() == text
+
+
+def test_packings_page_describes_both_packings():
+    assert {'packing="slots"', ""} <= {settings.strip() for settings, _ in DESCRIPTIONS}
+
+
+def binomial_tail_log2(degree: int) -> float:
+    """log2 of the probability that more than 0.8 of ``degree`` ternary coefficients are not zero."""
+    terms = sum(
+        math.comb(degree, weight) * 2**weight for weight in range(math.floor(0.8 * degree) + 1, degree + 1)
+    )
+    return math.log2(terms) - degree * math.log2(3)
+
+
+@pytest.mark.parametrize(("column", "degree"), [(2, 2048), (3, 4096)])
+def test_rejection_probabilities_are_computed(column, degree):
+    weight, norm, _ = table_rows(doc("docs/packings.md"), "checked")
+    # The cell "\|s\|_0" holds escaped bars, which split it further: count from the end.
+    assert weight[column - 4] == f"2^{binomial_tail_log2(degree):.1f}"
+    chernoff = -(degree / 2) * (0.35 - math.log(1.35)) / math.log(2)
+    assert norm[column - 4] == f"below 2^{chernoff:.1f}"
+
+
+def noise_variance(degree: int, clients: int) -> float:
+    return clients * (10.5 * (1 + 0.8 * degree) + 2 / 3 * 1.35 * 10.5 * degree)
+
+
+def test_worked_noise_bound_is_computed():
+    page = prose_of("docs/packings.md")
+    variance = noise_variance(2048, 64)
+    bound = math.sqrt(2 * variance * 97 * math.log(2))
+    facts = sf.ckks.Parameters()._facts
+    largest_sum = 64 * (2**23 - 1)
+    assert f"below {bound:,.0f} in a sum of 64" in sf.ckks.Parameters().describe()
+    assert facts["log2_scale"] == math.ceil(math.log2(2 * bound))
+    assert (2 * largest_sum + 1) << facts["log2_scale"] < facts["primes"][0]
+    for figure in (variance, bound, 2 * bound, math.sqrt(variance)):
+        assert f"{figure:,.1f}" in page
+    for number in (largest_sum, facts["primes"][0], facts["ciphertext_bytes"], 2**32 // 2048):
+        assert f"{number:,}" in page
+    typical = math.sqrt(64 * (10.5 * (1 + 2 / 3 * 2048) + 2 / 3 * 10.5 * 2048))
+    assert f"standard deviation of {typical:,.0f}" in page
+    assert f"lies {bound / typical:.0f} of them away" in page
+
+
+def test_flooding_figures_are_computed():
+    page = doc("docs/packings.md")
+    facts = sf.ckks.Parameters(packing="slots")._facts
+    degree, deviation = facts["ring_degree"], 2.0 ** facts["log2_flooding"]
+    bound = math.sqrt(2 * noise_variance(degree, 64) * 97 * math.log(2))
+    assert f"B = {bound:,.1f}" in prose_of("docs/packings.md")
+    for distance in (2 * bound, bound):
+        assert f"2^{math.log2(degree * distance**2 / (2 * deviation**2)):.1f}" in page
+    for row, opened in zip(table_rows(page, "opened ciphertexts T"), (1, 2**10, 2**20), strict=True):
+        assert row[1] == f"2^{math.log2(math.sqrt(opened * 2.0**-41)):.1f}"
+        claimed = 2.0 ** float(row[2].removeprefix("2^"))
+        base = 2.0**-128
+        divergence = claimed * math.log(claimed / base) + (1 - claimed) * (
+            math.log1p(-claimed) - math.log1p(-base)
+        )
+        assert opened * 2.0**-40 <= divergence <= 1.1 * opened * 2.0**-40
+
+
+def test_packing_limits_in_the_wire_format_are_the_core_s():
+    header = doc("cpp/ckks/parameter_search.h")
+    rows = {
+        row[2]: row[3]
+        for row in table_rows(doc("docs/wire-format.md").partition("## Parameters")[2], "offset")
+    }
+    limit = {name: int(value) for name, value in re.findall(r"constexpr \w+ (k\w+) = (\d+);", header)}
+    assert rows["value_bits"] == f"{limit['kMinValueBits']} to {limit['kMaxValueBits']}"
+    assert rows["fraction_bits"] == f"0 to {limit['kMaxFractionBits']}"
+    assert f"at most {limit['kMaxFieldBits']}" in rows["max_clients"]
+    assert f"at most {limit['kMaxPrimeBits']} bits" in rows["primes"]
+
+
+def test_costs_of_selective_shield_are_computed():
+    page = prose_of("docs/methods/selective-shield.md")
+    updates = sf.ckks.Parameters(max_clients=20)
+    votes = sf.ckks.Parameters(max_clients=20, value_bits=2, fraction_bits=0)
+    size = 784 * 256 + 256 + 256 * 128 + 128 + 128 * 10 + 10
+    ballots = -(-size // votes._facts["values_per_ciphertext"])
+    assert f"{updates.bytes_per_value:.2f} bytes on the wire" in page
+    assert f"{votes.bytes_per_value:.2f} bytes for each parameter" in page
+    assert f"that is {ballots} ciphertexts" in page
+    for number in (
+        size,
+        4 * size,
+        ballots * votes._facts["ciphertext_bytes"],
+        updates._facts["ciphertext_bytes"],
+    ):
+        assert f"{number:,}" in page
+
+
+def test_privacy_table_of_selective_shield_is_computed():
+    pytest.importorskip("opacus")
+    from shieldfl.privacy.accounting import PrivacyLedger
+
+    for sigma, paper, added in table_rows(doc("docs/methods/selective-shield.md"), "σ"):
+        ledger = PrivacyLedger(float(sigma))
+        for _ in range(10):
+            ledger.charge_round(20)
+        spent = ledger.epsilon(1e-5)
+        documented = [float(cell.replace(",", "")) for cell in (paper, added)]
+        np.testing.assert_allclose(documented, [spent.paper, spent.added], rtol=5e-3)
