@@ -18,7 +18,7 @@ inline constexpr double kMaxKeyErrorNormPerDegree = 1.35 * 10.5;
 double noise_variance_bound(std::size_t degree, std::uint64_t clients);
 
 // A bound B on |noise| that a coefficient exceeds with probability at most 2^-96; among 2^32 coefficients
-// (17 billion bytes of ciphertext) none exceeds it but with probability 2^-64.
+// (49 GB of ciphertext at the default parameters) none exceeds it but with probability 2^-64.
 double noise_bound(std::size_t degree, std::uint64_t clients);
 
 }  // namespace shieldfl::ckks

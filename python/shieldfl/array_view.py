@@ -9,7 +9,10 @@ from numpy.typing import NDArray
 
 from shieldfl.errors import ArrayTypeError, ParameterError
 
-__all__ = ["as_threads", "as_unsigned", "as_update", "as_vector"]
+__all__ = ["Buffer", "as_threads", "as_unsigned", "as_update", "as_vector"]
+
+Buffer = bytes | bytearray | memoryview
+"""What frames are read from."""
 
 
 def as_numpy(values: Any, what: str) -> NDArray[Any]:

@@ -51,6 +51,7 @@ _SELECTIVE = {
     "participants": {"divisor": "participants"},
     "buffers": {"buffers": "encrypted"},
     "encrypted-buffers": {"negotiation": "encrypted", "buffers": "encrypted"},
+    "batch": {"sensitivity": "batch"},
     "per-sample": {"sensitivity": "per-sample"},
     "thresholds": {"threshold": (0.2, 0.4, 0.6, 1.0)},
 }

@@ -15,14 +15,17 @@ from methods.method_conformance import (
     contraction,
     every_variant,
 )
+from shieldfl import ckks
 from shieldfl.errors import (
     DuplicateFrameError,
     KeyMismatchError,
     ParameterError,
     PolicyError,
     RangeError,
+    ShieldError,
     WireFormatError,
 )
+from shieldfl.masks import Mask
 from shieldfl.methods.method import LocalUpdate
 from shieldfl.roles.message import Message
 
@@ -196,6 +199,30 @@ def test_a_wrong_first_message_does_not_decide_what_the_others_must_look_like(va
     run.run_round(intrude=send_larger)
     expected.run_round()
     assert_same_model(run, expected, variant)
+
+
+@every_variant
+def test_ciphertexts_of_other_positions_are_refused_though_their_number_is_right(variant):
+    """A client that comes first must not decide for the others which positions are encrypted."""
+    run, expected = SteppedRun(variant), SteppedRun(variant)
+    refused = []
+
+    def send_elsewhere(phase, aggregator, messages):
+        if "ciphertexts" not in messages[0]:
+            return
+        honest = ckks.CiphertextBatch.from_bytes(messages[0]["ciphertexts"])
+        size = PARAMETERS + run.buffers.size
+        first = Mask.from_indices(np.arange(honest.count), size)
+        batch = run.clients[0]._encryptor.encrypt(np.zeros(size, dtype=np.float32), first, round=1)
+        assert batch.count == honest.count
+        with pytest.raises(ShieldError, match="positions"):
+            aggregator.receive(phase, 0, altered(messages[0], "ciphertexts", batch.to_bytes()))
+        refused.append(phase)
+
+    run.run_round(intrude=send_elsewhere)
+    expected.run_round()
+    assert_same_model(run, expected, variant)
+    assert bool(refused) == (run.authority is not None)
 
 
 @every_variant

@@ -34,8 +34,9 @@ class RecordedTraining:
         self.scores[client] = self._generator.random(size, dtype=np.float32) ** 2
         return LocalUpdate(self.trained[client].copy(), start.buffers, self.scores[client])
 
-    def updates(self, clients) -> dict[int, np.ndarray]:
-        return {client: self.trained[client] - self.starts[client] for client in clients}
+    def updates(self, clients, model: np.ndarray) -> dict[int, np.ndarray]:
+        """Differences to the global model (eq. 11), not to the merged one that training started from."""
+        return {client: self.trained[client] - model for client in clients}
 
     def masks(self, clients, threshold: float) -> dict[int, np.ndarray]:
         return {client: self.scores[client] > np.float32(threshold) for client in clients}
@@ -72,12 +73,13 @@ def test_rounds_equal_the_twin(clients, size, divisor, negotiation):
     personalised = {client: np.zeros(size, dtype=bool) for client in range(clients)}
     everybody = list(range(clients))
     for participants in (everybody, everybody[: max(2, clients - 1)], everybody):
-        before = run.parameters.astype(np.float64)
+        model = run.parameters.copy()
+        before = model.astype(np.float64)
         known = {client: run.clients[client].merged_model(run.model).parameters for client in participants}
         run.run_round(participants)
         twin = twin_round(
             before,
-            training.updates(participants),
+            training.updates(participants, model),
             training.masks(participants, threshold),
             uploaders=participants,
             consensus=consensus,

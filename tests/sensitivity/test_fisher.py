@@ -12,6 +12,7 @@ from torch import nn
 from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
 from shieldfl.sensitivity.fisher import (
     FisherAccumulator,
+    full_batch_fisher,
     normalise_per_layer,
     per_sample_fisher,
     sensitive_positions,
@@ -241,3 +242,34 @@ def test_positions_are_chosen_strictly_above_the_threshold() -> None:
 def test_a_threshold_outside_the_unit_interval_is_refused(threshold: float) -> None:
     with pytest.raises(ParameterError, match="threshold"):
         sensitive_positions(np.zeros(3, dtype=np.float32), threshold)
+
+
+def test_full_batch_fisher_is_the_square_of_the_gradient_whatever_the_batch_size() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(5, 3)
+    features, labels = batch(50, 1)
+    backward(model, features, labels)
+    kept = model.weight.grad.clone()
+    expected = softmax_gradient(model, features, labels) ** 2
+    for batch_size in (1, 7, 50, 1000):
+        scores = full_batch_fisher(model, features, labels, batch_size)
+        assert scores.dtype == np.float32
+        np.testing.assert_allclose(scores, expected, rtol=2e-4, atol=1e-9)
+    assert torch.equal(model.weight.grad, kept)
+
+
+def test_full_batch_fisher_of_frozen_parameters_and_bad_input() -> None:
+    model = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
+    model[0].requires_grad_(False)
+    model.train()
+    features, labels = batch(20, 1)
+    scores = full_batch_fisher(model, features, labels)
+    assert not scores[:24].any()
+    assert scores[24:].any()
+    assert model.training
+    assert model[1].num_batches_tracked == 0
+    for bad in ((features[:0], labels[:0], 5), (features, labels[:3], 5), (features, labels, 0)):
+        with pytest.raises(ParameterError):
+            full_batch_fisher(model, *bad)
+    with pytest.raises(RangeError, match="weight"):
+        full_batch_fisher(model, features * float("nan"), labels)

@@ -142,7 +142,7 @@ class Method(abc.ABC):
     name: str
     phases: tuple[Phase, ...]
     sensitivity: str | None = None
-    """``"batch"`` or ``"per-sample"`` Fisher scores that clients must bring along; None for none."""
+    """``"full-batch"``, ``"batch"`` or ``"per-sample"`` scores that clients must bring along; None for none."""
 
     def __init__(self, clock: StageClock) -> None:
         self.clock = clock

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from shieldfl import ckks
 from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError, WireFormatError
 from shieldfl.masks import Mask, Votes, split_zones
+from shieldfl.methods.encrypted_positions import encrypted_positions
 from shieldfl.methods.method import AggregatorSteps
 from shieldfl.methods.selective_shield_client import SharedKeys
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
@@ -48,6 +49,7 @@ class SelectiveShieldAggregator(AggregatorSteps):
         self._masks: dict[int, Mask] = {}
         self._voters: set[int] = set()
         self._encrypted_zone = Mask.empty(size)
+        self._ciphertext_positions = Mask.full(size)
         self._begin_sums(0)
 
     def _begin_sums(self, round_number: int) -> None:
@@ -65,12 +67,14 @@ class SelectiveShieldAggregator(AggregatorSteps):
         if phase == "negotiate":
             self._masks = {}
             self._voters = set()
+            self._ciphertext_positions = Mask.full(self._size)
             if self._keys.votes is not None:
                 self._ciphertexts = ckks.Aggregator(self._keys.votes, self._threads, round=round_number)
         elif answer is None:
             raise ParameterError("the update phase needs the answer to the negotiation")
         else:
             self._encrypted_zone = Mask.from_bytes(answer["encrypted zone"], expected_size=self._size)
+            self._ciphertext_positions = encrypted_positions(self._encrypted_zone, self._buffers)
 
     def receive(self, phase: str, client: int, message: Message) -> None:
         """Add one client's message. What is refused changes nothing."""
@@ -88,7 +92,7 @@ class SelectiveShieldAggregator(AggregatorSteps):
 
     def _receive_vote(self, client: int, message: Message) -> None:
         if self._keys.votes is not None:
-            self._ciphertexts.add(self._read_batch(message["votes"], self._size))
+            self._ciphertexts.add(self._read_batch(message["votes"]))
             return
         if message.number("round") != self._round:
             raise PolicyError(f"client {client} sent a mask of another round: it was not counted")
@@ -98,7 +102,7 @@ class SelectiveShieldAggregator(AggregatorSteps):
 
     def _receive_update(self, client: int, message: Message) -> None:
         with self._clock.stage("upload"):
-            batch = self._read_batch(message["ciphertexts"], self._encrypted_zone.count + self._buffers)
+            batch = self._read_batch(message["ciphertexts"])
             positions = self._positions_of(client, message)
             values = self._values_of(message, positions)
         with self._clock.stage("aggregate"):
@@ -112,17 +116,17 @@ class SelectiveShieldAggregator(AggregatorSteps):
                 positions.scatter_add(values.astype(np.float64), self._sums, self._threads)
                 self._votes.add(positions, self._threads)
 
-    def _read_batch(self, frame: bytes, expected_count: int) -> ckks.CiphertextBatch:
+    def _read_batch(self, frame: bytes) -> ckks.CiphertextBatch:
         batch = ckks.CiphertextBatch.from_bytes(frame)
         if batch.round != self._round:
             raise PolicyError(
                 f"the ciphertexts are of round {batch.round}, not {self._round}: they were not added"
             )
         # The first batch decides what the core goes on to accept, so a wrong one must not get there.
-        if batch.count != expected_count or batch.weighted:
+        if not batch.is_of(self._ciphertext_positions) or batch.weighted:
             raise ParameterError(
-                f"the ciphertexts hold {batch.count} values, expected {expected_count} without a weight: they "
-                "were not added"
+                f"the ciphertexts hold {batch.count} values of other positions than the "
+                f"{self._ciphertext_positions.count} expected, or a weight: they were not added"
             )
         return batch
 

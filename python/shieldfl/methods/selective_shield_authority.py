@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from shieldfl import _core, ckks
 from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.masks import Mask
+from shieldfl.methods.encrypted_positions import encrypted_positions
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import AuthoritySteps
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
@@ -97,8 +98,8 @@ class SelectiveShieldAuthority(AuthoritySteps):
         if self._vote_keys is None:
             self._encrypted_zone = Mask.from_bytes(message["encrypted zone"], expected_size=size)
         zone = self._encrypted_zone
-        if total.count != zone.count + buffers:
-            raise WireFormatError("the total does not have the encrypted zone's number of values")
+        if not total.is_of(encrypted_positions(zone, buffers)):
+            raise WireFormatError("the total's values do not belong to the positions of the encrypted zone")
         opened = self._update_keys.open(total)
 
         sums, contributors = self._noise_zone(message, total.clients)

@@ -9,6 +9,7 @@ import numpy as np
 from shieldfl import ckks
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.masks import Mask, Zones, split_zones
+from shieldfl.methods.encrypted_positions import encrypted_positions
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import ClientSteps, FloatVector, LocalUpdate, StartingPoint
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
@@ -61,7 +62,7 @@ class SelectiveShieldClient(ClientSteps):
         self._shares_buffers = settings.buffers == "encrypted"
         self._local = initial
         self._personalised = Mask.empty(self._size)
-        self._start = initial.starting_point()
+        self._global = initial
         self._round = 0
         self._participants = 1
         self._delta: FloatVector = np.empty(0, dtype=np.float32)
@@ -75,16 +76,20 @@ class SelectiveShieldClient(ClientSteps):
         """Train from the merged model: own values on the personalised positions, global ones elsewhere."""
         self._round = round_number
         self._participants = participants
-        self._start = self.merged_model(model)
-        return self._start
+        self._global = self._read_model(model)
+        return self.merged_model(model)
 
     def finish_training(self, update: LocalUpdate) -> None:
-        """Choose the sensitive positions (eq. 14) and keep the difference to the starting point."""
+        """Choose the sensitive positions (eq. 14) and keep the difference to the global model (eq. 11).
+
+        To the global model, not to the point that training started from: what a position gathered while it
+        was personalised is sent once it is not any more, instead of never.
+        """
         update.check_sizes(self._size, self._buffer_count)
         if update.scores is None and self._threshold >= 0.0:
             raise ParameterError("SelectiveShield needs sensitivity scores: pass them in the LocalUpdate")
         with self._clock.stage("score"):
-            self._delta = update.parameters - self._start.parameters
+            self._delta = update.parameters - self._global.parameters
             if not np.isfinite(self._delta).all():
                 raise RangeError(
                     "training gave NaN or infinity: lower the learning rate or check the client's data"
@@ -125,14 +130,11 @@ class SelectiveShieldClient(ClientSteps):
             return Message(parts)
 
     def _encrypt(self, encrypted: Mask) -> bytes:
-        update, mask = self._delta, encrypted
         buffers = self._local.buffers.size if self._shares_buffers else 0
+        update = self._delta
         if buffers:
-            update = np.concatenate((update, self._local.buffers - self._start.buffers))
-            positions = encrypted.to_indices()
-            mask = Mask.from_indices(
-                np.concatenate((positions, np.arange(self._size, self._size + buffers))), self._size + buffers
-            )
+            update = np.concatenate((update, self._local.buffers - self._global.buffers))
+        mask = encrypted_positions(encrypted, buffers)
         return self._encryptor.encrypt(update, mask, round=self._round).to_bytes()
 
     def _noised_values(self) -> FloatVector:
@@ -168,8 +170,11 @@ class SelectiveShieldClient(ClientSteps):
 
     def merged_model(self, model: Message) -> StartingPoint:
         """Own values on the personalised positions, global ones elsewhere (eq. 27)."""
-        shared_buffers = self._local.buffers.size if self._shares_buffers else 0
-        current = GlobalModel.from_message(model, self._size, shared_buffers)
+        current = self._read_model(model)
         parameters = current.parameters.copy()
         self._personalised.scatter(self._personalised.gather(self._local.parameters), parameters)
         return StartingPoint(parameters, current.buffers if self._shares_buffers else self._local.buffers)
+
+    def _read_model(self, model: Message) -> GlobalModel:
+        shared_buffers = self._buffer_count if self._shares_buffers else 0
+        return GlobalModel.from_message(model, self._size, shared_buffers)

@@ -37,8 +37,9 @@ class SelectiveShieldSettings:
     """Send noise on personalised positions, so that an upload does not tell them. Needs encrypted negotiation."""
     buffers: str = "local"
     """BatchNorm statistics: ``"local"`` to each client (FedBN) or averaged in the ``"encrypted"`` zone."""
-    sensitivity: str = "batch"
-    """``"batch"``: squared mini-batch gradients (eq. 12); ``"per-sample"``: mean of squares (eq. 3)."""
+    sensitivity: str = "full-batch"
+    """``"full-batch"``: the squared gradient of all local data at the start of the round (eq. 12); ``"batch"``:
+    the squared gradient accumulated over the round's mini-batches; ``"per-sample"``: the mean of squares (eq. 3)."""
     value_bits: int = 24
     """Of an encrypted value."""
     fraction_bits: int = 20
@@ -67,7 +68,7 @@ class SelectiveShieldSettings:
             ("divisor", ("contributors", "participants")),
             ("negotiation", ("clear", "encrypted")),
             ("buffers", ("local", "encrypted")),
-            ("sensitivity", ("batch", "per-sample")),
+            ("sensitivity", ("full-batch", "batch", "per-sample")),
         ):
             if getattr(self, name) not in choices:
                 raise ParameterError(f"{name} must be one of {', '.join(choices)}")

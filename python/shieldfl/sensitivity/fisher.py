@@ -1,13 +1,22 @@
 """Diagonal Fisher information: which parameters a client's data bends most.
 
-Source: SelectiveShield, section 4.1. The default score is the square of the gradient of the round's
-log-likelihood, accumulated over the mini-batches that training computes anyway (eq. 12: the square is outside
-the sum). :func:`per_sample_fisher` is the mean of per-sample squares (eq. 3: the square is inside). The two
-differ: noise of single samples cancels in the first and adds up in the second, which therefore has a far
-lighter tail and chooses ten times as many positions at the same threshold.
+Source: SelectiveShield, section 4.1. Three readings:
+
+- :func:`full_batch_fisher`, the default: the square of the gradient of the client's whole data at the model
+  that it starts the round from ("at the beginning of each round", eq. 12).
+- :class:`FisherAccumulator`: the square of the gradient accumulated over the mini-batches of the round, which
+  training computes anyway.
+- :func:`per_sample_fisher`: the mean of per-sample squares (eq. 3).
+
+In the first two the square is outside the sum: noise of single samples cancels. In the third it is inside and
+the noise adds up, so that the scores have a far lighter tail and the same threshold chooses ten times as many
+positions.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +27,13 @@ from torch.func import functional_call, grad, vmap
 from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
 from shieldfl.torch_bridge import ParameterLayout, parameter_layout
 
-__all__ = ["FisherAccumulator", "normalise_per_layer", "per_sample_fisher", "sensitive_positions"]
+__all__ = [
+    "FisherAccumulator",
+    "full_batch_fisher",
+    "normalise_per_layer",
+    "per_sample_fisher",
+    "sensitive_positions",
+]
 
 FloatVector = npt.NDArray[np.float32]
 
@@ -105,6 +120,54 @@ class FisherAccumulator:
         ]
 
 
+def full_batch_fisher(
+    model: nn.Module, features: torch.Tensor, labels: torch.Tensor, batch_size: int = 1000
+) -> FloatVector:
+    """Square of the gradient of the mean cross-entropy over all samples (SelectiveShield, eq. 12).
+
+    The model is evaluated as it is, in evaluation mode, and handed back in the mode it came in, its own
+    gradients untouched.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Classifier, features to logits.
+    features : float32 tensor, shape (N, ...)
+        Samples, on the model's device.
+    labels : int64 tensor, shape (N,)
+        Class of each sample.
+    batch_size : int
+        Samples differentiated at once; decides memory, not the result.
+
+    Returns
+    -------
+    ndarray of float32, shape (P,)
+        Scores, non-negative; zero where a parameter is frozen or unused.
+
+    Raises
+    ------
+    ParameterError
+        For no samples, a batch size below 1 or lengths that differ.
+    RangeError
+        If a gradient is NaN or infinite, or its square too large for float32; the message names the layer.
+    """
+    layout = parameter_layout(model)
+    _check_samples(features, labels, batch_size)
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    sums = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in trained.items()}
+    with _evaluation_mode(model):
+        for batch, targets in zip(
+            torch.split(features, batch_size), torch.split(labels, batch_size), strict=True
+        ):
+            loss = nn.functional.cross_entropy(model(batch), targets, reduction="sum")
+            gradients = torch.autograd.grad(loss, list(trained.values()), allow_unused=True)
+            for name, gradient in zip(trained, gradients, strict=True):
+                if gradient is not None:
+                    sums[name] += gradient
+    squares = {name: (total / len(features)).square() for name, total in sums.items()}
+    return _flat_scores(squares, layout)
+
+
 def per_sample_fisher(
     model: nn.Module, features: torch.Tensor, labels: torch.Tensor, batch_size: int = 32
 ) -> FloatVector:
@@ -137,12 +200,7 @@ def per_sample_fisher(
         If a gradient is NaN or infinite; the message names the layer.
     """
     layout = parameter_layout(model)
-    if len(features) == 0:
-        raise ParameterError("client has no data: the Fisher information needs at least one sample")
-    if len(labels) != len(features):
-        raise ParameterError(f"{len(features)} samples but {len(labels)} labels")
-    if batch_size < 1:
-        raise ParameterError(f"batch_size must be at least 1, got {batch_size}")
+    _check_samples(features, labels, batch_size)
     trained = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
     fixed = {name: p.detach() for name, p in model.named_parameters() if not p.requires_grad}
     fixed.update(model.named_buffers())
@@ -153,23 +211,13 @@ def per_sample_fisher(
 
     sample_gradients = vmap(grad(loss), in_dims=(None, 0, 0))
     sums = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in trained.items()}
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
+    with _evaluation_mode(model):
         for batch, targets in zip(
             torch.split(features, batch_size), torch.split(labels, batch_size), strict=True
         ):
             for name, gradient in sample_gradients(trained, batch, targets).items():
                 sums[name] += gradient.square_().sum(dim=0)
-    finally:
-        for module, training in modes:
-            module.training = training
-    scores = np.zeros(layout.size, dtype=np.float32)
-    for name, piece in layout.slices():
-        if name in sums:
-            scores[piece] = (sums[name] / len(features)).reshape(-1).cpu().numpy()
-    _reject_non_finite(scores, layout)
-    return scores
+    return _flat_scores({name: total / len(features) for name, total in sums.items()}, layout)
 
 
 def normalise_per_layer(scores: FloatVector, layout: ParameterLayout) -> FloatVector:
@@ -226,6 +274,36 @@ def sensitive_positions(normalised: FloatVector, threshold: float) -> npt.NDArra
         raise ParameterError("the sensitivity threshold must lie in [0, 1]")
     chosen: npt.NDArray[np.bool_] = normalised > np.float32(threshold)
     return chosen
+
+
+def _check_samples(features: torch.Tensor, labels: torch.Tensor, batch_size: int) -> None:
+    if len(features) == 0:
+        raise ParameterError("client has no data: the Fisher information needs at least one sample")
+    if len(labels) != len(features):
+        raise ParameterError(f"{len(features)} samples but {len(labels)} labels")
+    if batch_size < 1:
+        raise ParameterError(f"batch_size must be at least 1, got {batch_size}")
+
+
+@contextmanager
+def _evaluation_mode(model: nn.Module) -> Iterator[None]:
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def _flat_scores(scores_by_name: Mapping[str, torch.Tensor], layout: ParameterLayout) -> FloatVector:
+    scores = np.zeros(layout.size, dtype=np.float32)
+    for name, piece in layout.slices():
+        if name in scores_by_name:
+            with np.errstate(over="ignore"):
+                scores[piece] = scores_by_name[name].reshape(-1).cpu().numpy()
+    _reject_non_finite(scores, layout)
+    return scores
 
 
 def _reject_non_finite(scores: FloatVector, layout: ParameterLayout) -> None:

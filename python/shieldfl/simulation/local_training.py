@@ -8,7 +8,12 @@ from torch import nn
 
 from shieldfl.methods.method import LocalUpdate, StartingPoint
 from shieldfl.profiling.stages import StageClock
-from shieldfl.sensitivity.fisher import FisherAccumulator, normalise_per_layer, per_sample_fisher
+from shieldfl.sensitivity.fisher import (
+    FisherAccumulator,
+    full_batch_fisher,
+    normalise_per_layer,
+    per_sample_fisher,
+)
 from shieldfl.simulation.training import TrainingSettings, train_locally
 from shieldfl.torch_bridge import flatten, flatten_buffers, load_flat, load_flat_buffers, parameter_layout
 
@@ -23,7 +28,7 @@ class LocalTrainer:
     model : a module that is overwritten; several trainers may share one.
     features, labels : the client's samples.
     settings : of local training.
-    sensitivity : ``"batch"``, ``"per-sample"`` or None (see :class:`shieldfl.methods.method.Method`).
+    sensitivity : ``"full-batch"``, ``"batch"``, ``"per-sample"`` or None (see :class:`shieldfl.methods.method.Method`).
     clock : where the time goes: stages ``train`` and ``score``.
     """
 
@@ -55,17 +60,20 @@ class LocalTrainer:
         with self._clock.stage("train"):
             load_flat(self._model, start.parameters)
             load_flat_buffers(self._model, start.buffers)
+        raw = None
+        if self._sensitivity == "full-batch":
+            with self._clock.stage("score"):
+                raw = full_batch_fisher(self._model, self._features, self._labels)
+        with self._clock.stage("train"):
             hook = accumulate if self._sensitivity == "batch" else None
             loss = train_locally(self._model, self._features, self._labels, self._settings, seed, hook)
             parameters, buffers = flatten(self._model), flatten_buffers(self._model)
-        scores = None
-        if self._sensitivity is not None:
-            with self._clock.stage("score"):
-                if self._sensitivity == "batch":
-                    raw = fisher.scores()
-                else:
-                    raw = per_sample_fisher(self._model, self._features, self._labels)
-                scores = normalise_per_layer(raw, self._layout)
+        with self._clock.stage("score"):
+            if self._sensitivity == "batch":
+                raw = fisher.scores()
+            elif self._sensitivity == "per-sample":
+                raw = per_sample_fisher(self._model, self._features, self._labels)
+            scores = None if raw is None else normalise_per_layer(raw, self._layout)
         return LocalUpdate(parameters, buffers, scores), loss
 
 

@@ -1,0 +1,16 @@
+"""RLWE encryption of model updates: pack, encrypt, sum, serialise.
+
+Two packings. ``exact`` puts fixed-point integers into polynomial coefficients; a total opens to the integer
+sum, bit for bit. ``slots`` is the CKKS canonical embedding of the papers; its totals are approximate and are
+flooded with noise when they are opened. See ``docs/packings.md``.
+
+Only :class:`shieldfl.KeyAuthority` holds a secret key.
+"""
+
+from shieldfl.ckks.aggregator import Aggregator
+from shieldfl.ckks.ciphertext import CiphertextBatch, Total
+from shieldfl.ckks.encryptor import Encryptor
+from shieldfl.ckks.keys import PublicKey
+from shieldfl.ckks.parameters import Parameters
+
+__all__ = ["Aggregator", "CiphertextBatch", "Encryptor", "Parameters", "PublicKey", "Total"]

@@ -1,0 +1,164 @@
+"""What a federation agrees on before its first round."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shieldfl import _core
+from shieldfl.array_view import as_unsigned
+from shieldfl.errors import ParameterError
+
+__all__ = ["Parameters"]
+
+
+class Parameters:
+    """What a federation agrees on before its first round. Immutable; equal when everything is.
+
+    Parameters
+    ----------
+    packing : "exact" or "slots".
+    max_clients : the most updates that a total can hold, up to 2**20.
+    value_bits : bits of a quantised value, sign included, 2 to 40.
+    fraction_bits : bits behind the binary point, 0 to 52. A value v becomes round(v * 2**fraction_bits), ties
+        to even, and must stay below 2**(value_bits - 1) in magnitude.
+    ring_degree : 2048 or 4096; by default the smallest ring with room.
+
+    Raises ParameterError when a setting is out of range or no ring of 128-bit security has room.
+    """
+
+    __slots__ = ("_facts", "_handle")
+    _facts: dict[str, Any]
+    _handle: _core.CkksParameters
+
+    def __init__(
+        self,
+        *,
+        packing: str = "exact",
+        max_clients: int = 64,
+        value_bits: int = 24,
+        fraction_bits: int = 20,
+        ring_degree: int | None = None,
+    ) -> None:
+        if packing not in ("exact", "slots"):
+            raise ParameterError(f"packing must be 'exact' or 'slots', not {packing!r}")
+        clients, bits, fraction = (
+            min(as_unsigned(value, name), 2**32 - 1)
+            for name, value in (
+                ("max_clients", max_clients),
+                ("value_bits", value_bits),
+                ("fraction_bits", fraction_bits),
+            )
+        )
+        degree = None if ring_degree is None else min(as_unsigned(ring_degree, "ring_degree"), 2**32 - 1)
+        self._adopt(_core.CkksParameters(packing, clients, bits, fraction, degree))
+
+    def _adopt(self, handle: _core.CkksParameters) -> None:
+        object.__setattr__(self, "_handle", handle)
+        object.__setattr__(self, "_facts", handle.facts)
+
+    @classmethod
+    def _wrap(cls, core: _core.CkksParameters) -> Parameters:
+        parameters = cls.__new__(cls)
+        parameters._adopt(core)
+        return parameters
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("Parameters are immutable: make new ones")
+
+    @property
+    def packing(self) -> str:
+        """``"exact"`` or ``"slots"``."""
+        return str(self._facts["packing"])
+
+    @property
+    def max_clients(self) -> int:
+        """The most updates that a total can hold."""
+        return int(self._facts["max_clients"])
+
+    @property
+    def value_bits(self) -> int:
+        """Bits of a quantised value, sign included."""
+        return int(self._facts["value_bits"])
+
+    @property
+    def fraction_bits(self) -> int:
+        """Bits behind the binary point."""
+        return int(self._facts["fraction_bits"])
+
+    @property
+    def ring_degree(self) -> int:
+        """N of the ring Z_q[X] / (X^N + 1)."""
+        return int(self._facts["ring_degree"])
+
+    @property
+    def values_per_coefficient(self) -> int:
+        """How many values share a coefficient (exact packing; 0 for slots)."""
+        return int(self._facts["values_per_coefficient"])
+
+    @property
+    def value_limit(self) -> float:
+        """The largest magnitude that a value, times its weight, may have."""
+        return self._handle.value_limit
+
+    @property
+    def bytes_per_value(self) -> float:
+        """Bytes on the wire for each value of a full ciphertext, frame header excluded."""
+        return self._handle.bytes_per_value
+
+    @property
+    def security_bits(self) -> int:
+        """Bits of security, by the homomorphic encryption standard's table."""
+        return self._handle.security_bits
+
+    @property
+    def id(self) -> bytes:
+        """16 bytes that identify these parameters in every frame."""
+        return self._handle.id
+
+    def describe(self) -> str:
+        """Say in a few lines what the parameters are and what follows from them."""
+        facts = self._facts
+        modulus_bits = " + ".join(str(prime.bit_length()) for prime in facts["primes"])
+        lines = [
+            f"CKKS, {self.packing} packing, {self.security_bits}-bit security",
+            f"  values      {self.value_bits} bits, {self.fraction_bits} behind the point: "
+            f"|value| <= {self.value_limit:.6g} in steps of 2^-{self.fraction_bits}",
+            f"  clients     up to {self.max_clients:,}, {facts['guard_bits']} guard bits for their sum",
+            f"  ring        N = {self.ring_degree}, modulus of {modulus_bits} bits",
+            f"  ciphertext  {facts['values_per_ciphertext']:,} values in {facts['ciphertext_bytes']:,} bytes: "
+            f"{self.bytes_per_value:.2f} bytes a value",
+        ]
+        if self.packing == "exact":
+            lines.append(
+                f"  noise       below {self._handle.noise_bound:,.0f} in a sum of {self.max_clients} "
+                f"(but for a chance of 2^-96 each), rounded away at scale 2^{facts['log2_scale']}"
+            )
+        else:
+            lines.append(
+                f"  noise       flooded with deviation 2^{facts['log2_flooding']} at scale 2^{facts['log2_scale']}"
+            )
+        return "\n".join(lines)
+
+    def __eq__(self, other: object) -> bool:
+        return self.id == other.id if isinstance(other, Parameters) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        names = ("packing", "max_clients", "value_bits", "fraction_bits", "ring_degree")
+        return _make_parameters, tuple(self._facts[name] for name in names)
+
+    def __repr__(self) -> str:
+        return (
+            f"Parameters(packing={self.packing!r}, max_clients={self.max_clients}, "
+            f"value_bits={self.value_bits}, fraction_bits={self.fraction_bits}, ring_degree={self.ring_degree})"
+        )
+
+    def _new_decryptor(self) -> _core.CkksDecryptor:
+        return _core.CkksDecryptor(self._handle)
+
+
+def _make_parameters(*settings: Any) -> Parameters:
+    names = ("packing", "max_clients", "value_bits", "fraction_bits", "ring_degree")
+    return Parameters(**dict(zip(names, settings, strict=True)))
