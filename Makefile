@@ -24,19 +24,23 @@ test-cpp: build/core/configured  ## the C++ tests and a short fuzz
 test-python: $(VENV)/installed  ## the Python tests
 	$(BIN)/python -m pytest
 
-# The Python that is under test is not built for sanitizers, so their runtime has to be there before it.
+# The interpreter is not built for sanitizers, so their runtime has to be loaded before it; -S keeps the installed
+# package, which has no sanitizers either, from being found first.
 test-asan: build/asan/configured  ## C++ tests and native Python tests under ASan and UBSan
 	cmake --build build/asan
 	ctest --test-dir build/asan --output-on-failure
-	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" \
-	  ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=build/asan/python $(BIN)/python -P -m pytest -p no:cacheprovider tests/core
+	rm -rf build/asan/python && mkdir -p build/asan/python && cp -r python/shieldfl build/asan/python/
+	cp build/asan/_core*.so build/asan/_testing*.so build/asan/python/shieldfl/
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
+	  PYTHONPATH="build/asan/python:$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
+	  $(BIN)/python -S -m pytest -p no:cacheprovider tests/core
 
 fuzz: build/asan/configured  ## a million mutated frames under ASan and UBSan
 	cmake --build build/asan --target fuzz_frames
 	build/asan/fuzz_frames $(FUZZ_ITERATIONS)
 
 bench: $(VENV)/installed  ## microbenchmarks, with parameters in their names
-	$(BIN)/python -m pytest bench --benchmark-only
+	$(BIN)/python -m pytest -o python_files="bench_*.py" bench --benchmark-only
 
 lint: $(VENV)/installed  ## formatting, style, types
 	$(BIN)/ruff check python tests bench

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from shieldfl.methods.method import LocalUpdate, StartingPoint
+from shieldfl.methods.method import FloatVector, LocalUpdate, StartingPoint
 from shieldfl.profiling.stages import StageClock
 from shieldfl.sensitivity.fisher import (
     FisherAccumulator,
@@ -68,13 +68,18 @@ class LocalTrainer:
             hook = accumulate if self._sensitivity == "batch" else None
             loss = train_locally(self._model, self._features, self._labels, self._settings, seed, hook)
             parameters, buffers = flatten(self._model), flatten_buffers(self._model)
-        with self._clock.stage("score"):
-            if self._sensitivity == "batch":
-                raw = fisher.scores()
-            elif self._sensitivity == "per-sample":
-                raw = per_sample_fisher(self._model, self._features, self._labels)
-            scores = None if raw is None else normalise_per_layer(raw, self._layout)
+        scores = None
+        if self._sensitivity is not None:
+            with self._clock.stage("score"):
+                scores = normalise_per_layer(self._raw_scores(raw, fisher), self._layout)
         return LocalUpdate(parameters, buffers, scores), loss
+
+    def _raw_scores(self, at_start: FloatVector | None, fisher: FisherAccumulator) -> FloatVector:
+        if at_start is not None:
+            return at_start
+        if self._sensitivity == "batch":
+            return fisher.scores()
+        return per_sample_fisher(self._model, self._features, self._labels)
 
 
 def training_seed(seed: int, round_number: int, client: int) -> int:

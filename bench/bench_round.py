@@ -1,0 +1,19 @@
+"""One whole round of each method on the digits: training, protection, messages, sums."""
+
+from __future__ import annotations
+
+import pytest
+
+from shieldfl.methods.registry import METHOD_NAMES
+from shieldfl.simulation.config import RunConfig
+from shieldfl.simulation.driver import run_methods
+
+
+@pytest.mark.parametrize("method", METHOD_NAMES)
+@pytest.mark.parametrize("clients", [5, 20], ids=lambda clients: f"clients={clients}")
+def test_round(benchmark, method, clients):
+    config = RunConfig(clients=clients, rounds=1, local_epochs=1, threads=1)
+    result = benchmark.pedantic(run_methods, (config, [method]), rounds=3, warmup_rounds=1)
+    (record,) = result.methods[0].rounds
+    benchmark.extra_info["stage_seconds"] = record.stage_seconds
+    assert record.participants == clients
