@@ -12,7 +12,7 @@ help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/installed  ## install everything and train under protection on real data
-	$(BIN)/shieldfl run --method fedavg,selective-shield --noise-multiplier 0.05 --report build/demo-report
+	$(BIN)/shieldfl run --method fedavg,selective-shield --noise-multiplier 0.01 --report build/demo-report
 	@echo "report: build/demo-report/index.html"
 
 test: lint test-cpp test-python  ## install everything and run all checks

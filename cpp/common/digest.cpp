@@ -18,6 +18,7 @@ Id digest(std::span<const std::uint8_t> data) {
   seal::util::HashFunction::hash(words.data(), words.size(), block);
   Id id;
   std::memcpy(id.data(), block.data(), id.size());
+  secure_wipe(block.data(), sizeof block);
   return id;
 }
 

@@ -102,11 +102,4 @@ void Ntt::inverse(std::span<std::uint64_t> values) const {
   for (std::uint64_t& value : values) value = multiply(value, inverse_degree_, q);
 }
 
-std::vector<Factor> make_factors(std::span<const std::uint64_t> values, std::uint64_t q) {
-  std::vector<Factor> factors;
-  factors.reserve(values.size());
-  for (const std::uint64_t value : values) factors.push_back(make_factor(value, q));
-  return factors;
-}
-
 }  // namespace shieldfl::ring

@@ -37,7 +37,4 @@ class Ntt {
   Factor inverse_degree_{};
 };
 
-// Factors for point-wise products with a fixed transformed polynomial. Precondition: every value is below q.
-std::vector<Factor> make_factors(std::span<const std::uint64_t> values, std::uint64_t q);
-
 }  // namespace shieldfl::ring

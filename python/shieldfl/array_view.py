@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.errors import ArrayTypeError, ParameterError
+from shieldfl.errors import ArrayTypeError, ParameterError, WireFormatError
 
-__all__ = ["Buffer", "as_threads", "as_unsigned", "as_update", "as_vector"]
+__all__ = ["Buffer", "as_frame", "as_real", "as_threads", "as_unsigned", "as_update", "as_vector"]
 
 Buffer = bytes | bytearray | memoryview
 """What frames are read from."""
+
+_MOST_THREADS = 1024
 
 
 def as_numpy(values: Any, what: str) -> NDArray[Any]:
@@ -45,6 +47,10 @@ def as_vector(values: Any, dtypes: tuple[type[np.generic], ...], what: str) -> N
         )
     if array.ndim != 1:
         raise ArrayTypeError(f"{what} has {array.ndim} dimensions, expected 1: flatten it with .reshape(-1)")
+    if isinstance(array, np.ma.MaskedArray):
+        raise ArrayTypeError(f"{what} is a masked array, whose mask would be lost: pass .filled(...) of it")
+    if not array.flags.aligned:
+        raise ArrayTypeError(f"{what} is not aligned in memory: pass .copy() of it")
     if not array.flags.c_contiguous:
         raise ArrayTypeError(f"{what} is not contiguous: pass numpy.ascontiguousarray(...) of it")
     return array
@@ -62,11 +68,28 @@ def as_unsigned(value: Any, what: str) -> int:
     """Check a non-negative whole number below 2**64 and return it as an int."""
     try:
         number = value.__index__()
-    except AttributeError:
+    except (AttributeError, TypeError):
         raise ParameterError(f"{what} must be a whole number, not {type(value).__name__}") from None
     if not 0 <= number < 2**64:
         raise ParameterError(f"{what} must not be negative and fit 64 bits")
     return int(number)
+
+
+def as_real(value: Any, what: str) -> float:
+    """Check a real number and return it as a float; whether it is in range is for the callee to say."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ParameterError(f"{what} must be a number, not {type(value).__name__}") from None
+
+
+def as_frame(data: Any) -> bytes:
+    """Return the bytes of a frame that nobody can change while the core reads them: a copy unless it is bytes."""
+    if isinstance(data, bytes):
+        return data
+    if not isinstance(data, (bytearray, memoryview)):
+        raise WireFormatError(f"expected the bytes of a frame, got {type(data).__name__}")
+    return bytes(data)
 
 
 def as_threads(threads: int | None) -> int:
@@ -74,6 +97,6 @@ def as_threads(threads: int | None) -> int:
     if threads is None:
         return 0
     number = as_unsigned(threads, "threads")
-    if number == 0:
-        raise ParameterError("threads must be at least 1, or None for all cores")
+    if not 1 <= number <= _MOST_THREADS:
+        raise ParameterError(f"threads must be between 1 and {_MOST_THREADS}, or None for all cores")
     return number

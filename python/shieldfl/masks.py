@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl import _core
-from shieldfl.array_view import as_threads, as_unsigned, as_vector
-from shieldfl.errors import ParameterError
+from shieldfl.array_view import as_frame, as_real, as_threads, as_unsigned, as_vector
+from shieldfl.errors import ArrayTypeError, ParameterError
 
 __all__ = ["Mask", "Votes", "Zones", "negotiate", "split_zones"]
 
@@ -66,7 +66,8 @@ class Mask:
         Give ``expected_size`` for bytes that come from outside: a frame of a few bytes can state a mask of
         2**31 positions, which takes 256 MiB. Raises WireFormatError.
         """
-        return cls(_core.decode_mask(frame, expected_size))
+        size = None if expected_size is None else as_unsigned(expected_size, "expected_size")
+        return cls(_core.decode_mask(as_frame(frame), size))
 
     def to_bytes(self) -> bytes:
         """Encode as a frame: the bitmap, or compressed gaps where these are shorter."""
@@ -137,6 +138,13 @@ class Mask:
         return f"Mask({self.count:,} of {self.size:,} positions)"
 
 
+def bits_of(mask: Any) -> _core.Bitset:
+    """Return the core's object of a Mask. Raises ArrayTypeError for anything else, such as a bool array."""
+    if not isinstance(mask, Mask):
+        raise ArrayTypeError(f"expected a Mask, got {type(mask).__name__}: make one with Mask.from_bool(...)")
+    return mask.bits
+
+
 class Zones(NamedTuple):
     """A client's three zones: disjoint, and together every position (SelectiveShield, eqs. 16 to 18)."""
 
@@ -150,7 +158,7 @@ def split_zones(local: Mask, encrypted: Mask) -> Zones:
 
     Raises ParameterError where the sizes differ.
     """
-    return Zones(*(Mask(bits) for bits in _core.split_zones(local.bits, encrypted.bits)))
+    return Zones(*(Mask(bits) for bits in _core.split_zones(bits_of(local), bits_of(encrypted))))
 
 
 class Votes:
@@ -172,7 +180,7 @@ class Votes:
     def add(self, mask: Mask, threads: int | None = None) -> None:
         """Count one mask. Raises ParameterError for a mask of another size; the counts stay as they were."""
         with self._lock:
-            self._votes.add(mask.bits, as_threads(threads))
+            self._votes.add(bits_of(mask), as_threads(threads))
 
     def consensus(self, rho: float, threads: int | None = None) -> Mask:
         """Return the positions that at least a share ``rho`` of the voters chose, 0 < rho <= 1 (eq. 16).
@@ -180,7 +188,7 @@ class Votes:
         Raises ParameterError for another rho, and where nobody has voted.
         """
         with self._lock:
-            return Mask(self._votes.consensus(float(rho), as_threads(threads)))
+            return Mask(self._votes.consensus(as_real(rho, "rho"), as_threads(threads)))
 
     def counts(self, threads: int | None = None) -> NDArray[np.uint32]:
         """Return the votes of every position."""
@@ -189,11 +197,14 @@ class Votes:
 
 
 def negotiate(masks: Sequence[Mask], consensus: float = 0.5, threads: int | None = None) -> Mask:
-    """Return the positions that at least ``ceil(consensus * len(masks))`` masks chose.
+    """Return the positions that at least a share ``consensus`` of the masks chose.
 
-    0 < consensus <= 1; 1 is the intersection (SelectiveShield, eqs. 15 and 16). Raises ParameterError for no
-    masks, masks of different sizes, and another consensus.
+    That is ``ceil(consensus * len(masks))`` masks, the product taken exactly: 7 of 25 are a share of 0.28,
+    though ``math.ceil(0.28 * 25)`` is 8 in floating point. 0 < consensus <= 1; 1 is the intersection
+    (SelectiveShield, eqs. 15 and 16). Raises ParameterError for no masks, masks of different sizes, and
+    another consensus.
     """
-    if not masks:
+    if len(masks) == 0:
         raise ParameterError("there are no masks to negotiate: pass at least one")
-    return Mask(_core.negotiate([mask.bits for mask in masks], float(consensus), as_threads(threads)))
+    bits = [bits_of(mask) for mask in masks]
+    return Mask(_core.negotiate(bits, as_real(consensus, "consensus"), as_threads(threads)))

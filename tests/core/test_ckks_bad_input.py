@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -238,3 +240,56 @@ def test_frames_are_bytes(thing):
     for kind in (sf.ckks.CiphertextBatch, sf.ckks.Total):
         with pytest.raises(sf.WireFormatError):
             kind.from_bytes(thing)
+
+
+def test_things_of_the_wrong_type_are_refused_with_advice(encryptor, authority):
+    with pytest.raises(sf.ArrayTypeError, match="from_bool"):
+        encryptor.encrypt(UPDATE, np.ones(100, dtype=bool))
+    with pytest.raises(sf.ParameterError, match="weight"):
+        encryptor.encrypt(UPDATE, weight="heavy")
+    for make in (sf.ckks.Encryptor, sf.ckks.Aggregator):
+        with pytest.raises(sf.ParameterError, match="public_key"):
+            make(authority)
+    with pytest.raises(sf.WireFormatError, match="bytes"):
+        sf.ckks.PublicKey.from_bytes("key")
+
+
+def test_unaligned_and_masked_arrays_are_refused(encryptor):
+    unaligned = np.frombuffer(bytes(41), np.float32, offset=1, count=10)
+    with pytest.raises(sf.ArrayTypeError, match="aligned"):
+        encryptor.encrypt(unaligned)
+    with pytest.raises(sf.ArrayTypeError, match="masked"):
+        encryptor.encrypt(np.ma.masked_array(np.zeros(3), [True, False, False]))
+
+
+@pytest.mark.parametrize("wrap", [bytearray, lambda frame: memoryview(bytearray(frame))])
+def test_buffers_that_change_while_they_are_read_do_no_harm(authority, encryptor, wrap):
+    """What is added is what was checked: the core works on a copy of memory that others may write to."""
+    frame = encryptor.encrypt(np.zeros(300_000, dtype=np.float32), round=1).to_bytes()
+    stop = threading.Event()
+    buffer = wrap(frame)
+
+    def scribble():
+        while not stop.is_set():
+            buffer[len(frame) // 2 :] = b"\xff" * (len(frame) - len(frame) // 2)
+            buffer[:] = frame
+
+    writer = threading.Thread(target=scribble)
+    writer.start()
+    added = 0
+    try:
+        for _ in range(20):
+            aggregator = sf.ckks.Aggregator(authority.public_key)
+            try:
+                aggregator.add(buffer)
+            except sf.WireFormatError:
+                continue
+            added += 1
+            assert not authority.open(aggregator.total()).any()
+    finally:
+        stop.set()
+        writer.join()
+    buffer[:] = frame
+    aggregator = sf.ckks.Aggregator(authority.public_key)
+    aggregator.add(buffer)
+    assert not authority.open(aggregator.total()).any()

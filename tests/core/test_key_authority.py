@@ -177,3 +177,8 @@ def test_empty_passphrase(tmp_path, parameters):
 
 def test_default_cost_of_a_guess_is_the_documented_one():
     assert key_file._SCRYPT_COST == 2**17
+
+
+def test_passphrase_must_be_text(tmp_path, parameters):
+    with pytest.raises(sf.ParameterError, match="str"):
+        sf.KeyAuthority(parameters).save(tmp_path / "k", b"bytes")

@@ -191,3 +191,23 @@ def test_lengths_of_compact_and_dense_are_checked():
 
 def test_repr_shows_sizes():
     assert repr(sf.Mask.from_indices([1, 2], 3000)) == "Mask(2 of 3,000 positions)"
+
+
+def test_things_that_are_no_masks():
+    votes = sf.Votes(3)
+    for attempt in (
+        lambda: sf.negotiate([np.ones(3, dtype=bool)]),
+        lambda: sf.negotiate([sf.Mask.full(3), None]),
+        lambda: votes.add(np.ones(3, dtype=bool)),
+        lambda: split_zones(sf.Mask.full(3), {1}),
+    ):
+        with pytest.raises(sf.ArrayTypeError, match="from_bool"):
+            attempt()
+    for frame in ("x", None, 5):
+        with pytest.raises(sf.WireFormatError):
+            sf.Mask.from_bytes(frame)
+    for size in (-1, 10.0):
+        with pytest.raises(sf.ParameterError):
+            sf.Mask.from_bytes(sf.Mask.full(3).to_bytes(), expected_size=size)
+    with pytest.raises(sf.ParameterError):
+        sf.negotiate([sf.Mask.full(3)], "half")

@@ -9,10 +9,12 @@ import pytest
 
 from methods.method_conformance import SteppedRun, Variant, contraction
 from methods.selective_shield_twin import twin_round
-from shieldfl.errors import ParameterError
+from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
+from shieldfl.masks import Mask
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import LocalUpdate
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
+from shieldfl.roles.message import Message
 
 SIZE = 20_000
 
@@ -253,3 +255,66 @@ def test_a_target_epsilon_is_reached_and_not_exceeded(epsilon):
 def test_an_epsilon_out_of_reach_is_refused():
     with pytest.raises(ParameterError, match="epsilon"):
         SteppedRun(shield(target_epsilon=1e-9), rounds=1000)
+
+
+def test_a_client_that_is_asked_again_sends_the_same_noise_again():
+    """Fresh noise on the same values would average out, and only one release was charged."""
+    run = SteppedRun(shield(noise_multiplier=0.5, adaptive_clip=True), initial=zeros())
+    run.run_round()
+    client, answer = run.clients[0], run.answers["negotiate"]
+    assert client.step("update", answer).to_bytes() == run.sent["update"][0].to_bytes()
+    assert client.step("negotiate", None).to_bytes() == run.sent["negotiate"][0].to_bytes()
+    other = Message({"encrypted zone": Mask.full(SIZE).to_bytes()})
+    with pytest.raises(PolicyError, match="another answer"):
+        client.step("update", other)
+    before = values_of(run, 0)
+    run.run_round()
+    assert not np.array_equal(values_of(run, 0), before)
+
+
+def test_repeated_draws_do_not_overspend_a_target():
+    run = SteppedRun(shield(target_epsilon=5.0), initial=zeros(), rounds=3)
+    for _ in range(3):
+        run.method.charge_draw(2)
+    spent = run.method.privacy_spent().paper
+    assert 4.9 < spent <= 5.0
+    with pytest.raises(PolicyError, match="epsilon = 5"):
+        run.method.charge_draw(2)
+    assert run.method.privacy_spent().paper == spent
+
+
+def test_an_adaptive_norm_says_that_the_figure_is_no_guarantee():
+    noted = SteppedRun(shield(noise_multiplier=0.5, adaptive_clip=True), initial=zeros()).method.notes
+    assert any("no guarantee" in note for note in noted)
+    assert not SteppedRun(shield(noise_multiplier=0.5), initial=zeros()).method.notes
+
+
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [
+        ("sums", lambda sums: np.full(SIZE, np.nan).tobytes()),
+        ("sums", lambda sums: np.full(SIZE, np.inf).tobytes()),
+        ("contributors", lambda counts: np.full(SIZE, 99, dtype=np.uint32).tobytes()),
+    ],
+)
+def test_the_authority_takes_no_nonsense_and_then_the_right_message(part, change):
+    untouched, run = (SteppedRun(shield(), initial=zeros()) for _ in range(2))
+    untouched.run_round()
+    honest = run.authority.answer
+
+    def answer(phase, message):
+        bad = Message({**message, part: change(message[part])})
+        with pytest.raises(WireFormatError):
+            honest(phase, bad)
+        return honest(phase, message)
+
+    run.authority.answer = answer
+    run.run_round()
+    np.testing.assert_array_equal(run.parameters, untouched.parameters)
+
+
+def test_a_server_step_that_overflows_leaves_the_model_as_it_was():
+    run = SteppedRun(shield(), initial=zeros(), server_learning_rate=1e300)
+    with pytest.raises(RangeError, match="learning rate"):
+        run.run_round()
+    assert not run.parameters.any()

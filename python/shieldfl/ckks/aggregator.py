@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from shieldfl import _core
-from shieldfl.array_view import Buffer, as_threads, as_unsigned
+from shieldfl.array_view import Buffer, as_frame, as_threads, as_unsigned
 from shieldfl.ckks.ciphertext import CiphertextBatch, Total
-from shieldfl.ckks.keys import PublicKey
-from shieldfl.errors import WireFormatError
+from shieldfl.ckks.keys import PublicKey, core_key
 
 __all__ = ["Aggregator"]
 
@@ -28,16 +27,14 @@ class Aggregator:
         self, public_key: PublicKey, threads: int | None = None, *, round: int | None = None
     ) -> None:
         number = None if round is None else as_unsigned(round, "round")
-        self._core = _core.CkksAggregator(public_key._core, number, as_threads(threads))
+        self._core = _core.CkksAggregator(core_key(public_key), number, as_threads(threads))
 
     def add(self, batch: CiphertextBatch | Buffer) -> None:
         """Add one client's batch, or the bytes of one."""
         if isinstance(batch, CiphertextBatch):
             self._core.add_parsed(batch.parsed)
-        elif isinstance(batch, (bytes, bytearray, memoryview)):
-            self._core.add_bytes(batch)
         else:
-            raise WireFormatError(f"expected a CiphertextBatch or bytes, got {type(batch).__name__}")
+            self._core.add_bytes(as_frame(batch))
 
     def total(self) -> Total:
         """Return the sum so far. Raises ParameterError before the first batch."""

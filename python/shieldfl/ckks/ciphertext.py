@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from shieldfl import _core
-from shieldfl.array_view import Buffer
-from shieldfl.errors import WireFormatError
+from shieldfl.array_view import Buffer, as_frame
 from shieldfl.masks import Mask
 
 __all__ = ["CiphertextBatch", "Total"]
@@ -79,9 +78,7 @@ class _Ciphertext:
     @classmethod
     def from_bytes(cls, frame: Buffer) -> Self:
         """Read a frame; every field and every residue is checked. Raises WireFormatError."""
-        if not isinstance(frame, (bytes, bytearray, memoryview)):
-            raise WireFormatError(f"expected the bytes of a frame, got {type(frame).__name__}")
-        ciphertext = cls(bytes(frame))
+        ciphertext = cls(as_frame(frame))
         _ = ciphertext.parsed
         return ciphertext
 

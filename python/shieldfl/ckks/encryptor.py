@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from shieldfl import _core
-from shieldfl.array_view import as_threads, as_unsigned, as_update
+from shieldfl.array_view import as_real, as_threads, as_unsigned, as_update
 from shieldfl.ckks.ciphertext import CiphertextBatch
-from shieldfl.ckks.keys import PublicKey
-from shieldfl.masks import Mask
+from shieldfl.ckks.keys import PublicKey, core_key
+from shieldfl.masks import Mask, bits_of
 
 __all__ = ["Encryptor"]
 
@@ -19,7 +19,7 @@ class Encryptor:
     def __init__(self, public_key: PublicKey, threads: int | None = None) -> None:
         self.public_key = public_key
         self._threads = as_threads(threads)
-        self._core = _core.CkksEncryptor(public_key._core)
+        self._core = _core.CkksEncryptor(core_key(public_key))
 
     def encrypt(
         self,
@@ -45,8 +45,8 @@ class Encryptor:
         """
         frame, clipped = self._core.encrypt(
             as_update(update),
-            None if mask is None else mask.bits,
-            None if weight is None else float(weight),
+            None if mask is None else bits_of(mask),
+            None if weight is None else as_real(weight, "weight"),
             as_unsigned(round, "round"),
             bool(clip),
             self._threads,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from shieldfl import _core
-from shieldfl.array_view import Buffer
+from shieldfl.array_view import Buffer, as_frame
 from shieldfl.ckks.parameters import Parameters
+from shieldfl.errors import ParameterError
 
-__all__ = ["PublicKey"]
+__all__ = ["PublicKey", "core_key"]
 
 
 class PublicKey:
@@ -23,7 +24,7 @@ class PublicKey:
     @classmethod
     def from_bytes(cls, frame: Buffer) -> PublicKey:
         """Read a public key frame. Raises WireFormatError, or ParameterError for parameters of another version."""
-        return cls(_core.CkksPublicKey.from_bytes(frame))
+        return cls(_core.CkksPublicKey.from_bytes(as_frame(frame)))
 
     def to_bytes(self) -> bytes:
         """Encode as a frame, parameters included."""
@@ -45,3 +46,12 @@ class PublicKey:
 
     def __repr__(self) -> str:
         return f"PublicKey(id={self.id.hex()}, {self.parameters!r})"
+
+
+def core_key(public_key: Any) -> _core.CkksPublicKey:
+    """Return the core's object of a PublicKey. Raises ParameterError for anything else."""
+    if not isinstance(public_key, PublicKey):
+        raise ParameterError(
+            f"expected a ckks.PublicKey, got {type(public_key).__name__}: pass authority.public_key"
+        )
+    return public_key._core

@@ -24,3 +24,7 @@ def main() -> None:
             raise
         sys.exit(f"shieldfl: {message}")
     app(prog_name="shieldfl")
+
+
+if __name__ == "__main__":
+    main()

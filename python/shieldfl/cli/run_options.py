@@ -192,7 +192,7 @@ Sensitivity = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="Squared gradients of each batch, or per-sample.",
+        help="Squared gradient of all data at the start, of the round's batches, or mean of squares per sample.",
         rich_help_panel=_SHIELD,
     ),
 ]

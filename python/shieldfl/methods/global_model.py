@@ -38,10 +38,11 @@ class GlobalModel:
         Buffers are statistics, not parameters: they move by the whole mean.
         """
         count = self.parameters.size
-        return GlobalModel(
-            (self.parameters + learning_rate * mean[:count]).astype(np.float32),
-            (self.buffers + mean[count:]).astype(np.float32),
-        )
+        with np.errstate(over="ignore"):  # callers look whether the result is finite
+            return GlobalModel(
+                (self.parameters + learning_rate * mean[:count]).astype(np.float32),
+                (self.buffers + mean[count:]).astype(np.float32),
+            )
 
     def starting_point(self, local_buffers: FloatVector | None = None) -> StartingPoint:
         """Return a client's starting point, with its own buffers where they stay local."""

@@ -91,7 +91,10 @@ class ClientSteps(abc.ABC):
 
     @abc.abstractmethod
     def step(self, phase: str, answer: Message | None) -> Message:
-        """Make this phase's message from the answer to the phase before (None in the first)."""
+        """Make this phase's message from the answer to the phase before (None in the first).
+
+        Asked again, it gives the same bytes again, never fresh noise on the same values.
+        """
 
     @abc.abstractmethod
     def end_round(self, answer: Message) -> None:

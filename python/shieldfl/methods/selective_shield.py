@@ -6,13 +6,14 @@ says what it protects, what leaks and how the paper was read.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
 from shieldfl import ckks
-from shieldfl.errors import ParameterError
+from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import Method, Phase
 from shieldfl.methods.selective_shield_aggregator import SelectiveShieldAggregator
@@ -71,6 +72,8 @@ class SelectiveShield(Method):
         self.sensitivity = settings.sensitivity
         encrypted_votes = settings.negotiation == "encrypted"
         self.phases = (Phase("negotiate", encrypted_votes), Phase("update", answered_by_authority=True))
+        if settings.adaptive_clip and settings.noise_multiplier > 0.0:
+            self.notes.append("the clipping norm follows the data, so the stated epsilon is no guarantee")
         self._initial = initial
         shared_buffers = initial.buffers if settings.buffers == "encrypted" else np.empty(0, dtype=np.float32)
         self._shared = GlobalModel(initial.parameters, shared_buffers)
@@ -122,7 +125,19 @@ class SelectiveShield(Method):
         return self._shared.to_message()
 
     def charge_draw(self, participants: int) -> None:
-        """Charge a draw of clients to the noise zone's budget."""
+        """Charge a draw of clients to the noise zone's budget.
+
+        Raises PolicyError, and charges nothing, when a target epsilon would be exceeded: draws that are repeated
+        because too few clients came cost as much as others.
+        """
+        if self._target_epsilon is not None:
+            trial = copy.deepcopy(self._ledger)
+            trial.charge_round(participants)
+            if trial.epsilon(self._settings.delta).paper > self._target_epsilon:
+                raise PolicyError(
+                    f"the privacy budget of epsilon = {self._target_epsilon:g} is spent after "
+                    f"{self._ledger.rounds} draws: no further round is started"
+                )
         self._ledger.charge_round(participants)
 
     def privacy_spent(self) -> PrivacySpent:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl import _core, ckks
-from shieldfl.errors import PolicyError, WireFormatError
+from shieldfl.errors import PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_positions import encrypted_positions
 from shieldfl.methods.global_model import GlobalModel
@@ -100,9 +100,13 @@ class SelectiveShieldAuthority(AuthoritySteps):
         zone = self._encrypted_zone
         if not total.is_of(encrypted_positions(zone, buffers)):
             raise WireFormatError("the total's values do not belong to the positions of the encrypted zone")
-        opened = self._update_keys.open(total)
-
+        # Everything that the aggregator says is looked at before a total is opened.
         sums, contributors = self._noise_zone(message, total.clients)
+        if not np.isfinite(sums).all() or contributors.max(initial=0.0) > total.clients:
+            raise WireFormatError(
+                "the sums hold NaN or infinity, or more contributors than there are clients"
+            )
+        opened = self._update_keys.open(total)
         divisors = np.full(size, float(total.clients))
         if self._settings.divisor == "contributors":
             # Nobody contributed: the sum is zero (or hidden clients' noise), and the old value stays.
@@ -110,7 +114,12 @@ class SelectiveShieldAuthority(AuthoritySteps):
         zone.scatter(opened[: zone.count], sums)
         zone.scatter(np.full(zone.count, float(total.clients)), divisors)
         mean = np.concatenate((sums / divisors, opened[zone.count :] / total.clients))
-        self._model = self._model.moved(mean, self._learning_rate)
+        moved = self._model.moved(mean, self._learning_rate)
+        if not np.isfinite(moved.parameters).all():
+            raise RangeError(
+                "the new global model is not finite: lower the server's learning rate or the noise"
+            )
+        self._model = moved
         return self._model.to_message()
 
     def _noise_zone(self, message: Message, clients: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from shieldfl.array_view import as_unsigned
 from shieldfl.errors import ParameterError
 
 __all__ = ["SelectiveShieldSettings"]
@@ -47,6 +48,7 @@ class SelectiveShieldSettings:
 
     def __post_init__(self) -> None:
         """Check every field."""
+        self._check_fixed_point()
         thresholds = self.threshold if isinstance(self.threshold, tuple) else (self.threshold,)
         if not thresholds or not all(value <= 1.0 for value in thresholds):
             raise ParameterError(
@@ -80,6 +82,11 @@ class SelectiveShieldSettings:
             raise ParameterError(
                 "hide_personalised needs noise: without it the hidden positions would be zeros"
             )
+
+    def _check_fixed_point(self) -> None:
+        for name, least, most in (("value_bits", 2, 40), ("fraction_bits", 0, 52)):
+            if not least <= as_unsigned(getattr(self, name), name) <= most:
+                raise ParameterError(f"{name} must be between {least} and {most}")
 
     def threshold_of(self, client: int) -> float:
         """Return the client's threshold."""

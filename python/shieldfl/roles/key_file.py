@@ -46,6 +46,8 @@ def _cipher(passphrase: str, salt: bytes) -> Any:
         raise ShieldError(
             "key files need the 'cryptography' package: pip install 'shieldfl[keys]'"
         ) from error
+    if not isinstance(passphrase, str):
+        raise ParameterError(f"the passphrase must be a str, not {type(passphrase).__name__}")
     kdf = Scrypt(salt=salt, length=32, n=_SCRYPT_COST, r=_SCRYPT_BLOCK_SIZE, p=1)
     return AESGCM(kdf.derive(passphrase.encode()))
 
@@ -64,7 +66,7 @@ def write(path: Path, passphrase: str, contents: Contents) -> None:
         "opened": {str(number): digest for number, digest in contents.opened.items()},
     }
     head = _MAGIC + json.dumps(header).encode() + b"\n"
-    sealed = _cipher(passphrase, salt).encrypt(nonce, bytes(contents.secret), head)
+    sealed = _cipher(passphrase, salt).encrypt(nonce, contents.secret, head)
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -80,8 +82,6 @@ def write(path: Path, passphrase: str, contents: Contents) -> None:
 
 def read(path: Path, passphrase: str) -> Contents:
     """Read a key file. Raises WireFormatError, KeyMismatchError, OSError."""
-    from cryptography.exceptions import InvalidTag
-
     data = path.read_bytes()
     head_end = data.find(b"\n", len(_MAGIC)) + 1
     if not data.startswith(_MAGIC) or head_end == 0:
@@ -100,10 +100,11 @@ def read(path: Path, passphrase: str) -> Contents:
         raise WireFormatError(f"{path} is a damaged key file") from error
     if len(salt) != _SALT_BYTES or len(nonce) != _NONCE_BYTES:
         raise WireFormatError(f"{path} is a damaged key file")
+    cipher = _cipher(passphrase, salt)
+    from cryptography.exceptions import InvalidTag
+
     try:
-        contents.secret = bytearray(
-            _cipher(passphrase, salt).decrypt(nonce, data[head_end:], data[:head_end])
-        )
+        contents.secret = bytearray(cipher.decrypt(nonce, data[head_end:], data[:head_end]))
     except InvalidTag:
         raise KeyMismatchError(f"wrong passphrase for {path}, or the file was altered") from None
     return contents

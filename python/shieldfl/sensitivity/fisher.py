@@ -160,6 +160,8 @@ def full_batch_fisher(
             torch.split(features, batch_size), torch.split(labels, batch_size), strict=True
         ):
             loss = nn.functional.cross_entropy(model(batch), targets, reduction="sum")
+            if not trained:
+                break  # every parameter is frozen: nothing to differentiate
             gradients = torch.autograd.grad(loss, list(trained.values()), allow_unused=True)
             for name, gradient in zip(trained, gradients, strict=True):
                 if gradient is not None:

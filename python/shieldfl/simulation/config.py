@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from shieldfl.array_view import as_threads, as_unsigned
 from shieldfl.errors import ParameterError
 
 __all__ = ["RunConfig"]
@@ -26,7 +27,7 @@ class RunConfig:
     batch_size: int = 32
     learning_rate: float = 0.01
     momentum: float = 0.9
-    """The paper gives the learning rate alone; with this its accuracy is reached (docs/methods/selective-shield.md)."""
+    """The paper gives the learning rate alone; see docs/methods/selective-shield.md for what others give."""
     weight_decay: float = 0.0
     sample_rate: float = 1.0
     """Each client takes part in a round with this probability, independently (Poisson sampling)."""
@@ -41,8 +42,10 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         for name in ("clients", "rounds", "local_epochs", "batch_size", "min_clients"):
-            if getattr(self, name) < 1:
+            if as_unsigned(getattr(self, name), name) < 1:
                 raise ParameterError(f"{name} must be at least 1")
+            if getattr(self, name) >= 2**31:
+                raise ParameterError(f"{name} must be below 2^31")
         if self.min_clients > self.clients:
             raise ParameterError(
                 f"min_clients is above the number of clients ({self.clients}): no round can start"
@@ -56,5 +59,6 @@ class RunConfig:
         for name in ("momentum", "weight_decay"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ParameterError(f"{name} must be at least 0 and below 1")
-        if self.seed < 0:
-            raise ParameterError("seed must not be negative")
+        if not 0 <= self.seed < 2**63:
+            raise ParameterError("seed must not be negative and be below 2^63")
+        as_threads(self.threads)

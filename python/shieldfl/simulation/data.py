@@ -208,6 +208,8 @@ def _check(name: str, source: _Source, images: _Images) -> None:
                 f"the {split} set of {name!r} has a label out of range at position {wrong[0]}: "
                 f"labels must lie in 0..{source.classes - 1}. Fetch the files again"
             )
+    if min(images.train.shape[1:]) < 1:
+        raise DataError(f"the images of {name!r} have no pixels: fetch the files again")
     if images.train.shape[1:] != images.test.shape[1:]:
         raise DataError(
             f"train and test images of {name!r} differ: {images.train.shape[1:]}, {images.test.shape[1:]}"

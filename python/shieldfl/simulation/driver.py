@@ -9,7 +9,7 @@ from dataclasses import asdict
 import numpy as np
 from torch import nn
 
-from shieldfl.errors import ParameterError
+from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.registry import METHOD_NAMES, Federation, make_method
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
@@ -115,9 +115,15 @@ class _MethodRun:
         """Run all rounds."""
         method, config = self._method, self._config
         seconds = 0.0
-        records = []
+        records: list[RoundRecord] = []
         for round_number in range(1, config.rounds + 1):
-            participants = self._federation.draw(config.sample_rate, config.min_clients)
+            try:
+                participants = self._federation.draw(config.sample_rate, config.min_clients)
+            except PolicyError as error:
+                if not records:
+                    raise
+                method.notes.append(f"stopped before round {round_number}: {error}")
+                break
             start = time.perf_counter()
             traffic = self._federation.run_round(round_number, participants)
             seconds += time.perf_counter() - start
