@@ -106,7 +106,8 @@ void bind_encryptor(py::module_& module) {
 }
 
 void bind_ciphertexts(py::module_& module) {
-  module.def("ckks_mask_id", [](const mask::Bitset& mask) { return to_bytes(ckks::mask_id(mask.size(), &mask)); });
+  module.def("ckks_mask_id",
+             [](const mask::Bitset& mask) { return to_bytes(ckks::mask_id(mask.size(), &mask)); });
   py::class_<CiphertextFrame>(module, "CkksCiphertext")
       .def_static("batch",
                   [](py::bytes frame) { return CiphertextFrame(std::move(frame), FrameKind::kCkksBatch); })

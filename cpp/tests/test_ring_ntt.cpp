@@ -94,7 +94,8 @@ TEST(ntt_products_are_negacyclic_products) {
         Row transformed = right;
         ntt.forward(left);
         ntt.forward(transformed);
-        for (std::size_t i = 0; i < degree; ++i) left[i] = multiply(left[i], make_factor(transformed[i], q), q);
+        for (std::size_t i = 0; i < degree; ++i)
+          left[i] = multiply(left[i], make_factor(transformed[i], q), q);
         ntt.inverse(left);
         CHECK(left == negacyclic_product(lefts[k], right, q));
       }
