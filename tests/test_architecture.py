@@ -50,6 +50,7 @@ PYTHON_LAYERS = {
     # The package itself, "", is its public face: what stands on top may use it.
     "cli": FACES | {"", "simulation", "methods", "roles", "privacy", "profiling"},
     "__init__": FACES | {"roles"},
+    "__main__": {"cli"},
 }
 # Libraries, and the only parts of the package that may import them.
 PYTHON_LIBRARIES = {

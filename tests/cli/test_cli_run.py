@@ -333,3 +333,9 @@ def test_exit_codes_of_the_process(arguments: list[str], code: int) -> None:
     if code == 1:
         assert done.stderr.startswith(b"shieldfl: ")
         assert done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("module", ["shieldfl", "shieldfl.cli.main"])
+def test_the_command_can_be_run_as_a_module(module: str) -> None:
+    done = subprocess.run([sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=True)
+    assert "0." in done.stdout
