@@ -310,3 +310,8 @@ def test_privacy_table_of_selective_shield_is_computed():
         spent = ledger.epsilon(1e-5)
         documented = [float(cell.replace(",", "")) for cell in (paper, added)]
         np.testing.assert_allclose(documented, [spent.paper, spent.added], rtol=5e-3)
+
+
+def test_no_figure_is_left_to_fill_in():
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        assert "<!-- figures" not in page.read_text(), page

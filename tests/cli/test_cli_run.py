@@ -337,5 +337,7 @@ def test_exit_codes_of_the_process(arguments: list[str], code: int) -> None:
 
 @pytest.mark.parametrize("module", ["shieldfl", "shieldfl.cli.main"])
 def test_the_command_can_be_run_as_a_module(module: str) -> None:
-    done = subprocess.run([sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=True
+    )
     assert "0." in done.stdout
