@@ -6,13 +6,13 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from shieldfl import _core
+from shieldfl.array_view import Buffer
 from shieldfl.ckks import Parameters, PublicKey
 from shieldfl.errors import ParameterError, WireFormatError
 from shieldfl.masks import Mask
 
 __all__ = ["FrameReport", "inspect_frame"]
 
-Buffer = bytes | bytearray | memoryview
 Fact = bool | int | float | str
 
 
