@@ -1,48 +1,53 @@
 #include "common/crc32c.h"
 
 #include <array>
-#include <cstring>
+
+#include "common/cpu_features.h"
+#include "common/crc32c_kernels.h"
 
 namespace shieldfl {
 namespace {
 
-constexpr std::uint32_t kReversedPolynomial = 0x82f63b78;
-
-using Tables = std::array<std::array<std::uint32_t, 256>, 8>;
-
-// tables[k][b] is the checksum of byte b followed by k zero bytes ("slicing by 8").
-constexpr Tables make_tables() {
-  Tables tables{};
-  for (std::uint32_t byte = 0; byte < 256; ++byte) {
-    std::uint32_t crc = byte;
-    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? kReversedPolynomial : 0);
-    tables[0][byte] = crc;
+// a * b modulo the polynomial, without branches on either.
+constexpr std::uint32_t multiply(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t product = 0;
+  for (int i = 0; i < 32; ++i) {
+    product ^= b & (0 - (a >> 31));
+    a <<= 1;
+    b = (b >> 1) ^ (kCrc32cPolynomial & (0 - (b & 1)));  // times x
   }
-  for (std::size_t k = 1; k < tables.size(); ++k) {
-    for (std::size_t byte = 0; byte < 256; ++byte) {
-      const std::uint32_t shorter = tables[k - 1][byte];
-      tables[k][byte] = (shorter >> 8) ^ tables[0][shorter & 0xff];
-    }
-  }
-  return tables;
+  return product;
 }
 
-constexpr Tables kTables = make_tables();
+constexpr std::uint32_t kOne = 0x80000000;
+
+using Powers = std::array<std::array<std::uint32_t, 16>, 16>;
+
+// powers[k][digit] is x^(8 * digit * 16^k): what digit k of a length in hexadecimal contributes.
+constexpr Powers make_powers() {
+  Powers powers{};
+  std::uint32_t base = kOne >> 8;  // x^8
+  for (auto& row : powers) {
+    row[0] = kOne;
+    for (std::size_t digit = 1; digit < row.size(); ++digit) row[digit] = multiply(row[digit - 1], base);
+    base = multiply(row.back(), base);
+  }
+  return powers;
+}
+
+constexpr Powers kPowers = make_powers();
 
 }  // namespace
 
 std::uint32_t crc32c(std::span<const std::uint8_t> data, std::uint32_t previous) {
-  std::uint32_t crc = ~previous;
-  while (data.size() >= 8) {
-    std::uint64_t word;
-    std::memcpy(&word, data.data(), sizeof word);
-    word ^= crc;
-    crc = 0;
-    for (std::size_t i = 0; i < 8; ++i) crc ^= kTables[7 - i][(word >> (8 * i)) & 0xff];
-    data = data.subspan(8);
+  return ~crc32c_kernels(instruction_set()).advance(~previous, data.data(), data.size());
+}
+
+std::uint32_t crc32c_combine(std::uint32_t first, std::uint32_t second, std::uint64_t second_length) {
+  for (std::size_t k = 0; second_length != 0; ++k, second_length >>= 4) {
+    first = multiply(first, kPowers[k][second_length & 0xf]);
   }
-  for (const std::uint8_t byte : data) crc = (crc >> 8) ^ kTables[0][(crc ^ byte) & 0xff];
-  return ~crc;
+  return first ^ second;
 }
 
 }  // namespace shieldfl

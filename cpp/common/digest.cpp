@@ -1,24 +1,16 @@
 #include "common/digest.h"
 
-#include <seal/util/hash.h>
+#include <seal/util/blake2.h>
 
-#include <cstring>
-
-#include "common/secure_memory.h"
+#include "common/error.h"
 
 namespace shieldfl {
 
-Id digest(std::span<const std::uint8_t> data) {
-  // SEAL's hash takes words: pad, and add the length so that the padding is unambiguous.
-  // Keyed digests are made of secrets, so the copy is wiped.
-  SecretVector<std::uint64_t> words((data.size() + 7) / 8 + 1, 0);
-  if (!data.empty()) std::memcpy(words.data(), data.data(), data.size());
-  words.back() = data.size();
-  seal::util::HashFunction::hash_block_type block{};
-  seal::util::HashFunction::hash(words.data(), words.size(), block);
+Id digest(std::span<const std::uint8_t> data, std::span<const std::uint8_t> key) {
   Id id;
-  std::memcpy(id.data(), block.data(), id.size());
-  secure_wipe(block.data(), sizeof block);
+  if (blake2b(id.data(), id.size(), data.data(), data.size(), key.data(), key.size()) != 0) {
+    throw Error(ErrorCode::kInternal, "BLAKE2b refused its input");
+  }
   return id;
 }
 

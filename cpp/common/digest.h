@@ -1,4 +1,4 @@
-// 128-bit identifiers of parameters, keys and masks: BLAKE2b, as SEAL ships it.
+// 128-bit identifiers of parameters, keys and masks: BLAKE2b (RFC 7693), as SEAL ships it.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@ namespace shieldfl {
 
 using Id = std::array<std::uint8_t, 16>;
 
-// The first 128 bits of BLAKE2b-256 over `data`, padded with zeros to whole words and followed by its length.
-Id digest(std::span<const std::uint8_t> data);
+// BLAKE2b with a digest of 16 bytes and a key of at most 64 (none by default).
+Id digest(std::span<const std::uint8_t> data, std::span<const std::uint8_t> key = {});
 
 }  // namespace shieldfl

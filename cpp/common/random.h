@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <span>
 
+#include "common/chacha20_kernels.h"
+
 namespace shieldfl {
 
 inline constexpr std::size_t kSeedBytes = 32;
@@ -49,10 +51,12 @@ class InsecureTestRandom final : public SeedSource {
 };
 
 // The key stream of ChaCha20 with key `seed`, nonce (0, stream_index as 64 bits, little-endian) and a block
-// counter from 0: up to 2^32 blocks of 64 bytes. Throws Error(kInternal) past the end. Constant-time.
+// counter that begins at `first_block` and ends with 2^32 - 1; blocks have 64 bytes. Reading past the end
+// throws Error(kInternal) and consumes nothing. Constant-time. However it is read, the bytes come in the
+// stream's order.
 class RandomStream {
  public:
-  RandomStream(const Seed& seed, std::uint64_t stream_index);
+  RandomStream(const Seed& seed, std::uint64_t stream_index, std::uint32_t first_block = 0);
   RandomStream(const RandomStream&) = delete;
   RandomStream& operator=(const RandomStream&) = delete;
   ~RandomStream();
@@ -60,13 +64,35 @@ class RandomStream {
   void fill(std::span<std::uint8_t> out);
   std::uint64_t next_u64();
 
+  // The most words that peek_words can be asked for.
+  static constexpr std::size_t kMaxPeekWords = 512;
+
+  // The stream's next words without a copy, valid until the next call that is not consume_words: `least` of
+  // them or more. `wanted` is how many the caller will read in all, by this call and later ones: the stream
+  // then computes about that many ahead, though never more than kMaxPeekWords.
+  // Requires least <= kMaxPeekWords.
+  std::span<const std::uint64_t> peek_words(std::size_t least, std::size_t wanted);
+  // Goes on behind the first `count` words that were peeked.
+  void consume_words(std::size_t count) { begin_ += count * sizeof(std::uint64_t); }
+
  private:
+  static constexpr std::size_t kBlockWords = kChaCha20BlockBytes / sizeof(std::uint64_t);
+  static constexpr std::size_t kBlocksAtOnce = 16;  // of the widest kernel
+
+  std::uint8_t* bytes() { return reinterpret_cast<std::uint8_t*>(buffer_.data()); }
+  void require(std::uint64_t size) const;
+  void generate(std::size_t blocks, std::uint8_t* out);
   void refill();
 
+  const ChaCha20Kernels& kernels_;
   std::array<std::uint32_t, 16> state_;
-  std::array<std::uint8_t, 64> block_{};
-  std::size_t used_ = 64;
-  bool exhausted_ = false;
+  std::uint64_t blocks_left_;
+  std::size_t refill_blocks_ = 1;
+  // Unread bytes are from begin_ to end_; what lies beyond used_ was never written.
+  std::size_t begin_ = 0;
+  std::size_t end_ = 0;
+  std::size_t used_ = 0;
+  alignas(64) std::array<std::uint64_t, kMaxPeekWords + kBlocksAtOnce * kBlockWords> buffer_;
 };
 
 // A random identifier: unique, not secret.

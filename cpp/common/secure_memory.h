@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
+#include <new>
 #include <vector>
 
 namespace shieldfl {
@@ -10,7 +10,8 @@ namespace shieldfl {
 // Overwrites `size` bytes with zeros in a way that the compiler may not remove.
 void secure_wipe(void* data, std::size_t size) noexcept;
 
-// Wipes on deallocation, which covers destruction, reallocation and exceptions.
+// Wipes on deallocation, which covers destruction, reallocation and exceptions. Aligned to cache lines, so
+// that no vector of a row lies across two of them.
 template <typename T>
 struct WipingAllocator {
   using value_type = T;
@@ -19,10 +20,15 @@ struct WipingAllocator {
   template <typename U>
   WipingAllocator(const WipingAllocator<U>&) noexcept {}  // NOLINT: allocators convert implicitly
 
-  T* allocate(std::size_t count) { return std::allocator<T>().allocate(count); }
+  static constexpr std::align_val_t kAlignment{64};
+
+  T* allocate(std::size_t count) {
+    if (count > static_cast<std::size_t>(-1) / sizeof(T)) throw std::bad_array_new_length();
+    return static_cast<T*>(::operator new(count * sizeof(T), kAlignment));
+  }
   void deallocate(T* data, std::size_t count) noexcept {
     secure_wipe(data, count * sizeof(T));
-    std::allocator<T>().deallocate(data, count);
+    ::operator delete(data, kAlignment);
   }
   bool operator==(const WipingAllocator&) const noexcept { return true; }
 };

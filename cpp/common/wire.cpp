@@ -23,8 +23,52 @@ Id load_id(std::span<const std::uint8_t> bytes, std::size_t offset) {
   return id;
 }
 
+constexpr const char* kWrongChecksum =
+    "the frame's checksum does not fit: it was damaged on the way, ask for it again";
+
 [[noreturn]] void fail(const std::string& what) {
   throw Error(ErrorCode::kWireFormat, what);
+}
+
+bool checksum_fits(std::span<const std::uint8_t> frame) {
+  return crc32c(frame.first(frame.size() - kFrameTrailerBytes)) == FrameReader::stated_checksum(frame);
+}
+
+FrameSummary summarise_envelope(std::span<const std::uint8_t> bytes,
+                                FrameReader::Checksum checksum) noexcept {
+  FrameSummary summary;
+  constexpr std::size_t kEnvelope = frame_bytes(0);
+  if (bytes.size() < kEnvelope) {
+    summary.problem = "too short for a frame: it is truncated, or no shieldfl frame at all";
+    return summary;
+  }
+  summary.has_magic = std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) == 0;
+  if (!summary.has_magic) {
+    summary.problem = "no shieldfl frame: the magic bytes are missing";
+    return summary;
+  }
+  summary.version = load<std::uint16_t>(bytes, 4);
+  summary.kind = load<std::uint16_t>(bytes, 6);
+  const auto body_bytes = load<std::uint64_t>(bytes, 8);
+  summary.declared_bytes = body_bytes > std::numeric_limits<std::uint64_t>::max() - kEnvelope
+                               ? std::numeric_limits<std::uint64_t>::max()
+                               : body_bytes + kEnvelope;
+  summary.parameter_id = load_id(bytes, 16);
+  summary.key_id = load_id(bytes, 32);
+  const bool complete = summary.declared_bytes == bytes.size();
+  summary.checksum_ok =
+      complete && (checksum == FrameReader::Checksum::kLeaveToCaller || checksum_fits(bytes));
+  if (summary.version != kWireVersion) {
+    summary.problem = "frame version " + std::to_string(summary.version) +
+                      " is not the version this build reads (" + std::to_string(kWireVersion) +
+                      "): update shieldfl on the older side";
+  } else if (!complete) {
+    summary.problem = "the frame states " + std::to_string(summary.declared_bytes) + " bytes and has " +
+                      std::to_string(bytes.size()) + ": it is truncated or has bytes added";
+  } else if (!summary.checksum_ok) {
+    summary.problem = kWrongChecksum;
+  }
+  return summary;
 }
 
 }  // namespace
@@ -44,8 +88,19 @@ const char* frame_kind_name(std::uint16_t kind) {
 }
 
 FrameWriter::FrameWriter(const FrameHeader& header, std::size_t body_bytes)
-    : frame_(kFrameHeaderBytes + body_bytes + kFrameTrailerBytes) {
-  position_ = 0;
+    : frame_(frame_bytes(body_bytes)), out_(frame_) {
+  put_header(header, body_bytes);
+}
+
+FrameWriter::FrameWriter(const FrameHeader& header, std::size_t body_bytes, std::span<std::uint8_t> out)
+    : out_(out) {
+  if (out_.size() != frame_bytes(body_bytes)) {
+    throw Error(ErrorCode::kInternal, "the memory for a frame does not have the frame's length");
+  }
+  put_header(header, body_bytes);
+}
+
+void FrameWriter::put_header(const FrameHeader& header, std::size_t body_bytes) {
   put_bytes(kMagic);
   put(kWireVersion);
   put(static_cast<std::uint16_t>(header.kind));
@@ -60,25 +115,28 @@ void FrameWriter::put_bytes(std::span<const std::uint8_t> bytes) {
 }
 
 std::span<std::uint8_t> FrameWriter::reserve(std::size_t size) {
-  if (size > frame_.size() - kFrameTrailerBytes - position_) {
+  if (size > out_.size() - kFrameTrailerBytes - position_) {
     throw Error(ErrorCode::kInternal, "a frame was written past its stated length");
   }
-  const auto place = std::span(frame_).subspan(position_, size);
+  const auto place = out_.subspan(position_, size);
   position_ += size;
   return place;
 }
 
 std::vector<std::uint8_t> FrameWriter::finish() {
-  if (position_ + kFrameTrailerBytes != frame_.size()) {
+  return finish(crc32c(written()));
+}
+
+std::vector<std::uint8_t> FrameWriter::finish(std::uint32_t checksum) {
+  if (position_ + kFrameTrailerBytes != out_.size()) {
     throw Error(ErrorCode::kInternal, "a frame was written short of its stated length");
   }
-  const std::uint32_t checksum = crc32c(std::span(frame_).first(position_));
-  std::memcpy(frame_.data() + position_, &checksum, sizeof checksum);
+  std::memcpy(out_.data() + position_, &checksum, sizeof checksum);
   return std::move(frame_);
 }
 
-FrameReader::FrameReader(std::span<const std::uint8_t> bytes, FrameKind expected) {
-  const FrameSummary summary = summarise_frame(bytes);
+FrameReader::FrameReader(std::span<const std::uint8_t> bytes, FrameKind expected, Checksum checksum) {
+  const FrameSummary summary = summarise_envelope(bytes, checksum);
   if (!summary.problem.empty()) fail(summary.problem);
   if (summary.kind != static_cast<std::uint16_t>(expected)) {
     fail(std::string("expected a ") + frame_kind_name(static_cast<std::uint16_t>(expected)) +
@@ -86,6 +144,18 @@ FrameReader::FrameReader(std::span<const std::uint8_t> bytes, FrameKind expected
   }
   header_ = {expected, summary.parameter_id, summary.key_id};
   body_ = bytes.subspan(kFrameHeaderBytes, bytes.size() - kFrameHeaderBytes - kFrameTrailerBytes);
+}
+
+std::uint32_t FrameReader::stated_checksum(std::span<const std::uint8_t> frame) {
+  return load<std::uint32_t>(frame, frame.size() - kFrameTrailerBytes);
+}
+
+void FrameReader::check_checksum(std::span<const std::uint8_t> frame) {
+  if (!checksum_fits(frame)) fail_checksum();
+}
+
+void FrameReader::fail_checksum() {
+  fail(kWrongChecksum);
 }
 
 std::span<const std::uint8_t> FrameReader::take_bytes(std::size_t size) {
@@ -104,39 +174,7 @@ void FrameReader::expect_end() const {
 }
 
 FrameSummary summarise_frame(std::span<const std::uint8_t> bytes) noexcept {
-  FrameSummary summary;
-  constexpr std::size_t kEnvelope = kFrameHeaderBytes + kFrameTrailerBytes;
-  if (bytes.size() < kEnvelope) {
-    summary.problem = "too short for a frame: it is truncated, or no shieldfl frame at all";
-    return summary;
-  }
-  summary.has_magic = std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) == 0;
-  if (!summary.has_magic) {
-    summary.problem = "no shieldfl frame: the magic bytes are missing";
-    return summary;
-  }
-  summary.version = load<std::uint16_t>(bytes, 4);
-  summary.kind = load<std::uint16_t>(bytes, 6);
-  const auto body_bytes = load<std::uint64_t>(bytes, 8);
-  summary.declared_bytes = body_bytes > std::numeric_limits<std::uint64_t>::max() - kEnvelope
-                               ? std::numeric_limits<std::uint64_t>::max()
-                               : body_bytes + kEnvelope;
-  summary.parameter_id = load_id(bytes, 16);
-  summary.key_id = load_id(bytes, 32);
-  const auto covered = bytes.first(bytes.size() - kFrameTrailerBytes);
-  summary.checksum_ok =
-      summary.declared_bytes == bytes.size() && crc32c(covered) == load<std::uint32_t>(bytes, covered.size());
-  if (summary.version != kWireVersion) {
-    summary.problem = "frame version " + std::to_string(summary.version) +
-                      " is not the version this build reads (" + std::to_string(kWireVersion) +
-                      "): update shieldfl on the older side";
-  } else if (summary.declared_bytes != bytes.size()) {
-    summary.problem = "the frame states " + std::to_string(summary.declared_bytes) + " bytes and has " +
-                      std::to_string(bytes.size()) + ": it is truncated or has bytes added";
-  } else if (!summary.checksum_ok) {
-    summary.problem = "the frame's checksum does not fit: it was damaged on the way, ask for it again";
-  }
-  return summary;
+  return summarise_envelope(bytes, FrameReader::Checksum::kCheck);
 }
 
 }  // namespace shieldfl

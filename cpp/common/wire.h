@@ -2,7 +2,7 @@
 //
 //   offset  bytes  field
 //   0       4      magic "SHFL"
-//   4       2      version (1)
+//   4       2      version (2)
 //   6       2      kind
 //   8       8      body_bytes: the length of the body
 //   16      16     parameter id (zero where the kind has none)
@@ -25,9 +25,14 @@
 
 namespace shieldfl {
 
-inline constexpr std::uint16_t kWireVersion = 1;
+inline constexpr std::uint16_t kWireVersion = 2;
 inline constexpr std::size_t kFrameHeaderBytes = 48;
 inline constexpr std::size_t kFrameTrailerBytes = 4;
+
+// The length of a frame whose body has this many bytes.
+constexpr std::size_t frame_bytes(std::size_t body_bytes) {
+  return kFrameHeaderBytes + body_bytes + kFrameTrailerBytes;
+}
 
 enum class FrameKind : std::uint16_t {
   kMask = 1,
@@ -45,11 +50,18 @@ struct FrameHeader {
   Id key_id{};
 };
 
-// Builds one frame in one allocation: the body's length is known beforehand.
+// Builds one frame in memory of its own, in one allocation, or in the caller's: the body's length is known
+// beforehand.
 class FrameWriter {
  public:
   // Allocates the whole frame and writes the header.
   FrameWriter(const FrameHeader& header, std::size_t body_bytes);
+  // Writes the header to `out`, which outlives the writer. Throws Error(kInternal) unless it has
+  // frame_bytes(body_bytes) bytes.
+  FrameWriter(const FrameHeader& header, std::size_t body_bytes, std::span<std::uint8_t> out);
+
+  FrameWriter(FrameWriter&&) = default;
+  FrameWriter& operator=(FrameWriter&&) = delete;
 
   template <typename T>
   void put(T value) {
@@ -59,19 +71,38 @@ class FrameWriter {
   void put_bytes(std::span<const std::uint8_t> bytes);
   // The next `size` bytes of the body, to be filled in place (by several threads, say).
   std::span<std::uint8_t> reserve(std::size_t size);
-  // Adds the checksum. Throws Error(kInternal) unless exactly body_bytes were written.
+  // What has been written so far, header included.
+  [[nodiscard]] std::span<const std::uint8_t> written() const { return out_.first(position_); }
+
+  // Adds the checksum, and gives away the frame that was allocated (nothing where the memory is the
+  // caller's). Throws Error(kInternal) unless exactly body_bytes were written.
   std::vector<std::uint8_t> finish();
+  // The same with a checksum of everything written, which the caller has worked out on the way.
+  std::vector<std::uint8_t> finish(std::uint32_t checksum);
 
  private:
+  void put_header(const FrameHeader& header, std::size_t body_bytes);
+
   std::vector<std::uint8_t> frame_;
-  std::size_t position_ = kFrameHeaderBytes;
+  std::span<std::uint8_t> out_;
+  std::size_t position_ = 0;
 };
 
 // Reads the body of a frame; every read is checked against the end and throws Error(kWireFormat).
 class FrameReader {
  public:
-  // Checks magic, version, kind, length and checksum. `bytes` must outlive the reader.
-  FrameReader(std::span<const std::uint8_t> bytes, FrameKind expected);
+  enum class Checksum : std::uint8_t { kCheck, kLeaveToCaller };
+
+  // Checks magic, version, kind, length and, unless it is left to the caller, the checksum. `bytes` must
+  // outlive the reader.
+  FrameReader(std::span<const std::uint8_t> bytes, FrameKind expected, Checksum checksum = Checksum::kCheck);
+
+  // The checksum that the frame states.
+  [[nodiscard]] static std::uint32_t stated_checksum(std::span<const std::uint8_t> frame);
+  // Throws Error(kWireFormat) unless it is that of the bytes before it.
+  static void check_checksum(std::span<const std::uint8_t> frame);
+  // The error for a frame whose checksum is another one.
+  [[noreturn]] static void fail_checksum();
 
   [[nodiscard]] const FrameHeader& header() const { return header_; }
   [[nodiscard]] std::size_t remaining() const { return body_.size() - position_; }

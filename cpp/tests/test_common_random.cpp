@@ -1,8 +1,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <set>
 #include <string>
 #include <vector>
@@ -90,6 +92,97 @@ TEST(random_stream_does_not_depend_on_how_it_is_read) {
     for (std::size_t i = 0; i < 8; ++i) expected |= std::uint64_t{whole[at + i]} << (8 * i);
     CHECK(words.next_u64() == expected);
   }
+}
+
+TEST(random_stream_does_not_depend_on_mixed_reads) {
+  const Seed seed = seed_of({4, 5});
+  std::vector<std::uint8_t> whole(1 << 20);
+  RandomStream(seed, 3).fill(whole);
+  RandomStream choices(seed_of({6}), 0);
+  for (int trial = 0; trial < 60; ++trial) {
+    RandomStream stream(seed, 3);
+    std::size_t at = 0;
+    while (at + 3 * 8 * RandomStream::kMaxPeekWords < whole.size() / 8) {
+      const std::uint64_t choice = choices.next_u64();
+      const std::size_t size = static_cast<std::size_t>(choice >> 8) % ((choice & 1) != 0 ? 40 : 6000);
+      switch ((choice >> 1) % 3) {
+        case 0: {
+          std::vector<std::uint8_t> bytes(size);
+          stream.fill(bytes);
+          CHECK(std::equal(bytes.begin(), bytes.end(), whole.begin() + static_cast<std::ptrdiff_t>(at)));
+          at += size;
+          break;
+        }
+        case 1: {
+          const std::uint64_t word = stream.next_u64();
+          CHECK(std::memcmp(&word, whole.data() + at, sizeof word) == 0);
+          at += sizeof word;
+          break;
+        }
+        default: {
+          const std::size_t least = size % (RandomStream::kMaxPeekWords + 1);
+          const auto words = stream.peek_words(least, (choice & 2) != 0 ? least : size);
+          CHECK(words.size() >= least);
+          CHECK(std::memcmp(words.data(), whole.data() + at, words.size_bytes()) == 0);
+          const std::size_t consumed = words.empty() ? 0 : (choice >> 40) % (words.size() + 1);
+          stream.consume_words(consumed);
+          at += sizeof(std::uint64_t) * consumed;
+        }
+      }
+    }
+  }
+}
+
+TEST(random_stream_computes_what_is_wanted_and_little_more) {
+  RandomStream stream(seed_of({7}), 0);
+  CHECK(stream.peek_words(1, 1).size() == 8);  // a block
+  stream.consume_words(1);
+  CHECK(stream.peek_words(7, 100).size() == 7);  // there already
+  CHECK(stream.peek_words(8, 8).size() == 15);
+  CHECK(stream.peek_words(16, 100000).size() <= RandomStream::kMaxPeekWords + 128);
+  CHECK(stream.peek_words(RandomStream::kMaxPeekWords, 0).size() >= RandomStream::kMaxPeekWords);
+}
+
+TEST(random_stream_begins_at_the_block_asked_for) {
+  const Seed seed = seed_of({8});
+  RandomStream stream(seed, 5, 3);
+  std::vector<std::uint8_t> bytes(200);
+  stream.fill(bytes);
+  CHECK(hex(bytes) == key_stream(seed, 5, 3, 200));
+}
+
+TEST(random_stream_ends_after_2_to_the_32_blocks) {
+  const Seed seed = seed_of({9});
+  const std::uint32_t last_two = 0xfffffffe;
+  std::vector<std::uint8_t> bytes(128);
+  RandomStream at_once(seed, 0, last_two);
+  std::vector<std::uint8_t> too_many(129, 0x5a);
+  CHECK_THROWS(at_once.fill(too_many), ErrorCode::kInternal);
+  CHECK(too_many == std::vector<std::uint8_t>(129, 0x5a));  // and nothing was consumed:
+  at_once.fill(bytes);
+  CHECK_THROWS(at_once.fill(std::span(too_many).first(1)), ErrorCode::kInternal);
+  CHECK_THROWS(at_once.next_u64(), ErrorCode::kInternal);
+  CHECK_THROWS(at_once.peek_words(1, 1), ErrorCode::kInternal);
+  CHECK(at_once.peek_words(0, 1000).empty());
+
+  RandomStream by_words(seed, 0, last_two);
+  const auto words = by_words.peek_words(16, 1000);  // more is wanted than there is
+  CHECK(words.size() == 16);
+  CHECK(std::memcmp(words.data(), bytes.data(), bytes.size()) == 0);
+  CHECK_THROWS(by_words.peek_words(17, 17), ErrorCode::kInternal);
+  by_words.consume_words(15);
+  std::uint64_t expected = 0;
+  std::memcpy(&expected, bytes.data() + 120, sizeof expected);
+  CHECK(by_words.next_u64() == expected);
+  CHECK_THROWS(by_words.next_u64(), ErrorCode::kInternal);
+
+  RandomStream by_bytes(seed, 0, last_two);
+  for (const std::uint8_t byte : bytes) {
+    std::uint8_t got = 0;
+    by_bytes.fill({&got, 1});
+    CHECK(got == byte);
+  }
+  CHECK_THROWS(by_bytes.fill(std::span(too_many).first(1)), ErrorCode::kInternal);
 }
 
 TEST(random_streams_of_one_seed_differ) {

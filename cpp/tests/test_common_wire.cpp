@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -22,10 +23,11 @@ Id id_of(std::uint8_t first) {
   return id;
 }
 
-// A frame with a body of every type that bodies hold.
-Frame sample_frame() {
+constexpr std::size_t kSampleBody = 1 + 2 + 4 + 8 + 8 + 16 + 3 + 2;
+
+// A body of every type that bodies hold.
+void put_sample(FrameWriter& writer) {
   const std::vector<std::uint8_t> tail = {9, 8, 7};
-  FrameWriter writer({FrameKind::kCkksBatch, id_of(1), id_of(50)}, 1 + 2 + 4 + 8 + 8 + 16 + 3 + 2);
   writer.put(std::uint8_t{0xab});
   writer.put(std::uint16_t{0x1234});
   writer.put(std::uint32_t{0xdeadbeef});
@@ -37,29 +39,17 @@ Frame sample_frame() {
   const auto place = writer.reserve(2);
   place[0] = 5;
   place[1] = 6;
+}
+
+const FrameHeader kSampleHeader = {FrameKind::kCkksBatch, id_of(1), id_of(50)};
+
+Frame sample_frame() {
+  FrameWriter writer(kSampleHeader, kSampleBody);
+  put_sample(writer);
   return writer.finish();
 }
 
-std::uint32_t crc32c_of(const std::vector<std::uint8_t>& bytes) {
-  return crc32c(bytes);
-}
-
 }  // namespace
-
-TEST(crc32c_gives_the_vectors_of_rfc_3720) {
-  CHECK(crc32c_of(std::vector<std::uint8_t>(32, 0)) == 0x8a9136aa);
-  CHECK(crc32c_of(std::vector<std::uint8_t>(32, 0xff)) == 0x62a8ab43);
-  std::vector<std::uint8_t> ascending(32);
-  for (std::size_t i = 0; i < 32; ++i) ascending[i] = static_cast<std::uint8_t>(i);
-  CHECK(crc32c_of(ascending) == 0x46dd794e);
-  CHECK(crc32c_of({ascending.rbegin(), ascending.rend()}) == 0x113fdb5c);
-  CHECK(crc32c_of({'1', '2', '3', '4', '5', '6', '7', '8', '9'}) == 0xe3069283);
-  CHECK(crc32c_of({}) == 0);
-  // A checksum can be continued anywhere.
-  for (std::size_t cut = 0; cut <= 32; ++cut) {
-    CHECK(crc32c(std::span(ascending).subspan(cut), crc32c(std::span(ascending).first(cut))) == 0x46dd794e);
-  }
-}
 
 TEST(digests_tell_padding_from_data) {
   const std::vector<std::uint8_t> zeros(24, 0);
@@ -97,7 +87,7 @@ TEST(a_frame_has_the_documented_bytes) {
   FrameWriter writer({FrameKind::kMask, id_of(16), id_of(32)}, 1);
   writer.put(std::uint8_t{0x77});
   const Frame frame = writer.finish();
-  Frame expected = {'S', 'H', 'F', 'L', 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0};
+  Frame expected = {'S', 'H', 'F', 'L', 2, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0};
   for (std::uint8_t i = 16; i < 48; ++i) expected.push_back(i);
   expected.push_back(0x77);
   const std::uint32_t checksum = crc32c(expected);
@@ -113,6 +103,52 @@ TEST(a_writer_refuses_a_body_of_another_length) {
   longer.put(std::uint16_t{1});
   CHECK_THROWS((longer.put(std::uint32_t{1}), 0), ErrorCode::kInternal);
   CHECK_THROWS(longer.reserve(std::numeric_limits<std::size_t>::max()), ErrorCode::kInternal);
+}
+
+TEST(a_frame_is_written_into_the_memory_of_the_caller) {
+  const Frame expected = sample_frame();
+  CHECK(expected.size() == frame_bytes(kSampleBody));
+  for (const bool known_checksum : {false, true}) {
+    Frame memory(expected.size() + 2, 0xee);
+    FrameWriter writer(kSampleHeader, kSampleBody, std::span(memory).subspan(1, expected.size()));
+    CHECK(writer.written().size() == kFrameHeaderBytes);
+    put_sample(writer);
+    CHECK(writer.written().data() == memory.data() + 1);
+    CHECK(writer.written().size() == kFrameHeaderBytes + kSampleBody);
+    CHECK((known_checksum ? writer.finish(crc32c(writer.written())) : writer.finish()).empty());
+    CHECK(std::equal(expected.begin(), expected.end(), memory.begin() + 1));
+    CHECK(memory.front() == 0xee && memory.back() == 0xee);
+  }
+  // Memory of another length is refused before anything is written, none at all included.
+  for (const std::size_t size : {std::size_t{0}, expected.size() - 1, expected.size() + 1}) {
+    Frame memory(size, 0xee);
+    CHECK_THROWS(FrameWriter(kSampleHeader, kSampleBody, memory), ErrorCode::kInternal);
+    CHECK(memory == Frame(size, 0xee));
+  }
+}
+
+TEST(a_checksum_can_be_left_to_the_caller) {
+  const Frame frame = sample_frame();
+  constexpr auto kLater = FrameReader::Checksum::kLeaveToCaller;
+  CHECK(FrameReader::stated_checksum(frame) == crc32c(std::span(frame).first(frame.size() - 4)));
+  FrameReader::check_checksum(frame);
+  for (const std::size_t at : {kFrameHeaderBytes, frame.size() - 1}) {
+    Frame damaged = frame;
+    damaged[at] ^= 0x10;
+    CHECK(FrameReader(damaged, FrameKind::kCkksBatch, kLater).header().key_id == id_of(50));
+    CHECK_THROWS((FrameReader::check_checksum(damaged), 0), ErrorCode::kWireFormat);
+  }
+  CHECK_THROWS(FrameReader::fail_checksum(), ErrorCode::kWireFormat);
+  // All else is checked as ever.
+  for (std::size_t size = 0; size < frame.size(); ++size) {
+    const Frame cut(frame.begin(), frame.begin() + static_cast<std::ptrdiff_t>(size));
+    CHECK_THROWS(FrameReader(cut, FrameKind::kCkksBatch, kLater), ErrorCode::kWireFormat);
+  }
+  for (const std::size_t at : {0, 4, 6}) {
+    Frame damaged = frame;
+    damaged[at] ^= 0x10;
+    CHECK_THROWS(FrameReader(damaged, FrameKind::kCkksBatch, kLater), ErrorCode::kWireFormat);
+  }
 }
 
 TEST(every_truncation_and_extension_of_a_frame_is_refused) {
@@ -146,7 +182,7 @@ TEST(header_fields_are_checked_behind_a_right_checksum) {
   no_magic[0] = 's';
   reseal(no_magic);
   CHECK_THROWS(FrameReader(no_magic, FrameKind::kCkksBatch), ErrorCode::kWireFormat);
-  for (const int version : {0, 2, 0x0100, 0xffff}) {
+  for (const int version : {0, 1, 3, 0x0200, 0xffff}) {
     CHECK_THROWS(
         FrameReader(with_field(frame, 4, static_cast<std::uint16_t>(version)), FrameKind::kCkksBatch),
         ErrorCode::kWireFormat);

@@ -1,0 +1,34 @@
+# The two checks that no branch and no address depends on a secret. `constant_time` runs under valgrind, which has to
+# be asked for; `constant_time_trace` follows two runs instruction by instruction, which covers what valgrind cannot
+# run, AVX-512.
+file(GLOB operation_sources CONFIGURE_DEPENDS cpp/tests/constant_time_*.cpp)
+list(FILTER operation_sources INCLUDE REGEX "constant_time_(kernels|leaks|schemes|total)\\.cpp$")
+
+if(SHIELDFL_TAINT_CHECK)
+  include(CheckIncludeFileCXX)
+  check_include_file_cxx(valgrind/memcheck.h SHIELDFL_HAS_MEMCHECK)
+  if(NOT SHIELDFL_HAS_MEMCHECK)
+    message(FATAL_ERROR "SHIELDFL_TAINT_CHECK needs valgrind and its headers: install the package valgrind")
+  endif()
+  target_compile_definitions(shieldfl_core PUBLIC SHIELDFL_TAINT_CHECK)
+  add_executable(constant_time cpp/tests/constant_time_taint.cpp ${operation_sources})
+  target_link_libraries(constant_time PRIVATE shieldfl_core)
+  shieldfl_warnings(constant_time)
+  # Where in the source a report comes from.
+  target_compile_options(shieldfl_core PRIVATE -g)
+  target_compile_options(constant_time PRIVATE -g)
+endif()
+
+# Static, so that one disassembly has all the code. Sanitizers need the shared libraries.
+include(CheckCXXSourceCompiles)
+set(CMAKE_REQUIRED_LINK_OPTIONS -static)
+check_cxx_source_compiles("int main() { return 0; }" SHIELDFL_LINKS_STATICALLY)
+unset(CMAKE_REQUIRED_LINK_OPTIONS)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$" AND SHIELDFL_LINKS_STATICALLY AND NOT SHIELDFL_SANITIZE)
+  add_executable(constant_time_trace cpp/tests/constant_time_trace.cpp cpp/tests/constant_time_disassembly.cpp
+                 cpp/tests/constant_time_exchange.cpp cpp/tests/constant_time_steps.cpp ${operation_sources})
+  target_link_libraries(constant_time_trace PRIVATE shieldfl_core)
+  target_link_options(constant_time_trace PRIVATE -static -no-pie)
+  shieldfl_warnings(constant_time_trace)
+  add_test(NAME constant_time_trace_short COMMAND constant_time_trace --short)
+endif()
