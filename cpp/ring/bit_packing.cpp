@@ -1,52 +1,49 @@
 #include "ring/bit_packing.h"
 
-#include <cstring>
-
-#include "ring/modulus.h"
+#include "common/cpu_features.h"
+#include "ring/bit_packing_kernels.h"
 
 namespace shieldfl::ring {
+namespace {
 
-void pack_residues(std::span<const std::uint64_t> in, unsigned bits, std::span<std::uint8_t> out) {
-  UInt128 pending = 0;
-  unsigned pending_bits = 0;
-  std::size_t position = 0;
-  for (const std::uint64_t residue : in) {
-    pending |= static_cast<UInt128>(residue) << pending_bits;
-    pending_bits += bits;
-    if (pending_bits >= 64) {
-      const auto word = static_cast<std::uint64_t>(pending);
-      std::memcpy(out.data() + position, &word, sizeof word);
-      position += sizeof word;
-      pending >>= 64;
-      pending_bits -= 64;
-    }
-  }
-  for (; position < out.size(); ++position, pending >>= 8) out[position] = static_cast<std::uint8_t>(pending);
+const BitPackingKernels& kernels() {
+  return bit_packing_kernels(instruction_set());
 }
 
-void unpack_residues(std::span<const std::uint8_t> in, unsigned bits, std::span<std::uint64_t> out) {
-  const std::uint64_t mask = (std::uint64_t{1} << bits) - 1;
-  UInt128 pending = 0;
-  unsigned pending_bits = 0;
-  std::size_t position = 0;
-  for (std::uint64_t& residue : out) {
-    if (pending_bits < bits) {
-      if (in.size() - position >= sizeof(std::uint64_t)) {
-        std::uint64_t word;
-        std::memcpy(&word, in.data() + position, sizeof word);
-        position += sizeof word;
-        pending |= static_cast<UInt128>(word) << pending_bits;
-        pending_bits += 64;
-      } else {
-        for (; position < in.size(); ++position, pending_bits += 8) {
-          pending |= static_cast<UInt128>(in[position]) << pending_bits;
-        }
-      }
-    }
-    residue = static_cast<std::uint64_t>(pending) & mask;
-    pending >>= bits;
-    pending_bits -= bits;
-  }
+bool padding_is_zero(std::span<const std::uint8_t> in, unsigned bits, std::size_t count) {
+  const auto used_bits = static_cast<unsigned>(count * bits % 8);
+  return used_bits == 0 || in.back() >> used_bits == 0;
+}
+
+std::uint64_t largest_field(PackedWidth width, std::uint64_t modulus) {
+  return (modulus - 1) >> width.dropped_bits;
+}
+
+}  // namespace
+
+void pack_residues(std::span<const std::uint64_t> in, PackedWidth width, std::span<std::uint8_t> out) {
+  kernels().pack(in.data(), in.size(), width.bits, width.dropped_bits, out.data());
+}
+
+void unpack_residues(std::span<const std::uint8_t> in, PackedWidth width, std::span<std::uint64_t> out) {
+  kernels().unpack(in.data(), out.size(), width.bits, width.dropped_bits, out.data());
+}
+
+bool accumulate_residues(std::span<const std::uint8_t> in, PackedWidth width, std::uint64_t modulus,
+                         std::span<std::uint64_t> sums) {
+  const bool in_range = kernels().accumulate(in.data(), sums.size(), width.bits, width.dropped_bits,
+                                             largest_field(width, modulus), sums.data());
+  return in_range && padding_is_zero(in, width.bits, sums.size());
+}
+
+void subtract_residues(std::span<const std::uint8_t> in, PackedWidth width, std::span<std::uint64_t> sums) {
+  kernels().subtract(in.data(), sums.size(), width.bits, width.dropped_bits, sums.data());
+}
+
+bool residues_in_range(std::span<const std::uint8_t> in, PackedWidth width, std::uint64_t modulus,
+                       std::size_t count) {
+  return kernels().in_range(in.data(), count, width.bits, largest_field(width, modulus)) &&
+         padding_is_zero(in, width.bits, count);
 }
 
 }  // namespace shieldfl::ring

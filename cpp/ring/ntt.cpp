@@ -34,13 +34,13 @@ std::uint64_t smallest_primitive_root(std::uint64_t order, std::uint64_t q) {
   return smallest;
 }
 
-std::vector<Factor> bit_reversed_powers(std::uint64_t root, std::size_t degree, std::uint64_t q) {
+std::vector<std::uint64_t> bit_reversed_powers(std::uint64_t root, std::size_t degree, std::uint64_t q) {
   const auto bits = static_cast<unsigned>(std::countr_zero(degree));
   const Factor step = make_factor(root, q);
-  std::vector<Factor> powers(degree);
+  std::vector<std::uint64_t> powers(degree);
   std::uint64_t power = 1;
   for (std::size_t i = 0; i < degree; ++i) {
-    powers[bit_reverse(i, bits)] = make_factor(power, q);
+    powers[bit_reverse(i, bits)] = power;
     power = multiply(power, step, q);
   }
   return powers;
@@ -48,7 +48,8 @@ std::vector<Factor> bit_reversed_powers(std::uint64_t root, std::size_t degree, 
 
 }  // namespace
 
-Ntt::Ntt(std::size_t degree, Modulus modulus) : degree_(degree), modulus_(modulus), root_(0) {
+Ntt::Ntt(std::size_t degree, Modulus modulus, InstructionSet set)
+    : degree_(degree), modulus_(modulus), kernels_(nullptr), root_(0) {
   const std::uint64_t q = modulus.value;
   if (!std::has_single_bit(degree) || degree < 2 || degree > (1U << 16)) {
     throw Error(ErrorCode::kParameter, "the ring degree must be a power of two from 2 to 65536");
@@ -56,50 +57,46 @@ Ntt::Ntt(std::size_t degree, Modulus modulus) : degree_(degree), modulus_(modulu
   if ((q - 1) % (2 * degree) != 0) {
     throw Error(ErrorCode::kParameter, "the modulus must be 1 modulo twice the ring degree");
   }
+  const bool vectors = degree >= kVectorMinDegree && q < kVectorModulusLimit;
+  kernels_ = &ntt_kernels(vectors ? set : InstructionSet::kScalar);
   root_ = smallest_primitive_root(2 * degree, q);
-  root_powers_ = bit_reversed_powers(root_, degree, q);
-  inverse_root_powers_ = bit_reversed_powers(inverse_vartime(root_, q), degree, q);
-  inverse_degree_ = make_factor(inverse_vartime(degree, q), q);
+  root_powers_ = prepare(bit_reversed_powers(root_, degree, q));
+  inverse_root_powers_ = prepare(bit_reversed_powers(inverse_vartime(root_, q), degree, q));
+  const std::uint64_t inverse_degree = inverse_vartime(degree, q);
+  inverse_degree_ = prepare({&inverse_degree, 1});
+}
+
+NttTable Ntt::table() const {
+  return {degree_,
+          modulus_.value,
+          root_powers_.first.data(),
+          root_powers_.second.data(),
+          inverse_root_powers_.first.data(),
+          inverse_root_powers_.second.data(),
+          inverse_degree_.first.front(),
+          inverse_degree_.second.front()};
 }
 
 void Ntt::forward(std::span<std::uint64_t> values) const {
-  const std::uint64_t q = modulus_.value;
-  const std::uint64_t two_q = 2 * q;
-  // Cooley-Tukey; values stay in [0, 4q) until the end, after Harvey.
-  for (std::size_t groups = 1, half = degree_ / 2; half >= 1; groups *= 2, half /= 2) {
-    for (std::size_t group = 0; group < groups; ++group) {
-      const Factor w = root_powers_[groups + group];
-      std::uint64_t* low = values.data() + 2 * group * half;
-      std::uint64_t* high = low + half;
-      for (std::size_t i = 0; i < half; ++i) {
-        const std::uint64_t a = subtract_if_above(low[i], two_q);
-        const std::uint64_t b = multiply_lazy(high[i], w, q);
-        low[i] = a + b;
-        high[i] = a + two_q - b;
-      }
-    }
-  }
-  for (std::uint64_t& value : values) value = subtract_if_above(subtract_if_above(value, two_q), q);
+  kernels_->forward(values.data(), table());
 }
 
 void Ntt::inverse(std::span<std::uint64_t> values) const {
-  const std::uint64_t q = modulus_.value;
-  const std::uint64_t two_q = 2 * q;
-  // Gentleman-Sande; values stay in [0, 2q) until the end.
-  for (std::size_t groups = degree_ / 2, half = 1; groups >= 1; groups /= 2, half *= 2) {
-    for (std::size_t group = 0; group < groups; ++group) {
-      const Factor w = inverse_root_powers_[groups + group];
-      std::uint64_t* low = values.data() + 2 * group * half;
-      std::uint64_t* high = low + half;
-      for (std::size_t i = 0; i < half; ++i) {
-        const std::uint64_t a = low[i];
-        const std::uint64_t b = high[i];
-        low[i] = subtract_if_above(a + b, two_q);
-        high[i] = multiply_lazy(a + two_q - b, w, q);
-      }
-    }
-  }
-  for (std::uint64_t& value : values) value = multiply(value, inverse_degree_, q);
+  kernels_->inverse(values.data(), table());
+}
+
+PreparedRow Ntt::prepare(std::span<const std::uint64_t> factors) const {
+  PreparedRow row;
+  row.first.resize(factors.size());
+  row.second.resize(factors.size());
+  kernels_->prepare(factors.data(), factors.size(), modulus_.value, row.first.data(), row.second.data());
+  return row;
+}
+
+void Ntt::multiply(std::span<const std::uint64_t> in, const PreparedRow& factors,
+                   std::span<std::uint64_t> out) const {
+  kernels_->multiply(in.data(), factors.first.data(), factors.second.data(), in.size(), modulus_.value,
+                     out.data());
 }
 
 }  // namespace shieldfl::ring

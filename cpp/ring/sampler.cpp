@@ -2,55 +2,62 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstddef>
 
+#include "common/cpu_features.h"
 #include "common/secure_memory.h"
+#include "common/taint.h"
 
 namespace shieldfl::ring {
 
-void sample_ternary(RandomStream& stream, std::span<std::int8_t> out) {
-  // Proposals are written one after the other and the place moves on only for those that count, so the
-  // last word may write up to 63 samples too many: they go into a buffer of one word's length.
-  std::array<std::int8_t, 65> proposals;
-  std::size_t filled = 0;
-  while (filled < out.size()) {
-    const std::uint64_t a = stream.next_u64();
-    const std::uint64_t b = stream.next_u64();
-    std::size_t kept = 0;
-    for (unsigned i = 0; i < 64; ++i) {
-      const auto a_bit = static_cast<std::int8_t>((a >> i) & 1);
-      const auto b_bit = static_cast<std::int8_t>((b >> i) & 1);
-      proposals[kept] = static_cast<std::int8_t>(a_bit - b_bit);
-      kept += static_cast<std::size_t>(1 - (a_bit & b_bit));
-    }
-    const std::size_t taken = std::min(kept, out.size() - filled);
-    std::copy_n(proposals.begin(), taken, out.begin() + static_cast<std::ptrdiff_t>(filled));
-    filled += taken;
+void sample_ternary_with(const SamplerKernels& kernels, RandomStream& stream, std::span<std::int8_t> out) {
+  constexpr std::size_t kPairsAtOnce = RandomStream::kMaxPeekWords / 2;
+  constexpr std::size_t kKeptPerPair = kTernaryProposals * 3 / 4;  // on average
+  std::array<std::uint64_t, kPairsAtOnce> rejected;
+  std::array<std::int8_t, kTernaryProposals> last;
+  while (!out.empty()) {
+    // Pairs whose samples all fit, whatever is rejected; when there is none, one pair by way of `last`.
+    const bool fits = out.size() >= kTernaryProposals;
+    const std::size_t pairs = fits ? std::min(out.size() / kTernaryProposals, kPairsAtOnce) : 1;
+    const std::uint64_t* const words =
+        stream.peek_words(2 * pairs, 2 * (out.size() / kKeptPerPair + 1)).data();
+    for (std::size_t p = 0; p < pairs; ++p) rejected[p] = words[2 * p] & words[2 * p + 1];
+    // A proposal is rejected with probability 1/4 whatever the others are, and is no part of any sample.
+    declassify(rejected.data(), pairs * sizeof rejected[0]);
+    const std::size_t kept = kernels.ternary(words, rejected.data(), pairs, fits ? out.data() : last.data());
+    stream.consume_words(2 * pairs);
+    const std::size_t taken = std::min(kept, out.size());
+    if (!fits) std::copy_n(last.data(), taken, out.data());
+    out = out.subspan(taken);
   }
-  secure_wipe(proposals.data(), proposals.size());
+  secure_wipe(last.data(), sizeof last);
+}
+
+void sample_error_with(const SamplerKernels& kernels, RandomStream& stream, std::span<std::int8_t> out) {
+  std::size_t groups_left = (out.size() + kErrorGroupSamples - 1) / kErrorGroupSamples;
+  while (groups_left > 0) {
+    const auto words = stream.peek_words(kErrorGroupWords, kErrorGroupWords * groups_left);
+    const std::size_t groups = std::min(words.size() / kErrorGroupWords, groups_left);
+    const std::size_t whole = std::min(groups, out.size() / kErrorGroupSamples);
+    kernels.error(words.data(), whole, out.data());
+    out = out.subspan(kErrorGroupSamples * whole);
+    if (whole < groups) {
+      std::array<std::int8_t, kErrorGroupSamples> last;
+      kernels.error(words.data() + kErrorGroupWords * whole, 1, last.data());
+      std::copy_n(last.data(), out.size(), out.data());
+      secure_wipe(last.data(), sizeof last);
+    }
+    stream.consume_words(kErrorGroupWords * groups);
+    groups_left -= groups;
+  }
+}
+
+void sample_ternary(RandomStream& stream, std::span<std::int8_t> out) {
+  sample_ternary_with(sampler_kernels(instruction_set()), stream, out);
 }
 
 void sample_error(RandomStream& stream, std::span<std::int8_t> out) {
-  constexpr std::size_t kLanes = 8;
-  constexpr std::size_t kSamples = 3 * kLanes;
-  constexpr std::uint64_t kCoinMask = (std::uint64_t{1} << kErrorCoins) - 1;
-  std::array<std::uint64_t, 2 * kLanes> words;
-  std::array<std::int8_t, kSamples> samples;
-  for (std::size_t filled = 0; filled < out.size(); filled += kSamples) {
-    stream.fill({reinterpret_cast<std::uint8_t*>(words.data()), sizeof words});
-    for (std::size_t j = 0; j < 3; ++j) {
-      for (std::size_t i = 0; i < kLanes; ++i) {
-        const int plus = std::popcount((words[i] >> (kErrorCoins * j)) & kCoinMask);
-        const int minus = std::popcount((words[kLanes + i] >> (kErrorCoins * j)) & kCoinMask);
-        samples[kLanes * j + i] = static_cast<std::int8_t>(plus - minus);
-      }
-    }
-    const std::size_t taken = std::min(kSamples, out.size() - filled);
-    std::copy_n(samples.begin(), taken, out.begin() + static_cast<std::ptrdiff_t>(filled));
-  }
-  secure_wipe(words.data(), sizeof words);
-  secure_wipe(samples.data(), sizeof samples);
+  sample_error_with(sampler_kernels(instruction_set()), stream, out);
 }
 
 }  // namespace shieldfl::ring
