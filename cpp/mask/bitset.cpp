@@ -1,17 +1,34 @@
 #include "mask/bitset.h"
 
-#include <cstring>
+#include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 
 #include "common/error.h"
+#include "mask/word_kernels.h"
 #include "mask/words.h"
 
 namespace shieldfl::mask {
 namespace {
 
+const WordKernels& kernels() {
+  return word_kernels(instruction_set());
+}
+
 [[noreturn]] void fail(const std::string& what) {
   throw Error(ErrorCode::kParameter, what);
+}
+
+void check_words(const WordVector& words, std::uint64_t size) {
+  check_size(size);
+  if (words.size() != words_for(size)) {
+    fail("a mask of " + std::to_string(size) + " positions takes " + std::to_string(words_for(size)) +
+         " words, not " + std::to_string(words.size()));
+  }
+  if (!words.empty() && (words.back() & ~tail_bits(size)) != 0) {
+    fail("the mask has bits set past its " + std::to_string(size) + " positions");
+  }
 }
 
 }  // namespace
@@ -35,45 +52,42 @@ Bitset::Bitset(std::uint64_t size) : size_(size) {
   words_.assign(words_for(size), 0);
 }
 
-Bitset::Bitset(std::vector<std::uint64_t> words, std::uint64_t size)
-    : size_(size), count_(count_bits(words)), words_(std::move(words)) {}
+Bitset::Bitset(WordVector words, std::uint64_t size)
+    : size_(size), count_(kernels().count(words.data(), words.size())), words_(std::move(words)) {}
+
+Bitset::Bitset(WordVector words, std::uint64_t size, std::uint64_t count) noexcept
+    : size_(size), count_(count), words_(std::move(words)) {}
 
 void Bitset::swap(Bitset& other) noexcept {
   std::swap(size_, other.size_);
   std::swap(count_, other.count_);
   words_.swap(other.words_);
+  std::swap(content_id_, other.content_id_);
 }
 
 Bitset Bitset::full(std::uint64_t size) {
   check_size(size);
-  std::vector<std::uint64_t> words(words_for(size), kAllOnes);
+  WordVector words(words_for(size), kAllOnes);
   if (!words.empty()) words.back() = tail_bits(size);
-  return {std::move(words), size};
+  return {std::move(words), size, size};
 }
 
 Bitset Bitset::from_bools(std::span<const std::uint8_t> bools) {
   check_size(bools.size());
-  std::vector<std::uint64_t> words(words_for(bools.size()));
-  for (std::size_t w = 0; w < words.size(); ++w) {
-    const auto source = bools.subspan(w * kWordBits);
-    std::uint64_t word = 0;
-    if (source.size() >= kWordBits) {
-      for (std::size_t part = 0; part < 8; ++part) {
-        std::uint64_t eight_bytes;
-        std::memcpy(&eight_bytes, source.data() + 8 * part, sizeof eight_bytes);
-        word |= bytes_to_bits(eight_bytes) << (8 * part);
-      }
-    } else {
-      for (std::size_t i = 0; i < source.size(); ++i) word |= std::uint64_t{source[i] != 0} << i;
-    }
-    words[w] = word;
+  WordVector words(words_for(bools.size()));
+  const std::size_t whole = bools.size() / kWordBits;
+  std::uint64_t count = kernels().from_bytes(bools.data(), words.data(), whole);
+  if (whole != words.size()) {
+    std::array<std::uint8_t, kWordBits> padded{};
+    std::ranges::copy(bools.subspan(whole * kWordBits), padded.begin());
+    count += kernels().from_bytes(padded.data(), words.data() + whole, 1);
   }
-  return {std::move(words), bools.size()};
+  return {std::move(words), bools.size(), count};
 }
 
 Bitset Bitset::from_indices(std::span<const std::int64_t> indices, std::uint64_t size) {
   check_size(size);
-  std::vector<std::uint64_t> words(words_for(size));
+  WordVector words(words_for(size), 0);
   for (std::size_t i = 0; i < indices.size(); ++i) {
     const auto position = static_cast<std::uint64_t>(indices[i]);  // negative ones become too large
     if (position >= size) {
@@ -87,19 +101,25 @@ Bitset Bitset::from_indices(std::span<const std::int64_t> indices, std::uint64_t
     }
     word |= bit;
   }
+  return {std::move(words), size, indices.size()};
+}
+
+Bitset Bitset::from_words(WordVector words, std::uint64_t size) {
+  check_words(words, size);
   return {std::move(words), size};
 }
 
-Bitset Bitset::from_words(std::vector<std::uint64_t> words, std::uint64_t size) {
-  check_size(size);
-  if (words.size() != words_for(size)) {
-    fail("a mask of " + std::to_string(size) + " positions takes " + std::to_string(words_for(size)) +
-         " words, not " + std::to_string(words.size()));
-  }
-  if (!words.empty() && (words.back() & ~tail_bits(size)) != 0) {
-    fail("the mask has bits set past its " + std::to_string(size) + " positions");
-  }
-  return {std::move(words), size};
+Bitset Bitset::from_counted_words(WordVector words, std::uint64_t size, std::uint64_t count) {
+  check_words(words, size);
+  return {std::move(words), size, count};
+}
+
+Id Bitset::content_id() const {
+  return content_id_.get([this] {
+    const std::span<const std::uint8_t> content(reinterpret_cast<const std::uint8_t*>(words_.data()),
+                                                count_ == size_ ? 0 : words_.size() * sizeof words_[0]);
+    return digest(content, {reinterpret_cast<const std::uint8_t*>(&size_), sizeof size_});
+  });
 }
 
 bool Bitset::test(std::uint64_t position) const {
@@ -115,17 +135,13 @@ void Bitset::to_bools(std::span<std::uint8_t> out) const {
     fail("the output has " + std::to_string(out.size()) + " entries and the mask " + std::to_string(size_) +
          " positions");
   }
-  for (std::size_t w = 0; w < words_.size(); ++w) {
-    const std::uint64_t word = words_[w];
-    const auto target = out.subspan(w * kWordBits);
-    if (target.size() >= kWordBits) {
-      for (std::size_t part = 0; part < 8; ++part) {
-        const std::uint64_t eight_bytes = bits_to_bytes((word >> (8 * part)) & 0xff);
-        std::memcpy(target.data() + 8 * part, &eight_bytes, sizeof eight_bytes);
-      }
-    } else {
-      for (std::size_t i = 0; i < target.size(); ++i) target[i] = static_cast<std::uint8_t>((word >> i) & 1);
-    }
+  const std::size_t whole = size_ / kWordBits;
+  kernels().to_bytes(words_.data(), out.data(), whole);
+  if (whole != words_.size()) {
+    std::array<std::uint8_t, kWordBits> padded;
+    kernels().to_bytes(words_.data() + whole, padded.data(), 1);
+    std::copy_n(padded.begin(), size_ % kWordBits,
+                out.begin() + static_cast<std::ptrdiff_t>(whole * kWordBits));
   }
 }
 
@@ -144,7 +160,7 @@ void Bitset::to_indices(std::span<std::int64_t> out) const {
 template <typename Combine>
 Bitset Bitset::combined(const Bitset& left, const Bitset& right, Combine combine) {
   check_same_size(left.size_, right.size_);
-  std::vector<std::uint64_t> words(left.words_.size());
+  WordVector words(left.words_.size());
   for (std::size_t w = 0; w < words.size(); ++w) words[w] = combine(left.words_[w], right.words_[w]);
   return {std::move(words), left.size_};
 }
@@ -164,6 +180,10 @@ Bitset operator-(const Bitset& left, const Bitset& right) {
 Bitset operator~(const Bitset& set) {
   return Bitset::combined(Bitset::full(set.size_), set,
                           [](std::uint64_t a, std::uint64_t b) { return a & ~b; });
+}
+
+bool operator==(const Bitset& left, const Bitset& right) noexcept {
+  return left.size_ == right.size_ && left.count_ == right.count_ && left.words_ == right.words_;
 }
 
 }  // namespace shieldfl::mask

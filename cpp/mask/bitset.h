@@ -3,7 +3,10 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
+
+#include "common/digest.h"
+#include "mask/cached_id.h"
+#include "mask/word_vector.h"
 
 namespace shieldfl::mask {
 
@@ -38,12 +41,17 @@ class Bitset {
   // place in `indices`.
   static Bitset from_indices(std::span<const std::int64_t> indices, std::uint64_t size);
   // Throws Error(kParameter) unless `words` fulfils the invariant for `size`.
-  static Bitset from_words(std::vector<std::uint64_t> words, std::uint64_t size);
+  static Bitset from_words(WordVector words, std::uint64_t size);
+  // The same where the caller has counted the set bits while writing the words: `count` must be their number.
+  static Bitset from_counted_words(WordVector words, std::uint64_t size, std::uint64_t count);
 
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
   // The number of chosen positions; kept, so it costs nothing.
   [[nodiscard]] std::uint64_t count() const noexcept { return count_; }
   [[nodiscard]] std::span<const std::uint64_t> words() const noexcept { return words_; }
+  // Stands for this set of positions in frames: the digest of the words, or of nothing where all positions
+  // are chosen, with the size as its key. Computed once; safe from several threads.
+  [[nodiscard]] Id content_id() const;
   // Throws Error(kParameter) for a position that is not below size().
   [[nodiscard]] bool test(std::uint64_t position) const;
 
@@ -59,17 +67,19 @@ class Bitset {
   friend Bitset operator-(const Bitset& left, const Bitset& right);
   friend Bitset operator~(const Bitset& set);
   // Masks of different sizes are different.
-  friend bool operator==(const Bitset& left, const Bitset& right) = default;
+  friend bool operator==(const Bitset& left, const Bitset& right) noexcept;
 
  private:
-  Bitset(std::vector<std::uint64_t> words, std::uint64_t size);
+  Bitset(WordVector words, std::uint64_t size);
+  Bitset(WordVector words, std::uint64_t size, std::uint64_t count) noexcept;
   void swap(Bitset& other) noexcept;
   template <typename Combine>
   static Bitset combined(const Bitset& left, const Bitset& right, Combine combine);
 
   std::uint64_t size_ = 0;
   std::uint64_t count_ = 0;
-  std::vector<std::uint64_t> words_;
+  WordVector words_;
+  CachedId content_id_;
 };
 
 }  // namespace shieldfl::mask

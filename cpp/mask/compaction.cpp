@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "mask/gather_kernels.h"
 #include "mask/rank_index.h"
 #include "mask/words.h"
 #include "parallel/parallel_for.h"
@@ -29,27 +30,44 @@ void visit_words(std::span<const std::uint64_t> words, std::size_t begin, std::s
   }
 }
 
-template <typename Move>
-void visit(const Bitset& mask, std::size_t threads, Move move) {
-  const auto words = mask.words();
+// Calls body(begin, end, rank, count) for ranges of words, from several threads: how many positions are
+// chosen before and in them. No range is empty.
+template <typename Body>
+void for_each_part(const Bitset& mask, std::size_t threads, Body body) {
+  const std::size_t words = mask.words().size();
   threads = resolve_threads(threads);
-  if (threads == 1 || words.size() <= kGrainWords) {
-    visit_words(words, 0, words.size(), 0, move);
+  if (words == 0) return;
+  if (threads == 1 || words <= kGrainWords) {
+    body(0, words, 0, mask.count());
     return;
   }
   const RankIndex index(mask, threads);
-  parallel_for(words.size(), threads, kGrainWords, [&](std::size_t begin, std::size_t end) {
-    visit_words(words, begin, end, index.rank_of_block(begin / RankIndex::kBlockWords), move);
+  parallel_for(words, threads, kGrainWords, [&](std::size_t begin, std::size_t end) {
+    const std::uint64_t rank = index.rank_of_block(begin / RankIndex::kBlockWords);
+    const std::uint64_t end_rank =
+        index.rank_of_block((end + RankIndex::kBlockWords - 1) / RankIndex::kBlockWords);
+    body(begin, end, rank, end_rank - rank);
   });
+}
+
+template <typename Move>
+void visit(const Bitset& mask, std::size_t threads, Move move) {
+  for_each_part(mask, threads,
+                [&](std::size_t begin, std::size_t end, std::uint64_t rank, std::uint64_t /*count*/) {
+                  visit_words(mask.words(), begin, end, rank, move);
+                });
 }
 
 }  // namespace
 
 template <typename T>
 void gather(const T* dense, const Bitset& mask, T* compact, std::size_t threads) {
-  visit(mask, threads, [=](std::uint64_t position, std::uint64_t rank, std::uint64_t length) {
-    std::copy_n(dense + position, length, compact + rank);
-  });
+  const auto words = mask.words();
+  for_each_part(mask, threads,
+                [&](std::size_t begin, std::size_t /*end*/, std::uint64_t rank, std::uint64_t count) {
+                  gather_kernel<T>(instruction_set())(dense + begin * kWordBits, words.data() + begin,
+                                                      words[begin], compact + rank, count);
+                });
 }
 
 template <typename T>

@@ -115,7 +115,7 @@ Bitset decode_mask(std::span<const std::uint8_t> frame, std::optional<std::uint6
   const auto payload = reader.take_bytes(info.payload_bytes);
   reader.expect_end();
 
-  std::vector<std::uint64_t> words(words_for(info.size));
+  WordVector words(words_for(info.size), 0);
   if (info.encoding == MaskEncoding::kBitmap) {
     if (!payload.empty()) std::memcpy(words.data(), payload.data(), payload.size());
     if (!words.empty() && (words.back() & ~tail_bits(info.size)) != 0) {

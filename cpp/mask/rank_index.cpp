@@ -5,6 +5,8 @@
 #include <string>
 
 #include "common/error.h"
+#include "mask/gather_kernels.h"
+#include "mask/word_kernels.h"
 #include "mask/words.h"
 #include "parallel/parallel_for.h"
 
@@ -18,30 +20,16 @@ constexpr std::size_t kGrainBlocks = 64;
 RankIndex::RankIndex(const Bitset& mask, std::size_t threads) : mask_(&mask) {
   const auto words = mask.words();
   const std::size_t blocks = (words.size() + kBlockWords - 1) / kBlockWords;
+  const WordKernels& kernels = word_kernels(instruction_set());
   before_.assign(blocks + 1, 0);
   parallel_for(blocks, resolve_threads(threads), kGrainBlocks, [&](std::size_t begin, std::size_t end) {
     for (std::size_t block = begin; block < end; ++block) {
       const std::size_t first = block * kBlockWords;
       const std::size_t length = std::min<std::size_t>(kBlockWords, words.size() - first);
-      before_[block + 1] = static_cast<std::uint32_t>(count_bits(words.subspan(first, length)));
+      before_[block + 1] = static_cast<std::uint32_t>(kernels.count(words.data() + first, length));
     }
   });
   for (std::size_t block = 0; block < blocks; ++block) before_[block + 1] += before_[block];
-}
-
-std::uint64_t RankIndex::rank(std::uint64_t position) const {
-  if (position > mask_->size()) {
-    throw Error(ErrorCode::kParameter, "position " + std::to_string(position) + " is outside the mask's " +
-                                           std::to_string(mask_->size()) + " positions");
-  }
-  const auto words = mask_->words();
-  const std::uint64_t word_index = position / kWordBits;
-  const std::uint64_t block = word_index / kBlockWords;
-  const std::uint64_t first = block * kBlockWords;
-  std::uint64_t rank = before_[block] + count_bits(words.subspan(first, word_index - first));
-  // A position at the end of the last full word has no word of its own, and nothing of it to count.
-  if (position % kWordBits != 0) rank += count_bits(words[word_index] & tail_bits(position));
-  return rank;
 }
 
 RankIndex::Place RankIndex::locate(std::uint64_t rank) const {
@@ -56,21 +44,16 @@ RankIndex::Place RankIndex::locate(std::uint64_t rank) const {
   return {word_index, word};
 }
 
-std::uint64_t RankIndex::select(std::uint64_t rank) const {
-  if (rank >= count()) {
-    throw Error(ErrorCode::kParameter, "rank " + std::to_string(rank) + " is outside the mask's " +
-                                           std::to_string(count()) + " chosen positions");
-  }
-  const Place place = locate(rank);
-  return place.word_index * kWordBits + static_cast<std::uint64_t>(std::countr_zero(place.word));
-}
-
-void RankIndex::gather_positions(std::uint64_t first_rank, std::uint64_t count, std::uint32_t* out) const {
+void RankIndex::check_ranks(std::uint64_t first_rank, std::uint64_t count) const {
   if (first_rank > this->count() || count > this->count() - first_rank) {
     throw Error(ErrorCode::kParameter, "ranks " + std::to_string(first_rank) + " to " +
                                            std::to_string(first_rank + count) + " go past the mask's " +
                                            std::to_string(this->count()) + " chosen positions");
   }
+}
+
+void RankIndex::gather_positions(std::uint64_t first_rank, std::uint64_t count, std::uint32_t* out) const {
+  check_ranks(first_rank, count);
   if (count == 0) return;
   const std::uint64_t* const words = mask_->words().data();
   std::uint32_t* const end = out + count;
@@ -83,5 +66,19 @@ void RankIndex::gather_positions(std::uint64_t first_rank, std::uint64_t count, 
     }
   }
 }
+
+template <typename T>
+void RankIndex::gather_values(std::span<const T> dense, std::uint64_t first_rank, std::uint64_t count,
+                              T* out) const {
+  check_same_size(mask_->size(), dense.size());
+  check_ranks(first_rank, count);
+  if (count == 0) return;
+  const Place place = locate(first_rank);
+  gather_kernel<T>(instruction_set())(dense.data() + place.word_index * kWordBits,
+                                      mask_->words().data() + place.word_index, place.word, out, count);
+}
+
+template void RankIndex::gather_values(std::span<const float>, std::uint64_t, std::uint64_t, float*) const;
+template void RankIndex::gather_values(std::span<const double>, std::uint64_t, std::uint64_t, double*) const;
 
 }  // namespace shieldfl::mask

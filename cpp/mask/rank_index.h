@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "mask/bitset.h"
@@ -21,20 +22,22 @@ class RankIndex {
   [[nodiscard]] std::uint64_t count() const noexcept { return before_.back(); }
   // The number of chosen positions in the blocks before `block`, which is at most the number of blocks.
   [[nodiscard]] std::uint64_t rank_of_block(std::uint64_t block) const { return before_[block]; }
-  // The number of chosen positions below `position`. Throws Error(kParameter) where it is above the size.
-  [[nodiscard]] std::uint64_t rank(std::uint64_t position) const;
-  // The position with `rank` chosen ones below it. Throws Error(kParameter) unless rank < count().
-  [[nodiscard]] std::uint64_t select(std::uint64_t rank) const;
   // Writes the chosen positions of ranks [first_rank, first_rank + count) in ascending order; `out` takes
   // `count` of them. Throws Error(kParameter) where that goes past count(). Safe from several threads.
   void gather_positions(std::uint64_t first_rank, std::uint64_t count, std::uint32_t* out) const;
+  // The same for the values at these positions. T is float or double; `dense` has an entry for every position
+  // of the mask, or this throws Error(kParameter).
+  template <typename T>
+  void gather_values(std::span<const T> dense, std::uint64_t first_rank, std::uint64_t count, T* out) const;
 
  private:
   struct Place {
     std::uint64_t word_index;
     std::uint64_t word;  // its lowest set bit is the place; earlier bits are cleared
   };
+  // rank < count().
   [[nodiscard]] Place locate(std::uint64_t rank) const;
+  void check_ranks(std::uint64_t first_rank, std::uint64_t count) const;
 
   const Bitset* mask_;
   std::vector<std::uint32_t> before_;  // one per block, then the total

@@ -1,36 +1,43 @@
 // Bit-sliced counting, one block of words at a time: 64 counters lie across the planes, plane j holding bit j
-// of each. Everything else about votes is in votes.h; versions per instruction set replace these functions
-// alone.
+// of each.
 //
-// `planes` points to plane_count blocks of `words` words, least significant first. Blocks may not overlap.
+// `planes` points to plane_count blocks of `words` words, least significant first; plane_count is at most
+// kMaxPlanes. Blocks may not overlap.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 
+#include "common/cpu_features.h"
+
 namespace shieldfl::mask {
 
-// The planes of a block this long stay in the first-level cache.
+// A block of each of a few planes stays in the first-level cache.
 inline constexpr std::size_t kVoteBlockWords = 256;
+// Counters of 32 bits.
+inline constexpr std::size_t kMaxPlanes = 32;
 
-inline constexpr std::size_t kVotesAtOnce = 7;
+struct VoteKernels {
+  // Adds one mask's block. The caller provides planes enough: no counter may overflow.
+  void (*add_vote)(std::uint64_t* const* planes, std::size_t plane_count, const std::uint64_t* mask,
+                   std::size_t words);
+  // Sets the bits of `out` whose counters are at least `threshold`, which is below 2^plane_count.
+  void (*counters_at_least)(const std::uint64_t* const* planes, std::size_t plane_count,
+                            std::uint64_t threshold, std::uint64_t* out, std::size_t words);
+  // Sets the bits of `out` that are set in at least `threshold` of the masks' blocks, each of which begins
+  // `first_word` words into its mask. mask_count is below 2^kMaxPlanes and `threshold` at most mask_count.
+  void (*chosen_by)(const std::uint64_t* const* masks, std::size_t mask_count, std::size_t first_word,
+                    std::uint64_t threshold, std::uint64_t* out, std::size_t words);
+  // personalised = local and not encrypted, noise = neither. Returns the bits set in `personalised`.
+  std::uint64_t (*split)(const std::uint64_t* local, const std::uint64_t* encrypted,
+                         std::uint64_t* personalised, std::uint64_t* noise, std::size_t words);
+};
 
-// Adds one mask's block, words <= kVoteBlockWords. The caller provides planes enough: no counter may
-// overflow.
-void add_vote(std::uint64_t* const* planes, std::size_t plane_count, const std::uint64_t* mask,
-              std::size_t words);
+extern const VoteKernels kVoteKernelsScalar;
+extern const VoteKernels kVoteKernelsAvx2;
+extern const VoteKernels kVoteKernelsAvx512;
 
-// Adds seven at once in about the time of two.
-void add_seven_votes(std::uint64_t* const* planes, std::size_t plane_count,
-                     const std::array<const std::uint64_t*, kVotesAtOnce>& masks, std::size_t words);
-
-// Sets the bits of `out` whose counters are at least `threshold`, which is below 2^plane_count.
-void counters_at_least(const std::uint64_t* const* planes, std::size_t plane_count, std::uint64_t threshold,
-                       std::uint64_t* out, std::size_t words);
-
-// Writes the first `positions` counters; plane_count is at most 32. Planes have words_for(positions) words.
-void read_counters(const std::uint64_t* const* planes, std::size_t plane_count, std::uint32_t* out,
-                   std::size_t positions);
+// The kernels of a set that this processor has.
+const VoteKernels& vote_kernels(InstructionSet set);
 
 }  // namespace shieldfl::mask

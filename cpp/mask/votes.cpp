@@ -19,8 +19,6 @@ namespace {
 // What a thread must have to do before it is worth its start.
 constexpr std::size_t kGrainWords = 64 * kVoteBlockWords;
 
-constexpr std::size_t kMaxPlanes = 32;
-
 std::size_t planes_for(std::uint64_t voters) {
   return static_cast<std::size_t>(std::bit_width(voters));
 }
@@ -33,6 +31,31 @@ void for_each_block(std::size_t words, std::size_t threads, Body body) {
       body(first, std::min(kVoteBlockWords, end - first));
     }
   });
+}
+
+const VoteKernels& kernels() {
+  return vote_kernels(instruction_set());
+}
+
+// The first `positions` counters of a block.
+void read_counters(const std::uint64_t* const* planes, std::size_t plane_count, std::uint32_t* out,
+                   std::size_t positions) {
+  for (std::size_t first = 0; first < positions; first += 8) {
+    const std::size_t word = first / kWordBits;
+    const std::size_t shift = first % kWordBits;
+    std::array<std::uint32_t, 8> counters{};
+    // Eight counters at a time, eight of their bits at a time.
+    for (std::size_t base = 0; base < plane_count; base += 8) {
+      std::uint64_t bytes = 0;
+      for (std::size_t j = base; j < std::min(plane_count, base + 8); ++j) {
+        bytes |= bits_to_bytes((planes[j][word] >> shift) & 0xff) << (j - base);
+      }
+      for (std::size_t i = 0; i < 8; ++i) {
+        counters[i] |= static_cast<std::uint32_t>((bytes >> (8 * i)) & 0xff) << base;
+      }
+    }
+    std::copy_n(counters.data(), std::min<std::size_t>(8, positions - first), out + first);
+  }
 }
 
 // Where a block of each plane begins.
@@ -64,16 +87,20 @@ Votes::Votes(std::uint64_t size) : size_(size) {
   check_size(size);
 }
 
+std::uint64_t Votes::memory_bytes() const noexcept {
+  return planes_.size() * words_for(size_) * sizeof(std::uint64_t);
+}
+
 void Votes::add(const Bitset& mask, std::size_t threads) {
   check_same_size(size_, mask.size());
   if (voters_ == std::numeric_limits<std::uint32_t>::max()) {
     throw Error(ErrorCode::kCapacity, "the votes hold as many masks as they can count");
   }
   const auto words = mask.words();
-  if (planes_.size() < planes_for(voters_ + 1)) planes_.emplace_back(words.size());
+  if (planes_.size() < planes_for(voters_ + 1)) planes_.emplace_back(words.size(), 0);
   for_each_block(words.size(), threads, [&](std::size_t first, std::size_t length) {
     const auto planes = block_of<std::uint64_t>(planes_, first);
-    add_vote(planes.data(), planes_.size(), words.data() + first, length);
+    kernels().add_vote(planes.data(), planes_.size(), words.data() + first, length);
   });
   ++voters_;
 }
@@ -94,44 +121,16 @@ void Votes::counts(std::span<std::uint32_t> out, std::size_t threads) const {
 Bitset Votes::at_least(std::uint64_t threshold, std::size_t threads) const {
   if (threshold == 0) return Bitset::full(size_);
   if (threshold > voters_) return Bitset(size_);
-  std::vector<std::uint64_t> words(words_for(size_));
+  WordVector words(words_for(size_));
   for_each_block(words.size(), threads, [&](std::size_t first, std::size_t length) {
     const auto planes = block_of<const std::uint64_t>(planes_, first);
-    counters_at_least(planes.data(), planes_.size(), threshold, words.data() + first, length);
+    kernels().counters_at_least(planes.data(), planes_.size(), threshold, words.data() + first, length);
   });
   return Bitset::from_words(std::move(words), size_);
 }
 
 Bitset Votes::consensus(double rho, std::size_t threads) const {
   return at_least(votes_needed(rho, voters_), threads);
-}
-
-Bitset negotiate(std::span<const Bitset* const> masks, double rho, std::size_t threads) {
-  const std::uint64_t threshold = votes_needed(rho, masks.size());
-  const std::uint64_t size = masks.front()->size();
-  for (const Bitset* const mask : masks) check_same_size(size, mask->size());
-
-  static constexpr std::array<std::uint64_t, kVoteBlockWords> kNoVotes{};
-  const std::size_t plane_count = planes_for(masks.size());
-  std::vector<std::uint64_t> words(words_for(size));
-  parallel_for(words.size(), resolve_threads(threads), kGrainWords, [&](std::size_t begin, std::size_t end) {
-    std::vector<std::vector<std::uint64_t>> counters(plane_count,
-                                                     std::vector<std::uint64_t>(kVoteBlockWords));
-    const auto planes = block_of<std::uint64_t>(counters, 0);
-    for (std::size_t first = begin; first < end; first += kVoteBlockWords) {
-      const std::size_t length = std::min(kVoteBlockWords, end - first);
-      for (auto& plane : counters) std::fill(plane.begin(), plane.end(), 0);
-      for (std::size_t client = 0; client < masks.size(); client += kVotesAtOnce) {
-        std::array<const std::uint64_t*, kVotesAtOnce> group;
-        for (std::size_t i = 0; i < kVotesAtOnce; ++i) {
-          group[i] = client + i < masks.size() ? masks[client + i]->words().data() + first : kNoVotes.data();
-        }
-        add_seven_votes(planes.data(), plane_count, group, length);
-      }
-      counters_at_least(planes.data(), plane_count, threshold, words.data() + first, length);
-    }
-  });
-  return Bitset::from_words(std::move(words), size);
 }
 
 }  // namespace shieldfl::mask

@@ -1,4 +1,5 @@
-// Who chose what: counting masks, and the positions that enough of them chose (SelectiveShield, eq. 16).
+// Who chose what: counting masks that arrive one by one, and the positions that enough of them chose
+// (SelectiveShield, eq. 16). consensus.h is for masks that are all at hand.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "mask/bitset.h"
+#include "mask/word_vector.h"
 
 namespace shieldfl::mask {
 
@@ -16,7 +18,7 @@ namespace shieldfl::mask {
 // rho <= 1 and voters > 0.
 std::uint64_t votes_needed(double rho, std::uint64_t voters);
 
-// Counters of votes per position, for masks that arrive one by one: memory is bit_width(voters) bits a
+// Counters of votes per position: memory is bit_width(voters) bits a
 // position. `threads`: 0 means all cores; no result depends on it. Not to be changed while another thread
 // uses it.
 class Votes {
@@ -26,6 +28,8 @@ class Votes {
 
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
   [[nodiscard]] std::uint64_t voters() const noexcept { return voters_; }
+  // What the counters take: bit_width(voters()) bits a position, whole words.
+  [[nodiscard]] std::uint64_t memory_bytes() const noexcept;
 
   // Throws Error(kParameter) for a mask of another size, Error(kCapacity) after 2^32 - 1 masks.
   void add(const Bitset& mask, std::size_t threads = 0);
@@ -39,11 +43,7 @@ class Votes {
  private:
   std::uint64_t size_;
   std::uint64_t voters_ = 0;
-  std::vector<std::vector<std::uint64_t>> planes_;  // plane j holds bit j of every counter
+  std::vector<WordVector> planes_;  // plane j holds bit j of every counter
 };
-
-// The consensus of masks that are all at hand, in one pass over them, in constant memory. Throws
-// Error(kParameter) for no masks, masks of different sizes, or rho outside (0, 1].
-Bitset negotiate(std::span<const Bitset* const> masks, double rho, std::size_t threads = 0);
 
 }  // namespace shieldfl::mask

@@ -1,12 +1,14 @@
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "common/digest.h"
 #include "mask/bitset.h"
-#include "mask/rank_index.h"
 #include "mask/words.h"
 #include "mask/zones.h"
 #include "tests/check.h"
@@ -159,46 +161,63 @@ TEST(bitset_refuses_bad_input) {
   }
 }
 
-TEST(rank_index_matches_the_list_of_positions) {
-  std::mt19937_64 generator(4);
+TEST(bitset_with_counted_words_is_the_counted_one) {
+  std::mt19937_64 generator(7);
+  const Bitset mask = tests::random_half(1003, generator);
+  const WordVector words(mask.words().begin(), mask.words().end());
+  CHECK(Bitset::from_counted_words(words, 1003, mask.count()) == mask);
+  CHECK_THROWS(Bitset::from_counted_words(words, 1002 - 64, mask.count()), ErrorCode::kParameter);
+  CHECK_THROWS(Bitset::from_counted_words({0, 2}, 65, 1), ErrorCode::kParameter);
+}
+
+TEST(content_id_is_the_digest_of_the_words_keyed_with_the_size) {
+  std::mt19937_64 generator(8);
   for (const std::size_t size : kSizes) {
-    for (const double density : kDensities) {
-      const Bools bools = random_bools(size, density, generator);
-      const std::vector<std::int64_t> indices = indices_of(bools);
-      const Bitset mask = Bitset::from_bools(bools);
-      const RankIndex index(mask);
-      CHECK(index.count() == mask.count());
-      std::uint64_t below = 0;
-      for (std::size_t i = 0; i <= size; ++i) {
-        CHECK(index.rank(i) == below);
-        if (i < size) below += bools[i];
-      }
-      for (std::uint64_t r = 0; r < index.count(); ++r) {
-        CHECK(index.select(r) == static_cast<std::uint64_t>(indices[r]));
-      }
-      CHECK_THROWS(index.select(index.count()), ErrorCode::kParameter);
-      CHECK_THROWS(index.rank(size + 1), ErrorCode::kParameter);
-      for (int repeat = 0; repeat < 20; ++repeat) {
-        const std::uint64_t first = generator() % (index.count() + 1);
-        const std::uint64_t count = generator() % (index.count() - first + 1);
-        std::vector<std::uint32_t> out(count);  // exactly: the sanitizer sees a write past it
-        index.gather_positions(first, count, out.data());
-        for (std::uint64_t i = 0; i < count; ++i)
-          CHECK(out[i] == static_cast<std::uint64_t>(indices[first + i]));
-      }
-      CHECK_THROWS(index.gather_positions(0, index.count() + 1, nullptr), ErrorCode::kParameter);
-      CHECK_THROWS(index.gather_positions(1, kAllOnes, nullptr), ErrorCode::kParameter);
+    for (const double density : {0.0, 0.3, 1.0}) {
+      const Bitset mask = Bitset::from_bools(random_bools(size, density, generator));
+      const std::vector<std::uint64_t> key = {size};
+      const std::vector<std::uint64_t> content(
+          mask.words().begin(), mask.count() == size ? mask.words().begin() : mask.words().end());
+      const auto bytes = [](const std::vector<std::uint64_t>& words) {
+        return std::span(reinterpret_cast<const std::uint8_t*>(words.data()), words.size() * sizeof words[0]);
+      };
+      const Id expected = digest(bytes(content), bytes(key));
+      CHECK(mask.content_id() == expected);
+      CHECK(mask.content_id() == expected);  // the kept one
     }
   }
 }
 
-TEST(rank_index_does_not_depend_on_threads) {
-  std::mt19937_64 generator(5);
-  const Bitset mask = Bitset::from_bools(random_bools(1'000'003, 0.1, generator));
-  const RankIndex one(mask, 1);
-  for (const std::size_t threads : {2, 3, 7}) {
-    const RankIndex several(mask, threads);
-    for (std::uint64_t r = 0; r < one.count(); r += 97) CHECK(several.select(r) == one.select(r));
+TEST(content_id_goes_with_its_mask) {
+  Bitset first = Bitset::from_indices(std::vector<std::int64_t>{3}, 100);
+  const Bitset second = Bitset::from_indices(std::vector<std::int64_t>{4}, 100);
+  const Id first_id = first.content_id();
+  const Id second_id = second.content_id();
+  CHECK(first_id != second_id);
+  const Bitset copy = first;
+  CHECK(copy.content_id() == first_id);
+  Bitset moved = std::move(first);
+  CHECK(moved.content_id() == first_id);
+  moved = second;
+  CHECK(moved.content_id() == second_id);
+  moved = Bitset::from_indices(std::vector<std::int64_t>{5}, 100);  // not asked for before
+  CHECK(moved.content_id() != second_id && moved.content_id() != first_id);
+  CHECK(copy.content_id() == first_id);
+  CHECK((copy & copy).content_id() == first_id);
+}
+
+TEST(content_id_may_be_asked_for_by_several_threads) {
+  std::mt19937_64 generator(9);
+  for (int repeat = 0; repeat < 50; ++repeat) {
+    const Bitset mask = tests::random_half(5000, generator);
+    const Id expected = Bitset(mask).content_id();
+    std::array<Id, 4> ids{};
+    std::vector<std::thread> threads;
+    for (Id& id : ids)
+      threads.emplace_back(
+          [&] { id = Bitset(mask).content_id() == mask.content_id() ? mask.content_id() : Id{}; });
+    for (std::thread& thread : threads) thread.join();
+    for (const Id& id : ids) CHECK(id == expected);
   }
 }
 

@@ -153,7 +153,7 @@ TEST(rice_code_stays_within_its_bound_for_every_divisor) {
     for (unsigned k = 0; k <= kMaxLog2Divisor; ++k) {
       const RiceCode code = rice_encode(mask.words(), mask.size(), mask.count(), false, k);
       CHECK(code.bytes <= (rice_bits_bound(mask.size(), mask.count(), k) + 7) / 8);
-      std::vector<std::uint64_t> words(words_for(mask.size()));
+      WordVector words(words_for(mask.size()), 0);
       rice_decode({reinterpret_cast<const std::uint8_t*>(code.words.data()), code.bytes}, mask.size(),
                   mask.count(), k, words);
       CHECK(Bitset::from_words(words, mask.size()) == mask);

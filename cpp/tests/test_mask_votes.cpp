@@ -1,3 +1,4 @@
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -5,7 +6,9 @@
 #include <vector>
 
 #include "mask/bitset.h"
+#include "mask/consensus.h"
 #include "mask/votes.h"
+#include "mask/words.h"
 #include "tests/check.h"
 #include "tests/mask_cases.h"
 
@@ -13,19 +16,10 @@ using namespace shieldfl;
 using namespace shieldfl::mask;
 using tests::Bools;
 using tests::kSizes;
-using tests::random_bools;
+using tests::pointers;
+using tests::random_clients;
 
 namespace {
-
-// Clients differ in how much they choose, so that every number of votes occurs.
-std::vector<Bools> random_clients(std::size_t clients, std::size_t size, std::mt19937_64& generator) {
-  std::uniform_real_distribution<double> density(0.0, 1.0);
-  std::vector<Bools> masks;
-  for (std::size_t client = 0; client < clients; ++client) {
-    masks.push_back(random_bools(size, density(generator), generator));
-  }
-  return masks;
-}
 
 Bitset naive_consensus(const std::vector<std::uint32_t>& counts, std::size_t voters, double rho) {
   Bools chosen(counts.size());
@@ -46,12 +40,6 @@ std::vector<double> ratios(std::size_t voters) {
   }
   grid.push_back(std::numeric_limits<double>::denorm_min());
   return grid;
-}
-
-std::vector<const Bitset*> pointers(const std::vector<Bitset>& masks) {
-  std::vector<const Bitset*> result;
-  for (const Bitset& mask : masks) result.push_back(&mask);
-  return result;
 }
 
 }  // namespace
@@ -125,16 +113,22 @@ TEST(votes_count_past_eight_bits) {
   }
 }
 
+TEST(votes_take_a_bit_a_position_for_every_digit_of_their_number) {
+  constexpr std::uint64_t kSize = 10'001;
+  const Bitset mask = Bitset::full(kSize);
+  Votes votes(kSize);
+  CHECK(votes.memory_bytes() == 0);
+  for (std::uint64_t voters = 1; voters <= 1000; ++voters) {
+    votes.add(mask);
+    CHECK(votes.memory_bytes() == static_cast<std::uint64_t>(std::bit_width(voters)) * words_for(kSize) * 8);
+  }
+}
+
 TEST(votes_do_not_depend_on_threads) {
   std::mt19937_64 generator(23);
   constexpr std::size_t kSize = 3'500'003;  // several threads' worth, no multiple of 64
   std::vector<Bitset> masks;
-  for (int client = 0; client < 9; ++client) {
-    std::vector<std::uint64_t> words((kSize + 63) / 64);
-    for (std::uint64_t& word : words) word = generator();
-    words.back() &= (std::uint64_t{1} << (kSize % 64)) - 1;
-    masks.push_back(Bitset::from_words(std::move(words), kSize));
-  }
+  for (int client = 0; client < 9; ++client) masks.push_back(tests::random_half(kSize, generator));
   Votes alone(kSize);
   for (const Bitset& mask : masks) alone.add(mask, 1);
   std::vector<std::uint32_t> expected(kSize);

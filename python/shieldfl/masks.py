@@ -16,7 +16,7 @@ from shieldfl import _core
 from shieldfl.array_view import as_frame, as_real, as_threads, as_unsigned, as_vector
 from shieldfl.errors import ArrayTypeError, ParameterError
 
-__all__ = ["Mask", "Votes", "Zones", "negotiate", "split_zones"]
+__all__ = ["Mask", "Votes", "Zones", "negotiate", "negotiate_zones", "split_zones"]
 
 
 class Mask:
@@ -177,6 +177,12 @@ class Votes:
         """How many masks were added."""
         return self._votes.voters
 
+    @property
+    def memory_bytes(self) -> int:
+        """What the counters take: one bit a position for every binary digit of the number of voters."""
+        with self._lock:
+            return self._votes.memory_bytes
+
     def add(self, mask: Mask, threads: int | None = None) -> None:
         """Count one mask. Raises ParameterError for a mask of another size; the counts stay as they were."""
         with self._lock:
@@ -204,7 +210,26 @@ def negotiate(masks: Sequence[Mask], consensus: float = 0.5, threads: int | None
     (SelectiveShield, eqs. 15 and 16). Raises ParameterError for no masks, masks of different sizes, and
     another consensus.
     """
+    return Mask(_core.negotiate(_ballots(masks), as_real(consensus, "consensus"), as_threads(threads)))
+
+
+def negotiate_zones(
+    masks: Sequence[Mask], consensus: float = 0.5, threads: int | None = None
+) -> tuple[Mask, list[Zones]]:
+    """Negotiate, and split every mask's positions into zones by the outcome: one pass over all masks.
+
+    Returns the encrypted zone and, in the order of the masks, each client's zones, which share it
+    (SelectiveShield, eqs. 15 to 18): the same as ``negotiate`` and then ``split_zones`` for every mask. The
+    zones of n clients take 2n + 1 bits a position. Raises what ``negotiate`` raises.
+    """
+    encrypted_bits, clients = _core.negotiate_zones(
+        _ballots(masks), as_real(consensus, "consensus"), as_threads(threads)
+    )
+    encrypted = Mask(encrypted_bits)
+    return encrypted, [Zones(encrypted, Mask(own), Mask(noise)) for own, noise in clients]
+
+
+def _ballots(masks: Sequence[Mask]) -> list[_core.Bitset]:
     if len(masks) == 0:
         raise ParameterError("there are no masks to negotiate: pass at least one")
-    bits = [bits_of(mask) for mask in masks]
-    return Mask(_core.negotiate(bits, as_real(consensus, "consensus"), as_threads(threads)))
+    return [bits_of(mask) for mask in masks]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import pickle
+import resource
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 import shieldfl as sf
 from shieldfl import reference
-from shieldfl.masks import split_zones
+from shieldfl.masks import negotiate_zones, split_zones
 
 SIZES = [1, 63, 64, 65, 127, 1000, 4099]
 shapes = st.tuples(st.integers(1, 300), st.floats(0, 1), st.integers(0, 2**32 - 1))
@@ -92,6 +94,64 @@ def test_zones_are_disjoint_and_cover(shape, seed):
     np.testing.assert_array_equal(zones.personalised.to_bool(), local & ~encrypted)
 
 
+@settings(max_examples=150, deadline=None)
+@given(
+    size=st.sampled_from([*SIZES, 0]),
+    voters=st.integers(1, 40),
+    consensus=st.one_of(st.floats(0.001, 1.0), st.sampled_from([0.07, 0.28, 0.5, 0.55, 0.56, 0.7, 1.0])),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_negotiated_zones_are_those_of_each_client(size, voters, consensus, seed):
+    rng = np.random.default_rng(seed)
+    choices = rng.random((voters, size)) < rng.random()
+    masks = [sf.Mask.from_bool(choice) for choice in choices]
+    encrypted, clients = negotiate_zones(masks, consensus)
+    expected = reference.negotiate(choices, consensus)
+    np.testing.assert_array_equal(encrypted.to_bool(), expected)
+    assert encrypted == sf.negotiate(masks, consensus)
+    assert len(clients) == voters
+    for mask, choice, zones in zip(masks, choices, clients, strict=True):
+        assert zones == split_zones(mask, encrypted)
+        assert (zones.personalised.count, zones.noise.count) == (
+            int((choice & ~expected).sum()),
+            int((~choice & ~expected).sum()),
+        )
+        np.testing.assert_array_equal(zones.noise.to_bool(), ~choice & ~expected)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, None])
+def test_negotiated_zones_do_not_depend_on_threads(threads):
+    rng = np.random.default_rng(3)
+    masks = [sf.Mask.from_bool(rng.random(2_500_003) < share) for share in (0.1, 0.4, 0.6, 0.9)]
+    encrypted, clients = negotiate_zones(masks, 0.5, threads=threads)
+    assert encrypted == sf.negotiate(masks, 0.5, threads=threads) == votes_of(masks).consensus(0.5)
+    assert clients == [split_zones(mask, encrypted) for mask in masks]
+
+
+def votes_of(masks):
+    votes = sf.Votes(masks[0].size)
+    for mask in masks:
+        votes.add(mask)
+    return votes
+
+
+def resident_bytes():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def test_a_thousand_voters_take_memory_for_the_counters_alone():
+    size, voters = 25_000_000, 1000
+    mask = sf.Mask.full(size)
+    before = resident_bytes()
+    votes = sf.Votes(size)
+    for _ in range(voters):
+        votes.add(mask)
+    planes = voters.bit_length()
+    assert votes.memory_bytes == planes * -(-size // 64) * 8
+    assert resident_bytes() - before < 1.1 * votes.memory_bytes
+    assert votes.consensus(1.0) == mask
+
+
 @given(shapes)
 def test_gather_and_scatter(shape):
     chosen = chosen_of(shape)
@@ -120,8 +180,9 @@ def test_different_sizes_are_refused():
         with pytest.raises(sf.ParameterError, match=r"10.*11"):
             operation(right)
     assert left != right
-    with pytest.raises(sf.ParameterError):
-        sf.negotiate([left, right])
+    for together in (sf.negotiate, negotiate_zones):
+        with pytest.raises(sf.ParameterError):
+            together([left, right])
     votes = sf.Votes(10)
     votes.add(left)
     with pytest.raises(sf.ParameterError):
@@ -133,13 +194,15 @@ def test_different_sizes_are_refused():
 
 @pytest.mark.parametrize("consensus", [0.0, -0.1, 1.01, float("nan"), float("inf")])
 def test_bad_consensus(consensus):
-    with pytest.raises(sf.ParameterError):
-        sf.negotiate([sf.Mask.full(3)], consensus)
+    for together in (sf.negotiate, negotiate_zones):
+        with pytest.raises(sf.ParameterError):
+            together([sf.Mask.full(3)], consensus)
 
 
 def test_nobody_votes():
-    with pytest.raises(sf.ParameterError, match="at least one"):
-        sf.negotiate([])
+    for together in (sf.negotiate, negotiate_zones):
+        with pytest.raises(sf.ParameterError, match="at least one"):
+            together([])
     with pytest.raises(sf.ParameterError):
         sf.Votes(3).consensus(0.5)
 
@@ -198,6 +261,7 @@ def test_things_that_are_no_masks():
     for attempt in (
         lambda: sf.negotiate([np.ones(3, dtype=bool)]),
         lambda: sf.negotiate([sf.Mask.full(3), None]),
+        lambda: negotiate_zones([sf.Mask.full(3), np.ones(3, dtype=bool)]),
         lambda: votes.add(np.ones(3, dtype=bool)),
         lambda: split_zones(sf.Mask.full(3), {1}),
     ):
