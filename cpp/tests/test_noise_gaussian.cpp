@@ -2,17 +2,15 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <numbers>
 #include <vector>
 
 #include "noise/gaussian.h"
 #include "tests/check.h"
-#include "tests/statistics.h"
+#include "tests/gaussian_statistics.h"
 
 using namespace shieldfl;
 using noise::add_gaussian;
-using tests::kolmogorov_limit;
-using tests::normal_limit;
+using namespace shieldfl::tests;
 
 namespace {
 
@@ -25,58 +23,53 @@ std::vector<float> draw(std::uint64_t seed, std::size_t count, double deviation,
   return values;
 }
 
+std::vector<double> standardised(std::uint64_t seed, std::size_t count, double deviation) {
+  std::vector<double> draws;
+  for (const float value : draw(seed, count, deviation, 2)) draws.push_back(value / deviation);
+  return draws;
+}
+
 }  // namespace
 
 TEST(gaussian_noise_has_the_moments_it_should) {
-  for (const double deviation : {1.0, 0.003, 250.0}) {
-    double first = 0.0;
-    double second = 0.0;
-    double third = 0.0;
-    double fourth = 0.0;
-    for (const float value : draw(71, kDraws, deviation, 2)) {
-      const double x = value / deviation;
-      first += x;
-      second += x * x;
-      third += x * x * x;
-      fourth += x * x * x * x;
-    }
-    // The k-th power of a standard normal has variance 1, 2, 15 and 96.
-    const double root_n = std::sqrt(static_cast<double>(kDraws));
-    CHECK(std::fabs(first / root_n) < normal_limit());
-    CHECK(std::fabs((second - root_n * root_n) / (root_n * std::sqrt(2.0))) < normal_limit());
-    CHECK(std::fabs(third / (root_n * std::sqrt(15.0))) < normal_limit());
-    CHECK(std::fabs((fourth - 3.0 * root_n * root_n) / (root_n * std::sqrt(96.0))) < normal_limit());
-  }
+  for (const double deviation : {1.0, 0.003, 250.0})
+    CHECK(has_normal_moments(standardised(71, kDraws, deviation)));
 }
 
 TEST(gaussian_noise_has_the_normal_distribution) {
-  const double deviation = 0.5;
-  auto values = draw(72, kDraws, deviation, 2);
-  std::sort(values.begin(), values.end());
-  double distance = 0.0;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const double cdf = 0.5 * std::erfc(-values[i] / (deviation * std::numbers::sqrt2));
-    const auto n = static_cast<double>(values.size());
-    distance = std::max({distance, cdf - static_cast<double>(i) / n, static_cast<double>(i + 1) / n - cdf});
-  }
-  CHECK(distance < kolmogorov_limit(kDraws));
+  CHECK(has_normal_distribution(standardised(72, kDraws, 0.5)));
 }
 
-TEST(the_two_draws_of_a_pair_are_uncorrelated) {
-  const auto values = draw(73, kDraws, 1.0, 1);
-  for (const std::size_t lag : {1, 2, 4095, 4096}) {
-    double products = 0.0;
-    double squares = 0.0;  // of the two amplitudes: independent pairs have none of this either
-    for (std::size_t i = 0; i + lag < values.size(); ++i) {
-      const double x = values[i];
-      const double y = values[i + lag];
-      products += x * y;
-      squares += (x * x - 1.0) * (y * y - 1.0);
-    }
-    const double root_n = std::sqrt(static_cast<double>(values.size() - lag));
-    CHECK(std::fabs(products / root_n) < normal_limit());
-    CHECK(std::fabs(squares / (2.0 * root_n)) < normal_limit());
+TEST(gaussian_noise_has_normal_tails) {
+  const auto draws = standardised(79, 10'000'000, 3.0);
+  for (const double limit : {1.0, 2.0, 3.0, 4.0, 4.5, 5.0}) CHECK(has_normal_tail(draws, limit));
+}
+
+TEST(draws_that_share_random_words_are_uncorrelated) {
+  // The draws of a pair are 32 apart, and pairs that share the word of their angles 8, 16 or 24.
+  const auto draws = standardised(73, kDraws, 1.0);
+  for (const std::size_t lag : {1, 2, 8, 16, 24, 32, 40, 64, 4095, 4096}) {
+    CHECK(is_uncorrelated(draws, lag));
   }
+}
+
+TEST(the_statistics_reject_what_is_not_normal) {
+  const auto draws = standardised(80, kDraws, 1.0);
+  auto wide = draws;
+  for (double& x : wide) x *= 1.02;
+  CHECK(!has_normal_moments(wide) && !has_normal_distribution(wide));
+  auto shifted = draws;
+  for (double& x : shifted) x += 0.01;
+  CHECK(!has_normal_moments(shifted) && !has_normal_distribution(shifted));
+  // Tails cut at 4.5 deviations, which moments do not see.
+  auto cut = standardised(81, 10'000'000, 1.0);
+  for (double& x : cut) x = std::clamp(x, -4.5, 4.5);
+  CHECK(has_normal_moments(cut) && !has_normal_tail(cut, 4.5));
+  // One radius for two pairs: every draw is normal, and neighbours have correlated squares.
+  auto paired = draws;
+  for (std::size_t i = 0; i + 1 < paired.size(); i += 2)
+    paired[i + 1] = std::copysign(paired[i], draws[i + 1]);
+  CHECK(has_normal_moments(paired) && !is_uncorrelated(paired, 1));
 }
 
 TEST(gaussian_noise_does_not_depend_on_threads) {
@@ -116,4 +109,37 @@ TEST(gaussian_noise_refuses_a_bad_deviation_and_number_of_threads) {
   }
   CHECK_THROWS((add_gaussian(values, 1.0, seeds, 100'000), 0), ErrorCode::kParameter);
   CHECK(values == std::vector<float>(10, 1.0F));
+}
+
+TEST(one_call_clips_and_adds_what_two_calls_do) {
+  std::vector<float> values(10'000);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 7) - 3.0F;
+  const auto expected_noise = draw(82, values.size(), 0.25, 1);
+  for (const std::size_t threads : {1, 2, 5}) {
+    for (const double norm : {1.5, 1e6}) {
+      InsecureTestRandom seeds(82);
+      std::vector<float> noised(values.size());
+      const auto clipping = noise::clip_and_add_gaussian(values, noised, norm, 0.25, seeds, threads);
+      CHECK(clipping.was_clipped() == (norm < 1e6));
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const double expected = values[i] * clipping.factor + static_cast<double>(expected_noise[i]);
+        CHECK(std::fabs(noised[i] - expected) < 1e-6);
+      }
+      InsecureTestRandom same_seeds(82);
+      std::vector<float> in_place = values;
+      noise::clip_and_add_gaussian(in_place, in_place, norm, 0.25, same_seeds, 1);
+      CHECK(in_place == noised);
+    }
+  }
+}
+
+TEST(a_refused_vector_gets_no_noise) {
+  InsecureTestRandom seeds(83);
+  std::vector<float> values(9'000, 1.0F);
+  values[8'500] = std::numeric_limits<float>::quiet_NaN();
+  std::vector<float> noised(values.size(), 7.0F);
+  CHECK_THROWS(noise::clip_and_add_gaussian(values, noised, 1.0, 1.0, seeds, 2), ErrorCode::kRange);
+  CHECK_THROWS(noise::clip_and_add_gaussian(values, noised, 1.0, -1.0, seeds, 2), ErrorCode::kParameter);
+  CHECK_THROWS(noise::clip_and_add_gaussian(values, noised, 0.0, 1.0, seeds, 2), ErrorCode::kParameter);
+  CHECK(noised == std::vector<float>(values.size(), 7.0F));
 }

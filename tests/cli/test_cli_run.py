@@ -123,6 +123,7 @@ OPTIONS: list[tuple[list[str], str, Any]] = [
     (["--rho", "1"], "consensus", 1.0),
     (["--consensus", "0.25"], "consensus", 0.25),
     (["--noise-multiplier", "0.05"], "noise_multiplier", 0.05),
+    (["--noise-distribution", "discrete-gaussian"], "noise_distribution", "discrete-gaussian"),
     (["--clip-norm", "2.5"], "clip_norm", 2.5),
     (["--adaptive-clip"], "adaptive_clip", True),
     (["--target-epsilon", "8"], "target_epsilon", 8.0),

@@ -42,12 +42,15 @@ class Variant:
 # Noise far below a float32 rounding of the weights, so that a comparison can look through it; nothing is
 # clipped. It may still turn a rounding, once or twice a round.
 FAINT = {"noise_multiplier": 1e-12, "clip_norm": 100.0}
+# The least multiplier that discrete noise takes; the norm clips no update of these.
+FAINT_DISCRETE = {"noise_distribution": "discrete-gaussian", "noise_multiplier": 2.0**-29, "clip_norm": 8.0}
 FAINT_TOLERANCE = 6 * float(np.spacing(np.float32(1.0)))
 
 _SELECTIVE = {
     "clear": {},
     "encrypted": {"negotiation": "encrypted"},
     "hidden": {"negotiation": "encrypted", "hide_personalised": True, **FAINT},
+    "hidden-discrete": {"negotiation": "encrypted", "hide_personalised": True, **FAINT_DISCRETE},
     "participants": {"divisor": "participants"},
     "buffers": {"buffers": "encrypted"},
     "encrypted-buffers": {"negotiation": "encrypted", "buffers": "encrypted"},

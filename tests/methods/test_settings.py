@@ -28,6 +28,8 @@ BAD_SHIELD = [
     ({"noise_multiplier": -0.1}, "noise_multiplier"),
     ({"noise_multiplier": math.nan}, "noise_multiplier"),
     ({"noise_multiplier": math.inf}, "noise_multiplier"),
+    ({"noise_distribution": "laplace"}, "noise_distribution"),
+    ({"noise_distribution": "discrete-gaussian", "noise_multiplier": 2.0**-30}, "2\\^-29"),
     ({"clip_norm": 0.0}, "clip_norm"),
     ({"clip_norm": -1.0}, "clip_norm"),
     ({"clip_norm": math.nan}, "clip_norm"),
@@ -91,6 +93,8 @@ def test_bad_settings_of_a_run(bad, named):
         {"threshold": 1.0, "consensus": 1e-9},
         {"threshold": (0.0, -0.5, 1.0)},
         {"target_epsilon": 1e-3},
+        {"noise_distribution": "discrete-gaussian"},
+        {"noise_distribution": "discrete-gaussian", "noise_multiplier": 2.0**-29},
         {"hide_personalised": True, "negotiation": "encrypted", "target_epsilon": 1.0},
     ],
 )

@@ -43,6 +43,7 @@ def run(
     threshold: options.Threshold = SelectiveShieldSettings.threshold,
     consensus: options.Consensus = SelectiveShieldSettings.consensus,
     noise_multiplier: options.NoiseMultiplier = SelectiveShieldSettings.noise_multiplier,
+    noise_distribution: options.NoiseDistribution = SelectiveShieldSettings.noise_distribution,
     target_epsilon: options.TargetEpsilon = SelectiveShieldSettings.target_epsilon,
     delta: options.Delta = SelectiveShieldSettings.delta,
     clip_norm: options.ClipNorm = SelectiveShieldSettings.clip_norm,

@@ -139,6 +139,14 @@ NoiseMultiplier = Annotated[
     float,
     typer.Option(help="Sigma of the noise zone; 0 sends it in the clear.", rich_help_panel=_SHIELD),
 ]
+NoiseDistribution = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="gaussian: floating-point noise; discrete-gaussian: drawn exactly, on a grid, and slower.",
+        rich_help_panel=_SHIELD,
+    ),
+]
 ClipNorm = Annotated[float, typer.Option(help="L2 norm of the noise zone's update.", rich_help_panel=_SHIELD)]
 AdaptiveClip = Annotated[
     bool,

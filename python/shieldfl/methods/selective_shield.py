@@ -7,6 +7,7 @@ says what it protects, what leaks and how the paper was read.
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from shieldfl.methods.selective_shield_authority import SelectiveShieldAuthority
 from shieldfl.methods.selective_shield_client import SelectiveShieldClient, SharedKeys
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.privacy.accounting import PrivacyLedger, PrivacySpent, noise_multiplier_for
+from shieldfl.privacy.discrete_gaussian import float32_grid
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
@@ -68,6 +70,8 @@ class SelectiveShield(Method):
         if settings.target_epsilon is not None:
             sigma = noise_multiplier_for(settings.target_epsilon, settings.delta, rounds, sample_rate)
             settings = replace(settings, noise_multiplier=sigma, target_epsilon=None)
+        if settings.has_discrete_noise:
+            _check_grid(settings, clients, initial.parameters.size)
         self._settings = settings
         self.sensitivity = settings.sensitivity
         encrypted_votes = settings.negotiation == "encrypted"
@@ -153,3 +157,17 @@ class SelectiveShield(Method):
             "target_epsilon": self._target_epsilon,
             "bytes_per_encrypted_value": self._update_keys.public_key.parameters.bytes_per_value,
         }
+
+
+def _check_grid(settings: SelectiveShieldSettings, clients: int, size: int) -> None:
+    """Refuse settings under which a client could not make its discrete noise, before any round starts."""
+    deviation = settings.clip_norm * settings.noise_multiplier
+    for participants in (1, clients):
+        float32_grid(deviation * math.sqrt(participants))
+    # Rounding a vector may add sqrt(P) half steps to its norm, and values are clipped to that much less than C.
+    # With 2^20 steps to a deviation of C sigma sqrt(K), this keeps it to half of C.
+    if settings.noise_multiplier * math.sqrt(clients * size) > 2.0**20:
+        raise ParameterError(
+            f"noise_multiplier (sigma) {settings.noise_multiplier:g} is too large for discrete-gaussian noise on "
+            f"{size} parameters of {clients} clients: its grid would be too coarse for the clipping norm"
+        )

@@ -14,7 +14,8 @@ from shieldfl.methods.encrypted_positions import encrypted_positions
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import ClientSteps, FloatVector, LocalUpdate, StartingPoint
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
-from shieldfl.privacy.mechanisms import AdaptiveClip, clip_l2, gaussian_noise
+from shieldfl.privacy.discrete_gaussian import discrete_gaussian_noise, float32_grid
+from shieldfl.privacy.mechanisms import AdaptiveClip, clip_and_noise
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 from shieldfl.sensitivity.fisher import sensitive_positions
@@ -56,6 +57,7 @@ class SelectiveShieldClient(ClientSteps):
         self._settings = settings
         self._threshold = settings.threshold_of(index)
         self._clock = clock
+        self._threads = threads
         self._encryptor = ckks.Encryptor(keys.update, threads)
         self._vote_encryptor = None if keys.votes is None else ckks.Encryptor(keys.votes, threads)
         self._clip = AdaptiveClip(settings.clip_norm) if settings.adaptive_clip else None
@@ -161,19 +163,34 @@ class SelectiveShieldClient(ClientSteps):
     def _noised_values(self) -> FloatVector:
         """Clip to C and add N(0, (C sigma)^2 K) (eqs. 20 and 21); hidden positions get the noise alone."""
         values = self._zones.noise.gather(self._delta)
-        sigma = self._settings.noise_multiplier
-        deviation = 0.0
-        if sigma > 0.0:
-            norm = self._settings.clip_norm if self._clip is None else self._clip.norm()
-            values, original_norm, _ = clip_l2(values, norm)
-            if self._clip is not None:
-                self._clip.observe(original_norm)
-            deviation = norm * sigma * float(np.sqrt(self._participants))
         if self._settings.hide_personalised:
             dense = np.zeros(self._size, dtype=np.float32)
             self._zones.noise.scatter(values, dense)
             values = (self._zones.noise | self._zones.personalised).gather(dense)
-        return gaussian_noise(values, deviation)
+        sigma = self._settings.noise_multiplier
+        if sigma == 0.0:
+            return values
+        norm = self._settings.clip_norm if self._clip is None else self._clip.norm()
+        deviation = norm * sigma * float(np.sqrt(self._participants))
+        # The zeros of hidden positions add nothing to the norm.
+        noised, original_norm = self._clip_and_noise(values, norm, deviation)
+        if self._clip is not None:
+            self._clip.observe(original_norm)
+        return noised
+
+    def _clip_and_noise(
+        self, values: FloatVector, norm: float, deviation: float
+    ) -> tuple[FloatVector, float]:
+        """Return the values clipped and noised, and the norm that they had."""
+        if not self._settings.has_discrete_noise:
+            noised, original_norm, _ = clip_and_noise(values, norm, deviation, threads=self._threads)
+            return noised, original_norm
+        exact, original_norm, _ = discrete_gaussian_noise(
+            values, norm, deviation, float32_grid(deviation), threads=self._threads
+        )
+        # Exact up to 2^24 steps of the grid, rounded to coarser multiples of the step beyond. That rounding sees
+        # nothing but the private result, so it costs no privacy.
+        return exact.astype(np.float32), original_norm
 
     def _measure_zones(self) -> dict[str, float]:
         noise = self._zones.noise.count / self._size

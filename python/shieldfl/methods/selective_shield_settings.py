@@ -10,6 +10,9 @@ from shieldfl.errors import ParameterError
 
 __all__ = ["SelectiveShieldSettings"]
 
+_LEAST_DISCRETE_MULTIPLIER = 2.0**-29
+"""Below it, the clipping norm would be more steps of the grid than the core computes with (2^50)."""
+
 
 @dataclass(frozen=True)
 class SelectiveShieldSettings:
@@ -21,6 +24,9 @@ class SelectiveShieldSettings:
     """rho of eq. 16, above 0 and at most 1; 1 is the intersection."""
     noise_multiplier: float = 0.0
     """sigma of eq. 21; 0 sends the noise zone in the clear."""
+    noise_distribution: str = "gaussian"
+    """``"gaussian"``: floating-point noise. ``"discrete-gaussian"``: drawn exactly, on a grid that the noise's
+    standard deviation decides, so that the privacy proof speaks of the numbers sent; slower."""
     clip_norm: float = 1.0
     """C of eq. 20, the L2 norm of the noise zone's update. Clips only where there is noise."""
     adaptive_clip: bool = False
@@ -67,6 +73,7 @@ class SelectiveShieldSettings:
         if self.target_epsilon is not None and self.noise_multiplier != 0.0:
             raise ParameterError("give noise_multiplier or target_epsilon, not both")
         for name, choices in (
+            ("noise_distribution", ("gaussian", "discrete-gaussian")),
             ("divisor", ("contributors", "participants")),
             ("negotiation", ("clear", "encrypted")),
             ("buffers", ("local", "encrypted")),
@@ -74,6 +81,10 @@ class SelectiveShieldSettings:
         ):
             if getattr(self, name) not in choices:
                 raise ParameterError(f"{name} must be one of {', '.join(choices)}")
+        if self.has_discrete_noise and self.noise_multiplier < _LEAST_DISCRETE_MULTIPLIER:
+            raise ParameterError(
+                "noise_multiplier (sigma) must be at least 2^-29 for discrete-gaussian noise"
+            )
         if self.hide_personalised and self.negotiation != "encrypted":
             raise ParameterError(
                 "hide_personalised needs negotiation='encrypted': in a clear one the aggregator sees the masks"
@@ -87,6 +98,11 @@ class SelectiveShieldSettings:
         for name, least, most in (("value_bits", 2, 40), ("fraction_bits", 0, 52)):
             if not least <= as_unsigned(getattr(self, name), name) <= most:
                 raise ParameterError(f"{name} must be between {least} and {most}")
+
+    @property
+    def has_discrete_noise(self) -> bool:
+        """Whether discrete noise is added; while a target epsilon is not resolved to a multiplier, it is not."""
+        return self.noise_distribution == "discrete-gaussian" and self.noise_multiplier > 0.0
 
     def threshold_of(self, client: int) -> float:
         """Return the client's threshold."""
