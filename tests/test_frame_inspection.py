@@ -40,7 +40,7 @@ def test_intact_frame(frames: dict[str, bytes], kind: str) -> None:
     assert report.intact
     assert report.problem == ""
     assert report.checksum_ok
-    assert report.version == 1
+    assert report.version == 2
     assert report.size_bytes == report.declared_bytes == len(frame)
     assert json.loads(json.dumps(report.to_json()))["kind"] == kind
 
@@ -67,6 +67,16 @@ def test_ciphertext_counts(frames: dict[str, bytes], kind: str, clients: int) ->
     assert report.parameters["packing"] == public_key.parameters.packing
     assert report.parameters["max clients"] == 8
     assert report.description == public_key.parameters.describe()
+    dropped = (report.parameters["dropped bits of c0"], report.parameters["dropped bits of c1"])
+    assert dropped == public_key.parameters._facts["dropped_bits"]
+    assert min(dropped) > 0
+
+
+def test_facts_are_plain_numbers_and_words(frames: dict[str, bytes]) -> None:
+    for frame in frames.values():
+        report = inspect_frame(frame)
+        for fact in [*report.counts.values(), *report.parameters.values()]:
+            assert isinstance(fact, bool | int | float | str)
 
 
 def test_public_key_describes_its_parameters(frames: dict[str, bytes]) -> None:
@@ -145,11 +155,14 @@ def test_unknown_kind_with_a_fitting_checksum(frames: dict[str, bytes]) -> None:
     assert "999" in report.problem
 
 
-def test_other_version_with_a_fitting_checksum(frames: dict[str, bytes]) -> None:
-    report = inspect_frame(resealed(frames["mask"], 4, struct.pack("<H", 2)))
+@pytest.mark.parametrize("version", [0, 1, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_other_version_with_a_fitting_checksum(frames: dict[str, bytes], kind: str, version: int) -> None:
+    report = inspect_frame(resealed(frames[kind], 4, struct.pack("<H", version)))
     assert not report.intact
-    assert report.version == 2
-    assert "version" in report.problem
+    assert report.checksum_ok
+    assert report.version == version
+    assert f"frame version {version} is not the version this build reads (2)" in report.problem
 
 
 def test_wrong_count_with_a_fitting_checksum(frames: dict[str, bytes]) -> None:

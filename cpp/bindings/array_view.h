@@ -41,6 +41,19 @@ py::bytes to_bytes(const Bytes& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+// A bytes object that is still to be filled, and its memory. Nobody else may see it before it is.
+struct NewBytes {
+  explicit NewBytes(std::size_t size)
+      : object(py::reinterpret_steal<py::bytes>(
+            PyBytes_FromStringAndSize(nullptr, static_cast<py::ssize_t>(size)))) {
+    if (!object) throw py::error_already_set();
+    memory = {reinterpret_cast<std::uint8_t*>(PyBytes_AS_STRING(object.ptr())), size};
+  }
+
+  py::bytes object;
+  std::span<std::uint8_t> memory;
+};
+
 // Hands a vector over to NumPy without a copy.
 template <typename T>
 py::array_t<T> to_array(std::vector<T>&& values) {

@@ -9,5 +9,6 @@ void bind_mask(pybind11::module_& module);
 void bind_ckks(pybind11::module_& module);
 void bind_noise(pybind11::module_& module);
 void bind_wire(pybind11::module_& module);
+void bind_peers(pybind11::module_& module);
 
 }  // namespace shieldfl::bindings

@@ -4,10 +4,10 @@
 
 #include "bindings/array_view.h"
 #include "bindings/bind_areas.h"
+#include "bindings/released_interpreter.h"
 #include "ckks/aggregator.h"
 #include "ckks/decryptor.h"
 #include "ckks/encryptor.h"
-#include "ckks/noise_bound.h"
 
 namespace shieldfl::bindings {
 namespace {
@@ -16,14 +16,15 @@ using ckks::Parameters;
 using ckks::ParametersPointer;
 using ckks::PublicKey;
 using ckks::SecretKey;
+using Release = py::call_guard<ReleasedInterpreter>;
 
 // A frame with its checked view. The view refers to the bytes object, which therefore lives as long.
 struct CiphertextFrame {
-  CiphertextFrame(py::bytes frame, FrameKind kind) : bytes(std::move(frame)) {
+  CiphertextFrame(py::bytes frame, FrameKind kind, std::size_t threads) : bytes(std::move(frame)) {
     const std::string_view text = bytes;
     const std::span data(reinterpret_cast<const std::uint8_t*>(text.data()), text.size());
-    const py::gil_scoped_release release;
-    view = ckks::CiphertextView::parse(data, kind);
+    const ReleasedInterpreter release;
+    view = ckks::CiphertextView::parse(data, kind, threads);
   }
 
   py::bytes bytes;
@@ -43,7 +44,9 @@ py::dict facts_of(const ckks::ParameterFacts& facts) {
   dict["log2_scale"] = facts.log2_scale;
   dict["log2_flooding"] = facts.log2_flooding;
   dict["values_per_ciphertext"] = facts.values_per_block();
-  dict["ciphertext_bytes"] = facts.block_bytes();
+  dict["ciphertext_bytes"] = facts.block_bytes(FrameKind::kCkksBatch);
+  dict["total_ciphertext_bytes"] = facts.block_bytes(FrameKind::kCkksTotal);
+  dict["dropped_bits"] = py::make_tuple(facts.dropped_bits0, facts.dropped_bits1);
   return dict;
 }
 
@@ -52,7 +55,7 @@ void bind_parameters(py::module_& module) {
       .def(py::init([](const std::string& packing, std::uint32_t max_clients, unsigned value_bits,
                        unsigned fraction_bits, std::optional<std::uint32_t> ring_degree) {
         const auto kind = packing == "exact" ? ckks::Packing::kExact : ckks::Packing::kSlots;
-        const py::gil_scoped_release release;
+        const ReleasedInterpreter release;
         return std::const_pointer_cast<Parameters>(
             Parameters::derive({kind, max_clients, value_bits, fraction_bits, ring_degree}));
       }))
@@ -60,7 +63,7 @@ void bind_parameters(py::module_& module) {
       .def_property_readonly("facts", [](const Parameters& self) { return facts_of(self.facts()); })
       .def_property_readonly("bytes_per_value", &Parameters::bytes_per_value)
       .def_property_readonly("value_limit", &Parameters::value_limit)
-      .def_property_readonly("noise_bound", &Parameters::noise_bound)
+      .def_property_readonly("error_bound", &Parameters::error_bound)
       .def_property_readonly_static("security_bits",
                                     [](const py::object&) { return Parameters::kSecurityBits; });
 }
@@ -71,7 +74,7 @@ void bind_keys(py::module_& module) {
                   [](const py::buffer& frame) {
                     const auto info = frame.request();
                     const auto bytes = view(info);
-                    const py::gil_scoped_release release;
+                    const ReleasedInterpreter release;
                     return std::const_pointer_cast<PublicKey>(PublicKey::from_frame(bytes));
                   })
       .def("to_bytes", [](const PublicKey& self) { return to_bytes(self.to_frame()); })
@@ -90,13 +93,14 @@ void bind_encryptor(py::module_& module) {
         [](const ckks::Encryptor& self, const Array<T>& values, const mask::Bitset* mask,
            std::optional<double> weight, std::uint64_t round, bool clip, std::size_t threads) {
           const auto in = view(values);
-          ckks::EncryptedBatch batch;
+          const NewBytes frame(self.frame_bytes(in.size(), mask, weight.has_value()));
+          std::uint64_t clipped = 0;
           {
-            const py::gil_scoped_release release;
+            const ReleasedInterpreter release;
             SystemSeedSource seeds;
-            batch = self.encrypt(in, mask, {round, weight, clip, threads}, seeds);
+            clipped = self.encrypt(in, mask, {round, weight, clip, threads}, seeds, frame.memory);
           }
-          return py::make_tuple(to_bytes(batch.frame), batch.clipped);
+          return py::make_tuple(frame.object, clipped);
         },
         py::arg("values").noconvert(), py::arg("mask").none(true), py::arg("weight").none(true),
         py::arg("round"), py::arg("clip"), py::arg("threads"));
@@ -109,10 +113,18 @@ void bind_ciphertexts(py::module_& module) {
   module.def("ckks_mask_id",
              [](const mask::Bitset& mask) { return to_bytes(ckks::mask_id(mask.size(), &mask)); });
   py::class_<CiphertextFrame>(module, "CkksCiphertext")
-      .def_static("batch",
-                  [](py::bytes frame) { return CiphertextFrame(std::move(frame), FrameKind::kCkksBatch); })
-      .def_static("total",
-                  [](py::bytes frame) { return CiphertextFrame(std::move(frame), FrameKind::kCkksTotal); })
+      .def_static(
+          "batch",
+          [](py::bytes frame, std::size_t threads) {
+            return CiphertextFrame(std::move(frame), FrameKind::kCkksBatch, threads);
+          },
+          py::arg("frame"), py::arg("threads") = 0)
+      .def_static(
+          "total",
+          [](py::bytes frame, std::size_t threads) {
+            return CiphertextFrame(std::move(frame), FrameKind::kCkksTotal, threads);
+          },
+          py::arg("frame"), py::arg("threads") = 0)
       .def_readonly("frame", &CiphertextFrame::bytes)
       .def_property_readonly(
           "parameter_id", [](const CiphertextFrame& self) { return to_bytes(self.view.layout.parameter_id); })
@@ -141,27 +153,43 @@ void bind_aggregator(py::module_& module) {
           }))
       .def("add_parsed",
            [](ckks::Aggregator& self, const CiphertextFrame& batch) {
-             const py::gil_scoped_release release;
+             const ReleasedInterpreter release;
              self.add(batch.view);
            })
       .def("add_bytes",
            [](ckks::Aggregator& self, const py::buffer& frame) {
              const auto info = frame.request();
              const auto bytes = view(info);
-             const py::gil_scoped_release release;
+             const ReleasedInterpreter release;
              self.add(bytes);
+           })
+      .def("add_parsed_total",
+           [](ckks::Aggregator& self, const CiphertextFrame& total) {
+             const ReleasedInterpreter release;
+             self.add_total(total.view);
+           })
+      .def("add_total_bytes",
+           [](ckks::Aggregator& self, const py::buffer& frame) {
+             const auto info = frame.request();
+             const auto bytes = view(info);
+             const ReleasedInterpreter release;
+             self.add_total(bytes);
            })
       .def("total",
            [](const ckks::Aggregator& self) {
-             std::vector<std::uint8_t> frame;
+             std::optional<NewBytes> frame;
              {
-               const py::gil_scoped_release release;
-               frame = self.total();
+               const ReleasedInterpreter release;
+               self.total([&](std::size_t bytes) {
+                 const py::gil_scoped_acquire acquire;
+                 return frame.emplace(bytes).memory;
+               });
              }
-             return to_bytes(frame);
+             return frame->object;
            })
-      .def_property_readonly("clients", &ckks::Aggregator::clients)
-      .def_property_readonly("round", &ckks::Aggregator::round);
+      // Without the interpreter lock: they wait for a thread that adds.
+      .def_property_readonly("clients", py::cpp_function(&ckks::Aggregator::clients, Release()))
+      .def_property_readonly("round", py::cpp_function(&ckks::Aggregator::round, Release()));
 }
 
 // The secret key never becomes a Python object of its own: a decryptor is made together with its public key.
@@ -172,7 +200,7 @@ void bind_decryptor(py::module_& module) {
   };
   py::class_<Authority>(module, "CkksDecryptor")
       .def(py::init([](const std::shared_ptr<Parameters>& parameters) {
-        const py::gil_scoped_release release;
+        const ReleasedInterpreter release;
         SystemSeedSource seeds;
         ckks::KeyPair pair = ckks::generate_keys(parameters, seeds);
         return Authority{std::move(pair.public_key), std::move(pair.secret_key)};
@@ -197,7 +225,7 @@ void bind_decryptor(py::module_& module) {
           [](const Authority& self, const CiphertextFrame& total, std::size_t threads) {
             ckks::OpenedSums opened;
             {
-              const py::gil_scoped_release release;
+              const ReleasedInterpreter release;
               opened = ckks::Decryptor(self.secret_key).open(total.view, threads);
             }
             return py::make_tuple(to_array(std::move(opened.values)), opened.weight_sum);

@@ -3,8 +3,10 @@
 
 #include "bindings/array_view.h"
 #include "bindings/bind_areas.h"
+#include "bindings/released_interpreter.h"
 #include "mask/bitset.h"
 #include "mask/compaction.h"
+#include "mask/consensus.h"
 #include "mask/mask_codec.h"
 #include "mask/votes.h"
 #include "mask/zones.h"
@@ -13,7 +15,7 @@ namespace shieldfl::bindings {
 namespace {
 
 using mask::Bitset;
-using Release = py::call_guard<py::gil_scoped_release>;
+using Release = py::call_guard<ReleasedInterpreter>;
 
 void bind_bitset(py::module_& module) {
   py::class_<Bitset>(module, "Bitset")
@@ -24,7 +26,7 @@ void bind_bitset(py::module_& module) {
           [](const Array<bool>& bools) {
             const std::span<const std::uint8_t> bytes(reinterpret_cast<const std::uint8_t*>(bools.data()),
                                                       static_cast<std::size_t>(bools.size()));
-            const py::gil_scoped_release release;
+            const ReleasedInterpreter release;
             return Bitset::from_bools(bytes);
           },
           py::arg("bools").noconvert())
@@ -32,7 +34,7 @@ void bind_bitset(py::module_& module) {
           "from_indices",
           [](const Array<std::int64_t>& indices, std::uint64_t size) {
             const auto span = view(indices);
-            const py::gil_scoped_release release;
+            const ReleasedInterpreter release;
             return Bitset::from_indices(span, size);
           },
           py::arg("indices").noconvert(), py::arg("size"))
@@ -43,7 +45,7 @@ void bind_bitset(py::module_& module) {
              Array<bool> out(static_cast<py::ssize_t>(self.size()));
              const std::span<std::uint8_t> bytes(reinterpret_cast<std::uint8_t*>(out.mutable_data()),
                                                  self.size());
-             const py::gil_scoped_release release;
+             const ReleasedInterpreter release;
              self.to_bools(bytes);
              return out;
            })
@@ -51,7 +53,7 @@ void bind_bitset(py::module_& module) {
            [](const Bitset& self) {
              Array<std::int64_t> out(static_cast<py::ssize_t>(self.count()));
              const auto span = mutable_view(out);
-             const py::gil_scoped_release release;
+             const ReleasedInterpreter release;
              self.to_indices(span);
              return out;
            })
@@ -66,7 +68,7 @@ void bind_codec(py::module_& module) {
   module.def("encode_mask", [](const Bitset& mask) {
     std::vector<std::uint8_t> frame;
     {
-      const py::gil_scoped_release release;
+      const ReleasedInterpreter release;
       frame = mask::encode_mask(mask);
     }
     return to_bytes(frame);
@@ -76,7 +78,7 @@ void bind_codec(py::module_& module) {
       [](const py::buffer& frame, std::optional<std::uint64_t> expected_size) {
         const auto info = frame.request();
         const auto bytes = view(info);
-        const py::gil_scoped_release release;
+        const ReleasedInterpreter release;
         return mask::decode_mask(bytes, expected_size);
       },
       py::arg("frame"), py::arg("expected_size") = std::nullopt);
@@ -97,6 +99,7 @@ void bind_votes(py::module_& module) {
       .def(py::init<std::uint64_t>())
       .def_property_readonly("size", &mask::Votes::size)
       .def_property_readonly("voters", &mask::Votes::voters)
+      .def_property_readonly("memory_bytes", &mask::Votes::memory_bytes)
       .def("add", &mask::Votes::add, py::arg("mask"), py::arg("threads") = 0, Release())
       .def("consensus", &mask::Votes::consensus, py::arg("rho"), py::arg("threads") = 0, Release())
       .def(
@@ -104,20 +107,32 @@ void bind_votes(py::module_& module) {
           [](const mask::Votes& self, std::size_t threads) {
             Array<std::uint32_t> out(static_cast<py::ssize_t>(self.size()));
             const auto span = mutable_view(out);
-            const py::gil_scoped_release release;
+            const ReleasedInterpreter release;
             self.counts(span, threads);
             return out;
           },
           py::arg("threads") = 0);
   module.def("votes_needed", &mask::votes_needed);
   module.def("negotiate", [](const std::vector<const Bitset*>& masks, double rho, std::size_t threads) {
-    const py::gil_scoped_release release;
+    const ReleasedInterpreter release;
     return mask::negotiate(masks, rho, threads);
+  });
+  module.def("negotiate_zones", [](const std::vector<const Bitset*>& masks, double rho, std::size_t threads) {
+    mask::NegotiatedZones zones;
+    {
+      const ReleasedInterpreter release;
+      zones = mask::negotiate_zones(masks, rho, threads);
+    }
+    py::list clients;
+    for (mask::ClientZones& client : zones.clients) {
+      clients.append(py::make_tuple(std::move(client.personalised), std::move(client.noise)));
+    }
+    return py::make_tuple(std::move(zones.encrypted), std::move(clients));
   });
   module.def("split_zones", [](const Bitset& local, const Bitset& encrypted) {
     mask::Zones zones;
     {
-      const py::gil_scoped_release release;
+      const ReleasedInterpreter release;
       zones = mask::split_zones(local, encrypted);
     }
     return py::make_tuple(std::move(zones.encrypted), std::move(zones.personalised), std::move(zones.noise));
@@ -134,7 +149,7 @@ void bind_compaction(py::module_& module) {
         const auto in = view(dense);
         const auto span = mutable_view(out);
         mask::check_same_size(in.size(), mask.size());
-        const py::gil_scoped_release release;
+        const ReleasedInterpreter release;
         mask::gather(in.data(), mask, span.data(), threads);
         return out;
       },
@@ -147,7 +162,7 @@ void bind_compaction(py::module_& module) {
           const auto out = mutable_view(dense);
           mask::check_same_size(out.size(), mask.size());
           mask::check_same_size(in.size(), mask.count());
-          const py::gil_scoped_release release;
+          const ReleasedInterpreter release;
           kernel(in.data(), mask, out.data(), threads);
         },
         py::arg("compact").noconvert(), py::arg("mask"), py::arg("dense").noconvert(),

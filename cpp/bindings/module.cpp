@@ -3,6 +3,7 @@
 #include "bindings/bind_areas.h"
 #include "bindings/translate_errors.h"
 #include "ckks/seal_bridge.h"
+#include "common/cpu_features.h"
 #include "parallel/parallel_for.h"
 
 PYBIND11_MODULE(_core, module) {
@@ -13,6 +14,10 @@ PYBIND11_MODULE(_core, module) {
   shieldfl::bindings::bind_ckks(module);
   shieldfl::bindings::bind_noise(module);
   shieldfl::bindings::bind_wire(module);
+  shieldfl::bindings::bind_peers(module);
   module.def("available_threads", &shieldfl::available_threads);
+  // A function, so that a set which cannot be had is an error of ours: the module's own loading would make it
+  // an ImportError.
+  module.def("instruction_set", [] { return shieldfl::instruction_set_name(shieldfl::instruction_set()); });
   module.def("seal_version", &shieldfl::ckks::seal_version);
 }

@@ -2,12 +2,17 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "bindings/array_view.h"
 #include "bindings/translate_errors.h"
+#include "ckks/block_reader.h"
 #include "ckks/decryptor.h"
 #include "ckks/encryptor.h"
 #include "common/random.h"
 #include "noise/gaussian.h"
+#include "noise/grid_noise.h"
 #include "parallel/parallel_for.h"
 #include "ring/ntt.h"
 #include "ring/sampler.h"
@@ -15,10 +20,8 @@
 namespace shieldfl::bindings {
 namespace {
 
-std::vector<std::uint64_t> values_of(std::span<const ring::Factor> factors) {
-  std::vector<std::uint64_t> values;
-  for (const ring::Factor& factor : factors) values.push_back(factor.value);
-  return values;
+std::vector<std::uint64_t> values_of(std::span<const std::uint64_t> rows) {
+  return {rows.begin(), rows.end()};
 }
 
 // A public key and the frames that predictable randomness makes under it.
@@ -33,8 +36,11 @@ py::bytes encrypt_insecure(const py::bytes& public_key, const Array<double>& val
     mask = mask::Bitset::from_bools({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
   }
   InsecureTestRandom seeds(seed);
-  return to_bytes(
-      encryptor.encrypt(view(values), mask ? &*mask : nullptr, {round, weight, false, threads}, seeds).frame);
+  const mask::Bitset* const positions = mask ? &*mask : nullptr;
+  const auto in = view(values);
+  const NewBytes frame(encryptor.frame_bytes(in.size(), positions, weight.has_value()));
+  encryptor.encrypt(in, positions, {round, weight, false, threads}, seeds, frame.memory);
+  return frame.object;
 }
 
 // The residues of a key pair in NTT form: secret, then both halves of the public key.
@@ -43,8 +49,8 @@ py::tuple key_residues(const py::bytes& public_key, const py::bytes& exported_se
   const auto secret_info = py::buffer(exported_secret).request();
   const auto key = ckks::PublicKey::from_frame(view(key_info));
   const auto secret = ckks::SecretKey::import_secret(*key, view(secret_info));
-  return py::make_tuple(to_array(values_of(secret->factors())), to_array(values_of(key->factors0())),
-                        to_array(values_of(key->factors1())));
+  return py::make_tuple(to_array(values_of(secret->rows())), to_array(values_of(key->rows0())),
+                        to_array(values_of(key->rows1())));
 }
 
 // The residues of a batch or a total, block after block.
@@ -54,8 +60,9 @@ py::array_t<std::uint64_t> ciphertext_residues(const py::bytes& frame, bool tota
       ckks::CiphertextView::parse(view(info), total ? FrameKind::kCkksTotal : FrameKind::kCkksBatch);
   const std::size_t words = parsed.facts.block_words();
   std::vector<std::uint64_t> residues(ckks::block_count(parsed.facts, parsed.layout) * words);
+  const ckks::BlockReader reader(parsed);
   for (std::size_t block = 0; block * words < residues.size(); ++block) {
-    parsed.unpack_block(block, std::span(residues).subspan(block * words, words));
+    reader.read(block, std::span(residues).subspan(block * words, words));
   }
   return to_array(std::move(residues));
 }
@@ -68,10 +75,13 @@ py::bytes batch_from_residues(const py::bytes& like, const Array<std::uint64_t>&
   InsecureTestRandom seeds(seed);
   const Id id = random_id(seeds);
   FrameWriter writer = ckks::begin_frame(FrameKind::kCkksBatch, model.facts, model.layout, {&id, 1});
+  const auto parameters = ckks::Parameters::from_facts(model.facts);
   const auto words = view(residues);
+  std::vector<std::uint64_t> rows(model.facts.block_words());
   for (std::size_t block = 0; block < ckks::block_count(model.facts, model.layout); ++block) {
-    ckks::pack_block(model.facts, words.subspan(block * model.facts.block_words(), model.facts.block_words()),
-                     writer.reserve(model.facts.block_bytes()));
+    std::copy_n(words.begin() + static_cast<std::ptrdiff_t>(block * rows.size()), rows.size(), rows.begin());
+    ckks::pack_residues(*parameters, FrameKind::kCkksBatch, rows,
+                        writer.reserve(model.facts.block_bytes(FrameKind::kCkksBatch)));
   }
   return to_bytes(writer.finish());
 }
@@ -85,6 +95,22 @@ py::array_t<double> open_unflooded(const py::bytes& public_key, const py::bytes&
   const ckks::Decryptor decryptor(ckks::SecretKey::import_secret(*key, view(secret_info)));
   const auto parsed = ckks::CiphertextView::parse(view(total_info), FrameKind::kCkksTotal);
   return to_array(decryptor.insecure_open_unflooded(parsed, 1).values);
+}
+
+// What clip_and_add_gaussian and its discrete sibling make with predictable randomness.
+py::tuple noise_insecure(const Array<float>& values, double standard_deviation, unsigned fraction_bits,
+                         std::uint64_t seed, std::size_t threads) {
+  const auto in = view(values);
+  constexpr double kClipNorm = 1000.0;
+  std::vector<float> continuous(in.size());
+  std::vector<double> discrete(in.size());
+  InsecureTestRandom seeds(seed);
+  noise::clip_and_add_gaussian(in, continuous, kClipNorm, standard_deviation, seeds, threads);
+  const double steps = std::ldexp(standard_deviation, static_cast<int>(fraction_bits));
+  const noise::RationalVariance variance{static_cast<std::uint64_t>(steps * steps), 1};
+  noise::clip_and_add_discrete_gaussian_vartime(in, discrete, kClipNorm, fraction_bits, variance, seeds,
+                                                threads);
+  return py::make_tuple(to_array(std::move(continuous)), to_array(std::move(discrete)));
 }
 
 template <typename Sampler>
@@ -126,4 +152,6 @@ PYBIND11_MODULE(_testing, module) {
     return sample(shieldfl::ring::sample_error, seed, stream_index, count);
   });
   module.def("transform", &transform);
+  module.def("noise_insecure", &noise_insecure, py::arg("values").noconvert(), py::arg("standard_deviation"),
+             py::arg("fraction_bits"), py::arg("seed"), py::arg("threads") = 1);
 }

@@ -1,26 +1,53 @@
 #include "ckks/aggregator.h"
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 
+#include "ckks/digits.h"
+#include "ckks/parameter_search.h"
+#include "common/checksum_parts.h"
+#include "common/crc32c.h"
 #include "common/error.h"
 #include "parallel/parallel_for.h"
-#include "ring/modulus.h"
 
 namespace shieldfl::ckks {
+namespace {
+
+// Digits are below 2^50, or 2^50 + 2^15 with the middle of what was dropped: a sum of this many is below
+// 2^63.
+constexpr std::size_t kMaxLazyAdditions = (std::size_t{1} << 13) - 1;
+static_assert(kMaxPrimeBits <= 50 && kMaxDroppedBits <= 16);
+
+constexpr std::size_t kNoBlock = ~std::size_t{0};
+
+}  // namespace
 
 Aggregator::Aggregator(std::shared_ptr<const PublicKey> key, std::optional<std::uint64_t> round,
                        std::size_t threads)
     : key_(std::move(key)), threads_(resolve_threads(threads)), round_(round) {}
 
 void Aggregator::add(std::span<const std::uint8_t> frame) {
-  add(CiphertextView::parse(frame, FrameKind::kCkksBatch));
+  constexpr FrameKind kind = FrameKind::kCkksBatch;
+  add(CiphertextView::parse_head(frame, kind), kind, Checksum::kCheck);
 }
 
-void Aggregator::check(const CiphertextView& batch) const {
+void Aggregator::add(const CiphertextView& batch) {
+  add(batch, FrameKind::kCkksBatch, Checksum::kKnown);
+}
+
+void Aggregator::add_total(std::span<const std::uint8_t> frame) {
+  constexpr FrameKind kind = FrameKind::kCkksTotal;
+  add(CiphertextView::parse_head(frame, kind), kind, Checksum::kCheck);
+}
+
+void Aggregator::add_total(const CiphertextView& total) {
+  add(total, FrameKind::kCkksTotal, Checksum::kKnown);
+}
+
+void Aggregator::check(const CiphertextView& frame) const {
   const ParameterFacts& facts = key_->parameters()->facts();
-  const Layout& layout = batch.layout;
-  if (batch.kind != FrameKind::kCkksBatch) throw Error(ErrorCode::kWireFormat, "only batches can be added");
+  const Layout& layout = frame.layout;
   if (layout.parameter_id != key_->parameters()->id()) {
     throw Error(ErrorCode::kParameter,
                 "the batch was made with other parameters: all clients must use those of the public key");
@@ -34,8 +61,10 @@ void Aggregator::check(const CiphertextView& batch) const {
                                         ", the sum of round " + std::to_string(*round_) +
                                         ": it was not added");
   }
-  if (frame_ids_.contains(batch.frame_ids.front())) {
-    throw Error(ErrorCode::kDuplicateFrame, "this batch is in the sum already: it was not added again");
+  for (const Id& id : frame.frame_ids) {
+    if (frame_ids_.contains(id)) {
+      throw Error(ErrorCode::kDuplicateFrame, "this batch is in the sum already: it was not added again");
+    }
   }
   if (layout_ && layout != *layout_) {
     throw Error(
@@ -43,47 +72,91 @@ void Aggregator::check(const CiphertextView& batch) const {
         "the batch holds other positions, or another number of values, or differs in having a weight: "
         "the clients of a round must agree on mask and weighting");
   }
-  if (frame_ids_.size() >= facts.max_clients) {
-    throw Error(ErrorCode::kCapacity,
-                "the sum holds " + std::to_string(frame_ids_.size()) +
-                    " clients, all that the parameters have room for: raise max_clients");
+  if (frame_ids_.size() + frame.frame_ids.size() > facts.max_clients) {
+    throw Error(ErrorCode::kCapacity, "the sum holds " + std::to_string(frame_ids_.size()) +
+                                          " clients, and the parameters have room for no more than " +
+                                          std::to_string(facts.max_clients) + ": raise max_clients");
   }
 }
 
-void Aggregator::add(const CiphertextView& batch) {
-  const std::lock_guard lock(mutex_);
-  check(batch);
+std::span<std::uint64_t> Aggregator::sums_of(std::size_t block, std::size_t row) {
   const ParameterFacts& facts = key_->parameters()->facts();
-  const std::size_t block_words = facts.block_words();
-  const std::size_t blocks = block_count(facts, batch.layout);
-  // All memory is taken before the sum is touched: an allocation that fails leaves everything as it was.
-  if (!layout_) sums_.assign(blocks * block_words, 0);
-  const std::size_t parts = std::clamp<std::size_t>(blocks, 1, threads_);
-  std::vector<std::uint64_t> scratch(parts * block_words);
-  const auto add_blocks = [&](std::size_t part) {
-    const auto rows = std::span(scratch).subspan(part * block_words, block_words);
-    for (std::size_t block = blocks * part / parts; block < blocks * (part + 1) / parts; ++block) {
-      batch.unpack_block(block, rows);
-      std::uint64_t* sum = sums_.data() + block * block_words;
-      for (std::size_t row = 0; row < 2 * facts.primes.size(); ++row) {
-        const std::uint64_t q = facts.primes[row % facts.primes.size()];
-        for (std::size_t i = row * facts.degree; i < (row + 1) * facts.degree; ++i) {
-          sum[i] = ring::add(sum[i], rows[i], q);
-        }
-      }
-    }
-  };
-  const auto place = frame_ids_.insert(batch.frame_ids.front()).first;
+  return std::span(sums_).subspan(block * facts.block_words() + row * facts.degree, facts.degree);
+}
+
+void Aggregator::add(const CiphertextView& frame, FrameKind expected, Checksum checksum) {
+  if (frame.kind != expected) {
+    throw Error(ErrorCode::kWireFormat, expected == FrameKind::kCkksBatch
+                                            ? "only batches are added here, no totals"
+                                            : "only totals are added here, no batches");
+  }
+  const std::lock_guard lock(mutex_);
   try {
-    parallel_for(parts, parts, 1, [&](std::size_t begin, std::size_t end) {
-      for (std::size_t part = begin; part < end; ++part) add_blocks(part);
-    });
-  } catch (...) {
-    frame_ids_.erase(place);  // thrown before the first block: the blocks themselves cannot fail
+    check(frame);
+  } catch (const Error&) {
+    // Damage in the head is damage first of all, not another key or round.
+    if (checksum == Checksum::kCheck) FrameReader::check_checksum(frame.frame);
     throw;
   }
-  layout_ = batch.layout;
-  round_ = batch.layout.round;
+  const ParameterFacts& facts = key_->parameters()->facts();
+  const std::size_t blocks = block_count(facts, frame.layout);
+  // All memory is taken before the sum is touched: an allocation that fails leaves everything as it was.
+  const bool first = !layout_;
+  std::set<Id> added(frame.frame_ids.begin(), frame.frame_ids.end());
+  ChecksumParts checksums(threads_);
+  if (first) sums_.assign(blocks * facts.block_words(), 0);
+  if (lazy_additions_ == kMaxLazyAdditions) reduce();
+
+  std::atomic<std::size_t> wrong_block = kNoBlock;
+  parallel_for(blocks, threads_, 1, [&](std::size_t begin, std::size_t end) {
+    std::uint32_t part_checksum = 0;
+    for (std::size_t block = begin; block < end; ++block) {
+      const auto bytes = frame.block(block);
+      if (checksum == Checksum::kCheck) part_checksum = crc32c(bytes, part_checksum);
+      bool in_range = true;
+      for_each_row(facts, frame.kind, bytes, [&](std::size_t row, std::span<const std::uint8_t> packed) {
+        const std::uint64_t prime = facts.primes[row % facts.primes.size()];
+        in_range &=
+            ring::accumulate_residues(packed, facts.row_width(frame.kind, row), prime, sums_of(block, row));
+      });
+      if (!in_range) wrong_block = block;
+    }
+    checksums.add(begin, part_checksum, (end - begin) * facts.block_bytes(frame.kind));
+  });
+
+  const auto head = frame.frame.first(frame.frame.size() - frame.payload.size() - kFrameTrailerBytes);
+  const bool damaged = checksum == Checksum::kCheck &&
+                       checksums.after(crc32c(head)) != FrameReader::stated_checksum(frame.frame);
+  if (damaged || wrong_block != kNoBlock) {
+    subtract(frame);
+    if (damaged) FrameReader::fail_checksum();
+    fail_residue(wrong_block);
+  }
+  ++lazy_additions_;
+  frame_ids_.merge(added);
+  layout_ = frame.layout;
+  round_ = frame.layout.round;
+}
+
+void Aggregator::subtract(const CiphertextView& frame) {
+  const ParameterFacts& facts = frame.facts;
+  for (std::size_t block = 0; block < block_count(facts, frame.layout); ++block) {
+    for_each_row(facts, frame.kind, frame.block(block),
+                 [&](std::size_t row, std::span<const std::uint8_t> packed) {
+                   ring::subtract_residues(packed, facts.row_width(frame.kind, row), sums_of(block, row));
+                 });
+  }
+}
+
+void Aggregator::reduce() {
+  const ParameterFacts& facts = key_->parameters()->facts();
+  const std::size_t words = facts.block_words();
+  parallel_for(sums_.size() / words, threads_, 1, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t block = begin; block < end; ++block) {
+      reduce_digits(facts, std::span(sums_).subspan(block * words, words));
+    }
+  });
+  lazy_additions_ = 1;
 }
 
 std::size_t Aggregator::clients() const {
@@ -96,23 +169,51 @@ std::optional<std::uint64_t> Aggregator::round() const {
   return round_;
 }
 
-std::vector<std::uint8_t> Aggregator::total() const {
+std::size_t Aggregator::total_bytes() const {
   const std::lock_guard lock(mutex_);
   if (!layout_) {
     throw Error(ErrorCode::kParameter, "no batch has been added, so there is no total: add at least one");
   }
+  return ciphertext_frame_bytes(FrameKind::kCkksTotal, key_->parameters()->facts(), *layout_,
+                                frame_ids_.size());
+}
+
+void Aggregator::total(const std::function<std::span<std::uint8_t>(std::size_t)>& allocate) const {
+  for (;;) {
+    // Not under the lock: the allocator may wait for a lock that a thread which adds holds.
+    const std::size_t bytes = total_bytes();
+    const auto frame = allocate(bytes);
+    const std::lock_guard lock(mutex_);
+    const ParameterFacts& facts = key_->parameters()->facts();
+    if (bytes != ciphertext_frame_bytes(FrameKind::kCkksTotal, facts, *layout_, frame_ids_.size())) continue;
+    write_total(frame);
+    return;
+  }
+}
+
+void Aggregator::write_total(std::span<std::uint8_t> frame) const {
   const ParameterFacts& facts = key_->parameters()->facts();
   const std::vector<Id> ids(frame_ids_.begin(), frame_ids_.end());
-  FrameWriter writer = begin_frame(FrameKind::kCkksTotal, facts, *layout_, ids);
+  FrameWriter writer = begin_frame(FrameKind::kCkksTotal, facts, *layout_, ids, frame);
+  const std::uint32_t head_checksum = crc32c(writer.written());
   const std::size_t blocks = block_count(facts, *layout_);
-  const auto payload = writer.reserve(blocks * facts.block_bytes());
+  const std::size_t block_bytes = facts.block_bytes(FrameKind::kCkksTotal);
+  const auto payload = writer.reserve(blocks * block_bytes);
+  ChecksumParts checksums(threads_);
   parallel_for(blocks, threads_, 1, [&](std::size_t begin, std::size_t end) {
+    std::vector<std::uint64_t> digits(facts.block_words());
+    std::uint32_t checksum = 0;
     for (std::size_t block = begin; block < end; ++block) {
-      pack_block(facts, std::span(sums_).subspan(block * facts.block_words(), facts.block_words()),
-                 payload.subspan(block * facts.block_bytes(), facts.block_bytes()));
+      const auto sums = std::span(sums_).subspan(block * digits.size(), digits.size());
+      std::copy(sums.begin(), sums.end(), digits.begin());
+      reduce_digits(facts, digits);
+      const auto out = payload.subspan(block * block_bytes, block_bytes);
+      pack_digits(facts, FrameKind::kCkksTotal, digits, out);
+      checksum = crc32c(out, checksum);
     }
+    checksums.add(begin, checksum, (end - begin) * block_bytes);
   });
-  return writer.finish();
+  writer.finish(checksums.after(head_checksum));
 }
 
 }  // namespace shieldfl::ckks

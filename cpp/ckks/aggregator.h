@@ -1,8 +1,9 @@
-// Sums batches as they arrive, in the memory of one. Holds the public key alone. Several threads may add at
-// once; they take turns.
+// Sums batches, and totals of other aggregators, as they arrive, in the memory of one accumulator. Holds the
+// public key alone. Several threads may add at once; they take turns.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -20,22 +21,36 @@ class Aggregator {
   // `round`: the round whose batches are accepted; by default the first batch decides.
   Aggregator(std::shared_ptr<const PublicKey> key, std::optional<std::uint64_t> round, std::size_t threads);
 
-  // Adds a batch. Throws, and changes nothing, Error(kWireFormat) for bytes that are no intact batch,
-  // Error(kParameter) for other parameters or another selection of positions, Error(kKeyMismatch) for another
-  // key, Error(kPolicy) for another round, Error(kDuplicateFrame) for a batch that is in the sum already,
-  // Error(kCapacity) past max_clients.
+  // Adds a batch in one pass that checks as it adds. The bytes may not change meanwhile. Throws, and changes
+  // nothing, Error(kWireFormat) for bytes that are no intact batch, Error(kParameter) for other parameters or
+  // another selection of positions, Error(kKeyMismatch) for another key, Error(kPolicy) for another round,
+  // Error(kDuplicateFrame) for a batch that is in the sum already, Error(kCapacity) past max_clients.
   void add(std::span<const std::uint8_t> frame);
-  // The same for a batch that was parsed before.
+  // The same for a batch that was parsed, and so checked, before.
   void add(const CiphertextView& batch);
 
-  // The frame of the sum so far. Throws Error(kParameter) before the first batch.
-  [[nodiscard]] std::vector<std::uint8_t> total() const;
+  // The same for the total of another aggregator, which stands for all the clients that it names: take it
+  // from aggregators alone, never from a client. kDuplicateFrame if any of its batches is in the sum.
+  void add_total(std::span<const std::uint8_t> frame);
+  void add_total(const CiphertextView& total);
+
+  // Writes the frame of the sum so far to the memory that `allocate` gives for a number of bytes; it is
+  // called again should the sum have grown meanwhile. Throws Error(kParameter) before the first batch.
+  void total(const std::function<std::span<std::uint8_t>(std::size_t bytes)>& allocate) const;
 
   [[nodiscard]] std::size_t clients() const;
   [[nodiscard]] std::optional<std::uint64_t> round() const;
 
  private:
-  void check(const CiphertextView& batch) const;
+  enum class Checksum : std::uint8_t { kCheck, kKnown };
+
+  void add(const CiphertextView& frame, FrameKind expected, Checksum checksum);
+  void check(const CiphertextView& frame) const;
+  [[nodiscard]] std::span<std::uint64_t> sums_of(std::size_t block, std::size_t row);
+  void reduce();
+  void subtract(const CiphertextView& frame);
+  [[nodiscard]] std::size_t total_bytes() const;
+  void write_total(std::span<std::uint8_t> frame) const;
 
   mutable std::mutex mutex_;  // guards what a batch changes
   std::shared_ptr<const PublicKey> key_;
@@ -43,7 +58,9 @@ class Aggregator {
   std::optional<std::uint64_t> round_;
   std::optional<Layout> layout_;
   std::set<Id> frame_ids_;
-  std::vector<std::uint64_t> sums_;  // block after block, residues below their primes
+  // Block after block, rows of digits as in the frames; each a sum of `lazy_additions_` digits, not reduced.
+  std::vector<std::uint64_t> sums_;
+  std::size_t lazy_additions_ = 0;
 };
 
 }  // namespace shieldfl::ckks

@@ -1,35 +1,42 @@
-// One ciphertext: (public0 u + e0 + message, public1 u + e1), in coefficient form.
+// One ciphertext, from integers to bytes: (public0 u + e0 + message, public1 u + e1), as digits on the wire.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 
 #include "ckks/keys.h"
+#include "ckks/packing.h"
 #include "common/random.h"
 #include "common/secure_memory.h"
+#include "ring/row_kernels.h"
 
 namespace shieldfl::ckks {
 
-// Adds the message to one row of coefficient residues, for prime number `prime_index`.
-using AddMessage = std::function<void(std::size_t prime_index, std::span<std::uint64_t> row)>;
-
-// A thread's scratch space, reused from block to block and wiped in the end.
+// A thread's scratch space, reused from block to block and wiped in the end. Refers to the key.
 class BlockEncryption {
  public:
   explicit BlockEncryption(const PublicKey& key);
 
-  // Draws u, e0 and e1 from `stream`, in this order, and returns block_words() residues, valid until the
-  // next call. Constant-time in u, e0 and e1.
-  std::span<const std::uint64_t> encrypt(RandomStream& stream, const AddMessage& add_message);
+  // Draws u, e0 and e1 from `stream`, in this order. `values`: values_per_block() integers of at most
+  // max_magnitude() in magnitude, zero from number `count` on. `out`: the block's bytes in a batch.
+  // Constant-time in u, e0 and e1, and in exact packing in the values.
+  void encrypt(RandomStream& stream, std::span<const std::int64_t> values, std::size_t count,
+               std::span<std::uint8_t> out);
 
  private:
+  void transform_message(std::span<const std::int64_t> values);
+  void encrypt_prime(std::size_t p, std::span<const std::int64_t> values, std::size_t count);
+
   const PublicKey& key_;
+  const Parameters& parameters_;
+  const ring::RowKernels& kernels_;
+  ExactPacking packing_;
   SecretVector<std::int8_t> u_;
   SecretVector<std::int8_t> e0_;
   SecretVector<std::int8_t> e1_;
   SecretVector<std::uint64_t> transformed_u_;
-  SecretVector<std::uint64_t> rows_;
+  SecretVector<std::uint64_t> rows_;     // c0 then c1, a row for each prime
+  SecretVector<std::uint64_t> message_;  // slots: in NTT form, a row for each prime
 };
 
 }  // namespace shieldfl::ckks

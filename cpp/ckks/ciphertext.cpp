@@ -1,11 +1,12 @@
 #include "ckks/ciphertext.h"
 
 #include <algorithm>
-#include <bit>
+#include <functional>
 #include <string>
 
 #include "common/error.h"
-#include "ring/bit_packing.h"
+#include "parallel/parallel_for.h"
+#include "ring/row_kernels.h"
 
 namespace shieldfl::ckks {
 namespace {
@@ -16,21 +17,40 @@ constexpr std::uint32_t kWeightedFlag = 1;
   throw Error(ErrorCode::kWireFormat, what);
 }
 
-void check_residues(const CiphertextView& view) {
-  std::vector<std::uint64_t> rows(view.facts.block_words());
-  const std::size_t blocks = block_count(view.facts, view.layout);
-  const std::size_t prime_count = view.facts.primes.size();
-  for (std::size_t block = 0; block < blocks; ++block) {
-    view.unpack_block(block, rows);
-    for (std::size_t row = 0; row < 2 * prime_count; ++row) {
-      const std::uint64_t prime = view.facts.primes[row % prime_count];
-      const auto residues = std::span(rows).subspan(row * view.facts.degree, view.facts.degree);
-      if (std::any_of(residues.begin(), residues.end(), [prime](std::uint64_t r) { return r >= prime; })) {
-        fail("ciphertext " + std::to_string(block) +
-             " has a residue above its modulus: the frame was altered");
-      }
-    }
-  }
+void check_residues(const CiphertextView& view, std::size_t threads) {
+  const ParameterFacts& facts = view.facts;
+  parallel_for(
+      block_count(facts, view.layout), resolve_threads(threads), 1, [&](std::size_t begin, std::size_t end) {
+        for (std::size_t block = begin; block < end; ++block) {
+          for_each_row(
+              facts, view.kind, view.block(block),
+              [&](std::size_t row, std::span<const std::uint8_t> packed) {
+                const std::uint64_t prime = facts.primes[row % facts.primes.size()];
+                if (!ring::residues_in_range(packed, facts.row_width(view.kind, row), prime, facts.degree))
+                  fail_residue(block);
+              });
+        }
+      });
+}
+
+constexpr std::size_t kLayoutBytes = 8 + sizeof(Id) + 8 + 4 + 4;
+
+std::size_t body_bytes(FrameKind kind, const ParameterFacts& facts, const Layout& layout,
+                       std::size_t frame_ids) {
+  return ParameterFacts::encoded_bytes(facts.primes.size()) + kLayoutBytes + frame_ids * sizeof(Id) +
+         block_count(facts, layout) * facts.block_bytes(kind);
+}
+
+// What comes between the header and the ciphertexts.
+void put_head(FrameWriter& writer, const ParameterFacts& facts, const Layout& layout,
+              std::span<const Id> frame_ids) {
+  writer.put_bytes(facts.encode());
+  writer.put(layout.round);
+  writer.put_bytes(layout.mask_id);
+  writer.put(layout.value_count);
+  writer.put(layout.weighted ? kWeightedFlag : std::uint32_t{0});
+  writer.put(static_cast<std::uint32_t>(frame_ids.size()));
+  for (const Id& id : frame_ids) writer.put_bytes(id);
 }
 
 }  // namespace
@@ -40,9 +60,24 @@ std::size_t block_count(const ParameterFacts& facts, const Layout& layout) {
   return (layout.field_count() + capacity - 1) / capacity;
 }
 
-CiphertextView CiphertextView::parse(std::span<const std::uint8_t> frame, FrameKind expected) {
-  FrameReader reader(frame, expected);
-  CiphertextView view{expected, ParameterFacts::read(reader), {}, {}, {}};
+void fail_residue(std::size_t block) {
+  fail("ciphertext " + std::to_string(block) + " has a residue above its modulus: the frame was altered");
+}
+
+CiphertextView CiphertextView::parse(std::span<const std::uint8_t> frame, FrameKind expected,
+                                     std::size_t threads) {
+  const CiphertextView view = read_head(FrameReader(frame, expected), frame);
+  check_residues(view, threads);
+  return view;
+}
+
+CiphertextView CiphertextView::parse_head(std::span<const std::uint8_t> frame, FrameKind expected) {
+  return read_head(FrameReader(frame, expected, FrameReader::Checksum::kLeaveToCaller), frame);
+}
+
+CiphertextView CiphertextView::read_head(FrameReader reader, std::span<const std::uint8_t> frame) {
+  const FrameKind kind = reader.header().kind;
+  CiphertextView view{kind, ParameterFacts::read(reader), {}, {}, frame, {}};
   Layout& layout = view.layout;
   layout.parameter_id = reader.header().parameter_id;
   layout.key_id = reader.header().key_id;
@@ -58,7 +93,7 @@ CiphertextView CiphertextView::parse(std::span<const std::uint8_t> frame, FrameK
     fail("the frame states values that no frame has: it was altered");
   }
   layout.weighted = (flags & kWeightedFlag) != 0;
-  const bool batch = expected == FrameKind::kCkksBatch;
+  const bool batch = kind == FrameKind::kCkksBatch;
   if (clients < 1 || clients > view.facts.max_clients || (batch && clients != 1)) {
     fail("the frame states a number of clients that its parameters do not allow: it was altered");
   }
@@ -70,48 +105,57 @@ CiphertextView CiphertextView::parse(std::span<const std::uint8_t> frame, FrameK
       view.frame_ids.end()) {
     fail("the total names the same batch twice, or its batches out of order: it was altered");
   }
-  view.payload = reader.take_bytes(block_count(view.facts, layout) * view.facts.block_bytes());
+  view.payload = reader.take_bytes(block_count(view.facts, layout) * view.facts.block_bytes(kind));
   reader.expect_end();
-  check_residues(view);
   return view;
 }
 
-void CiphertextView::unpack_block(std::size_t block, std::span<std::uint64_t> rows) const {
-  std::size_t offset = block * facts.block_bytes();
-  for (std::size_t row = 0; row < 2 * facts.primes.size(); ++row) {
-    const auto bits = static_cast<unsigned>(std::bit_width(facts.primes[row % facts.primes.size()]));
-    const std::size_t bytes = ring::packed_bytes(facts.degree, bits);
-    ring::unpack_residues(payload.subspan(offset, bytes), bits,
-                          rows.subspan(row * facts.degree, facts.degree));
-    offset += bytes;
-  }
+std::span<const std::uint8_t> CiphertextView::block(std::size_t index) const {
+  const std::size_t bytes = facts.block_bytes(kind);
+  return payload.subspan(index * bytes, bytes);
+}
+
+std::size_t ciphertext_frame_bytes(FrameKind kind, const ParameterFacts& facts, const Layout& layout,
+                                   std::size_t frame_ids) {
+  return frame_bytes(body_bytes(kind, facts, layout, frame_ids));
+}
+
+FrameWriter begin_frame(FrameKind kind, const ParameterFacts& facts, const Layout& layout,
+                        std::span<const Id> frame_ids, std::span<std::uint8_t> out) {
+  FrameWriter writer({kind, layout.parameter_id, layout.key_id},
+                     body_bytes(kind, facts, layout, frame_ids.size()), out);
+  put_head(writer, facts, layout, frame_ids);
+  return writer;
 }
 
 FrameWriter begin_frame(FrameKind kind, const ParameterFacts& facts, const Layout& layout,
                         std::span<const Id> frame_ids) {
-  constexpr std::size_t kLayoutBytes = 8 + sizeof(Id) + 8 + 4 + 4;
-  const std::size_t body = ParameterFacts::encoded_bytes(facts.primes.size()) + kLayoutBytes +
-                           frame_ids.size() * sizeof(Id) + block_count(facts, layout) * facts.block_bytes();
-  FrameWriter writer({kind, layout.parameter_id, layout.key_id}, body);
-  writer.put_bytes(facts.encode());
-  writer.put(layout.round);
-  writer.put_bytes(layout.mask_id);
-  writer.put(layout.value_count);
-  writer.put(layout.weighted ? kWeightedFlag : std::uint32_t{0});
-  writer.put(static_cast<std::uint32_t>(frame_ids.size()));
-  for (const Id& id : frame_ids) writer.put_bytes(id);
+  FrameWriter writer({kind, layout.parameter_id, layout.key_id},
+                     body_bytes(kind, facts, layout, frame_ids.size()));
+  put_head(writer, facts, layout, frame_ids);
   return writer;
 }
 
-void pack_block(const ParameterFacts& facts, std::span<const std::uint64_t> rows,
-                std::span<std::uint8_t> out) {
-  std::size_t offset = 0;
-  for (std::size_t row = 0; row < 2 * facts.primes.size(); ++row) {
-    const auto bits = static_cast<unsigned>(std::bit_width(facts.primes[row % facts.primes.size()]));
-    const std::size_t bytes = ring::packed_bytes(facts.degree, bits);
-    ring::pack_residues(rows.subspan(row * facts.degree, facts.degree), bits, out.subspan(offset, bytes));
-    offset += bytes;
+void pack_digits(const ParameterFacts& facts, FrameKind kind, std::span<const std::uint64_t> digits,
+                 std::span<std::uint8_t> out) {
+  for (std::size_t row = 0; row < facts.row_count(); ++row) {
+    const ring::PackedWidth width = facts.row_width(kind, row);
+    const std::size_t bytes = ring::packed_bytes(facts.degree, width.bits);
+    ring::pack_residues(digits.subspan(row * facts.degree, facts.degree), width, out.first(bytes));
+    out = out.subspan(bytes);
   }
+}
+
+void pack_residues(const Parameters& parameters, FrameKind kind, std::span<std::uint64_t> rows,
+                   std::span<std::uint8_t> out) {
+  const ParameterFacts& facts = parameters.facts();
+  if (facts.primes.size() == 2) {
+    for (std::uint64_t* half : {rows.data(), rows.data() + rows.size() / 2}) {
+      ring::row_kernels(instruction_set())
+          .to_digits(half, half + facts.degree, facts.degree, parameters.digit_inverse(), facts.primes[1]);
+    }
+  }
+  pack_digits(facts, kind, rows, out);
 }
 
 }  // namespace shieldfl::ckks

@@ -29,8 +29,9 @@ class Decryptor {
   // Slots without flooding. Publishing the result reveals the key's noise and with it the key: tests alone.
   [[nodiscard]] OpenedSums insecure_open_unflooded(const CiphertextView& total, std::size_t threads) const;
 
-  // The rows of coefficients c0 + c1 s of one block, a row for each prime. Constant-time in the key.
-  void decrypt_block(const CiphertextView& total, std::size_t block, std::span<std::uint64_t> rows) const;
+  // From the residues of a ciphertext to those of c0 + c1 s, a row of coefficients for each prime, in the
+  // first half; what is left in the second is of no meaning, but secret. Constant-time in the key.
+  void decrypt(std::span<std::uint64_t> ciphertext) const;
 
  private:
   [[nodiscard]] OpenedSums open_all(const CiphertextView& total, std::size_t threads, bool flooded) const;

@@ -5,8 +5,8 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <vector>
 
+#include "ckks/ciphertext.h"
 #include "ckks/keys.h"
 #include "common/random.h"
 #include "mask/bitset.h"
@@ -21,27 +21,30 @@ struct EncryptOptions {
   std::size_t threads = 0;  // 0: all cores
 };
 
-struct EncryptedBatch {
-  std::vector<std::uint8_t> frame;
-  std::uint64_t clipped = 0;  // values that were saturated
-};
-
 class Encryptor {
  public:
   explicit Encryptor(std::shared_ptr<const PublicKey> key);
 
-  // Encrypts the values at the mask's positions, ascending (all of them without a mask; possibly none).
-  // T is float or double. Throws Error(kParameter) for a mask of another size or a weight that is not
-  // positive, Error(kRange) that names the lowest position whose value is NaN, infinite or, unless `clip`,
-  // out of range; nothing has been encrypted then that is of any use to anybody. The result depends on the
-  // seed and the values alone, not on the number of threads.
+  // The length of the frame that encrypt writes. `size`: of the update. Throws Error(kParameter) for a mask
+  // of another size.
+  [[nodiscard]] std::size_t frame_bytes(std::uint64_t size, const mask::Bitset* mask, bool weighted) const;
+
+  // Encrypts the values at the mask's positions, ascending (all of them without a mask; possibly none), into
+  // `frame`, which has frame_bytes(...) bytes. Returns how many values were saturated. T is float or double.
+  // Throws Error(kParameter) for a mask of another size or a weight that is not positive, Error(kRange) that
+  // names the lowest position whose value is NaN, infinite or, unless `clip`, out of range; what `frame` then
+  // holds is of no use to anybody. The result depends on the seed and the values alone, not on the number of
+  // threads.
   template <typename T>
-  [[nodiscard]] EncryptedBatch encrypt(std::span<const T> values, const mask::Bitset* mask,
-                                       const EncryptOptions& options, SeedSource& seeds) const;
+  std::uint64_t encrypt(std::span<const T> values, const mask::Bitset* mask, const EncryptOptions& options,
+                        SeedSource& seeds, std::span<std::uint8_t> frame) const;
 
   [[nodiscard]] const PublicKey& key() const { return *key_; }
 
  private:
+  // All but the round and the mask's id. Throws Error(kParameter) for a mask of another size.
+  [[nodiscard]] Layout layout(std::uint64_t size, const mask::Bitset* mask, bool weighted) const;
+
   std::shared_ptr<const PublicKey> key_;
 };
 

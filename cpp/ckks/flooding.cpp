@@ -1,6 +1,7 @@
 #include "ckks/flooding.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <vector>
 
@@ -14,10 +15,10 @@ Seed flooding_seed_for(const SecretKey& key, const CiphertextView& total) {
   const Id content = digest(total.payload);
   Seed seed;
   for (std::uint8_t half = 0; half < 2; ++half) {
-    SecretVector<std::uint8_t> input(key.flooding_seed().bytes.begin(), key.flooding_seed().bytes.end());
-    input.insert(input.end(), content.begin(), content.end());
-    input.push_back(half);
-    Id part = digest(input);
+    std::array<std::uint8_t, sizeof(Id) + 1> input;
+    std::copy(content.begin(), content.end(), input.begin());
+    input.back() = half;
+    Id part = digest(input, key.flooding_seed().bytes);
     std::copy(part.begin(), part.end(), seed.bytes.begin() + half * static_cast<std::ptrdiff_t>(part.size()));
     secure_wipe(part.data(), part.size());
   }

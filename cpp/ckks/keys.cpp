@@ -5,23 +5,21 @@
 
 #include "ckks/noise_bound.h"
 #include "common/error.h"
+#include "common/taint.h"
 #include "ring/bit_packing.h"
 #include "ring/sampler.h"
 
 namespace shieldfl::ckks {
 namespace {
 
-// Rows of residues as fixed factors. `Factors` is a vector, wiping or not.
-template <typename Factors>
-Factors factors_of(const Parameters& parameters, std::span<const std::uint64_t> rows) {
-  const ParameterFacts& facts = parameters.facts();
-  if (rows.size() != facts.primes.size() * facts.degree) {
+std::vector<ring::PreparedRow> prepare(const Parameters& parameters, std::span<const std::uint64_t> rows) {
+  const std::size_t degree = parameters.facts().degree;
+  if (rows.size() != parameters.ntts().size() * degree) {
     throw Error(ErrorCode::kInternal, "a key needs one row of residues for each prime");
   }
-  Factors factors;
-  factors.reserve(rows.size());
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    factors.push_back(ring::make_factor(rows[i], facts.primes[i / facts.degree]));
+  std::vector<ring::PreparedRow> factors;
+  for (std::size_t p = 0; p < parameters.ntts().size(); ++p) {
+    factors.push_back(parameters.ntts()[p].prepare(rows.subspan(p * degree, degree)));
   }
   return factors;
 }
@@ -29,9 +27,14 @@ Factors factors_of(const Parameters& parameters, std::span<const std::uint64_t> 
 // What noise_bound.h takes for granted of a pair; a pair whose halves do not belong together fails as well.
 bool within_limits(const KeyNorms& norms, std::size_t degree) {
   const auto n = static_cast<double>(degree);
-  return static_cast<double>(norms.secret_weight) <= kMaxSecretWeightPerDegree * n &&
-         static_cast<double>(norms.error_norm) <= kMaxKeyErrorNormPerDegree * n &&
-         norms.error_max <= ring::kErrorCoins;
+  const auto most_weight = static_cast<std::int64_t>(kMaxSecretWeightPerDegree * n);
+  const auto most_error = static_cast<std::int64_t>(kMaxKeyErrorNormPerDegree * n);
+  // Below zero if one of the three is; which one stays secret.
+  const std::int64_t least_room = (most_weight - static_cast<std::int64_t>(norms.secret_weight)) |
+                                  (most_error - norms.error_norm) | (ring::kErrorCoins - norms.error_max);
+  const bool within = least_room >= 0;
+  declassify(&within, sizeof within);  // the pair is used, or it is refused with an error
+  return within;
 }
 
 Id key_id_of(const Id& parameter_id, std::span<const std::uint64_t> rows0,
@@ -45,11 +48,10 @@ Id key_id_of(const Id& parameter_id, std::span<const std::uint64_t> rows0,
 }
 
 // The coefficients of the secret, from its row for the first prime.
-SecretVector<std::int64_t> secret_coefficients(const Parameters& parameters,
-                                               std::span<const ring::Factor> secret) {
-  const ring::Ntt& ntt = parameters.ntts().front();
-  SecretVector<std::uint64_t> row(ntt.degree());
-  for (std::size_t i = 0; i < row.size(); ++i) row[i] = secret[i].value;
+SecretVector<std::int64_t> secret_coefficients(const SecretKey& secret) {
+  const ring::Ntt& ntt = secret.parameters()->ntts().front();
+  SecretVector<std::uint64_t> row(secret.rows().begin(),
+                                  secret.rows().begin() + static_cast<std::ptrdiff_t>(ntt.degree()));
   ntt.inverse(row);
   SecretVector<std::int64_t> coefficients(row.size());
   for (std::size_t i = 0; i < row.size(); ++i) coefficients[i] = ring::centered(row[i], ntt.modulus().value);
@@ -61,22 +63,23 @@ SecretVector<std::int64_t> secret_coefficients(const Parameters& parameters,
 PublicKey::PublicKey(ParametersPointer parameters, std::vector<std::uint64_t> rows0,
                      std::vector<std::uint64_t> rows1)
     : parameters_(std::move(parameters)),
-      factors0_(factors_of<std::vector<ring::Factor>>(*parameters_, rows0)),
-      factors1_(factors_of<std::vector<ring::Factor>>(*parameters_, rows1)),
-      id_(key_id_of(parameters_->id(), rows0, rows1)) {}
+      rows0_(std::move(rows0)),
+      rows1_(std::move(rows1)),
+      factors0_(prepare(*parameters_, rows0_)),
+      factors1_(prepare(*parameters_, rows1_)),
+      id_(key_id_of(parameters_->id(), rows0_, rows1_)) {}
 
 std::vector<std::uint8_t> PublicKey::to_frame() const {
   const ParameterFacts& facts = parameters_->facts();
   const auto encoded = facts.encode();
-  FrameWriter writer({FrameKind::kCkksPublicKey, parameters_->id(), id_},
-                     encoded.size() + facts.block_bytes());
+  const std::size_t bytes = facts.block_bytes(FrameKind::kCkksPublicKey);
+  FrameWriter writer({FrameKind::kCkksPublicKey, parameters_->id(), id_}, encoded.size() + bytes);
   writer.put_bytes(encoded);
-  std::vector<std::uint64_t> row(facts.degree);
-  for (const auto& factors : {factors0_, factors1_}) {
+  for (const auto rows : {rows0(), rows1()}) {
     for (std::size_t p = 0; p < facts.primes.size(); ++p) {
-      for (std::size_t i = 0; i < row.size(); ++i) row[i] = factors[p * facts.degree + i].value;
-      const auto bits = static_cast<unsigned>(std::bit_width(facts.primes[p]));
-      ring::pack_residues(row, bits, writer.reserve(ring::packed_bytes(row.size(), bits)));
+      const ring::PackedWidth width = facts.row_width(FrameKind::kCkksPublicKey, p);
+      ring::pack_residues(rows.subspan(p * facts.degree, facts.degree), width,
+                          writer.reserve(ring::packed_bytes(facts.degree, width.bits)));
     }
   }
   return writer.finish();
@@ -89,20 +92,18 @@ std::shared_ptr<const PublicKey> PublicKey::from_frame(std::span<const std::uint
     throw Error(ErrorCode::kWireFormat,
                 "the key's parameter id is not that of its parameters: it was altered");
   }
-  const auto packed = reader.take_bytes(facts.block_bytes());
+  const auto packed = reader.take_bytes(facts.block_bytes(FrameKind::kCkksPublicKey));
   reader.expect_end();
   std::vector<std::uint64_t> rows(facts.block_words());
   std::size_t offset = 0;
-  for (std::size_t row = 0; row < 2 * facts.primes.size(); ++row) {
-    const std::uint64_t prime = facts.primes[row % facts.primes.size()];
-    const auto bits = static_cast<unsigned>(std::bit_width(prime));
-    const std::size_t bytes = ring::packed_bytes(facts.degree, bits);
-    const auto out = std::span(rows).subspan(row * facts.degree, facts.degree);
-    ring::unpack_residues(packed.subspan(offset, bytes), bits, out);
-    if (std::any_of(out.begin(), out.end(), [prime](std::uint64_t residue) { return residue >= prime; })) {
+  for (std::size_t row = 0; row < facts.row_count(); ++row) {
+    const ring::PackedWidth width = facts.row_width(FrameKind::kCkksPublicKey, row);
+    const auto in = packed.subspan(offset, ring::packed_bytes(facts.degree, width.bits));
+    if (!ring::residues_in_range(in, width, facts.primes[row % facts.primes.size()], facts.degree)) {
       throw Error(ErrorCode::kWireFormat, "the key has a residue above its modulus: it was altered");
     }
-    offset += bytes;
+    ring::unpack_residues(in, width, std::span(rows).subspan(row * facts.degree, facts.degree));
+    offset += in.size();
   }
   const auto rows0 = std::span(rows).first(rows.size() / 2);
   const auto rows1 = std::span(rows).last(rows.size() / 2);
@@ -118,14 +119,15 @@ std::shared_ptr<const PublicKey> PublicKey::from_frame(std::span<const std::uint
 SecretKey::SecretKey(ParametersPointer parameters, SecretVector<std::uint64_t> rows, Id key_id,
                      const Seed& flooding_seed)
     : parameters_(std::move(parameters)),
-      factors_(factors_of<SecretVector<ring::Factor>>(*parameters_, rows)),
+      rows_(std::move(rows)),
+      factors_(prepare(*parameters_, rows_)),
       key_id_(key_id),
       flooding_seed_(flooding_seed) {}
 
 SecretKey::~SecretKey() = default;
 
 SecretVector<std::uint8_t> SecretKey::export_secret() const {
-  const auto coefficients = secret_coefficients(*parameters_, factors_);
+  const auto coefficients = secret_coefficients(*this);
   SecretVector<std::uint8_t> exported;
   exported.reserve(coefficients.size() + kSeedBytes);
   for (const std::int64_t coefficient : coefficients)
@@ -155,24 +157,21 @@ std::shared_ptr<const SecretKey> SecretKey::import_secret(const PublicKey& publi
   Seed seed;
   std::copy_n(exported.begin() + static_cast<std::ptrdiff_t>(degree), kSeedBytes, seed.bytes.begin());
   auto secret = std::make_shared<const SecretKey>(parameters, std::move(rows), public_key.id(), seed);
-  const KeyNorms norms =
-      measure_keys(*parameters, secret->factors(), public_key.factors0(), public_key.factors1());
-  if (!within_limits(norms, degree)) throw mismatch();
+  if (!within_limits(measure_keys(*secret, public_key), degree)) throw mismatch();
   return secret;
 }
 
-KeyNorms measure_keys(const Parameters& parameters, std::span<const ring::Factor> secret,
-                      std::span<const ring::Factor> public0, std::span<const ring::Factor> public1) {
+KeyNorms measure_keys(const SecretKey& secret, const PublicKey& public_key) {
+  const Parameters& parameters = *secret.parameters();
   KeyNorms norms{0, 0, 0};
   const std::size_t degree = parameters.facts().degree;
   SecretVector<std::uint64_t> error(degree);
   for (std::size_t p = 0; p < parameters.ntts().size(); ++p) {
     const ring::Ntt& ntt = parameters.ntts()[p];
     const std::uint64_t q = ntt.modulus().value;
-    for (std::size_t i = 0; i < degree; ++i) {
-      const std::size_t at = p * degree + i;
-      error[i] = ring::add(public0[at].value, ring::multiply(public1[at].value, secret[at], q), q);
-    }
+    const auto b = public_key.rows0().subspan(p * degree, degree);
+    ntt.multiply(public_key.rows1().subspan(p * degree, degree), secret.factors()[p], error);  // a s
+    for (std::size_t i = 0; i < degree; ++i) error[i] = ring::add(b[i], error[i], q);
     ntt.inverse(error);
     std::int64_t norm = 0;
     for (const std::uint64_t residue : error) {
@@ -182,7 +181,7 @@ KeyNorms measure_keys(const Parameters& parameters, std::span<const ring::Factor
     }
     norms.error_norm = std::max(norms.error_norm, norm);
   }
-  for (const std::int64_t s : secret_coefficients(parameters, secret)) norms.secret_weight += s != 0 ? 1 : 0;
+  for (const std::int64_t s : secret_coefficients(secret)) norms.secret_weight += s != 0 ? 1 : 0;
   return norms;
 }
 
@@ -194,9 +193,7 @@ KeyPair generate_keys(const ParametersPointer& parameters, SeedSource& seeds) {
                                                         std::move(material.public1));
     auto secret_key = std::make_shared<const SecretKey>(parameters, std::move(material.secret),
                                                         public_key->id(), seeds.next());
-    const KeyNorms norms =
-        measure_keys(*parameters, secret_key->factors(), public_key->factors0(), public_key->factors1());
-    if (within_limits(norms, parameters->facts().degree)) {
+    if (within_limits(measure_keys(*secret_key, *public_key), parameters->facts().degree)) {
       return {std::move(public_key), std::move(secret_key)};
     }
   }

@@ -9,7 +9,7 @@
 #include "ckks/parameters.h"
 #include "common/random.h"
 #include "common/secure_memory.h"
-#include "ring/modulus.h"
+#include "ring/ntt.h"
 
 namespace shieldfl::ckks {
 
@@ -20,9 +20,12 @@ class PublicKey {
 
   [[nodiscard]] const ParametersPointer& parameters() const { return parameters_; }
   [[nodiscard]] const Id& id() const { return id_; }  // the digest of the residues
-  // Factors for products with both halves: row p has degree entries for prime p.
-  [[nodiscard]] const std::vector<ring::Factor>& factors0() const { return factors0_; }
-  [[nodiscard]] const std::vector<ring::Factor>& factors1() const { return factors1_; }
+  // Both halves in NTT form, a row of degree residues for each prime.
+  [[nodiscard]] std::span<const std::uint64_t> rows0() const { return rows0_; }
+  [[nodiscard]] std::span<const std::uint64_t> rows1() const { return rows1_; }
+  // The same, for products: entry p is the row for prime p.
+  [[nodiscard]] const std::vector<ring::PreparedRow>& factors0() const { return factors0_; }
+  [[nodiscard]] const std::vector<ring::PreparedRow>& factors1() const { return factors1_; }
 
   [[nodiscard]] std::vector<std::uint8_t> to_frame() const;
   // Throws Error(kWireFormat), or Error(kParameter) for ring parameters of another version.
@@ -30,8 +33,10 @@ class PublicKey {
 
  private:
   ParametersPointer parameters_;
-  std::vector<ring::Factor> factors0_;
-  std::vector<ring::Factor> factors1_;
+  std::vector<std::uint64_t> rows0_;
+  std::vector<std::uint64_t> rows1_;
+  std::vector<ring::PreparedRow> factors0_;
+  std::vector<ring::PreparedRow> factors1_;
   Id id_;
 };
 
@@ -47,7 +52,9 @@ class SecretKey {
 
   [[nodiscard]] const ParametersPointer& parameters() const { return parameters_; }
   [[nodiscard]] const Id& key_id() const { return key_id_; }
-  [[nodiscard]] std::span<const ring::Factor> factors() const { return factors_; }
+  // s in NTT form, a row of degree residues for each prime; and the same for products.
+  [[nodiscard]] std::span<const std::uint64_t> rows() const { return rows_; }
+  [[nodiscard]] const std::vector<ring::PreparedRow>& factors() const { return factors_; }
   [[nodiscard]] const Seed& flooding_seed() const { return flooding_seed_; }
 
   // s as coefficients in {-1, 0, 1} followed by the flooding seed: what is stored, under encryption, for a
@@ -59,7 +66,8 @@ class SecretKey {
 
  private:
   ParametersPointer parameters_;
-  SecretVector<ring::Factor> factors_;
+  SecretVector<std::uint64_t> rows_;
+  std::vector<ring::PreparedRow> factors_;
   Id key_id_;
   Seed flooding_seed_;
 };
@@ -80,7 +88,6 @@ struct KeyNorms {
   std::int64_t error_norm;    // |e|^2
   std::int64_t error_max;     // max |e_i|
 };
-KeyNorms measure_keys(const Parameters& parameters, std::span<const ring::Factor> secret,
-                      std::span<const ring::Factor> public0, std::span<const ring::Factor> public1);
+KeyNorms measure_keys(const SecretKey& secret, const PublicKey& public_key);
 
 }  // namespace shieldfl::ckks

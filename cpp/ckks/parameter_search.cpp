@@ -17,7 +17,6 @@ struct RingChoice {
   std::size_t prime_count;
 };
 constexpr std::array<RingChoice, 2> kRings = {{{2048, 1}, {4096, 2}}};
-constexpr int kMinPrimeBits = 20;  // below it, primes that are 1 modulo 2N run out
 
 UInt128 product(const std::vector<std::uint64_t>& primes) {
   UInt128 result = 1;
@@ -38,36 +37,73 @@ std::optional<std::vector<std::uint64_t>> smallest_modulus_above(UInt128 least, 
   return std::nullopt;
 }
 
-std::optional<ParameterFacts> search_exact(ParameterFacts facts, RingChoice ring) {
-  const double bound = noise_bound(ring.degree, facts.max_clients);
-  facts.log2_scale = static_cast<std::uint8_t>(std::ceil(std::log2(2.0 * bound)));
-  const UInt128 max_sum = static_cast<UInt128>(facts.max_magnitude()) * facts.max_clients;
-  const unsigned room = static_cast<unsigned>(ring.prime_count) * static_cast<unsigned>(kMaxPrimeBits);
+// The most bits to drop while the error stays within `limit`; empty when it does not even without dropping.
+// Of equal sums the one with fewer bits of the second half, whose errors the secret multiplies.
+std::optional<DroppedBits> most_dropped(RingChoice ring, std::uint64_t clients, double limit) {
+  std::optional<DroppedBits> most;
+  for (unsigned half1 = 0; half1 <= kMaxDroppedBits; ++half1) {
+    for (unsigned half0 = 0; half0 <= kMaxDroppedBits; ++half0) {
+      const DroppedBits dropped{half0, half1};
+      if (error_bound(ring.degree, clients, dropped) > limit) break;
+      if (!most || half0 + half1 > most->half0 + most->half1) most = dropped;
+    }
+  }
+  return most;
+}
 
-  std::optional<ParameterFacts> best;
+// Each further bit of scale lengthens both halves by a bit, and lets more bits be dropped: it pays for the
+// first few. So every scale up to this many bits above the least one is tried.
+constexpr unsigned kScaleBitsTried = 6;
+
+// The shortest ciphertext with `values` of these fields in each coefficient; empty when there is no room.
+std::optional<ParameterFacts> search_exact_with(ParameterFacts facts, RingChoice ring, unsigned values) {
+  const UInt128 max_sum = static_cast<UInt128>(facts.max_magnitude()) * facts.max_clients;
   UInt128 plaintext = 0;  // the largest magnitude of the packed integer
-  // Sums fill a quarter of their field at least: the packed integer may be shorter than its fields by two
-  // bits.
-  for (unsigned values = 1; values * facts.field_bits() + facts.log2_scale <= room + 1; ++values) {
-    plaintext += max_sum << ((values - 1) * facts.field_bits());
-    // |scale * plaintext + noise| < q / 2, with |noise| < scale / 2
-    const UInt128 least = (2 * plaintext + 1) << facts.log2_scale;
-    const auto primes = smallest_modulus_above(least, ring);
-    if (!primes) break;
-    facts.values_per_coefficient = static_cast<std::uint8_t>(values);
+  for (unsigned j = 0; j < values; ++j) plaintext += max_sum << (j * facts.field_bits());
+  facts.values_per_coefficient = static_cast<std::uint8_t>(values);
+
+  const double least_error = error_bound(ring.degree, facts.max_clients, {});
+  const auto least_scale = static_cast<unsigned>(std::ceil(std::log2(2.0 * least_error)));
+  const unsigned room = static_cast<unsigned>(ring.prime_count) * static_cast<unsigned>(kMaxPrimeBits);
+  std::optional<ParameterFacts> best;
+  for (unsigned scale = least_scale; scale <= least_scale + kScaleBitsTried; ++scale) {
+    // Sums fill a quarter of their field at least: the packed integer may be shorter than its fields by two
+    // bits.
+    if (values * facts.field_bits() + scale > room + 1) break;
+    // |scale * plaintext + error| < q / 2, with |error| < scale / 2
+    const auto primes = smallest_modulus_above((2 * plaintext + 1) << scale, ring);
+    const auto dropped = most_dropped(ring, facts.max_clients, std::ldexp(0.5, static_cast<int>(scale)));
+    if (!primes || !dropped) break;
+    facts.log2_scale = static_cast<std::uint8_t>(scale);
+    facts.dropped_bits0 = static_cast<std::uint8_t>(dropped->half0);
+    facts.dropped_bits1 = static_cast<std::uint8_t>(dropped->half1);
     facts.primes = *primes;
-    best = facts;
+    if (!best || facts.block_bytes(FrameKind::kCkksBatch) < best->block_bytes(FrameKind::kCkksBatch))
+      best = facts;
   }
   return best;
 }
 
+std::optional<ParameterFacts> search_exact(const ParameterFacts& facts, RingChoice ring) {
+  std::optional<ParameterFacts> best;
+  for (unsigned values = 1;; ++values) {
+    const auto found = search_exact_with(facts, ring, values);
+    if (!found) return best;
+    best = found;
+  }
+}
+
 std::optional<ParameterFacts> search_slots(ParameterFacts facts, RingChoice ring) {
   const double bound = noise_bound(ring.degree, facts.max_clients);
+  // What is dropped may add as much again as there is noise: flooding is far above both.
+  const auto dropped = most_dropped(ring, facts.max_clients, 2.0 * bound);
+  facts.dropped_bits0 = static_cast<std::uint8_t>(dropped->half0);
+  facts.dropped_bits1 = static_cast<std::uint8_t>(dropped->half1);
   const auto degree = static_cast<double>(ring.degree);
-  // Flooding N coefficients with N(0, f^2) hides noise within the bound B up to a Kullback-Leibler divergence
-  // of N (2 B)^2 / (2 f^2) for each ciphertext; f = 2 B sqrt(N / 2) 2^20 brings it to 2^-40.
+  // Flooding N coefficients with N(0, f^2) hides an error within the bound B up to a Kullback-Leibler
+  // divergence of N (2 B)^2 / (2 f^2) for each ciphertext; f = 2 B sqrt(N / 2) 2^20 brings it to 2^-40.
   facts.log2_flooding =
-      static_cast<std::uint8_t>(std::ceil(std::log2(2.0 * bound * std::sqrt(degree / 2.0)) + 20.0));
+      static_cast<std::uint8_t>(std::ceil(std::log2(2.0 * (2.0 * bound) * std::sqrt(degree / 2.0)) + 20.0));
   // A slot is a sum of N coefficients times roots of unity: noise of standard deviation f sqrt(N) at most.
   // Eight standard deviations, half a unit in the last place: 4 bits.
   facts.log2_scale = static_cast<std::uint8_t>(facts.log2_flooding + std::ceil(std::log2(degree) / 2.0) + 4 +

@@ -37,31 +37,41 @@ std::size_t ParameterFacts::values_per_block() const {
 }
 
 std::size_t ParameterFacts::block_words() const {
-  return 2 * primes.size() * degree;
+  return row_count() * degree;
 }
 
-std::size_t ParameterFacts::block_bytes() const {
+ring::PackedWidth ParameterFacts::row_width(FrameKind kind, std::size_t row) const {
+  const std::size_t prime = row % primes.size();
+  const auto bits = static_cast<unsigned>(std::bit_width(primes[prime]));
+  // With two primes a row of the second holds the upper digit (see ciphertext.h), which is all signal.
+  if (kind != FrameKind::kCkksBatch || prime != 0) return {bits, 0};
+  const unsigned dropped = row == 0 ? dropped_bits0 : dropped_bits1;
+  return {bits - dropped, dropped};
+}
+
+std::size_t ParameterFacts::block_bytes(FrameKind kind) const {
   std::size_t bytes = 0;
-  for (const std::uint64_t prime : primes) {
-    bytes += 2 * ring::packed_bytes(degree, static_cast<unsigned>(std::bit_width(prime)));
+  for (std::size_t row = 0; row < row_count(); ++row) {
+    bytes += ring::packed_bytes(degree, row_width(kind, row).bits);
   }
   return bytes;
 }
 
 std::vector<std::uint8_t> ParameterFacts::encode() const {
   std::vector<std::uint8_t> bytes(encoded_bytes(primes.size()));
-  const std::uint8_t head[8] = {static_cast<std::uint8_t>(packing),
-                                value_bits,
-                                fraction_bits,
-                                values_per_coefficient,
-                                log2_scale,
-                                log2_flooding,
-                                static_cast<std::uint8_t>(primes.size()),
-                                0};
+  const std::uint8_t head[12] = {static_cast<std::uint8_t>(packing),
+                                 value_bits,
+                                 fraction_bits,
+                                 values_per_coefficient,
+                                 log2_scale,
+                                 log2_flooding,
+                                 dropped_bits0,
+                                 dropped_bits1,
+                                 static_cast<std::uint8_t>(primes.size())};
   std::memcpy(bytes.data(), head, sizeof head);
-  std::memcpy(bytes.data() + 8, &max_clients, sizeof max_clients);
-  std::memcpy(bytes.data() + 12, &degree, sizeof degree);
-  std::memcpy(bytes.data() + 16, primes.data(), 8 * primes.size());
+  std::memcpy(bytes.data() + 12, &max_clients, sizeof max_clients);
+  std::memcpy(bytes.data() + 16, &degree, sizeof degree);
+  std::memcpy(bytes.data() + 20, primes.data(), 8 * primes.size());
   return bytes;
 }
 
@@ -78,8 +88,10 @@ ParameterFacts ParameterFacts::read(FrameReader& reader) {
   facts.values_per_coefficient = reader.take<std::uint8_t>();
   facts.log2_scale = reader.take<std::uint8_t>();
   facts.log2_flooding = reader.take<std::uint8_t>();
+  facts.dropped_bits0 = reader.take<std::uint8_t>();
+  facts.dropped_bits1 = reader.take<std::uint8_t>();
   const std::size_t prime_count = reader.take<std::uint8_t>();
-  const auto reserved = reader.take<std::uint8_t>();
+  const std::uint32_t reserved = reader.take<std::uint8_t>() | reader.take<std::uint16_t>();
   facts.max_clients = reader.take<std::uint32_t>();
   facts.degree = reader.take<std::uint32_t>();
   const bool exact = packing == static_cast<std::uint8_t>(Packing::kExact);
@@ -88,14 +100,14 @@ ParameterFacts ParameterFacts::read(FrameReader& reader) {
                facts.value_bits >= kMinValueBits && facts.value_bits <= kMaxValueBits &&
                facts.fraction_bits <= kMaxFractionBits && facts.max_clients >= 1 &&
                facts.max_clients <= kMaxClients && facts.field_bits() <= kMaxFieldBits &&
-               (facts.degree == 2048 || facts.degree == 4096) &&
+               (facts.degree == 2048 || facts.degree == 4096) && facts.dropped_bits0 <= kMaxDroppedBits &&
+               facts.dropped_bits1 <= kMaxDroppedBits &&
                (exact ? facts.values_per_coefficient >= 1 && facts.log2_flooding == 0
                       : facts.values_per_coefficient == 0);
   for (std::size_t i = 0; valid && i < prime_count; ++i) {
     const auto prime = reader.take<std::uint64_t>();
-    // Of the numbers that are 1 modulo 2N, 1 itself is no modulus.
-    valid =
-        prime > 1 && prime % (2 * std::uint64_t{facts.degree}) == 1 && std::bit_width(prime) <= kMaxPrimeBits;
+    valid = prime % (2 * std::uint64_t{facts.degree}) == 1 && std::bit_width(prime) >= kMinPrimeBits &&
+            std::bit_width(prime) <= kMaxPrimeBits;
     facts.primes.push_back(prime);
   }
   if (!valid) throw Error(ErrorCode::kWireFormat, "the frame's parameters are out of range: it was altered");
@@ -137,21 +149,25 @@ std::shared_ptr<const Parameters> Parameters::from_facts(const ParameterFacts& f
 
 Parameters::Parameters(ParameterFacts facts) : facts_(std::move(facts)), id_(facts_.id()) {
   for (const std::uint64_t prime : facts_.primes) ntts_.emplace_back(facts_.degree, ring::Modulus(prime));
+  if (facts_.primes.size() == 2) {
+    digit_inverse_ = ring::inverse_vartime(facts_.primes[0] % facts_.primes[1], facts_.primes[1]);
+  }
   if (facts_.packing == Packing::kSlots) {
     slot_encoder_ = std::make_unique<const SlotEncoder>(facts_.degree, facts_.primes);
   }
 }
 
 double Parameters::bytes_per_value() const {
-  return static_cast<double>(facts_.block_bytes()) / static_cast<double>(facts_.values_per_block());
+  return static_cast<double>(facts_.block_bytes(FrameKind::kCkksBatch)) /
+         static_cast<double>(facts_.values_per_block());
 }
 
 double Parameters::value_limit() const {
   return std::ldexp(static_cast<double>(facts_.max_magnitude()), -static_cast<int>(facts_.fraction_bits));
 }
 
-double Parameters::noise_bound() const {
-  return ckks::noise_bound(facts_.degree, facts_.max_clients);
+double Parameters::error_bound() const {
+  return ckks::error_bound(facts_.degree, facts_.max_clients, facts_.dropped_bits());
 }
 
 }  // namespace shieldfl::ckks

@@ -8,9 +8,11 @@
 #include <span>
 #include <vector>
 
+#include "ckks/noise_bound.h"
 #include "ckks/seal_bridge.h"
 #include "common/digest.h"
 #include "common/wire.h"
+#include "ring/bit_packing.h"
 #include "ring/ntt.h"
 
 namespace shieldfl::ckks {
@@ -29,6 +31,8 @@ struct ParameterFacts {
   std::uint8_t values_per_coefficient = 0;  // exact; 0 for slots
   std::uint8_t log2_scale = 0;              // exact: the factor above the noise; slots: the CKKS scale
   std::uint8_t log2_flooding = 0;           // slots: standard deviation of the flooding noise; 0 for exact
+  std::uint8_t dropped_bits0 = 0;           // of each coefficient of a batch's first half
+  std::uint8_t dropped_bits1 = 0;           // and of its second
   std::uint32_t max_clients = 0;
   std::uint32_t degree = 0;
   std::vector<std::uint64_t> primes;
@@ -39,13 +43,17 @@ struct ParameterFacts {
   [[nodiscard]] unsigned field_bits() const;         // value_bits + guard_bits
   [[nodiscard]] std::int64_t max_magnitude() const;  // of one quantised value: 2^(value_bits - 1) - 1
   [[nodiscard]] std::size_t values_per_block() const;
-  [[nodiscard]] std::size_t block_words() const;  // residues in one ciphertext: 2 * primes * degree
-  [[nodiscard]] std::size_t block_bytes() const;  // the same, packed for the wire
+  [[nodiscard]] DroppedBits dropped_bits() const { return {dropped_bits0, dropped_bits1}; }
+  [[nodiscard]] std::size_t row_count() const { return 2 * primes.size(); }  // of one ciphertext
+  [[nodiscard]] std::size_t block_words() const;  // residues in one ciphertext: row_count() * degree
+  // How row number `row` of a ciphertext travels, in a batch with its lowest bits dropped.
+  [[nodiscard]] ring::PackedWidth row_width(FrameKind kind, std::size_t row) const;
+  [[nodiscard]] std::size_t block_bytes(FrameKind kind) const;  // of one ciphertext on the wire
   [[nodiscard]] std::vector<std::uint8_t> encode() const;
   [[nodiscard]] Id id() const;
 
   static constexpr std::size_t kMaxPrimes = 2;
-  static constexpr std::size_t encoded_bytes(std::size_t prime_count) { return 16 + 8 * prime_count; }
+  static constexpr std::size_t encoded_bytes(std::size_t prime_count) { return 20 + 8 * prime_count; }
   // Throws Error(kWireFormat) unless the fields are in range and consistent.
   static ParameterFacts read(FrameReader& reader);
 };
@@ -71,11 +79,13 @@ class Parameters {
   [[nodiscard]] const ParameterFacts& facts() const { return facts_; }
   [[nodiscard]] const Id& id() const { return id_; }
   [[nodiscard]] const std::vector<ring::Ntt>& ntts() const { return ntts_; }
+  // q0^-1 modulo q1, for RowKernels::to_digits; with two primes only.
+  [[nodiscard]] std::uint64_t digit_inverse() const { return digit_inverse_; }
   [[nodiscard]] const SlotEncoder& slot_encoder() const { return *slot_encoder_; }  // slots only
 
-  [[nodiscard]] double bytes_per_value() const;
-  [[nodiscard]] double value_limit() const;  // |value| may be at most this
-  [[nodiscard]] double noise_bound() const;  // of a coefficient in the sum of max_clients ciphertexts
+  [[nodiscard]] double bytes_per_value() const;  // in a batch
+  [[nodiscard]] double value_limit() const;      // |value| may be at most this
+  [[nodiscard]] double error_bound() const;      // of a coefficient in the sum of max_clients ciphertexts
   static constexpr int kSecurityBits = 128;
 
  private:
@@ -84,6 +94,7 @@ class Parameters {
   ParameterFacts facts_;
   Id id_;
   std::vector<ring::Ntt> ntts_;
+  std::uint64_t digit_inverse_ = 0;
   std::unique_ptr<const SlotEncoder> slot_encoder_;
 };
 

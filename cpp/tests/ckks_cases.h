@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ckks/aggregator.h"
+#include "ckks/block_reader.h"
 #include "ckks/decryptor.h"
 #include "ckks/encryptor.h"
 #include "ckks/keys.h"
@@ -81,22 +82,60 @@ inline Values random_values(const ckks::Parameters& parameters, std::size_t coun
   return values;
 }
 
+struct EncryptedBatch {
+  Frame frame;
+  std::uint64_t clipped;
+};
+
+template <typename T>
+EncryptedBatch encrypt_batch(const ckks::KeyPair& keys, const std::vector<T>& values, SeedSource& seeds,
+                             const ckks::EncryptOptions& options = {}, const mask::Bitset* mask = nullptr) {
+  const ckks::Encryptor encryptor(keys.public_key);
+  EncryptedBatch batch;
+  batch.frame.resize(encryptor.frame_bytes(values.size(), mask, options.weight.has_value()));
+  batch.clipped = encryptor.encrypt(std::span<const T>(values), mask, options, seeds, batch.frame);
+  return batch;
+}
+
 inline Frame encrypt(const ckks::KeyPair& keys, const Values& values, SeedSource& seeds,
                      const ckks::EncryptOptions& options = {}, const mask::Bitset* mask = nullptr) {
-  return ckks::Encryptor(keys.public_key)
-      .encrypt(std::span<const double>(values), mask, options, seeds)
-      .frame;
+  return encrypt_batch(keys, values, seeds, options, mask).frame;
+}
+
+inline Frame total_of(const ckks::Aggregator& aggregator) {
+  Frame frame;
+  aggregator.total([&](std::size_t bytes) {
+    frame.resize(bytes);
+    return std::span(frame);
+  });
+  return frame;
 }
 
 inline Frame total_of(const ckks::KeyPair& keys, const std::vector<Frame>& batches) {
   ckks::Aggregator aggregator(keys.public_key, std::nullopt, 2);
   for (const Frame& batch : batches) aggregator.add(batch);
-  return aggregator.total();
+  return total_of(aggregator);
 }
 
 inline ckks::OpenedSums open(const ckks::KeyPair& keys, const Frame& total, std::size_t threads = 2) {
   return ckks::Decryptor(keys.secret_key)
       .open(ckks::CiphertextView::parse(total, FrameKind::kCkksTotal), threads);
+}
+
+// The residues of one ciphertext: c0 then c1, a row for each prime.
+inline std::vector<std::uint64_t> residues_of(const ckks::CiphertextView& frame, std::size_t block) {
+  std::vector<std::uint64_t> residues(frame.facts.block_words());
+  ckks::BlockReader(frame).read(block, residues);
+  return residues;
+}
+
+// Those of c0 + c1 s.
+inline std::vector<std::uint64_t> decrypted(const ckks::KeyPair& keys, const ckks::CiphertextView& frame,
+                                            std::size_t block) {
+  std::vector<std::uint64_t> residues = residues_of(frame, block);
+  ckks::Decryptor(keys.secret_key).decrypt(residues);
+  residues.resize(residues.size() / 2);
+  return residues;
 }
 
 // A real number as the integer that travels for it.

@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "ckks/parameters.h"
 #include "common/digest.h"
 #include "tests/altered_frames.h"
 
@@ -105,9 +106,9 @@ class FrameMutator {
 
   // Makes the header name the parameters that the body has, whatever these have become.
   static void fix_parameter_id(Frame& frame) {
-    constexpr std::size_t kPrimeCountOffset = kFrameHeaderBytes + 6;
+    constexpr std::size_t kPrimeCountOffset = kFrameHeaderBytes + 8;
     if (frame.size() <= kPrimeCountOffset) return;
-    const std::size_t size = 16 + std::size_t{8} * frame[kPrimeCountOffset];
+    const std::size_t size = ckks::ParameterFacts::encoded_bytes(frame[kPrimeCountOffset]);
     if (kFrameHeaderBytes + size > frame.size()) return;
     const Id id = digest(std::span(frame).subspan(kFrameHeaderBytes, size));
     std::copy(id.begin(), id.end(), frame.begin() + 16);

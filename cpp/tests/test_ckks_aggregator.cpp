@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "tests/check.h"
+#include "tests/ciphertext_digits.h"
 #include "tests/ckks_cases.h"
 
 using namespace shieldfl;
@@ -30,15 +31,15 @@ Frame batch_of(const KeyPair& keys, double value, std::uint64_t round = 3, std::
 // An aggregator that holds one batch refuses the frame with the code, changes nothing, and goes on.
 void check_refused(const KeyPair& keys, const Frame& refused, ErrorCode code) {
   Aggregator aggregator(keys.public_key, 3, 2);
-  CHECK_THROWS(aggregator.total(), ErrorCode::kParameter);
+  CHECK_THROWS(tests::total_of(aggregator), ErrorCode::kParameter);
   aggregator.add(batch_of(keys, 1.5));
-  const Frame before = aggregator.total();
+  const Frame before = tests::total_of(aggregator);
   CHECK_THROWS((aggregator.add(refused), 0), code);
-  CHECK(aggregator.total() == before);
+  CHECK(tests::total_of(aggregator) == before);
   CHECK(aggregator.clients() == 1 && aggregator.round() == 3U);
   aggregator.add(batch_of(keys, -0.25));
   CHECK(aggregator.clients() == 2);
-  const OpenedSums opened = tests::open(keys, aggregator.total());
+  const OpenedSums opened = tests::open(keys, tests::total_of(aggregator));
   CHECK(opened.values.size() == kCount);
   for (const double value : opened.values) CHECK(std::fabs(value - 1.25) < 0x1p-10);
 }
@@ -79,6 +80,12 @@ TEST(an_aggregator_refuses_damaged_frames) {
     Frame altered = frame;
     altered[at.payload(1) + 100] ^= 1;
     check_refused(keys, altered, ErrorCode::kWireFormat);  // the checksum
+    // Damage to what another key, round or selection would differ in is damage first of all.
+    for (const std::size_t offset : {std::size_t{16}, std::size_t{32}, at.round, at.mask_id}) {
+      altered = frame;
+      altered[offset] ^= 1;
+      check_refused(keys, altered, ErrorCode::kWireFormat);
+    }
     for (const std::size_t size : {std::size_t{60}, at.payload(1), frame.size() / 2, frame.size() - 1}) {
       Frame cut(frame.begin(), frame.begin() + static_cast<std::ptrdiff_t>(size));
       check_refused(keys, cut, ErrorCode::kWireFormat);
@@ -86,7 +93,7 @@ TEST(an_aggregator_refuses_damaged_frames) {
       check_refused(keys, cut, ErrorCode::kWireFormat);
     }
     Frame longer = frame;
-    longer.insert(longer.end(), tests::facts_of(keys).block_bytes(), std::uint8_t{0});
+    longer.insert(longer.end(), tests::facts_of(keys).block_bytes(FrameKind::kCkksBatch), std::uint8_t{0});
     tests::reseal(longer);
     check_refused(keys, longer, ErrorCode::kWireFormat);
     // The right length, but a residue above its modulus.
@@ -121,10 +128,10 @@ TEST(an_aggregator_counts_a_batch_once_and_clients_to_the_limit) {
   CHECK_THROWS((aggregator.add(first), 0), ErrorCode::kDuplicateFrame);
   CHECK_THROWS((aggregator.add(batch_of(keys, 1.0, 2)), 0), ErrorCode::kPolicy);
   for (int i = 1; i < 4; ++i) aggregator.add(batch_of(keys, 1.0));
-  const Frame full = aggregator.total();
+  const Frame full = tests::total_of(aggregator);
   CHECK_THROWS((aggregator.add(batch_of(keys, 1.0)), 0), ErrorCode::kCapacity);
   CHECK_THROWS((aggregator.add(first), 0), ErrorCode::kDuplicateFrame);
-  CHECK(aggregator.total() == full && aggregator.clients() == 4);
+  CHECK(tests::total_of(aggregator) == full && aggregator.clients() == 4);
   for (const double value : tests::open(keys, full).values) CHECK(value == 4.0);
 }
 
@@ -205,25 +212,22 @@ TEST(residues_are_below_their_modulus) {
   for (const ParameterRequest& request : {kExact, kSlots}) {
     const KeyPair& keys = key_pair(request);
     const ParameterFacts& facts = tests::facts_of(keys);
-    const Frame good = batch_of(keys, 1.0);
-    const CiphertextView view = CiphertextView::parse(good, FrameKind::kCkksBatch);
-    // The first and the last residue of every row, just below the modulus and equal to it.
-    for (std::size_t row = 0; row < 2 * facts.primes.size(); ++row) {
-      for (const std::size_t i : {row * facts.degree, (row + 1) * facts.degree - 1}) {
-        for (const std::uint64_t below : {1, 0}) {
-          std::vector<std::uint64_t> rows(facts.block_words());
-          FrameWriter writer = begin_frame(FrameKind::kCkksBatch, facts, view.layout, view.frame_ids);
-          for (std::size_t block = 0; block < block_count(facts, view.layout); ++block) {
-            view.unpack_block(block, rows);
-            rows[i] = facts.primes[row % facts.primes.size()] - below;
-            pack_block(facts, rows, writer.reserve(facts.block_bytes()));
-          }
-          const Frame altered = writer.finish();
-          if (below == 1) {
-            CHECK(CiphertextView::parse(altered, FrameKind::kCkksBatch).layout == view.layout);
-          } else {
-            CHECK_THROWS(CiphertextView::parse(altered, FrameKind::kCkksBatch), ErrorCode::kWireFormat);
-          }
+    const Frame batch = batch_of(keys, 1.0);
+    const Frame total = tests::total_of(keys, {batch});
+    for (const FrameKind kind : {FrameKind::kCkksBatch, FrameKind::kCkksTotal}) {
+      const CiphertextView view = CiphertextView::parse(kind == FrameKind::kCkksBatch ? batch : total, kind);
+      // The first and the last residue of every row: what the largest travels as, and one more.
+      for (std::size_t row = 0; row < facts.row_count(); ++row) {
+        for (const std::size_t i : {std::size_t{0}, facts.degree - std::size_t{1}}) {
+          const std::uint64_t q = facts.primes[row % facts.primes.size()];
+          const std::uint64_t largest = (q - 1) >> facts.row_width(kind, row).dropped_bits;
+          Frame altered = tests::with_packed(view, {1, row, i}, largest);
+          tests::reseal(altered);
+          CHECK(CiphertextView::parse(altered, kind).layout == view.layout);
+          altered = tests::with_packed(view, {1, row, i}, largest + 1);
+          tests::reseal(altered);
+          CHECK_THROWS(CiphertextView::parse(altered, kind), ErrorCode::kWireFormat);
+          CHECK(CiphertextView::parse_head(altered, kind).layout == view.layout);
         }
       }
     }
@@ -247,7 +251,7 @@ TEST(tampered_ciphertexts_are_noticed_or_open_to_other_sums) {
   const FrameOffsets at(tests::facts_of(keys));
   const Frame total = tests::total_of(keys, {batch_of(keys, 1.0)});
   const Values right = tests::open(keys, total).values;
-  const std::size_t half = tests::facts_of(keys).block_bytes() / 2;
+  const std::size_t half = tests::facts_of(keys).block_bytes(FrameKind::kCkksTotal) / 2;
   int noticed = 0;
   for (int i = 0; i < 200; ++i) {
     // A residue of c1 that changes by a power of two moves every coefficient by so much times s.

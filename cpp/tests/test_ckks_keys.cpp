@@ -19,9 +19,25 @@ const std::vector<ParameterRequest> kRequests = {{Packing::kExact, 20, 16, 10, 2
                                                  {Packing::kExact, 20, 16, 10, 4096},
                                                  {Packing::kSlots, 20, 16, 10, 4096}};
 
-bool same_factors(const std::vector<ring::Factor>& left, const std::vector<ring::Factor>& right) {
-  return std::equal(left.begin(), left.end(), right.begin(), right.end(),
-                    [](auto a, auto b) { return a.value == b.value && a.quotient == b.quotient; });
+bool same_rows(const PublicKey& left, const PublicKey& right) {
+  return std::ranges::equal(left.rows0(), right.rows0()) && std::ranges::equal(left.rows1(), right.rows1());
+}
+
+// The key's residues in a frame of these parameters, with ids that fit.
+Frame key_frame(const ParameterFacts& facts, const PublicKey& key) {
+  const Frame frame = key.to_frame();
+  const std::size_t payload = kFrameHeaderBytes + ParameterFacts::encoded_bytes(facts.primes.size());
+  const Id parameter_id = facts.id();
+  std::vector<std::uint8_t> identified(parameter_id.begin(), parameter_id.end());
+  for (const auto rows : {key.rows0(), key.rows1()}) {
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(rows.data());
+    identified.insert(identified.end(), bytes, bytes + rows.size_bytes());
+  }
+  FrameWriter writer({FrameKind::kCkksPublicKey, parameter_id, digest(identified)},
+                     frame.size() - kFrameHeaderBytes - kFrameTrailerBytes);
+  writer.put_bytes(facts.encode());
+  writer.put_bytes(std::span(frame).subspan(payload, frame.size() - payload - kFrameTrailerBytes));
+  return writer.finish();
 }
 
 }  // namespace
@@ -32,7 +48,7 @@ TEST(public_keys_survive_the_wire) {
     const Frame frame = key.to_frame();
     const auto back = PublicKey::from_frame(frame);
     CHECK(back->id() == key.id() && back->parameters()->facts() == key.parameters()->facts());
-    CHECK(same_factors(back->factors0(), key.factors0()) && same_factors(back->factors1(), key.factors1()));
+    CHECK(same_rows(*back, key));
     CHECK(back->to_frame() == frame);
   }
 }
@@ -74,21 +90,17 @@ TEST(altered_public_keys_are_refused) {
 }
 
 TEST(public_keys_of_another_derivation_are_refused) {
-  // Well-formed facts with their own id, which this build does not derive: a scale that is too small.
+  // Well-formed facts with their own ids, which this build does not derive: a scale that is too small, and
+  // more dropped bits than the noise leaves room for.
   const PublicKey& key = *key_pair(kRequests[0]).public_key;
-  ParameterFacts facts = key.parameters()->facts();
-  --facts.log2_scale;
-  Frame frame = with_field(key.to_frame(), kFrameHeaderBytes + 4, facts.log2_scale);
-  const Id id = facts.id();
-  std::copy(id.begin(), id.end(), frame.begin() + 16);
-  tests::reseal(frame);
-  bool refused = false;
-  try {
-    (void)PublicKey::from_frame(frame);
-  } catch (const Error& error) {
-    refused = error.code() == ErrorCode::kParameter || error.code() == ErrorCode::kWireFormat;
+  std::vector<ParameterFacts> others(3, key.parameters()->facts());
+  --others[0].log2_scale;
+  ++others[1].dropped_bits0;
+  ++others[2].dropped_bits1;
+  for (const ParameterFacts& facts : others) {
+    CHECK_THROWS(PublicKey::from_frame(key_frame(facts, key)), ErrorCode::kParameter);
   }
-  CHECK(refused);
+  CHECK(same_rows(*PublicKey::from_frame(key_frame(key.parameters()->facts(), key)), key));
 }
 
 TEST(fresh_keys_are_within_the_limits_of_the_noise_bound) {
@@ -98,8 +110,7 @@ TEST(fresh_keys_are_within_the_limits_of_the_noise_bound) {
     const auto degree = static_cast<double>(parameters->facts().degree);
     for (int i = 0; i < 5; ++i) {
       const KeyPair pair = generate_keys(parameters, seeds);
-      const KeyNorms norms = measure_keys(*parameters, pair.secret_key->factors(),
-                                          pair.public_key->factors0(), pair.public_key->factors1());
+      const KeyNorms norms = measure_keys(*pair.secret_key, *pair.public_key);
       CHECK(static_cast<double>(norms.secret_weight) <= kMaxSecretWeightPerDegree * degree);
       CHECK(static_cast<double>(norms.error_norm) <= kMaxKeyErrorNormPerDegree * degree);
       CHECK(norms.error_max <= ring::kErrorCoins && norms.error_max > 0);

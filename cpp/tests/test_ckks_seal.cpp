@@ -2,6 +2,7 @@
 #include <seal/seal.h>
 #include <seal/util/ntt.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <vector>
@@ -24,12 +25,6 @@ using Words = std::vector<std::uint64_t>;
 // SEAL reserves the last of several primes for key switching; with one prime, keys and data share a level.
 const ParameterRequest kOnePrime = {Packing::kExact, 5, 20, 12, 2048};
 const ParameterRequest kTwoPrimes = {Packing::kExact, 5, 24, 12, 4096};
-
-Words decrypted(const KeyPair& keys, const CiphertextView& total, std::size_t block) {
-  Words rows(total.facts.block_words() / 2);
-  Decryptor(keys.secret_key).decrypt_block(total, block, rows);
-  return rows;
-}
 
 // The secret as residues modulo q.
 Words secret_residues(const KeyPair& keys, std::uint64_t q) {
@@ -75,9 +70,8 @@ TEST(decryption_is_c0_plus_c1_times_s) {
     const Values values = tests::random_values(*keys.public_key->parameters(), 700, generator);
     const Frame frame = tests::total_of(keys, {tests::encrypt(keys, values, seeds)});
     const CiphertextView total = CiphertextView::parse(frame, FrameKind::kCkksTotal);
-    Words ciphertext(facts.block_words());
-    total.unpack_block(0, ciphertext);
-    const Words rows = decrypted(keys, total, 0);
+    const Words ciphertext = tests::residues_of(total, 0);
+    const Words rows = tests::decrypted(keys, total, 0);
     const std::size_t degree = facts.degree;
     const std::size_t primes = facts.primes.size();
     for (std::size_t p = 0; p < primes; ++p) {
@@ -117,8 +111,7 @@ TEST(seal_decrypts_what_is_encrypted_here) {
   const Frame frame = tests::total_of(keys, {tests::encrypt(keys, values, seeds)});
   const CiphertextView total = CiphertextView::parse(frame, FrameKind::kCkksTotal);
   for (std::size_t block = 0; block < 2; ++block) {
-    Words ciphertext(facts.block_words());
-    total.unpack_block(block, ciphertext);
+    Words ciphertext = tests::residues_of(total, block);
     seal::Ciphertext theirs;
     theirs.resize(seal_side.context, 2);
     for (std::size_t half = 0; half < 2; ++half) {
@@ -129,12 +122,12 @@ TEST(seal_decrypts_what_is_encrypted_here) {
     seal::Plaintext plain;
     decryptor.decrypt(theirs, plain);
     seal_side.inverse(plain.data());
-    const Words rows = decrypted(keys, total, block);
+    const Words rows = tests::decrypted(keys, total, block);
     for (std::size_t i = 0; i < degree; ++i) {
       CHECK(plain[i] == rows[i]);
       const std::int64_t noise = ring::centered(plain[i], facts.primes[0]) -
                                  (tests::fixed_point(facts, values[block * degree + i]) << facts.log2_scale);
-      CHECK(std::fabs(static_cast<double>(noise)) < keys.public_key->parameters()->noise_bound());
+      CHECK(std::fabs(static_cast<double>(noise)) < error_bound(degree, 1, facts.dropped_bits()));
     }
   }
 }
@@ -149,10 +142,8 @@ TEST(what_seal_encrypts_is_summed_and_opened_here) {
 
   seal::PublicKey key;
   key.data().resize(seal_side.context, seal_side.context.key_parms_id(), 2);
-  for (std::size_t i = 0; i < degree; ++i) {
-    key.data().data(0)[i] = keys.public_key->factors0()[i].value;
-    key.data().data(1)[i] = keys.public_key->factors1()[i].value;
-  }
+  std::copy_n(keys.public_key->rows0().begin(), degree, key.data().data(0));
+  std::copy_n(keys.public_key->rows1().begin(), degree, key.data().data(1));
   key.data().is_ntt_form() = true;
   key.parms_id() = seal_side.context.key_parms_id();
   seal::Encryptor encryptor(seal_side.context, key);
@@ -177,7 +168,8 @@ TEST(what_seal_encrypts_is_summed_and_opened_here) {
     const Id frame_id = random_id(seeds);
     const Layout layout{facts.id(), keys.public_key->id(), 0, mask_id(degree, nullptr), degree, false};
     FrameWriter writer = begin_frame(FrameKind::kCkksBatch, facts, layout, {&frame_id, 1});
-    pack_block(facts, {theirs.data(0), 2 * degree}, writer.reserve(facts.block_bytes()));
+    pack_residues(*keys.public_key->parameters(), FrameKind::kCkksBatch, {theirs.data(0), 2 * degree},
+                  writer.reserve(facts.block_bytes(FrameKind::kCkksBatch)));
     batches.push_back(writer.finish());
   }
   const Values ours = tests::random_values(*keys.public_key->parameters(), degree, generator);

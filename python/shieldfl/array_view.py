@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -9,7 +13,17 @@ from numpy.typing import NDArray
 
 from shieldfl.errors import ArrayTypeError, ParameterError, WireFormatError
 
-__all__ = ["Buffer", "as_frame", "as_real", "as_threads", "as_unsigned", "as_update", "as_vector"]
+__all__ = [
+    "Buffer",
+    "as_frame",
+    "as_real",
+    "as_threads",
+    "as_unsigned",
+    "as_update",
+    "as_vector",
+    "frame_buffer",
+    "mapped_frame",
+]
 
 Buffer = bytes | bytearray | memoryview
 """What frames are read from."""
@@ -90,6 +104,26 @@ def as_frame(data: Any) -> bytes:
     if not isinstance(data, (bytearray, memoryview)):
         raise WireFormatError(f"expected the bytes of a frame, got {type(data).__name__}")
     return bytes(data)
+
+
+def frame_buffer(data: Any) -> Buffer | mmap.mmap:
+    """Check that ``data`` is flat bytes of whatever kind, and return it as it is, without a copy."""
+    if isinstance(data, memoryview) and (not data.c_contiguous or data.ndim != 1 or data.itemsize != 1):
+        raise WireFormatError("expected flat contiguous bytes: pass memoryview(...).cast('B')")
+    if not isinstance(data, (bytes, bytearray, memoryview, mmap.mmap)):
+        raise WireFormatError(f"expected the bytes of a frame, got {type(data).__name__}")
+    return data
+
+
+@contextmanager
+def mapped_frame(path: os.PathLike[str]) -> Iterator[Buffer | mmap.mmap]:
+    """Map a file into memory, read-only. Raises OSError."""
+    with open(path, "rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:  # which cannot be mapped
+            yield b""
+            return
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            yield mapped
 
 
 def as_threads(threads: int | None) -> int:

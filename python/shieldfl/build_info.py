@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import platform
+from pathlib import Path
 from typing import TypedDict
 
 from shieldfl import _core
 
-__all__ = ["BuildInfo", "build_info"]
+__all__ = ["BuildInfo", "build_info", "processor_name"]
 
 
 class BuildInfo(TypedDict):
@@ -19,10 +21,25 @@ class BuildInfo(TypedDict):
 
 
 def build_info() -> BuildInfo:
-    """Return the version, the SEAL version, the instruction set in use and the default number of threads."""
+    """Return the version, the SEAL version, the instruction set in use and the default number of threads.
+
+    Raises ParameterError where SHIELDFL_SIMD asks for an instruction set that cannot be had: ``import shieldfl``
+    does too.
+    """
     return {
         "version": _core.__version__,
         "seal_version": _core.seal_version(),
-        "instruction_set": "scalar",
+        "instruction_set": _core.instruction_set(),
         "threads": _core.available_threads(),
     }
+
+
+def processor_name() -> str:
+    """Return what the processor calls itself, such as ``Intel(R) Xeon(R) Processor``."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

@@ -131,8 +131,10 @@ def _ciphertext_facts(ciphertext: _core.CkksCiphertext) -> dict[str, Any]:
 
 
 def _parameter_facts(facts: dict[str, Any]) -> dict[str, Fact]:
-    named = {name.replace("_", " "): value for name, value in facts.items() if name != "primes"}
+    listed = ("primes", "dropped_bits")
+    named = {name.replace("_", " "): value for name, value in facts.items() if name not in listed}
     named["modulus bits"] = sum(prime.bit_length() for prime in facts["primes"])
+    named["dropped bits of c0"], named["dropped bits of c1"] = facts["dropped_bits"]
     return named
 
 

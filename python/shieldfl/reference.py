@@ -6,6 +6,7 @@ bottom. Names and orders of bits are those of the headers in ``cpp/``.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,15 +17,21 @@ from numpy.typing import NDArray
 __all__ = [
     "Ring",
     "chacha20_words",
+    "combine_residues",
+    "correct_mean",
     "decrypt",
+    "drop_low_bits",
     "encrypt",
+    "from_digits",
     "negotiate",
     "pack_exact",
     "quantise",
     "read_sums",
+    "restore_low_bits",
     "sample_error",
     "sample_ternary",
     "test_seed",
+    "to_digits",
 ]
 
 _MASK32 = 0xFFFFFFFF
@@ -188,6 +195,50 @@ def decrypt(ring: Ring, c0: Sequence[int], c1: Sequence[int], secret: Sequence[i
     """Return c0 + c1 s: the message and its noise."""
     product = ring.multiply(c1, secret)
     return [(int(a) + b) % ring.modulus for a, b in zip(c0, product, strict=True)]
+
+
+def combine_residues(residues: Sequence[int], primes: Sequence[int]) -> int:
+    """Return the number below the product of the primes that leaves these residues."""
+    modulus = math.prod(primes)
+    number = 0
+    for residue, prime in zip(residues, primes, strict=True):
+        others = modulus // prime
+        number += int(residue) * others * pow(others, -1, prime)
+    return number % modulus
+
+
+def to_digits(number: int, primes: Sequence[int]) -> list[int]:
+    """Write a number as digit0 + q0 digit1 + ..., each digit below its prime: how it travels."""
+    digits = []
+    for prime in primes:
+        number, digit = divmod(number, prime)
+        digits.append(digit)
+    return digits
+
+
+def from_digits(digits: Sequence[int], primes: Sequence[int]) -> int:
+    """Return the number modulo the product of the primes; digits that are sums may exceed their primes."""
+    number, place = 0, 1
+    for digit, prime in zip(digits, primes, strict=True):
+        number += digit * place
+        place *= prime
+    return number % place
+
+
+def drop_low_bits(digits: Sequence[int], dropped_bits: int) -> list[int]:
+    """Cut the lowest bits off the first digit: what a batch sends of one coefficient."""
+    return [digits[0] >> dropped_bits, *digits[1:]]
+
+
+def restore_low_bits(fields: Sequence[int], dropped_bits: int) -> list[int]:
+    """Put the middle of what was cut off in its place, which is 1/2 too much on average."""
+    middle = (1 << dropped_bits) >> 1
+    return [(fields[0] << dropped_bits) + middle, *fields[1:]]
+
+
+def correct_mean(number: int, batches: int, dropped_bits: int, modulus: int) -> int:
+    """Take what :func:`restore_low_bits` added too much in the sum of so many batches, rounded down."""
+    return (number - (batches // 2 if dropped_bits else 0)) % modulus
 
 
 def negotiate(masks: NDArray[np.bool_], consensus: float) -> NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""Frames of wire version 1, for ever: digests of what the first release wrote, and masks byte for byte."""
+"""Frames of wire version 2, for ever: digests of what was written first, and masks byte for byte."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
-from core.wire_twin import crc32c, make_known_key
+from core.wire_twin import crc32c, make_known_key, reseal
 from shieldfl import _core, _testing
 
 
@@ -31,8 +31,8 @@ def digest(frame):
 @pytest.mark.parametrize(
     ("packing", "ring_degree", "digests"),
     [
-        ("exact", 2048, ("f91b36c43877f872", "67e3a17f23518836", "9b86c5a15a0315d8")),
-        ("exact", 4096, ("65feaf4c87185299", "9d4b3d692f347d70", "0f55a0ded1b76bff")),
+        ("exact", 2048, ("fa5f62685dfc29bf", "83d7e73a59709c0a", "3c10ef61a6cc95c4")),
+        ("exact", 4096, ("658794fc5fef90ea", "afdce1bfe801fb93", "01d99b443eaa0377")),
     ],
 )
 def test_exact_frames_are_what_they_were(packing, ring_degree, digests):
@@ -58,19 +58,19 @@ def test_slots_frame_opens():
     [
         (
             sf.Mask.empty(100),
-            "5348464c0100010012000000000000000000000000000000000000000000000000000000000000000000000000000000640000000000000000000000000000000100a69fa864",
+            "5348464c02000100120000000000000000000000000000000000000000000000000000000000000000000000000000006400000000000000000000000000000001004c83b871",
         ),
         (
             sf.Mask.from_indices([0, 3, 64, 99], 100),
-            "5348464c0100010016000000000000000000000000000000000000000000000000000000000000000000000000000000640000000000000004000000000000000104a12053009faa46ca",
+            "5348464c0200010016000000000000000000000000000000000000000000000000000000000000000000000000000000640000000000000004000000000000000104a12053000cad0161",
         ),
         (
             sf.Mask.from_indices(list(range(0, 100, 2)), 100),
-            "5348464c010001001f000000000000000000000000000000000000000000000000000000000000000000000000000000640000000000000032000000000000000000555555555555555555555555054394757b",
+            "5348464c020001001f0000000000000000000000000000000000000000000000000000000000000000000000000000006400000000000000320000000000000000005555555555555555555555550537cef4e1",
         ),
         (
             ~sf.Mask.from_indices([17], 100),
-            "5348464c0100010013000000000000000000000000000000000000000000000000000000000000000000000000000000640000000000000063000000000000000206236a5f4f26",
+            "5348464c02000100130000000000000000000000000000000000000000000000000000000000000000000000000000006400000000000000630000000000000002062354cf88ae",
         ),
     ],
     ids=["empty", "sparse", "dense", "almost full"],
@@ -79,6 +79,23 @@ def test_mask_frames_are_what_they_were(mask, expected):
     frame = mask.to_bytes()
     assert frame.hex() == expected
     assert sf.Mask.from_bytes(bytes.fromhex(expected)) == mask
+
+
+def test_frames_of_version_1_are_refused_by_name():
+    key, batch, total, _ = known_frames("exact", 2048)
+    aggregator = sf.ckks.Aggregator(sf.ckks.PublicKey.from_bytes(key.public_frame))
+    readers = (
+        (sf.Mask.from_bytes, sf.Mask.full(100).to_bytes()),
+        (sf.ckks.PublicKey.from_bytes, key.public_frame),
+        (sf.ckks.CiphertextBatch.from_bytes, batch),
+        (sf.ckks.Total.from_bytes, total),
+        (aggregator.add, batch),
+        (aggregator.add_total, total),
+    )
+    for read, frame in readers:
+        with pytest.raises(sf.WireFormatError, match=r"frame version 1 .*\(2\): update shieldfl"):
+            read(reseal(frame[:4] + b"\1\0" + frame[6:]))
+    assert aggregator.clients == 0
 
 
 def test_checksum_is_crc32c():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -110,3 +112,130 @@ def test_interpreter_runs_while_the_core_works(authority):
     ticker.join()
     # One call that kept the lock would let the counter take a step or two at its ends.
     assert during >= 10
+
+
+def test_clients_are_read_while_others_add(authority):
+    """The aggregator's lock and the interpreter's are never waited for in opposite orders, which would hang."""
+    encryptor = sf.ckks.Encryptor(authority.public_key, threads=1)
+    frames = [encryptor.encrypt(UPDATE, round=3).to_bytes() for _ in range(48)]
+    aggregator = sf.ckks.Aggregator(authority.public_key, threads=2)
+    aggregator.add(frames[0])
+    done = threading.Event()
+    seen = []
+
+    def add(part):
+        for frame in frames[1:][part::4]:
+            aggregator.add(frame)
+
+    def read():
+        while not done.is_set():
+            before = aggregator.clients
+            total = aggregator.total()
+            seen.append(before <= total.clients <= aggregator.clients)
+
+    adders = [threading.Thread(target=add, args=(part,), daemon=True) for part in range(4)]
+    readers = [threading.Thread(target=read, daemon=True) for _ in range(2)]
+    for thread in adders + readers:
+        thread.start()
+    for adder in adders:
+        adder.join(timeout=60)
+        assert not adder.is_alive()
+    done.set()
+    for reader in readers:
+        reader.join(timeout=60)
+        assert not reader.is_alive()
+    assert seen
+    assert all(seen)
+    assert aggregator.clients == 48
+    step = 2.0**20
+    np.testing.assert_array_equal(authority.open(aggregator.total()), 48 * np.rint(UPDATE * step) / step)
+
+
+def test_two_encryptions_run_at_the_same_time(authority):
+    """Both threads are inside the core at once, with an update that the other one reads too."""
+    encryptor = sf.ckks.Encryptor(authority.public_key, threads=1)
+    update = np.linspace(-1, 1, 400_000, dtype=np.float32)
+    spans = [[], []]
+    together = threading.Barrier(2)
+
+    def work(spans):
+        together.wait(timeout=60)
+        for _ in range(5):
+            begin = time.perf_counter()
+            encryptor.encrypt(update, round=4)
+            spans.append((begin, time.perf_counter()))
+
+    workers = [threading.Thread(target=work, args=(part,)) for part in spans]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(timeout=60)
+        assert not worker.is_alive()
+    first, second = spans
+    # One call that held the interpreter would let no other begin before it ended.
+    assert any(begin < other_begin < end for begin, end in first for other_begin, _ in second) or any(
+        begin < other_begin < end for begin, end in second for other_begin, _ in first
+    )
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_fork_while_other_threads_encrypt_and_add(authority):
+    """The child has none of those threads, and must not wait for a lock that one of them held."""
+    encryptor = sf.ckks.Encryptor(authority.public_key, threads=2)
+    aggregator = sf.ckks.Aggregator(authority.public_key, threads=2)
+    done = threading.Event()
+
+    def work():
+        while not done.is_set():
+            if aggregator.clients < 40:
+                aggregator.add(encryptor.encrypt(UPDATE, round=1))
+            else:
+                encryptor.encrypt(UPDATE, round=1)
+
+    workers = [threading.Thread(target=work) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    context = multiprocessing.get_context("fork")
+    try:
+        for _ in range(5):
+            receiver, sender = context.Pipe(duplex=False)
+            child = context.Process(target=encrypt_into, args=(sender, authority.public_key, 2))
+            child.start()
+            assert receiver.poll(timeout=60)
+            assert receiver.recv().clients == 1
+            child.join(timeout=60)
+            assert child.exitcode == 0
+    finally:
+        done.set()
+        for worker in workers:
+            worker.join(timeout=60)
+
+
+def test_interpreter_exits_while_threads_work():
+    """Daemon threads in the core are left behind when the interpreter goes: no crash, no hang, nothing on stderr."""
+    program = """
+import threading, time
+import numpy as np
+import shieldfl as sf
+
+authority = sf.KeyAuthority(sf.ckks.Parameters(max_clients=64))
+encryptor = sf.ckks.Encryptor(authority.public_key, threads=2)
+update = np.zeros(300_000, dtype=np.float32)
+started = threading.Barrier(4)
+
+def work():
+    started.wait()
+    while True:
+        encryptor.encrypt(update)
+
+for _ in range(3):
+    threading.Thread(target=work, daemon=True).start()
+started.wait()
+time.sleep(0.05)
+"""
+    for _ in range(3):
+        ended = subprocess.run(
+            [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=120
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert ended.stderr == ""

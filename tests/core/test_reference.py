@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from hypothesis import given
+from hypothesis import strategies as st
 
 import shieldfl as sf
-from core.wire_twin import make_known_key
+from core.wire_twin import ciphertext_frame, digits_of, make_known_key, sum_of
 from shieldfl import _core, _testing, reference
 
 
@@ -56,54 +60,122 @@ def test_transform_turns_products_into_products():
     assert [int(x) for x in _testing.transform(product, prime, True)] == expected
 
 
+class Twin:
+    """Encrypts under a known key in plain Python, from the seeds that the core's test randomness gives."""
+
+    def __init__(self, key):
+        self.key = key
+        self.parameters = key.parameters
+        self.primes = key.parameters._facts["primes"]
+        self.rings = [reference.Ring(key.parameters.ring_degree, prime) for prime in self.primes]
+        self.public0 = []
+        for ring, uniform in zip(self.rings, key.uniform, strict=True):
+            product = ring.multiply(uniform, key.secret)
+            self.public0.append([(-p - e) % ring.modulus for p, e in zip(product, key.error, strict=True)])
+
+    def ciphertexts(self, values, seed):
+        """Return for each ciphertext both halves, for each of these the digits of its coefficients."""
+        per_block = self.parameters._facts["values_per_ciphertext"]
+        starts = range(0, len(values), per_block)
+        return [
+            self.ciphertext(values[start : start + per_block], seed, block)
+            for block, start in enumerate(starts)
+        ]
+
+    def ciphertext(self, values, seed, block):
+        facts = self.parameters._facts
+        integers = reference.quantise(values, self.parameters.fraction_bits)
+        field_bits = facts["value_bits"] + facts["guard_bits"]
+        message = reference.pack_exact(integers, self.parameters.ring_degree, facts["log2_scale"], field_bits)
+        rows0, rows1 = [], []
+        for ring, public0, public1 in zip(self.rings, self.public0, self.key.uniform, strict=True):
+            words = reference.chacha20_words(reference.test_seed(seed, 1), block)
+            c0, c1 = reference.encrypt(ring, public0, public1, message, words)
+            rows0.append(c0)
+            rows1.append(c1)
+        return [digits_of(rows, self.primes) for rows in (rows0, rows1)]
+
+
+@pytest.fixture(scope="module")
+def twin(known_key):
+    return Twin(known_key)
+
+
+def frame_id(seed):
+    """The first seed names the frame; the second one encrypts it."""
+    return reference.test_seed(seed, 0)[:16]
+
+
 @pytest.mark.slow
-def test_encryption_is_the_reference_encryption(known_key):
-    """The same seed gives the same residues: sampling, transforms, products, packing, all at once."""
-    parameters = known_key.parameters
-    facts = parameters._facts
-    per_block = facts["values_per_ciphertext"]
-    rng = np.random.default_rng(2)
-    values = rng.uniform(-0.4, 0.4, per_block + 5)
-    frame = _testing.encrypt_insecure(known_key.public_frame, values, seed=9)
-    residues = _testing.ciphertext_residues(frame).reshape(2, 2, len(facts["primes"]), parameters.ring_degree)
-
-    seed = reference.test_seed(9, 1)  # seed 0 names the frame
-    integers = reference.quantise(values, parameters.fraction_bits)
-    field_bits = facts["value_bits"] + facts["guard_bits"]
-    parts = {0: integers[:per_block], 1: integers[per_block:]}
-    for block in (0, 1) if len(facts["primes"]) == 1 else (1,):  # quadratic products: mind the seconds
-        part = parts[block]
-        message = reference.pack_exact(part, parameters.ring_degree, facts["log2_scale"], field_bits)
-        for index, prime in enumerate(facts["primes"]):
-            ring = reference.Ring(parameters.ring_degree, prime)
-            uniform = known_key.uniform[index]
-            product = ring.multiply(uniform, known_key.secret)
-            public0 = [(-p - e) % prime for p, e in zip(product, known_key.error, strict=True)]
-            words = reference.chacha20_words(seed, block)
-            c0, c1 = reference.encrypt(ring, public0, uniform, message, words)
-            assert [int(x) for x in residues[block, 0, index]] == c0
-            assert [int(x) for x in residues[block, 1, index]] == c1
+def test_batch_is_the_twin_s_byte_for_byte(twin):
+    """The same seed gives the same bytes: samples, transforms, products, digits, dropped bits, layout."""
+    per_block = twin.parameters._facts["values_per_ciphertext"]
+    values = np.random.default_rng(2).uniform(-0.4, 0.4, per_block + 5)
+    frame = _testing.encrypt_insecure(twin.key.public_frame, values, seed=9, round=3)
+    ciphertexts = twin.ciphertexts(values, 9)
+    assert len(ciphertexts) == 2
+    assert frame == ciphertext_frame(3, twin.key, ciphertexts, [frame_id(9)], count=len(values), round=3)
 
 
 @pytest.mark.slow
-def test_reference_opens_what_the_core_sums():
-    known_key = make_known_key(sf.ckks.Parameters(max_clients=8, value_bits=20, fraction_bits=16))
-    parameters = known_key.parameters
-    facts = parameters._facts
-    public_key = sf.ckks.PublicKey.from_bytes(known_key.public_frame)
+def test_total_is_the_twin_s_byte_for_byte_and_both_open_it(twin):
+    """Three clients, an odd number: one and a half too much in each coefficient that lost bits."""
+    facts = twin.parameters._facts
+    assert min(facts["dropped_bits"]) > 0
     rng = np.random.default_rng(3)
-    updates = [rng.uniform(-1, 1, 50) for _ in range(3)]
-    aggregator = sf.ckks.Aggregator(public_key)
-    for index, update in enumerate(updates):
-        aggregator.add(_testing.encrypt_insecure(known_key.public_frame, update, seed=index))
-    residues = _testing.ciphertext_residues(aggregator.total().to_bytes(), True)
-    c0, c1 = residues.reshape(2, parameters.ring_degree)
-    prime = facts["primes"][0]
-    message = reference.decrypt(reference.Ring(parameters.ring_degree, prime), c0, c1, known_key.secret)
+    updates = [rng.uniform(-0.4, 0.4, 50) for _ in range(3)]
+    aggregator = sf.ckks.Aggregator(sf.ckks.PublicKey.from_bytes(twin.key.public_frame))
+    for seed, update in enumerate(updates):
+        aggregator.add(_testing.encrypt_insecure(twin.key.public_frame, update, seed=seed))
+    total = aggregator.total().to_bytes()
+    batches = [twin.ciphertexts(update, seed)[0] for seed, update in enumerate(updates)]
+    halves = sum_of(batches, twin.parameters)
+    ids = [frame_id(seed) for seed in range(3)]
+    assert total == ciphertext_frame(4, twin.key, [halves], ids, count=50)
+
+    modulus = math.prod(twin.primes)
+    corrected = [
+        [
+            reference.correct_mean(reference.from_digits(digits, twin.primes), 3, dropped_bits, modulus)
+            for digits in half
+        ]
+        for half, dropped_bits in zip(halves, facts["dropped_bits"], strict=True)
+    ]
+    residues = _testing.ciphertext_residues(total, True).reshape(2, len(twin.primes), -1)
+    for half, numbers in zip(residues, corrected, strict=True):
+        for row, prime in zip(half, twin.primes, strict=True):
+            assert [int(x) for x in row] == [number % prime for number in numbers]
+
+    ring = reference.Ring(twin.parameters.ring_degree, modulus)
+    message = reference.decrypt(ring, *corrected, twin.key.secret)
     field_bits = facts["value_bits"] + facts["guard_bits"]
-    sums = reference.read_sums(message, 50, prime, facts["log2_scale"], field_bits)
-    expected = sum(reference.quantise(update, parameters.fraction_bits) for update in updates)
-    assert sums == [int(x) for x in expected]
+    sums = reference.read_sums(message, 50, modulus, facts["log2_scale"], field_bits)
+    assert sums == [
+        int(x) for x in sum(reference.quantise(u, twin.parameters.fraction_bits) for u in updates)
+    ]
+
+
+@given(
+    number=st.integers(0, 97 * 101 - 1),
+    dropped_bits=st.integers(0, 6),
+)
+def test_what_travels_of_a_number_is_near_it(number, dropped_bits):
+    primes = (97, 101)
+    digits = reference.to_digits(number, primes)
+    assert reference.combine_residues([number % 97, number % 101], primes) == number
+    assert reference.from_digits(digits, primes) == number
+    restored = reference.restore_low_bits(reference.drop_low_bits(digits, dropped_bits), dropped_bits)
+    error = restored[0] + 97 * restored[1] - number
+    half = 2**dropped_bits / 2
+    assert -half < error <= half if dropped_bits else error == 0
+
+
+@pytest.mark.parametrize(
+    ("batches", "dropped_bits", "expected"), [(1, 5, 10), (2, 5, 9), (7, 5, 7), (7, 0, 10)]
+)
+def test_correction_is_half_of_each_batch_rounded_down(batches, dropped_bits, expected):
+    assert reference.correct_mean(10, batches, dropped_bits, 97) == expected
+    assert reference.correct_mean(0, 2, 1, 97) == 96
 
 
 def test_known_key_passes_the_core_s_own_checks():

@@ -91,9 +91,18 @@ def integers_of(rows, primes):
     return values, modulus
 
 
-@pytest.fixture(scope="module", params=[2048, 4096])
+# Ring degree, bits, bits behind the point: one prime and two, one value in a coefficient and several.
+EXACT_SETTINGS = ((2048, 24, 20), (2048, 4, 1), (4096, 24, 20), (4096, 40, 30))
+
+
+@pytest.fixture(scope="module", params=EXACT_SETTINGS, ids=str)
 def exact(request):
-    return Peer(sf.ckks.Parameters(ring_degree=request.param, max_clients=8))
+    degree, value_bits, fraction_bits = request.param
+    return Peer(
+        sf.ckks.Parameters(
+            ring_degree=degree, max_clients=8, value_bits=value_bits, fraction_bits=fraction_bits
+        )
+    )
 
 
 @pytest.fixture(scope="module")
@@ -108,32 +117,54 @@ def read_block(peer, rows, count):
     return reference.read_sums(values, count, modulus, facts["log2_scale"], field_bits)
 
 
+def random_integers(peer, seed):
+    """Quantised values from the whole range, as many as one ciphertext holds."""
+    facts = peer.ours.parameters._facts
+    top = 2 ** (facts["value_bits"] - 1) - 1
+    return np.random.default_rng(seed).integers(-top, top + 1, facts["values_per_ciphertext"])
+
+
+def as_values(peer, integers):
+    return integers / 2.0**peer.ours.parameters.fraction_bits
+
+
+def read_by_seal(peer, frame, count, *, total=False):
+    """Let SEAL decrypt the one ciphertext of a frame, and read its fields."""
+    residues = _testing.ciphertext_residues(frame, total).reshape(2, len(peer.primes), peer.degree)
+    plain = peer.decrypt(peer.load(residues, 1.0))
+    return read_block(peer, peer.residues_of(plain.to_bytes(), 1)[0], count)
+
+
 def test_seal_decrypts_our_exact_batch(exact):
-    rng = np.random.default_rng(0)
-    values = rng.uniform(-7, 7, exact.degree)
-    frame = _testing.encrypt_insecure(exact.ours.public_frame, values, seed=3)
-    residues = _testing.ciphertext_residues(frame).reshape(2, len(exact.primes), exact.degree)
-    plain = exact.decrypt(exact.load(residues, 1.0))
-    rows = exact.residues_of(plain.to_bytes(), 1)[0]
-    expected = reference.quantise(values, 20)
-    assert read_block(exact, rows, len(values)) == [int(x) for x in expected]
+    integers = random_integers(exact, 0)
+    frame = _testing.encrypt_insecure(exact.ours.public_frame, as_values(exact, integers), seed=3)
+    assert read_by_seal(exact, frame, len(integers)) == integers.tolist()
+
+
+def test_seal_decrypts_our_exact_total(exact):
+    """Of three clients: what lost its lowest bits is half too much for each, which reading corrects."""
+    updates = [random_integers(exact, seed) for seed in range(3)]
+    aggregator = sf.ckks.Aggregator(sf.ckks.PublicKey.from_bytes(exact.ours.public_frame))
+    for seed, integers in enumerate(updates):
+        values = as_values(exact, integers)
+        aggregator.add(_testing.encrypt_insecure(exact.ours.public_frame, values, seed=seed))
+    total = aggregator.total().to_bytes()
+    assert read_by_seal(exact, total, len(updates[0]), total=True) == sum(updates).tolist()
 
 
 def test_we_sum_and_open_what_seal_encrypts(exact):
     """SEAL encrypts a message of our packing; the batch is added to one of our own."""
     parameters = exact.ours.parameters
     facts = parameters._facts
-    rng = np.random.default_rng(1)
-    ours, theirs = (rng.uniform(-7, 7, exact.degree) for _ in range(2))
+    ours, theirs = random_integers(exact, 1), random_integers(exact, 2)
     field_bits = facts["value_bits"] + facts["guard_bits"]
-    integers = [int(x) for x in reference.quantise(theirs, 20)]
-    message = reference.pack_exact(integers, exact.degree, facts["log2_scale"], field_bits)
+    message = reference.pack_exact(theirs.tolist(), exact.degree, facts["log2_scale"], field_bits)
 
     residues = exact.residues_of(exact.encryptor.encrypt_zero().to_string(), 2)
     for index, prime in enumerate(exact.primes):
         shifted = [(int(c) + m) % prime for c, m in zip(residues[0, index], message, strict=True)]
         residues[0, index] = np.array(shifted, dtype=np.uint64)
-    own = _testing.encrypt_insecure(exact.ours.public_frame, ours, seed=4)
+    own = _testing.encrypt_insecure(exact.ours.public_frame, as_values(exact, ours), seed=4)
     foreign = _testing.batch_from_residues(own, residues.reshape(-1).astype(np.uint64), 5)
 
     public_key = sf.ckks.PublicKey.from_bytes(exact.ours.public_frame)
@@ -142,8 +173,7 @@ def test_we_sum_and_open_what_seal_encrypts(exact):
     aggregator.add(foreign)
     decryptor = _core.CkksDecryptor.import_secret(public_key._core, exact.ours.exported_secret)
     sums, _ = decryptor.open(aggregator.total().parsed)
-    expected = reference.quantise(ours, 20) + reference.quantise(theirs, 20)
-    np.testing.assert_array_equal(sums * 2**20, expected)
+    np.testing.assert_array_equal(sums, as_values(exact, ours + theirs))
 
 
 def test_seal_decodes_our_slots(slots):
@@ -153,6 +183,19 @@ def test_seal_decodes_our_slots(slots):
     scale = 2.0 ** slots.ours.parameters._facts["log2_scale"]
     decoded = seal.CKKSEncoder(slots.context).decode(slots.decrypt(slots.load(residues, scale)))
     np.testing.assert_allclose(decoded[: len(values)], np.rint(values * 2**20) / 2**20, atol=2**-21)
+
+
+def test_seal_decodes_our_slots_total(slots):
+    updates = [np.random.default_rng(seed).uniform(-7, 7, slots.degree // 2) for seed in range(3)]
+    aggregator = sf.ckks.Aggregator(sf.ckks.PublicKey.from_bytes(slots.ours.public_frame))
+    for seed, update in enumerate(updates):
+        aggregator.add(_testing.encrypt_insecure(slots.ours.public_frame, update, seed=seed))
+    residues = _testing.ciphertext_residues(aggregator.total().to_bytes(), True)
+    scale = 2.0 ** slots.ours.parameters._facts["log2_scale"]
+    plain = slots.decrypt(slots.load(residues.reshape(2, len(slots.primes), slots.degree), scale))
+    decoded = seal.CKKSEncoder(slots.context).decode(plain)
+    expected = sum(np.rint(update * 2**20) for update in updates) / 2**20
+    np.testing.assert_allclose(decoded[: len(expected)], expected, atol=2**-21)
 
 
 def test_we_open_slots_that_seal_encoded_and_encrypted(slots):

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from shieldfl import _testing, ckks, reference
+
+Half = list[list[int]]
+"""The digits of each coefficient of c0 or c1."""
+Ciphertext = list[Half]
+"""c0 and c1."""
 
 
 def crc32c(data: bytes) -> int:
@@ -20,13 +26,12 @@ def crc32c(data: bytes) -> int:
     return crc ^ 0xFFFFFFFF
 
 
-def identifier(data: bytes) -> bytes:
-    padded = data + bytes(-len(data) % 8) + struct.pack("<Q", len(data))
-    return hashlib.blake2b(padded, digest_size=32).digest()[:16]
+def identifier(data: bytes, key: bytes = b"") -> bytes:
+    return hashlib.blake2b(data, digest_size=16, key=key).digest()
 
 
 def frame(kind: int, parameter_id: bytes, key_id: bytes, body: bytes) -> bytes:
-    head = b"SHFL" + struct.pack("<HHQ", 1, kind, len(body)) + parameter_id + key_id
+    head = b"SHFL" + struct.pack("<HHQ", 2, kind, len(body)) + parameter_id + key_id
     return head + body + struct.pack("<I", crc32c(head + body))
 
 
@@ -35,7 +40,7 @@ def reseal(data: bytes) -> bytes:
     return data[:-4] + struct.pack("<I", crc32c(data[:-4]))
 
 
-def pack(residues: np.ndarray, bits: int) -> bytes:
+def pack(residues: Sequence[int], bits: int) -> bytes:
     total = sum(int(residue) << (bits * i) for i, residue in enumerate(residues))
     return total.to_bytes((len(residues) * bits + 7) // 8, "little")
 
@@ -46,10 +51,59 @@ def encode_parameters(parameters: ckks.Parameters) -> bytes:
     primes = facts["primes"]
     return (
         bytes([packing, facts["value_bits"], facts["fraction_bits"], facts["values_per_coefficient"]])
-        + bytes([facts["log2_scale"], facts["log2_flooding"], len(primes), 0])
+        + bytes([facts["log2_scale"], facts["log2_flooding"], *facts["dropped_bits"], len(primes), 0, 0, 0])
         + struct.pack("<II", facts["max_clients"], facts["ring_degree"])
         + struct.pack(f"<{len(primes)}Q", *primes)
     )
+
+
+def ciphertext_frame(
+    kind: int,
+    key: KnownKey,
+    ciphertexts: list[Ciphertext],
+    frame_ids: list[bytes],
+    *,
+    count: int,
+    weighted: bool = False,
+    round: int = 0,
+) -> bytes:
+    """Write a batch (kind 3) or a total (kind 4) of ``count`` values, at all positions that there are."""
+    facts = key.parameters._facts
+    encoded = encode_parameters(key.parameters)
+    positions_id = identifier(b"", key=struct.pack("<Q", count))
+    body = encoded + struct.pack("<Q", round) + positions_id
+    body += struct.pack("<QII", count, weighted, len(frame_ids)) + b"".join(frame_ids)
+    for halves in ciphertexts:
+        for half, dropped_bits in zip(halves, facts["dropped_bits"], strict=True):
+            left_out = dropped_bits if kind == 3 else 0
+            fields = [reference.drop_low_bits(digits, left_out) for digits in half]
+            for place, prime in enumerate(facts["primes"]):
+                bits = prime.bit_length() - (left_out if place == 0 else 0)
+                body += pack([field[place] for field in fields], bits)
+    return frame(kind, identifier(encoded), key.public_frame[32:48], body)
+
+
+def digits_of(residues: list[list[int]], primes: list[int]) -> Half:
+    """Turn the residues of one half, a row for each prime, into the digits of every coefficient."""
+    return [
+        reference.to_digits(reference.combine_residues(column, primes), primes)
+        for column in zip(*residues, strict=True)
+    ]
+
+
+def sum_of(batches: list[Ciphertext], parameters: ckks.Parameters) -> Ciphertext:
+    """Add what has travelled of several clients' ciphertexts, as an aggregator does."""
+    primes = parameters._facts["primes"]
+    halves = []
+    for index, dropped_bits in enumerate(parameters._facts["dropped_bits"]):
+        sums = []
+        for column in zip(*(batch[index] for batch in batches), strict=True):
+            travelled = [reference.drop_low_bits(digits, dropped_bits) for digits in column]
+            restored = [reference.restore_low_bits(fields, dropped_bits) for fields in travelled]
+            digit_sums = [sum(digits) for digits in zip(*restored, strict=True)]
+            sums.append(reference.to_digits(reference.from_digits(digit_sums, primes), primes))
+        halves.append(sums)
+    return halves
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from shieldfl import _core
-from shieldfl.array_view import Buffer, as_frame
+from shieldfl.array_view import Buffer, as_frame, as_threads
 from shieldfl.masks import Mask
 
 __all__ = ["CiphertextBatch", "Total"]
@@ -28,9 +28,17 @@ class _Ciphertext:
     @property
     def parsed(self) -> _core.CkksCiphertext:
         """The core's checked view of the frame."""
+        return self._parse(None)
+
+    @property
+    def is_parsed(self) -> bool:
+        """Whether the frame has been checked already; one that was made here need not have been."""
+        return self._parsed is not None
+
+    def _parse(self, threads: int | None) -> _core.CkksCiphertext:
         if self._parsed is None:
             parse = _core.CkksCiphertext.batch if self._kind == "batch" else _core.CkksCiphertext.total
-            self._parsed = parse(self._frame)
+            self._parsed = parse(self._frame, as_threads(threads))
         return self._parsed
 
     @property
@@ -76,10 +84,14 @@ class _Ciphertext:
         return type(self).from_bytes, (self._frame,)
 
     @classmethod
-    def from_bytes(cls, frame: Buffer) -> Self:
-        """Read a frame; every field and every residue is checked. Raises WireFormatError."""
+    def from_bytes(cls, frame: Buffer, threads: int | None = None) -> Self:
+        """Read a frame; every field and every residue is checked. Raises WireFormatError.
+
+        ``threads`` : None for all cores. A frame that is only to be added needs none of this: pass its bytes
+        to ``Aggregator.add``, which checks as it adds.
+        """
         ciphertext = cls(as_frame(frame))
-        _ = ciphertext.parsed
+        ciphertext._parse(threads)
         return ciphertext
 
     def __repr__(self) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from shieldfl import _core
 from shieldfl.array_view import as_unsigned
+from shieldfl.ckks.plan import GOALS, RingCost, ring_costs
 from shieldfl.errors import ParameterError
 
 __all__ = ["Parameters"]
@@ -26,9 +27,11 @@ class Parameters:
     Raises ParameterError when a setting is out of range or no ring of 128-bit security has room.
     """
 
-    __slots__ = ("_facts", "_handle")
+    __slots__ = ("_count", "_facts", "_goal", "_handle")
     _facts: dict[str, Any]
     _handle: _core.CkksParameters
+    _goal: str | None
+    _count: int | None
 
     def __init__(
         self,
@@ -52,9 +55,57 @@ class Parameters:
         degree = None if ring_degree is None else min(as_unsigned(ring_degree, "ring_degree"), 2**32 - 1)
         self._adopt(_core.CkksParameters(packing, clients, bits, fraction, degree))
 
-    def _adopt(self, handle: _core.CkksParameters) -> None:
+    def _adopt(self, handle: _core.CkksParameters, goal: str | None = None, count: int | None = None) -> None:
         object.__setattr__(self, "_handle", handle)
         object.__setattr__(self, "_facts", handle.facts)
+        object.__setattr__(self, "_goal", goal)
+        object.__setattr__(self, "_count", count)
+
+    @classmethod
+    def plan(
+        cls,
+        *,
+        packing: str = "exact",
+        max_clients: int = 64,
+        value_bits: int = 24,
+        fraction_bits: int = 20,
+        goal: str = "speed",
+        count: int | None = None,
+    ) -> Parameters:
+        """Choose the ring for these values; ``describe()`` then shows what each ring would have cost.
+
+        Parameters
+        ----------
+        packing, max_clients, value_bits, fraction_bits : as for ``Parameters``.
+        goal : ``"speed"`` for the least work at the client, ``"size"`` for the fewest bytes on the wire.
+        count : how many values a client encrypts at a time; None for many. A ciphertext is sent whole however
+            few values are in it, so a small ring is better for a few hundred.
+
+        Raises ParameterError when a setting is out of range or no ring of 128-bit security has room.
+        """
+        if goal not in GOALS:
+            raise ParameterError(f"goal must be {' or '.join(map(repr, GOALS))}, not {goal!r}")
+        number = None if count is None else as_unsigned(count, "count")
+        if number == 0:
+            raise ParameterError("count must be at least 1, or None for many")
+        settings = {"max_clients": max_clients, "value_bits": value_bits, "fraction_bits": fraction_bits}
+        # Checks the settings, and fails here when no ring has room.
+        smallest = cls(packing=packing, **settings)
+        costs = ring_costs(smallest._facts, number)
+        if goal == "speed":
+            best = min(costs, key=lambda cost: (cost.work / cost.count, cost.ring_degree))
+        else:
+            best = min(costs, key=lambda cost: (cost.wire_bytes / cost.count, cost.ring_degree))
+        planned = cls.__new__(cls)
+        planned._adopt(best.core, goal, number)
+        return planned
+
+    def ring_costs(self) -> list[RingCost]:
+        """Say what encrypting these values costs in each ring that has room, in the order of ring degrees."""
+        return ring_costs(self._facts, self._count)
+
+    def _plan_extent(self) -> str:
+        return "for each of many values" if self._count is None else f"for each of {self._count:,} values"
 
     @classmethod
     def _wrap(cls, core: _core.CkksParameters) -> Parameters:
@@ -127,16 +178,23 @@ class Parameters:
             f"  ring        N = {self.ring_degree}, modulus of {modulus_bits} bits",
             f"  ciphertext  {facts['values_per_ciphertext']:,} values in {facts['ciphertext_bytes']:,} bytes: "
             f"{self.bytes_per_value:.2f} bytes a value",
+            f"  left out    the lowest {facts['dropped_bits'][0]} and {facts['dropped_bits'][1]} bits of the two "
+            "halves, which carry noise alone",
         ]
         if self.packing == "exact":
             lines.append(
-                f"  noise       below {self._handle.noise_bound:,.0f} in a sum of {self.max_clients} "
+                f"  error       below {self._handle.error_bound:,.0f} in a sum of {self.max_clients} "
                 f"(but for a chance of 2^-96 each), rounded away at scale 2^{facts['log2_scale']}"
             )
         else:
             lines.append(
-                f"  noise       flooded with deviation 2^{facts['log2_flooding']} at scale 2^{facts['log2_scale']}"
+                f"  error       flooded with deviation 2^{facts['log2_flooding']} at scale 2^{facts['log2_scale']}"
             )
+        if self._goal is not None:
+            lines.append(f"  planned     for {self._goal}; {self._plan_extent()}:")
+            for cost in self.ring_costs():
+                chosen = "chosen" if cost.ring_degree == self.ring_degree else "instead"
+                lines.append(f"    {chosen:<9} {cost.describe()}")
         return "\n".join(lines)
 
     def __eq__(self, other: object) -> bool:
@@ -146,8 +204,8 @@ class Parameters:
         return hash(self.id)
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        names = ("packing", "max_clients", "value_bits", "fraction_bits", "ring_degree")
-        return _make_parameters, tuple(self._facts[name] for name in names)
+        settings = {name: self._facts[name] for name in _SETTINGS}
+        return _make_parameters, (settings, self._goal, self._count)
 
     def __repr__(self) -> str:
         return (
@@ -159,6 +217,10 @@ class Parameters:
         return _core.CkksDecryptor(self._handle)
 
 
-def _make_parameters(*settings: Any) -> Parameters:
-    names = ("packing", "max_clients", "value_bits", "fraction_bits", "ring_degree")
-    return Parameters(**dict(zip(names, settings, strict=True)))
+_SETTINGS = ("packing", "max_clients", "value_bits", "fraction_bits", "ring_degree")
+
+
+def _make_parameters(settings: dict[str, Any], goal: str | None, count: int | None) -> Parameters:
+    parameters = Parameters(**settings)
+    parameters._adopt(parameters._handle, goal, count)
+    return parameters

@@ -94,9 +94,12 @@ class KeyAuthority:
                 f"the total holds {total.clients} clients, fewer than min_clients = {self.min_clients}: "
                 "wait for more clients before closing the round"
             )
+        if not self.one_total_per_round:
+            with self._lock:
+                return (*self._decryptor.open(total.parsed, self._threads), total.clients)
         digest = hashlib.sha256(total.to_bytes()).hexdigest()
         with self._lock:
-            if self.one_total_per_round and self._opened.get(total.round, digest) != digest:
+            if self._opened.get(total.round, digest) != digest:
                 raise PolicyError(
                     f"a different total of round {total.round} was opened before: the difference of the two could "
                     "be one client's update. Start a new round"

@@ -1,0 +1,40 @@
+// The loops of field_kernels.h, which compilers turn into vectors of whatever width the including file has.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace shieldfl::ckks {
+namespace {
+
+// Takes the lowest field off packed number i and returns its sum, modulo 2^64.
+inline std::uint64_t take_field(std::uint64_t& low, std::uint64_t& high, unsigned field_bits) {
+  const std::uint64_t bias = std::uint64_t{1} << (field_bits - 1);
+  const std::uint64_t sum = (low & (2 * bias - 1)) - bias;
+  low = (low >> field_bits) | (high << (64 - field_bits));
+  // An arithmetic shift, so that a number below zero stays one and is found out in the end.
+  high = static_cast<std::uint64_t>(static_cast<std::int64_t>(high) >> field_bits);
+  return sum;
+}
+
+std::uint64_t take_sums(std::uint64_t* __restrict__ low, std::uint64_t* __restrict__ high, std::size_t count,
+                        unsigned field_bits, std::uint64_t max_sum, double unit, double* __restrict__ out) {
+  std::uint64_t wrong = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint64_t sum = take_field(low[i], high[i], field_bits);
+    out[i] = static_cast<double>(static_cast<std::int64_t>(sum)) * unit;
+    // Both are below 2^54, so that a difference below zero has its top bit set.
+    wrong |= (max_sum + sum) | (max_sum - sum);
+  }
+  return wrong >> 63;
+}
+
+std::uint64_t take_zeros(std::uint64_t* __restrict__ low, std::uint64_t* __restrict__ high, std::size_t count,
+                         unsigned field_bits) {
+  std::uint64_t wrong = 0;
+  for (std::size_t i = 0; i < count; ++i) wrong |= take_field(low[i], high[i], field_bits);
+  return wrong;
+}
+
+}  // namespace
+}  // namespace shieldfl::ckks

@@ -1,0 +1,71 @@
+#include "ckks/value_reader.h"
+
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
+#include "ckks/quantise_kernels.h"
+#include "common/cpu_features.h"
+#include "common/taint.h"
+
+namespace shieldfl::ckks {
+
+template <typename T>
+ValueReader<T>::ValueReader(std::span<const T> values, const mask::RankIndex* ranks,
+                            const ParameterFacts& facts, double weight, bool clip)
+    : values_(values),
+      ranks_(ranks),
+      factor_(std::ldexp(weight, static_cast<int>(facts.fraction_bits))),
+      max_magnitude_(static_cast<double>(facts.max_magnitude())),
+      clip_(clip) {}
+
+template <typename T>
+void ValueReader<T>::read(std::uint64_t first, std::span<std::int64_t> out) {
+  std::span<const T> chosen;
+  if (ranks_ == nullptr) {
+    chosen = values_.subspan(first, out.size());
+  } else {
+    gathered_.resize(out.size());
+    ranks_->gather_values(values_, first, out.size(), gathered_.data());
+    chosen = gathered_;
+  }
+  const QuantiseKernels& kernels = quantise_kernels(instruction_set());
+  bool fine = false;
+  if constexpr (std::is_same_v<T, float>) {
+    fine = kernels.quantise_float(chosen.data(), chosen.size(), factor_, max_magnitude_, out.data());
+  } else {
+    fine = kernels.quantise_double(chosen.data(), chosen.size(), factor_, max_magnitude_, out.data());
+  }
+  // Whether all values are in range shows anyway: if not, they are refused with an error, or saturated and
+  // counted.
+  declassify(&fine, sizeof fine);
+  if (!fine) read_one_by_one(first, chosen, out);
+}
+
+template <typename T>
+void ValueReader<T>::read_one_by_one(std::uint64_t first, std::span<const T> chosen,
+                                     std::span<std::int64_t> out) {
+  std::vector<std::uint32_t> positions;
+  if (ranks_ != nullptr) {
+    positions.resize(out.size());
+    ranks_->gather_positions(first, out.size(), positions.data());
+  }
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const auto value = static_cast<double>(chosen[i]);
+    double quantised = std::nearbyint(value * factor_);
+    const bool in_range = std::fabs(quantised) <= max_magnitude_;
+    if (!in_range && std::isfinite(value) && clip_) {
+      quantised = std::copysign(max_magnitude_, value);
+      ++clipped;
+    } else if (!in_range) {
+      quantised = 0.0;
+      refused_position = std::min(refused_position, ranks_ == nullptr ? first + i : positions[i]);
+    }
+    out[i] = static_cast<std::int64_t>(quantised);
+  }
+}
+
+template class ValueReader<float>;
+template class ValueReader<double>;
+
+}  // namespace shieldfl::ckks

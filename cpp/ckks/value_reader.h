@@ -1,0 +1,43 @@
+// A client's values, a block at a time: gathered by the mask, checked and quantised.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ckks/parameters.h"
+#include "mask/rank_index.h"
+
+namespace shieldfl::ckks {
+
+// One for each thread. Refers to all it is given. T is float or double.
+template <typename T>
+class ValueReader {
+ public:
+  // `ranks`: of the mask; null for all positions. `weight` scales the values and is a multiple of
+  // 2^-fraction_bits. `clip`: saturate what is out of range, instead of refusing it.
+  ValueReader(std::span<const T> values, const mask::RankIndex* ranks, const ParameterFacts& facts,
+              double weight, bool clip);
+
+  static constexpr std::uint64_t kNone = ~std::uint64_t{0};
+
+  // Writes round(value * weight * 2^fraction_bits), ties to even, of the chosen values [first, first +
+  // out.size()). Afterwards `refused_position` is the lowest position so far whose value cannot be encrypted,
+  // `clipped` the number of values that were saturated.
+  void read(std::uint64_t first, std::span<std::int64_t> out);
+
+  std::uint64_t clipped = 0;
+  std::uint64_t refused_position = kNone;
+
+ private:
+  void read_one_by_one(std::uint64_t first, std::span<const T> chosen, std::span<std::int64_t> out);
+
+  std::span<const T> values_;
+  const mask::RankIndex* ranks_;
+  double factor_;
+  double max_magnitude_;
+  bool clip_;
+  std::vector<T> gathered_;
+};
+
+}  // namespace shieldfl::ckks

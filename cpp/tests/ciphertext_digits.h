@@ -1,0 +1,86 @@
+// Ciphertexts as the digits that travel, for tests that do the arithmetic of batches and totals on their own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ckks/ciphertext.h"
+#include "ring/bit_packing.h"
+#include "ring/modulus.h"
+#include "tests/altered_frames.h"
+
+namespace shieldfl::tests {
+
+// The digits of all ciphertexts, with the middle of what a batch leaves out.
+inline std::vector<std::uint64_t> digits_of(const ckks::CiphertextView& frame) {
+  const ckks::ParameterFacts& facts = frame.facts;
+  std::vector<std::uint64_t> digits(ckks::block_count(facts, frame.layout) * facts.block_words());
+  auto rest = std::span(digits);
+  for (std::size_t block = 0; !rest.empty(); ++block) {
+    ckks::for_each_row(
+        facts, frame.kind, frame.block(block), [&](std::size_t row, std::span<const std::uint8_t> packed) {
+          ring::unpack_residues(packed, facts.row_width(frame.kind, row), rest.first(facts.degree));
+          rest = rest.subspan(facts.degree);
+        });
+  }
+  return digits;
+}
+
+inline ring::UInt128 modulus_of(const ckks::ParameterFacts& facts) {
+  ring::UInt128 modulus = 1;
+  for (const std::uint64_t prime : facts.primes) modulus *= prime;
+  return modulus;
+}
+
+// The number, modulo the product of all primes, that the digits of a coefficient stand for, also if they are
+// sums of digits. `half`: that coefficient's half of its ciphertext, in rows of digits.
+inline ring::UInt128 number_of(const ckks::ParameterFacts& facts, std::span<const std::uint64_t> half,
+                               std::size_t coefficient) {
+  ring::UInt128 number = half[coefficient];
+  if (facts.primes.size() == 2) {
+    number += static_cast<ring::UInt128>(facts.primes[0]) * half[facts.degree + coefficient];
+  }
+  return number % modulus_of(facts);
+}
+
+// The same for all coefficients of ciphertexts, those of c0 then those of c1.
+inline std::vector<ring::UInt128> numbers_of(const ckks::ParameterFacts& facts,
+                                             std::span<const std::uint64_t> digits) {
+  std::vector<ring::UInt128> numbers;
+  const std::size_t half_words = facts.block_words() / 2;
+  for (; !digits.empty(); digits = digits.subspan(half_words)) {
+    for (std::size_t i = 0; i < facts.degree; ++i) numbers.push_back(number_of(facts, digits, i));
+  }
+  return numbers;
+}
+
+// Where one packed number lies.
+struct PackedPlace {
+  std::size_t block;
+  std::size_t row;
+  std::size_t index;
+};
+
+// A copy of the frame in which the packed number there is `field`, and all its bits as `field` has them; the
+// checksum is left as it was.
+inline Frame with_packed(const ckks::CiphertextView& view, PackedPlace place, std::uint64_t field) {
+  const ckks::ParameterFacts& facts = view.facts;
+  Frame frame(view.frame.begin(), view.frame.end());
+  std::size_t byte = static_cast<std::size_t>(view.payload.data() - view.frame.data()) +
+                     place.block * facts.block_bytes(view.kind);
+  for (std::size_t row = 0; row < place.row; ++row) {
+    byte += ring::packed_bytes(facts.degree, facts.row_width(view.kind, row).bits);
+  }
+  const unsigned bits = facts.row_width(view.kind, place.row).bits;
+  for (unsigned bit = 0; bit < bits; ++bit) {
+    const std::size_t at = place.index * bits + bit;
+    const auto mask = static_cast<std::uint8_t>(1U << at % 8);
+    std::uint8_t& there = frame[byte + at / 8];
+    there = static_cast<std::uint8_t>((field >> bit & 1) != 0 ? there | mask : there & ~mask);
+  }
+  return frame;
+}
+
+}  // namespace shieldfl::tests

@@ -1,0 +1,58 @@
+// Operations on secrets, for the two checks that neither their path nor an address depends on a secret: under
+// valgrind (constant_time_taint.cpp), and by following two runs step by step (constant_time_trace.cpp).
+#pragma once
+
+#include <functional>
+#include <random>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "common/taint.h"
+
+namespace shieldfl::tests {
+
+struct SecretOperation {
+  std::string name;
+  // Makes the inputs: the secrets, which are marked and differ between variants 0 and 1, and what is public,
+  // which does not. Allocates alike for both. What it returns is watched.
+  //
+  // A stream of random bytes has the same seed in both variants. The trace exchanges the words of every pair
+  // in variant 1, so that samples differ while the same proposals are rejected (constant_time_exchange.h).
+  std::function<std::function<void()>(int variant)> prepare;
+};
+
+// The kernels of the instruction set in use, on small inputs.
+std::vector<SecretOperation> kernel_operations();
+// The encryption of one ciphertext.
+std::vector<SecretOperation> block_operations();
+// Whole updates and totals, keys and noise.
+std::vector<SecretOperation> long_operations();
+// What cannot be traced to any purpose: the secrets do not differ, or most steps are on public numbers.
+std::vector<SecretOperation> valgrind_operations();
+
+// What the checks have to find.
+SecretOperation leaking_branch();
+SecretOperation leaking_sample();  // a branch on what encryption draws
+SecretOperation leaking_look_up();
+// Integer division takes a time of its own for some numbers, on many processors. Valgrind is blind to this.
+SecretOperation leaking_division();
+
+template <typename Container>
+Container as_secret(Container values) {
+  mark_secret(values.data(), values.size() * sizeof(typename Container::value_type));
+  return values;
+}
+
+// The generator of a variant's secrets.
+inline std::mt19937_64 secrets_of(int variant) {
+  return std::mt19937_64(static_cast<std::uint64_t>(variant) + 1);
+}
+
+// Keeps the compiler from leaving out what computes `value`.
+template <typename T>
+void keep(const T& value) {
+  asm volatile("" : : "r"(&value) : "memory");
+}
+
+}  // namespace shieldfl::tests
