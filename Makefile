@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 CORE_SOURCES := $(shell find cpp cmake CMakeLists.txt -type f) pyproject.toml constraints.txt
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 FUZZ_ITERATIONS ?= 1000000
+STATISTICS_DRAWS ?= 100000000
 
-.PHONY: help demo test test-cpp test-python test-asan fuzz bench lint format clean
+.PHONY: help demo test test-cpp test-python test-asan test-tsan test-ct test-statistics fuzz bench peers lint format clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/installed  ## install everything and train under protection on real data
 	$(BIN)/shieldfl run --method fedavg,selective-shield --noise-multiplier 0.01 --report build/demo-report
@@ -35,12 +36,34 @@ test-asan: build/asan/configured  ## C++ tests and native Python tests under ASa
 	  PYTHONPATH="build/asan/python:$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
 	  $(BIN)/python -S -m pytest -p no:cacheprovider tests/core
 
+# Without address-space randomisation where that may be switched off: the sanitizer cannot work in all its layouts.
+test-tsan: build/tsan/configured  ## C++ tests under ThreadSanitizer
+	cmake --build build/tsan --target core_tests
+	$$(setarch --addr-no-randomize true 2>/dev/null && echo setarch --addr-no-randomize) build/tsan/core_tests
+
+# Valgrind knows no AVX-512: unset, SHIELDFL_SIMD means AVX2 to it. The trace follows the best set there is.
+test-ct: build/ct/configured  ## no branch or address depends on a secret: valgrind, then a trace; two minutes
+	cmake --build build/ct --target constant_time constant_time_trace
+	SHIELDFL_SIMD=scalar valgrind -q --error-exitcode=1 build/ct/constant_time
+	SHIELDFL_SIMD= valgrind -q --error-exitcode=1 build/ct/constant_time
+	valgrind -q --log-file=build/ct/leaks.log build/ct/constant_time --leaks
+	build/ct/constant_time_trace
+
+test-statistics: build/core/configured  ## the samplers' distributions, from 10^8 samples each
+	cmake --build build/core --target sampler_statistics
+	build/core/sampler_statistics $(STATISTICS_DRAWS)
+
 fuzz: build/asan/configured  ## a million mutated frames under ASan and UBSan
 	cmake --build build/asan --target fuzz_frames
 	build/asan/fuzz_frames $(FUZZ_ITERATIONS)
 
 bench: $(VENV)/installed  ## microbenchmarks, with parameters in their names
 	$(BIN)/python -m pytest -o python_files="bench_*.py" bench --benchmark-only
+
+peers: $(VENV)/installed  ## the full comparison with SEAL and TenSEAL, and the bars; a quarter of an hour, alone
+	mkdir -p build
+	$(BIN)/python bench/peers.py --json build/peers.json
+	$(BIN)/python bench/peers.py --bars --json build/bars.json
 
 lint: $(VENV)/installed  ## formatting, style, types
 	$(BIN)/ruff check python tests bench
@@ -75,4 +98,14 @@ build/asan/configured: $(VENV)/installed CMakeLists.txt $(wildcard cmake/*.cmake
 	PATH="$(abspath $(BIN)):$$PATH" cmake -S . -B build/asan -G Ninja -DPython_EXECUTABLE=$(abspath $(BIN))/python \
 	  -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir) -DCMAKE_BUILD_TYPE=RelWithDebInfo \
 	  -DSHIELDFL_SANITIZE=address,undefined -DSHIELDFL_BUILD_TESTS=ON -DSHIELDFL_BUILD_TEST_BINDINGS=ON
+	@touch $@
+
+build/tsan/configured: $(VENV)/tools CMakeLists.txt $(wildcard cmake/*.cmake)
+	PATH="$(abspath $(BIN)):$$PATH" cmake -S . -B build/tsan -G Ninja -DPython_EXECUTABLE=$(abspath $(BIN))/python \
+	  -DCMAKE_BUILD_TYPE=RelWithDebInfo -DSHIELDFL_SANITIZE=thread -DSHIELDFL_BUILD_PYTHON=OFF -DSHIELDFL_BUILD_TESTS=ON
+	@touch $@
+
+build/ct/configured: $(VENV)/tools CMakeLists.txt $(wildcard cmake/*.cmake)
+	PATH="$(abspath $(BIN)):$$PATH" cmake -S . -B build/ct -G Ninja -DPython_EXECUTABLE=$(abspath $(BIN))/python \
+	  -DSHIELDFL_TAINT_CHECK=ON -DSHIELDFL_BUILD_PYTHON=OFF -DSHIELDFL_BUILD_TESTS=ON
 	@touch $@

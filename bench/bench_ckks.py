@@ -7,11 +7,18 @@ import pytest
 
 import shieldfl as sf
 
+PLAN = sf.ckks.Parameters.plan
 PARAMETERS = {
-    "exact/n=2048": sf.ckks.Parameters(),
-    "exact/n=4096": sf.ckks.Parameters(ring_degree=4096),
+    "exact/default": sf.ckks.Parameters(),
+    "exact/goal=speed": PLAN(goal="speed"),
+    "exact/goal=size": PLAN(goal="size"),
+    "exact/goal=size/bits=16/clients=32": PLAN(max_clients=32, value_bits=16, fraction_bits=12, goal="size"),
     "slots/n=4096": sf.ckks.Parameters(packing="slots"),
 }
+THREADS = sorted({1, 2, sf.build_info()["threads"]})
+
+with_threads = pytest.mark.parametrize("threads", THREADS, ids=lambda threads: f"threads={threads}")
+with_shares = pytest.mark.parametrize("share", [0.01, 0.1, 0.5], ids=lambda share: f"share={share}")
 
 
 @pytest.fixture(params=PARAMETERS, ids=list(PARAMETERS))
@@ -31,7 +38,7 @@ def total_of(authority: sf.KeyAuthority, batch: sf.ckks.CiphertextBatch) -> sf.c
     return aggregator.total()
 
 
-@pytest.mark.parametrize("threads", [1, 2], ids=lambda threads: f"threads={threads}")
+@with_threads
 def test_encrypt(benchmark, authority, update, threads):
     encryptor = sf.ckks.Encryptor(authority.public_key, threads=threads)
     batch = benchmark(encryptor.encrypt, update)
@@ -39,20 +46,24 @@ def test_encrypt(benchmark, authority, update, threads):
     check(authority, total_of(authority, batch), update)
 
 
-def test_encrypt_masked(benchmark, authority, update):
-    chosen = np.random.default_rng(2).random(update.size) < 0.1
-    encryptor = sf.ckks.Encryptor(authority.public_key, threads=1)
+@with_threads
+@with_shares
+def test_encrypt_masked(benchmark, authority, update, share, threads):
+    chosen = np.random.default_rng(2).random(update.size) < share
+    encryptor = sf.ckks.Encryptor(authority.public_key, threads=threads)
     batch = benchmark(encryptor.encrypt, update, sf.Mask.from_bool(chosen))
+    benchmark.extra_info["values"] = int(chosen.sum())
     check(authority, total_of(authority, batch), update[chosen])
 
 
-def test_add_a_frame(benchmark, authority, update):
+@with_threads
+def test_add_a_frame(benchmark, authority, update, threads):
     """Parsing, checking and adding one frame; each time to a sum that holds another one."""
     encryptor = sf.ckks.Encryptor(authority.public_key)
     first, second = encryptor.encrypt(update), encryptor.encrypt(update).to_bytes()
 
     def prepared():
-        aggregator = sf.ckks.Aggregator(authority.public_key, threads=1)
+        aggregator = sf.ckks.Aggregator(authority.public_key, threads=threads)
         aggregator.add(first)
         return (aggregator,), {}
 
@@ -64,7 +75,17 @@ def test_add_a_frame(benchmark, authority, update):
     check(authority, aggregator.total(), update, times=2)
 
 
-def test_open(benchmark, authority, update):
+def test_close_a_sum(benchmark, authority, update):
+    """From the sum in the aggregator's memory to the frame of the total."""
+    aggregator = sf.ckks.Aggregator(authority.public_key, threads=1)
+    aggregator.add(sf.ckks.Encryptor(authority.public_key).encrypt(update))
+    check(authority, benchmark(aggregator.total), update)
+
+
+@with_threads
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_open(benchmark, name, update, threads):
+    authority = sf.KeyAuthority(PARAMETERS[name], min_clients=1, one_total_per_round=False, threads=threads)
     total = total_of(authority, sf.ckks.Encryptor(authority.public_key).encrypt(update))
     benchmark(authority.open, total)
     check(authority, total, update)

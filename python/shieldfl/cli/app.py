@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 import shieldfl
+from shieldfl.cli.bench import bench
 from shieldfl.cli.inspect import inspect
 from shieldfl.cli.run import run
 
@@ -40,3 +41,4 @@ def _before_command(
 
 app.command()(run)
 app.command()(inspect)
+app.command()(bench)

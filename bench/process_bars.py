@@ -1,0 +1,104 @@
+"""Figures that need a process of their own: a forced instruction set, and peak memory.
+
+SHIELDFL_SIMD=avx2 python bench/process_bars.py speed
+python bench/process_bars.py memory
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import shieldfl as sf
+from bars import QUICK, Bar, Sizes, at_least, at_most
+from shieldfl.benchmarks.measurement import measure as measure_schemes
+from shieldfl.benchmarks.own_schemes import OwnScheme
+from shieldfl.benchmarks.scheme import select
+from shieldfl.benchmarks.seal_peer import seal_peers
+
+
+def measure(sizes: Sizes) -> Iterator[Bar]:
+    """Yield the lines of this page."""
+    for instruction_set, bar, stretch in (("scalar", 2, 3), ("avx2", 6, 12)):
+        yield _forced(instruction_set, bar, stretch, sizes)
+    facts = _in_a_process("memory", sizes, {})
+    name = f"extra peak memory over the frame, encrypting {sizes.sparse:,} values"
+    if "extra_bytes" not in facts:
+        yield at_most(name, None, 1.2, 1.05, note=facts["problem"])
+        return
+    note = f"{facts['extra_bytes']:,} bytes for a frame of {facts['frame_bytes']:,}"
+    yield at_most(name, facts["extra_bytes"] / facts["frame_bytes"], 1.2, 1.05, note=note)
+
+
+def _forced(instruction_set: str, bar: float, stretch: float, sizes: Sizes) -> Bar:
+    name = f"{instruction_set} path, encrypt, against SEAL's encode and encrypt"
+    facts = _in_a_process("speed", sizes, {"SHIELDFL_SIMD": instruction_set})
+    if facts.get("instruction_set") != instruction_set:
+        problem = facts.get("problem", f"the process used {facts.get('instruction_set')}")
+        return at_least(name, None, bar, stretch, problem)
+    note = f"{facts['own_ns']:.2f} ns a value beside {facts['seal_ns']:,.1f}"
+    return at_least(name, facts["seal_ns"] / facts["own_ns"], bar, stretch, note)
+
+
+def _in_a_process(what: str, sizes: Sizes, environment: dict[str, str]) -> dict[str, Any]:
+    command = [sys.executable, str(Path(__file__).resolve()), what, *(["--quick"] if sizes == QUICK else [])]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, check=False)
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines()
+        return {"problem": lines[-1] if lines else f"the process ended with {done.returncode}"}
+    facts: dict[str, Any] = json.loads(done.stdout)
+    return facts
+
+
+def _speed(sizes: Sizes) -> dict[str, Any]:
+    from scheme_bars import effort_of, fastest
+
+    schemes = [OwnScheme("speed", fastest(), 1), *seal_peers(1, sizes.peer_values)[:1]]
+    own, seal = measure_schemes(schemes, select(sizes.dense, 1.0), effort_of(sizes))
+    return {
+        "instruction_set": sf.build_info()["instruction_set"],
+        "own_ns": own.stage_ns["encrypt"],
+        "seal_ns": seal.stage_ns["encrypt"],
+    }
+
+
+def _memory(sizes: Sizes) -> dict[str, Any]:
+    from scheme_bars import fastest
+
+    authority = sf.KeyAuthority(fastest(), min_clients=1)
+    encryptor = sf.ckks.Encryptor(authority.public_key)
+    update = select(sizes.sparse, 1.0).update
+    encryptor.encrypt(update[:100_000])  # tables, threads' stacks and the like are there from now on
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forgets the peak so far
+    before = _status_bytes("VmRSS")
+    batch = encryptor.encrypt(update)
+    return {"extra_bytes": _status_bytes("VmHWM") - before, "frame_bytes": batch.nbytes}
+
+
+def _status_bytes(name: str) -> int:
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith(f"{name}:"):
+            return 1024 * int(line.split()[1])
+    raise LookupError(name)
+
+
+def main() -> None:
+    """Measure one thing in this process and print it as JSON."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=("speed", "memory"))
+    parser.add_argument("--quick", action="store_true")
+    arguments = parser.parse_args()
+    sizes = QUICK if arguments.quick else Sizes()
+    print(json.dumps(_speed(sizes) if arguments.what == "speed" else _memory(sizes)))
+
+
+if __name__ == "__main__":
+    main()

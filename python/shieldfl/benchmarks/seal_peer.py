@@ -1,0 +1,63 @@
+"""Microsoft SEAL as its examples use it, timed in C++."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl import _core
+from shieldfl.benchmarks.peer import Peer
+from shieldfl.benchmarks.scheme import Selection
+
+__all__ = ["SealPeer", "seal_peers"]
+
+# Half a step of the default fixed point, 2^-20, is what quantising costs; these two are no worse than that.
+_TOLERANCE = 2.0**-21
+_SETTINGS: tuple[tuple[int, tuple[int, ...], int], ...] = ((2048, (54,), 40), (4096, (54, 55), 40))
+
+
+def seal_peers(threads: int, most_values: int) -> list[SealPeer]:
+    """Return SEAL at the rings of this library: N = 2048 with one prime, N = 4096 with two."""
+    return [SealPeer(*setting, threads, most_values) for setting in _SETTINGS]
+
+
+class SealPeer(Peer):
+    """CKKSEncoder, Encryptor, save, load, Evaluator, Decryptor; the loop over ciphertexts is in C++."""
+
+    def __init__(
+        self, degree: int, prime_bits: tuple[int, ...], log2_scale: int, threads: int, most_values: int
+    ) -> None:
+        primes = ",".join(map(str, prime_bits))
+        super().__init__(
+            f"SEAL {degree} [{primes}]",
+            f"SEAL {_core.seal_version()}, CKKS slots, N = {degree}, primes of [{primes}] bits, scale 2^{log2_scale}, "
+            "public key, uncompressed",
+            most_values,
+            _TOLERANCE,
+        )
+        self._threads = threads
+        self._seal = _core.SealGeneralPath(degree, prime_bits, log2_scale)
+
+    def encrypt(self, selection: Selection) -> _core.SealCiphertexts:
+        """Encode and encrypt."""
+        return self._seal.encrypt(self.sample(selection), self._threads)
+
+    def serialise(self, encrypted: _core.SealCiphertexts) -> _core.SealSavedCiphertexts:
+        """Save without compression, which is SEAL's fastest."""
+        return self._seal.save(encrypted, self._threads)
+
+    def size_bytes(self, frame: _core.SealSavedCiphertexts) -> int:
+        """Return the bytes of all ciphertexts, their headers included."""
+        return frame.nbytes
+
+    def start_sum(self, frame: _core.SealSavedCiphertexts) -> _core.SealCiphertexts:
+        """Load the first frame: an addition to nothing."""
+        return self._seal.load(frame, self._threads)
+
+    def add(self, total: _core.SealCiphertexts, frame: _core.SealSavedCiphertexts) -> None:
+        """Load with SEAL's checks, and add."""
+        self._seal.load_and_add(frame, total, self._threads)
+
+    def open(self, closed: _core.SealCiphertexts) -> NDArray[np.float64]:
+        """Decrypt and decode."""
+        return self._seal.open(closed, self._threads)

@@ -1,0 +1,262 @@
+"""The side-by-side benchmarks: that they check what they time, and that their figures are what was timed."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import shieldfl as sf
+from shieldfl import _core
+from shieldfl.benchmarks import Case, Comparison, Effort, compare, grid
+from shieldfl.benchmarks.measurement import STAGES, measure
+from shieldfl.benchmarks.own_schemes import OwnScheme, own_schemes, parameter_sets
+from shieldfl.benchmarks.scheme import Scheme, WrongSumError, select
+from shieldfl.benchmarks.seal_peer import seal_peers
+from shieldfl.benchmarks.tenseal_peer import tenseal_peers
+
+BENCH = Path(__file__).resolve().parents[1] / "bench"
+ONCE = Effort(seconds=0.0, fewest_repetitions=1, most_repetitions=1, peer_values=4096)
+
+
+class Plain(Scheme):
+    """Encrypts nothing: the sum is the sum."""
+
+    name = "plain"
+    setting = "none"
+
+    def __init__(self, off_by: float = 0.0) -> None:
+        self.calls: list[str] = []
+        self._off_by = off_by
+
+    def encrypt(self, selection):
+        self.calls.append("encrypt")
+        return selection.values.astype(np.float64)
+
+    def serialise(self, encrypted):
+        self.calls.append("serialise")
+        return encrypted.tobytes()
+
+    def size_bytes(self, frame):
+        return len(frame)
+
+    def start_sum(self, frame):
+        return np.frombuffer(frame).copy()
+
+    def add(self, total, frame):
+        self.calls.append("add")
+        total += np.frombuffer(frame) + self._off_by
+
+    def open(self, closed):
+        self.calls.append("open")
+        return closed
+
+    def check(self, opened, values, times):
+        if not np.array_equal(opened, times * values.astype(np.float64)):
+            raise WrongSumError("wrong")
+
+
+def test_every_scheme_takes_its_turn_and_medians_are_per_value():
+    first, second = Plain(), Plain()
+    effort = Effort(seconds=0.0, fewest_repetitions=4, most_repetitions=9)
+    figures = measure([first, second], select(500, 1.0), effort)
+    assert first.calls.count("add") == second.calls.count("add") == 4
+    assert first.calls.count("encrypt") == 5  # once more, to warm up
+    for figure in figures:
+        assert (figure.values, figure.repetitions, figure.bytes_per_value) == (500, 4, 8.0)
+        assert set(figure.stage_ns) == {*STAGES, "encrypt and serialise"}
+        assert all(0.0 < nanoseconds < 1e7 for nanoseconds in figure.stage_ns.values())
+        both = figure.encrypt_and_serialise_ns
+        assert both >= max(figure.stage_ns["encrypt"], figure.stage_ns["serialise"])
+
+
+def test_a_scheme_that_opens_something_else_is_no_result():
+    with pytest.raises(WrongSumError):
+        measure([Plain(), Plain(off_by=1e-9)], select(500, 1.0), ONCE)
+
+
+def test_effort_stops_at_the_most_repetitions():
+    effort = Effort(seconds=100.0, fewest_repetitions=2, most_repetitions=3)
+    assert [effort.is_enough(count, 1.0) for count in range(4)] == [False, False, False, True]
+    assert effort.is_enough(2, 101.0)
+    assert not effort.is_enough(1, 101.0)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.5, 1.0])
+def test_a_selection_is_what_the_mask_gathers(share):
+    selection = select(20_000, share)
+    assert selection.update.dtype == selection.values.dtype == np.float32
+    if share == 1.0:
+        assert selection.mask is None
+        assert selection.values is selection.update
+    else:
+        assert selection.mask is not None
+        np.testing.assert_array_equal(selection.values, selection.mask.gather(selection.update))
+        assert selection.values.size == pytest.approx(share * 20_000, rel=0.3)
+    np.testing.assert_array_equal(selection.update, select(20_000, share).update)
+
+
+def test_parameter_sets_that_are_equal_are_measured_once():
+    sets = parameter_sets()
+    assert len(set(sets.values())) == len(sets)
+    assert {name for names in sets for name in names.split(" = ")} == {"default", "speed", "size", "16-bit"}
+    assert next(iter(sets)).split(" = ")[0] == "default"
+    assert next(iter(sets.values())) == sf.ckks.Parameters()
+    assert [scheme.own for scheme in own_schemes(1)] == [True] * len(sets)
+
+
+@pytest.mark.parametrize("share", [0.1, 1.0])
+def test_own_figures_are_those_of_real_frames(share):
+    scheme = OwnScheme("default", sf.ckks.Parameters(), 1)
+    selection = select(5000, share)
+    (figure,) = measure([scheme], selection, ONCE)
+    frame = scheme.serialise(scheme.encrypt(selection))
+    assert figure.values == selection.values.size
+    assert figure.bytes_per_value == len(frame) / selection.values.size
+
+
+def test_own_check_is_exact():
+    scheme = OwnScheme("default", sf.ckks.Parameters(), 1)
+    selection = select(100, 1.0)
+    opened = scheme.open(scheme.start_sum(scheme.serialise(scheme.encrypt(selection))).total())
+    scheme.check(opened, selection.values, times=1)
+    opened[7] += 2.0**-20
+    with pytest.raises(WrongSumError):
+        scheme.check(opened, selection.values, times=1)
+
+
+def peers(threads: int = 1) -> list[Scheme]:
+    found: list[Scheme] = [*seal_peers(threads, 4096)]
+    try:
+        return [*found, *tenseal_peers(threads, 4096)]
+    except ModuleNotFoundError:
+        return found
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_peers_open_what_went_in(threads):
+    selection = select(6000, 1.0)
+    for figure in measure(peers(threads), selection, ONCE):
+        assert not figure.own
+        assert figure.values == 4096
+        assert 10.0 < figure.bytes_per_value < 100.0
+
+
+def test_the_documented_peers_are_those_that_are_measured():
+    text = (BENCH.parent / "docs" / "benchmarks.md").read_text()
+    documented = dict(re.findall(r"^\| ((?:Ten)?SEAL \d+ \[.*?\]) \| (.*?) \|", text, re.MULTILINE))
+    for peer in peers():
+        scale = re.search(r"2\^\d+", peer.setting)
+        assert scale is not None
+        assert scale.group() in documented[peer.name]
+    assert len(documented) == 5
+
+
+def test_a_peer_s_check_sees_a_value_that_is_off():
+    for peer in peers():
+        selection = select(100, 1.0)
+        opened = peer.open(peer.start_sum(peer.serialise(peer.encrypt(selection))))
+        peer.check(opened, selection.values, times=1)
+        opened[3] += 2.0**-11
+        with pytest.raises(WrongSumError, match="off by"):
+            peer.check(opened, selection.values, times=1)
+        with pytest.raises(WrongSumError):
+            peer.check(opened[:50], selection.values, times=1)
+
+
+def test_tenseal_is_installed_where_everything_is_tested():
+    tenseal = pytest.importorskip("tenseal")
+    assert len(tenseal_peers(1, 4096)) == 3
+    assert tenseal.__version__ in tenseal_peers(1, 4096)[0].setting
+
+
+@pytest.mark.parametrize("setting", [(2048, [55], 40), (2048, [54, 55], 40), (1000, [30], 20)])
+def test_seal_refuses_what_is_not_128_bits_secure(setting):
+    with pytest.raises(sf.ParameterError, match="SEAL refuses"):
+        _core.SealGeneralPath(*setting)
+
+
+def test_seal_refuses_sums_of_different_sizes():
+    seal = _core.SealGeneralPath(2048, [54], 40)
+    values = np.ones(3000, np.float32)
+    saved = seal.save(seal.encrypt(values[:1000]))
+    with pytest.raises(sf.ParameterError, match="ciphertexts"):
+        seal.load_and_add(saved, seal.encrypt(values))
+    assert seal.values_per_ciphertext == 1024
+
+
+def test_seal_s_parser_takes_no_bytes_from_outside():
+    with pytest.raises(TypeError):
+        _core.SealGeneralPath(2048, [54], 40).load(b"SEAL" * 10)
+
+
+def test_comparison_has_every_case_and_becomes_json():
+    seen: list[tuple[int, Case]] = []
+    cases = grid([3000, 100], [0.5, 1.0], [1])
+    comparison = compare(cases, effort=ONCE, on_case=lambda done, case: seen.append((done, case)))
+    assert isinstance(comparison, Comparison)
+    assert seen == list(enumerate(cases))
+    facts = json.loads(json.dumps(comparison.to_json(), allow_nan=False))
+    assert [(case["values"], case["share"], case["threads"]) for case in facts["cases"]] == [
+        (3000, 0.5, 1),
+        (3000, 1.0, 1),
+        (100, 0.5, 1),
+        (100, 1.0, 1),
+    ]
+    for case in facts["cases"]:
+        own, *others = case["figures"]
+        assert own["scheme"].startswith("shieldfl default")
+        assert own["times_own"] == 1.0
+        assert own["values"] == case["selected"]
+        assert any(figure["scheme"].startswith("SEAL") for figure in others)
+    machine = facts["machine"]
+    assert machine["instruction_set"] == sf.build_info()["instruction_set"]
+    assert machine["shieldfl"] == sf.__version__
+
+
+@pytest.mark.parametrize(
+    ("values", "shares", "threads"),
+    [
+        ([0], [1.0], [1]),
+        ([10], [0.0], [1]),
+        ([10], [1.5], [1]),
+        ([10], [float("nan")], [1]),
+        ([10], [1.0], [0]),
+    ],
+)
+def test_a_case_out_of_range_is_refused(values, shares, threads):
+    with pytest.raises(sf.ParameterError):
+        grid(values, shares, threads)
+
+
+def test_without_peers_nothing_else_is_measured():
+    comparison = compare(grid([100], [1.0], [1]), peers=False, effort=ONCE)
+    assert all(figure.own for figure in comparison.cases[0].figures)
+    assert comparison.missing == []
+
+
+@pytest.mark.slow
+def test_every_bar_is_measured():
+    pytest.importorskip("torch")
+    pytest.importorskip("typer")
+    done = subprocess.run(
+        [sys.executable, str(BENCH / "peers.py"), "--bars", "--quick", "--json", "-"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    bars = json.loads(done.stdout)["bars"]
+    assert len(bars) == 15
+    unmeasured = [bar for bar in bars if bar["measured"] is None]
+    assert all(bar["note"] and bar["verdict"] == "not measured" for bar in unmeasured)
+    for bar in bars:
+        if bar["measured"] is not None:
+            assert bar["measured"] > 0.0
+            assert bar["verdict"] in ("stretch", "met", "missed")
