@@ -30,7 +30,12 @@ CPP_LAYERS = {
 }
 # Includes of other libraries, and the only files that may have them.
 CPP_LIBRARIES = {
-    "seal": {"ckks/seal_bridge.cpp", "ckks/seal_bridge.h", "common/digest.cpp"},
+    "seal": {
+        "ckks/seal_bridge.cpp",
+        "ckks/seal_bridge.h",
+        "ckks/seal_general_path.cpp",
+        "common/digest.cpp",
+    },
     "gmp": {"paillier/"},
     "pybind11": {"bindings/"},
     "Python": set(),
@@ -43,12 +48,13 @@ PYTHON_LAYERS = {
     "profiling": {"errors"},
     "torch_bridge": {"errors"},
     "sensitivity": {"errors", "torch_bridge"},
-    "privacy": {"errors", "_core"},
+    "privacy": {"errors", "_core", "array_view"},
     "roles": FACES,
     "methods": FACES | {"roles", "privacy", "profiling", "sensitivity", "torch_bridge"},
     "simulation": FACES | {"methods", "roles", "privacy", "profiling", "sensitivity", "torch_bridge"},
     # The package itself, "", is its public face: what stands on top may use it.
-    "cli": FACES | {"", "simulation", "methods", "roles", "privacy", "profiling"},
+    "benchmarks": FACES | {"roles"},
+    "cli": FACES | {"", "benchmarks", "simulation", "methods", "roles", "privacy", "profiling"},
     "__init__": FACES | {"roles"},
     "__main__": {"cli"},
 }
@@ -62,6 +68,7 @@ PYTHON_LIBRARIES = {
     "rich": {"cli"},
     "typer": {"cli"},
     "cryptography": {"roles"},
+    "tenseal": {"benchmarks"},
 }
 
 # More than this is several concepts in one file, and more than a reader keeps in mind.
@@ -174,6 +181,7 @@ def test_only_the_key_authority_makes_what_holds_a_secret_key():
         ),
         ("shieldfl.roles.message", ("torch", "sklearn", "opacus")),
         ("shieldfl.frame_inspection", ("torch", "sklearn", "opacus")),
+        ("shieldfl.benchmarks", ("torch", "sklearn", "opacus", "rich", "typer", "tenseal")),
         ("shieldfl.methods.selective_shield_settings", ("torch", "sklearn", "opacus")),
         ("shieldfl.simulation.config", ("torch", "sklearn", "opacus")),
         ("shieldfl.simulation.driver", ("rich", "typer", "matplotlib", "jinja2")),
@@ -209,3 +217,50 @@ def test_public_names_exist_and_are_all_there_is():
     assert sorted(shieldfl.__all__) == shieldfl.__all__
     for name in shieldfl.__all__:
         assert hasattr(shieldfl, name)
+
+
+# Kernels are compiled once for each instruction set, and of an inline function that several objects have the linker
+# keeps one copy. Were it that for the newest processor, older ones would crash. So these files emit nothing under a
+# name that another file may use too.
+KERNEL_SOURCES = [path for path in core_sources() if re.search(r"_avx(2|512)\.cpp$", path.name)]
+KERNEL_LIBRARY = {"immintrin.h", "cstddef", "cstdint"}
+KERNEL_TYPES = {"size_t", *(f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64))}
+
+
+def shared_declarations(path: Path) -> list[str]:
+    """First lines of what a file declares outside of anonymous namespaces; bodies are indented."""
+    text = re.sub(r"^namespace \{\n.*?^\}  // namespace$", "", path.read_text(), flags=re.M | re.S)
+    text = re.sub(r"//.*|^#(?:.*\\\n)*.*", "", text, flags=re.M)
+    text = re.sub(r"^(template <.*>)\n", r"\1 ", text, flags=re.M)
+    return [line for line in re.findall(r"^\S.*", text, re.M) if not re.match(r"\}|namespace \w", line)]
+
+
+@pytest.mark.parametrize("path", KERNEL_SOURCES, ids=lambda path: str(path.relative_to(CPP)))
+def test_kernels_share_no_code_between_instruction_sets(path):
+    interface = {
+        re.sub(r"_avx(2|512)\.cpp$", ".h", path.relative_to(CPP).as_posix()),
+        "common/cpu_features.h",
+    }
+    waiting, shared = [path], set()
+    while waiting:
+        source = waiting.pop()
+        assert set(re.findall(r"std::(\w+)", re.sub(r"//.*", "", source.read_text()))) <= KERNEL_TYPES, source
+        for include in set(includes(source)) - KERNEL_LIBRARY - interface:
+            assert (path.parent / Path(include).name) == CPP / include, f"{source} includes {include}"
+            if CPP / include not in shared:
+                shared.add(CPP / include)
+                waiting.append(CPP / include)
+    # A template is instantiated for a type of the including file's own, and so under a name of its own.
+    for header in shared:
+        for line in shared_declarations(header):
+            assert re.match(r"template <typename (Lanes|Steps)> ", line), f"{header}: {line}"
+    for line in shared_declarations(path):
+        assert re.match(r"const \w+Kernels k\w+Avx(2|512)\b", line), f"{path}: {line}"
+    for header in interface:
+        body = re.search(r"\)( const)?( noexcept)? \{", (CPP / header).read_text())
+        assert body is None, f"{header} defines a function, which every includer would emit"
+
+
+def test_there_are_kernels_for_both_wide_sets():
+    for suffix in ("_avx2.cpp", "_avx512.cpp"):
+        assert sum(path.name.endswith(suffix) for path in KERNEL_SOURCES) >= 8

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import math
 import re
 import struct
 import subprocess
@@ -15,10 +13,9 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
+from documentation_pages import PAGES, ROOT, doc, name_of, prose_of, table_rows, text_of
 from shieldfl import _core
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CODE_FOLDERS = ("cpp", "cmake", "docs", "python", "tests")
 
@@ -28,45 +25,21 @@ BINDING_NAMES = (
     "Mask.to_bool", "Mask.to_indices", "Mask.to_bytes", "Mask.__and__", "Mask.__or__", "Mask.__sub__",
     "Mask.__invert__", "Mask.__eq__", "negotiate", "Votes", "Votes.add", "Votes.consensus",
     "Votes.counts", "ckks.Parameters", "ckks.Parameters.describe", "ckks.Parameters.bytes_per_value",
-    "ckks.Parameters.security_bits", "KeyAuthority", "KeyAuthority.open", "KeyAuthority.open_mean",
+    "ckks.Parameters.security_bits", "ckks.Parameters.plan",
+    "KeyAuthority", "KeyAuthority.open", "KeyAuthority.open_mean",
     "ckks.Encryptor", "ckks.Encryptor.encrypt", "ckks.CiphertextBatch", "ckks.CiphertextBatch.to_bytes",
     "ckks.CiphertextBatch.from_bytes", "ckks.Aggregator", "ckks.Aggregator.add",
-    "ckks.Aggregator.total", "ckks.Total.clients", "ShieldError", "ParameterError", "KeyMismatchError",
+    "ckks.Aggregator.add_total", "ckks.Aggregator.total", "ckks.Total.clients",
+    "ShieldError", "ParameterError", "KeyMismatchError",
     "WireFormatError", "RangeError", "CapacityError", "PolicyError", "DuplicateFrameError",
     "ConvergenceError", "build_info",
 )
 # fmt: on
 
 
-def text_of(page: Path) -> str:
-    return page.read_text(encoding="utf-8")
-
-
-def doc(name: str) -> str:
-    return text_of(ROOT / name)
-
-
-def prose_of(name: str) -> str:
-    """Return a page in one line, so that no phrase is cut by the end of a line."""
-    return " ".join(doc(name).split())
-
-
-def name_of(page: Path) -> str:
-    return str(page.relative_to(ROOT))
-
-
 def anchors_of(page: Path) -> set[str]:
     headings = re.findall(r"^#+ (.+)$", FENCE.sub("", text_of(page)), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-def table_rows(text: str, first_header: str) -> list[list[str]]:
-    """Return the cells of the first table whose header row begins with ``first_header``."""
-    lines = iter(text.splitlines())
-    rows = itertools.dropwhile(lambda line: not line.startswith(f"| {first_header} |"), lines)
-    table = list(itertools.takewhile(lambda line: line.startswith("|"), rows))
-    assert len(table) > 2, f"no table with the header {first_header}"
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:]]
 
 
 EXAMPLES = [
@@ -188,7 +161,7 @@ def test_frame_kinds_are_the_core_s():
     rows = table_rows(doc("docs/wire-format.md"), "kind")
     assert [int(row[0]) for row in rows] == numbers
     for number, name, _ in rows:
-        frame = b"SHFL" + struct.pack("<HHQ", 1, int(number), 0) + bytes(36)
+        frame = b"SHFL" + struct.pack("<HHQ", 2, int(number), 0) + bytes(36)
         assert _core.summarise_frame(frame).kind_name == name
 
 
@@ -197,75 +170,6 @@ def test_example_mask_is_the_documented_one():
     page = prose_of("docs/wire-format.md")
     assert f"`{frame[66:-4].hex(' ')}`" in page
     assert f"the frame takes {len(frame)} bytes" in page
-
-
-DESCRIPTIONS = re.findall(r"<!-- describe:(.*?)-->\n```text\n(.*?)\n```", doc("docs/packings.md"), re.DOTALL)
-
-
-@pytest.mark.parametrize(("settings", "text"), DESCRIPTIONS)
-def test_described_parameters_are_what_describe_says(settings, text):
-    assert sf.ckks.Parameters(**eval(f"dict({settings})")).describe() == text
-
-
-def test_packings_page_describes_both_packings():
-    assert {'packing="slots"', ""} <= {settings.strip() for settings, _ in DESCRIPTIONS}
-
-
-def binomial_tail_log2(degree: int) -> float:
-    """log2 of the probability that more than 0.8 of ``degree`` ternary coefficients are not zero."""
-    terms = sum(
-        math.comb(degree, weight) * 2**weight for weight in range(math.floor(0.8 * degree) + 1, degree + 1)
-    )
-    return math.log2(terms) - degree * math.log2(3)
-
-
-@pytest.mark.parametrize(("column", "degree"), [(2, 2048), (3, 4096)])
-def test_rejection_probabilities_are_computed(column, degree):
-    weight, norm, _ = table_rows(doc("docs/packings.md"), "checked")
-    # The cell "\|s\|_0" holds escaped bars, which split it further: count from the end.
-    assert weight[column - 4] == f"2^{binomial_tail_log2(degree):.1f}"
-    chernoff = -(degree / 2) * (0.35 - math.log(1.35)) / math.log(2)
-    assert norm[column - 4] == f"below 2^{chernoff:.1f}"
-
-
-def noise_variance(degree: int, clients: int) -> float:
-    return clients * (10.5 * (1 + 0.8 * degree) + 2 / 3 * 1.35 * 10.5 * degree)
-
-
-def test_worked_noise_bound_is_computed():
-    page = prose_of("docs/packings.md")
-    variance = noise_variance(2048, 64)
-    bound = math.sqrt(2 * variance * 97 * math.log(2))
-    facts = sf.ckks.Parameters()._facts
-    largest_sum = 64 * (2**23 - 1)
-    assert f"below {bound:,.0f} in a sum of 64" in sf.ckks.Parameters().describe()
-    assert facts["log2_scale"] == math.ceil(math.log2(2 * bound))
-    assert (2 * largest_sum + 1) << facts["log2_scale"] < facts["primes"][0]
-    for figure in (variance, bound, 2 * bound, math.sqrt(variance)):
-        assert f"{figure:,.1f}" in page
-    for number in (largest_sum, facts["primes"][0], facts["ciphertext_bytes"], 2**32 // 2048):
-        assert f"{number:,}" in page
-    typical = math.sqrt(64 * (10.5 * (1 + 2 / 3 * 2048) + 2 / 3 * 10.5 * 2048))
-    assert f"standard deviation of {typical:,.0f}" in page
-    assert f"lies {bound / typical:.0f} of them away" in page
-
-
-def test_flooding_figures_are_computed():
-    page = doc("docs/packings.md")
-    facts = sf.ckks.Parameters(packing="slots")._facts
-    degree, deviation = facts["ring_degree"], 2.0 ** facts["log2_flooding"]
-    bound = math.sqrt(2 * noise_variance(degree, 64) * 97 * math.log(2))
-    assert f"B = {bound:,.1f}" in prose_of("docs/packings.md")
-    for distance in (2 * bound, bound):
-        assert f"2^{math.log2(degree * distance**2 / (2 * deviation**2)):.1f}" in page
-    for row, opened in zip(table_rows(page, "opened ciphertexts T"), (1, 2**10, 2**20), strict=True):
-        assert row[1] == f"2^{math.log2(math.sqrt(opened * 2.0**-41)):.1f}"
-        claimed = 2.0 ** float(row[2].removeprefix("2^"))
-        base = 2.0**-128
-        divergence = claimed * math.log(claimed / base) + (1 - claimed) * (
-            math.log1p(-claimed) - math.log1p(-base)
-        )
-        assert opened * 2.0**-40 <= divergence <= 1.1 * opened * 2.0**-40
 
 
 def test_packing_limits_in_the_wire_format_are_the_core_s():
@@ -278,7 +182,27 @@ def test_packing_limits_in_the_wire_format_are_the_core_s():
     assert rows["value_bits"] == f"{limit['kMinValueBits']} to {limit['kMaxValueBits']}"
     assert rows["fraction_bits"] == f"0 to {limit['kMaxFractionBits']}"
     assert f"at most {limit['kMaxFieldBits']}" in rows["max_clients"]
-    assert f"at most {limit['kMaxPrimeBits']} bits" in rows["primes"]
+    assert f"{limit['kMinPrimeBits']} to {limit['kMaxPrimeBits']} bits" in rows["primes"]
+    for half in (0, 1):
+        assert rows[f"dropped bits of c{half}"] == f"0 to {limit['kMaxDroppedBits']}"
+
+
+def test_sizes_in_the_wire_format_are_the_core_s():
+    page = prose_of("docs/wire-format.md")
+    authority = sf.KeyAuthority(sf.ckks.Parameters())
+    facts = authority.public_key.parameters._facts
+    assert f"the frame takes {len(authority.public_key.to_bytes()):,} bytes" in page
+    assert f"that is {facts['ciphertext_bytes']:,} and {facts['total_ciphertext_bytes']:,} bytes" in page
+    encoded = re.search(
+        r"encoded_bytes\(.*?return (\d+) \+ (\d+) \* prime_count", doc("cpp/ckks/parameters.h")
+    )
+    fixed, each = encoded.groups()
+    assert f"{fixed} bytes and {each} more for each prime. They open the body" in page
+    assert page.count(f"| {fixed} + {each} · primes | parameters |") == 2
+    rows = table_rows(doc("docs/wire-format.md").partition("## Parameters")[2], "offset")
+    ends = [int(row[0]) + int(row[1].removesuffix(" each")) for row in rows]
+    assert [int(row[0]) for row in rows] == [0, *ends[:-1]]
+    assert rows[-1][0] == fixed
 
 
 def test_costs_of_selective_shield_are_computed():
