@@ -21,6 +21,11 @@ static_assert(kMaxPrimeBits <= 50 && kMaxDroppedBits <= 16);
 
 constexpr std::size_t kNoBlock = ~std::size_t{0};
 
+void lower_to(std::atomic<std::size_t>& lowest, std::size_t value) {
+  std::size_t seen = lowest;
+  while (value < seen && !lowest.compare_exchange_weak(seen, value)) continue;
+}
+
 }  // namespace
 
 Aggregator::Aggregator(std::shared_ptr<const PublicKey> key, std::optional<std::uint64_t> round,
@@ -119,7 +124,7 @@ void Aggregator::add(const CiphertextView& frame, FrameKind expected, Checksum c
         in_range &=
             ring::accumulate_residues(packed, facts.row_width(frame.kind, row), prime, sums_of(block, row));
       });
-      if (!in_range) wrong_block = block;
+      if (!in_range) lower_to(wrong_block, block);
     }
     checksums.add(begin, part_checksum, (end - begin) * facts.block_bytes(frame.kind));
   });
@@ -140,12 +145,14 @@ void Aggregator::add(const CiphertextView& frame, FrameKind expected, Checksum c
 
 void Aggregator::subtract(const CiphertextView& frame) {
   const ParameterFacts& facts = frame.facts;
-  for (std::size_t block = 0; block < block_count(facts, frame.layout); ++block) {
-    for_each_row(facts, frame.kind, frame.block(block),
-                 [&](std::size_t row, std::span<const std::uint8_t> packed) {
-                   ring::subtract_residues(packed, facts.row_width(frame.kind, row), sums_of(block, row));
-                 });
-  }
+  parallel_for(block_count(facts, frame.layout), threads_, 1, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t block = begin; block < end; ++block) {
+      for_each_row(facts, frame.kind, frame.block(block),
+                   [&](std::size_t row, std::span<const std::uint8_t> packed) {
+                     ring::subtract_residues(packed, facts.row_width(frame.kind, row), sums_of(block, row));
+                   });
+    }
+  });
 }
 
 void Aggregator::reduce() {

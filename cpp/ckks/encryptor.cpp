@@ -112,6 +112,9 @@ std::uint64_t Encryptor::encrypt(std::span<const T> values, const mask::Bitset* 
       if (layout.weighted && first + count == layout.field_count()) integers[count - 1] = weight;
       std::fill(integers.begin() + static_cast<std::ptrdiff_t>(count), integers.end(), 0);
 
+      // Nothing of this batch will be sent; the rest is read for a lower position to name.
+      if (reader.refused_position != ValueReader<T>::kNone) continue;
+
       RandomStream stream(seed, block);
       const auto out = payload.subspan(block * block_bytes, block_bytes);
       encryption.encrypt(stream, integers, count, out);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <vector>
+#include <cstring>
 
 #include "common/secure_memory.h"
 #include "noise/gaussian.h"
@@ -13,10 +13,12 @@ namespace shieldfl::ckks {
 
 Seed flooding_seed_for(const SecretKey& key, const CiphertextView& total) {
   const Id content = digest(total.payload);
+  const std::uint64_t clients = total.frame_ids.size();
   Seed seed;
   for (std::uint8_t half = 0; half < 2; ++half) {
-    std::array<std::uint8_t, sizeof(Id) + 1> input;
+    std::array<std::uint8_t, sizeof(Id) + sizeof clients + 1> input;
     std::copy(content.begin(), content.end(), input.begin());
+    std::memcpy(input.data() + sizeof(Id), &clients, sizeof clients);
     input.back() = half;
     Id part = digest(input, key.flooding_seed().bytes);
     std::copy(part.begin(), part.end(), seed.bytes.begin() + half * static_cast<std::ptrdiff_t>(part.size()));

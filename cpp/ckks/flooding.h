@@ -9,7 +9,8 @@
 
 namespace shieldfl::ckks {
 
-// The seed of a total's flooding noise: a keyed digest of its ciphertexts.
+// The seed of a total's flooding noise: a keyed digest of what is opened, which is the ciphertexts and,
+// through the correction for dropped bits, the number of clients.
 Seed flooding_seed_for(const SecretKey& key, const CiphertextView& total);
 
 // Adds round(N(0, 2^(2 log2_flooding))) to every coefficient, the same integer modulo each prime.

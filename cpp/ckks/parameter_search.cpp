@@ -67,8 +67,7 @@ std::optional<ParameterFacts> search_exact_with(ParameterFacts facts, RingChoice
   const unsigned room = static_cast<unsigned>(ring.prime_count) * static_cast<unsigned>(kMaxPrimeBits);
   std::optional<ParameterFacts> best;
   for (unsigned scale = least_scale; scale <= least_scale + kScaleBitsTried; ++scale) {
-    // Sums fill a quarter of their field at least: the packed integer may be shorter than its fields by two
-    // bits.
+    // 2 plaintext + 1 is above 2^(values * field_bits - 2): with less room than that no prime can do.
     if (values * facts.field_bits() + scale > room + 1) break;
     // |scale * plaintext + error| < q / 2, with |error| < scale / 2
     const auto primes = smallest_modulus_above((2 * plaintext + 1) << scale, ring);

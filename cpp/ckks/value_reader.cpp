@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
+#include <vector>
 
 #include "ckks/quantise_kernels.h"
 #include "common/cpu_features.h"

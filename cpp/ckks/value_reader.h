@@ -3,9 +3,9 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "ckks/parameters.h"
+#include "common/secure_memory.h"
 #include "mask/rank_index.h"
 
 namespace shieldfl::ckks {
@@ -37,7 +37,7 @@ class ValueReader {
   double factor_;
   double max_magnitude_;
   bool clip_;
-  std::vector<T> gathered_;
+  SecretVector<T> gathered_;
 };
 
 }  // namespace shieldfl::ckks

@@ -34,8 +34,7 @@ bool checksum_fits(std::span<const std::uint8_t> frame) {
   return crc32c(frame.first(frame.size() - kFrameTrailerBytes)) == FrameReader::stated_checksum(frame);
 }
 
-FrameSummary summarise_envelope(std::span<const std::uint8_t> bytes,
-                                FrameReader::Checksum checksum) noexcept {
+FrameSummary summarise_envelope(std::span<const std::uint8_t> bytes, FrameReader::Checksum checksum) {
   FrameSummary summary;
   constexpr std::size_t kEnvelope = frame_bytes(0);
   if (bytes.size() < kEnvelope) {
@@ -173,7 +172,7 @@ void FrameReader::expect_end() const {
   if (remaining() != 0) fail("the frame's body goes on after its last field: it was altered");
 }
 
-FrameSummary summarise_frame(std::span<const std::uint8_t> bytes) noexcept {
+FrameSummary summarise_frame(std::span<const std::uint8_t> bytes) {
   return summarise_envelope(bytes, FrameReader::Checksum::kCheck);
 }
 

@@ -125,7 +125,7 @@ class FrameReader {
   std::size_t position_ = 0;
 };
 
-// What can be said of a frame without knowing its kind: for inspection, never throws.
+// What can be said of a frame without knowing its kind, for inspection: no bytes are an error here.
 struct FrameSummary {
   bool has_magic = false;
   std::uint16_t version = 0;
@@ -136,6 +136,6 @@ struct FrameSummary {
   bool checksum_ok = false;
   std::string problem;  // empty when the envelope is intact
 };
-FrameSummary summarise_frame(std::span<const std::uint8_t> bytes) noexcept;
+FrameSummary summarise_frame(std::span<const std::uint8_t> bytes);
 
 }  // namespace shieldfl

@@ -31,7 +31,9 @@ double l2_norm(std::span<const float> values, std::size_t threads) {
   for (std::size_t block = 0; block < sums.size(); ++block) {
     if (!std::isfinite(sums[block])) {
       std::size_t position = block * kNoiseBlock;
-      while (std::isfinite(values[position])) ++position;
+      // Not past the block, should another thread have written there since it was summed.
+      const std::size_t last = std::min(position + kNoiseBlock, values.size()) - 1;
+      while (position < last && std::isfinite(values[position])) ++position;
       throw Error(ErrorCode::kRange, "the value at position " + std::to_string(position) +
                                          " is NaN or infinite: it cannot be clipped");
     }

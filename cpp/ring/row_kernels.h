@@ -25,7 +25,7 @@ struct RowKernels {
   // row0 stays; row1[i] = (row1[i] - row0[i]) * inverse mod q1, inverse = q0^-1 mod q1. q0 < 2 q1.
   void (*to_digits)(const std::uint64_t* row0, std::uint64_t* row1, std::size_t count, std::uint64_t inverse,
                     std::uint64_t q1);
-  // The way back: row1[i] = row1[i] * factor + row0[i] mod q1, factor = q0 mod q1, row0[i] < q0 < 2 q1.
+  // The way back: row1[i] = row1[i] * factor + row0[i] mod q1, factor = q0 mod q1, row0[i] < 2 q1.
   void (*from_digits)(const std::uint64_t* row0, std::uint64_t* row1, std::size_t count, std::uint64_t factor,
                       std::uint64_t q1);
 };

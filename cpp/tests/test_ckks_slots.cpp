@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "ckks/flooding.h"
 #include "tests/check.h"
 #include "tests/ckks_cases.h"
 #include "tests/mask_cases.h"
@@ -173,4 +174,17 @@ TEST(different_totals_and_blocks_get_different_flooding) {
   CHECK(correlation(one.data(), two.data()) < tests::normal_limit());
   CHECK(correlation(one.data(), one.data() + block) < tests::normal_limit());
   CHECK(correlation(one.data(), one.data()) > tests::normal_limit());
+}
+
+TEST(another_number_of_clients_gets_different_flooding) {
+  // The correction for dropped bits depends on it: the same noise over both would cancel out and leave the
+  // key.
+  SystemSeedSource seeds;
+  const KeyPair& keys = key_pair(kRequests[0]);
+  const Frame frame = tests::total_of(keys, {encrypt(keys, Values(10, 1.0), seeds)});
+  CiphertextView total = CiphertextView::parse(frame, FrameKind::kCkksTotal);
+  const Seed one = flooding_seed_for(*keys.secret_key, total);
+  CHECK(flooding_seed_for(*keys.secret_key, total).bytes == one.bytes);
+  total.frame_ids.push_back(random_id(seeds));
+  CHECK(flooding_seed_for(*keys.secret_key, total).bytes != one.bytes);
 }

@@ -175,7 +175,8 @@ class Votes:
     @property
     def voters(self) -> int:
         """How many masks were added."""
-        return self._votes.voters
+        with self._lock:
+            return self._votes.voters
 
     @property
     def memory_bytes(self) -> int:
