@@ -9,6 +9,8 @@
 #include <span>
 #include <vector>
 
+#include "common/huge_pages.h"
+
 namespace shieldfl::bindings {
 
 namespace py = pybind11;
@@ -48,6 +50,7 @@ struct NewBytes {
             PyBytes_FromStringAndSize(nullptr, static_cast<py::ssize_t>(size)))) {
     if (!object) throw py::error_already_set();
     memory = {reinterpret_cast<std::uint8_t*>(PyBytes_AS_STRING(object.ptr())), size};
+    prefer_huge_pages(memory.data(), size);
   }
 
   py::bytes object;

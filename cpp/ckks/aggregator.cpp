@@ -9,6 +9,7 @@
 #include "common/checksum_parts.h"
 #include "common/crc32c.h"
 #include "common/error.h"
+#include "common/huge_pages.h"
 #include "parallel/parallel_for.h"
 
 namespace shieldfl::ckks {
@@ -109,7 +110,11 @@ void Aggregator::add(const CiphertextView& frame, FrameKind expected, Checksum c
   const bool first = !layout_;
   std::set<Id> added(frame.frame_ids.begin(), frame.frame_ids.end());
   ChecksumParts checksums(threads_);
-  if (first) sums_.assign(blocks * facts.block_words(), 0);
+  if (first) {
+    sums_.reserve(blocks * facts.block_words());
+    prefer_huge_pages(sums_.data(), sums_.capacity() * sizeof sums_[0]);
+    sums_.assign(blocks * facts.block_words(), 0);
+  }
   if (lazy_additions_ == kMaxLazyAdditions) reduce();
 
   std::atomic<std::size_t> wrong_block = kNoBlock;

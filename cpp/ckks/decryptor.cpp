@@ -8,6 +8,7 @@
 #include "ckks/flooding.h"
 #include "ckks/packing.h"
 #include "common/error.h"
+#include "common/huge_pages.h"
 #include "common/secure_memory.h"
 #include "common/taint.h"
 #include "parallel/parallel_for.h"
@@ -49,7 +50,10 @@ OpenedSums Decryptor::open_all(const CiphertextView& total, std::size_t threads,
   const std::uint64_t count = total.layout.field_count();
   const bool exact = facts.packing == Packing::kExact;
   const Seed seed = exact || !flooded ? Seed{} : flooding_seed_for(*key_, total);
-  std::vector<double> values(count);
+  std::vector<double> values;
+  values.reserve(count);
+  prefer_huge_pages(values.data(), count * sizeof(double));
+  values.resize(count);
   std::atomic<bool> valid = true;
   parallel_for(block_count(facts, total.layout), resolve_threads(threads), 1,
                [&](std::size_t begin, std::size_t end) {
