@@ -18,7 +18,7 @@ def measure(sizes: Sizes) -> Iterator[Bar]:
     """Yield the line of this page."""
     name = f"clip and Gaussian noise, {sizes.noise:,} values, against torch"
     if importlib.util.find_spec("torch") is None:
-        yield at_least(name, None, 2, 4, "torch is not installed: pip install 'shieldfl[torch]'")
+        yield at_least(name, None, 2, 4, "torch is not installed: pip install torch")
         return
     seconds = _seconds(sizes)
     yield at_least(

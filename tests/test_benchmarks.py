@@ -256,7 +256,10 @@ def test_every_bar_is_measured():
     bars = json.loads(done.stdout)["bars"]
     assert len(bars) == 15
     unmeasured = [bar for bar in bars if bar["measured"] is None]
-    assert all(bar["note"] and bar["verdict"] == "not measured" for bar in unmeasured)
+    allowed = ("SHIELDFL_SIMD asks", "PermissionError", "pip install", "one core")
+    for bar in unmeasured:
+        assert any(reason in bar["note"] for reason in allowed)
+        assert bar["verdict"] == "not measured"
     for bar in bars:
         if bar["measured"] is not None:
             assert bar["measured"] > 0.0

@@ -99,10 +99,11 @@ std::optional<ParameterFacts> search_slots(ParameterFacts facts, RingChoice ring
   facts.dropped_bits0 = static_cast<std::uint8_t>(dropped->half0);
   facts.dropped_bits1 = static_cast<std::uint8_t>(dropped->half1);
   const auto degree = static_cast<double>(ring.degree);
-  // Flooding N coefficients with N(0, f^2) hides an error within the bound B up to a Kullback-Leibler
-  // divergence of N (2 B)^2 / (2 f^2) for each ciphertext; f = 2 B sqrt(N / 2) 2^20 brings it to 2^-40.
+  // Flooding N coefficients with N(0, f^2) hides an error within the bound E up to a Kullback-Leibler
+  // divergence of N (2 E)^2 / (2 f^2) for each ciphertext; f = 2 E sqrt(N / 2) 2^20 brings it to 2^-40.
+  const double error = 2.0 * bound;
   facts.log2_flooding =
-      static_cast<std::uint8_t>(std::ceil(std::log2(2.0 * (2.0 * bound) * std::sqrt(degree / 2.0)) + 20.0));
+      static_cast<std::uint8_t>(std::ceil(std::log2(2.0 * error * std::sqrt(degree / 2.0)) + 20.0));
   // A slot is a sum of N coefficients times roots of unity: noise of standard deviation f sqrt(N) at most.
   // Eight standard deviations, half a unit in the last place: 4 bits.
   facts.log2_scale = static_cast<std::uint8_t>(facts.log2_flooding + std::ceil(std::log2(degree) / 2.0) + 4 +

@@ -93,7 +93,7 @@ def as_real(value: Any, what: str) -> float:
     """Check a real number and return it as a float; whether it is in range is for the callee to say."""
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ParameterError(f"{what} must be a number, not {type(value).__name__}") from None
 
 
@@ -111,7 +111,9 @@ def frame_buffer(data: Any) -> Buffer | mmap.mmap:
     if isinstance(data, memoryview) and (not data.c_contiguous or data.ndim != 1 or data.itemsize != 1):
         raise WireFormatError("expected flat contiguous bytes: pass memoryview(...).cast('B')")
     if not isinstance(data, (bytes, bytearray, memoryview, mmap.mmap)):
-        raise WireFormatError(f"expected the bytes of a frame, got {type(data).__name__}")
+        raise WireFormatError(
+            f"expected the bytes of a frame, got {type(data).__name__}: pass a pathlib.Path for a file"
+        )
     return data
 
 

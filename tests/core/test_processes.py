@@ -95,7 +95,7 @@ def test_many_threads_share_encryptor_aggregator_and_votes(authority):
 def test_interpreter_runs_while_the_core_works(authority):
     """A thread that only counts must get on while another one encrypts for a while."""
     encryptor = sf.ckks.Encryptor(authority.public_key, threads=1)
-    update = np.zeros(2_000_000, dtype=np.float32)
+    update = np.zeros(10_000_000, dtype=np.float32)
     state = {"ticks": 0, "done": False}
 
     def tick():

@@ -18,6 +18,10 @@ from shieldfl.errors import ParameterError
 __all__ = ["Case", "CaseResult", "Comparison", "Effort", "compare", "grid"]
 
 
+_MOST_VALUES = 2**31
+"""As many as a mask has positions."""
+
+
 @dataclass(frozen=True)
 class Case:
     """An update of ``values`` values, of which a random ``share`` is encrypted on ``threads`` threads."""
@@ -27,8 +31,8 @@ class Case:
     threads: int
 
     def __post_init__(self) -> None:
-        if self.values < 1:
-            raise ParameterError(f"the number of values must be at least 1, got {self.values}")
+        if not 1 <= self.values <= _MOST_VALUES:
+            raise ParameterError(f"the number of values must be between 1 and 2^31, got {self.values:,}")
         if not 0.0 < self.share <= 1.0:
             raise ParameterError(f"a share must be above 0 and at most 1, got {self.share}")
         if not 1 <= self.threads <= 1024:

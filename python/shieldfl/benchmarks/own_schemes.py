@@ -41,7 +41,8 @@ class OwnScheme(Scheme):
         self.name = f"shieldfl {name}"
         self.setting = repr(parameters)
         self._threads = threads
-        # Each repetition sums anew, so the protection against two totals of one round would stop the second one.
+        # Each repetition sums anew, so the protection against two totals of one round would stop the second one. Its
+        # work, a digest of the total, is done and timed all the same.
         self._authority = KeyAuthority(parameters, min_clients=1, one_total_per_round=False, threads=threads)
         self._encryptor = ckks.Encryptor(self._authority.public_key, threads=threads)
         self._step = 2.0**parameters.fraction_bits

@@ -17,7 +17,10 @@ _SETTINGS: tuple[tuple[int, tuple[int, ...], int], ...] = ((2048, (54,), 40), (4
 
 
 def seal_peers(threads: int, most_values: int) -> list[SealPeer]:
-    """Return SEAL at the rings of this library: N = 2048 with one prime, N = 4096 with two."""
+    """Return SEAL at the rings of this library: N = 2048 with one prime, N = 4096 with two.
+
+    The second of two primes is kept for key switching, which SEAL's context with several primes always prepares.
+    """
     return [SealPeer(*setting, threads, most_values) for setting in _SETTINGS]
 
 

@@ -28,14 +28,15 @@ class _Ciphertext:
     @property
     def parsed(self) -> _core.CkksCiphertext:
         """The core's checked view of the frame."""
-        return self._parse(None)
+        return self.parse()
 
     @property
     def is_parsed(self) -> bool:
         """Whether the frame has been checked already; one that was made here need not have been."""
         return self._parsed is not None
 
-    def _parse(self, threads: int | None) -> _core.CkksCiphertext:
+    def parse(self, threads: int | None = None) -> _core.CkksCiphertext:
+        """Check the frame unless that was done before, on ``threads`` threads. Raises WireFormatError."""
         if self._parsed is None:
             parse = _core.CkksCiphertext.batch if self._kind == "batch" else _core.CkksCiphertext.total
             self._parsed = parse(self._frame, as_threads(threads))
@@ -91,7 +92,7 @@ class _Ciphertext:
         to ``Aggregator.add``, which checks as it adds.
         """
         ciphertext = cls(as_frame(frame))
-        ciphertext._parse(threads)
+        ciphertext.parse(threads)
         return ciphertext
 
     def __repr__(self) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl import _core
-from shieldfl.array_view import as_threads, as_unsigned
+from shieldfl.array_view import as_real, as_threads, as_unsigned
 from shieldfl.errors import ParameterError
 from shieldfl.privacy.mechanisms import FloatVector, as_float_vector, check_norm
 
@@ -125,6 +125,7 @@ def grid_variance(standard_deviation: float, fraction_bits: int) -> Fraction:
     bits = as_unsigned(fraction_bits, "fraction_bits")
     if bits > _MOST_FRACTION_BITS:
         raise ParameterError(f"fraction_bits must be at most {_MOST_FRACTION_BITS}")
+    standard_deviation = as_real(standard_deviation, "the standard deviation")
     if not (math.isfinite(standard_deviation) and standard_deviation > 0):
         raise ParameterError("the standard deviation must be positive and finite")
     exact = (Fraction(standard_deviation) * 2**bits) ** 2

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shieldfl import _core
-from shieldfl.array_view import as_threads
+from shieldfl.array_view import as_real, as_threads
 from shieldfl.errors import ArrayTypeError, ParameterError
 
 __all__ = ["AdaptiveClip", "clip_and_noise", "clip_l2", "gaussian_noise"]
@@ -24,6 +24,9 @@ __all__ = ["AdaptiveClip", "clip_and_noise", "clip_l2", "gaussian_noise"]
 FloatVector = npt.NDArray[np.float32]
 
 _LEAST_NORM = 2.0**-100
+
+# Float32 ends at 2^128; 2^120 leaves room for draws of 200 deviations.
+_MOST_DEVIATION = 2.0**120
 """Below it, scaled values would leave the range of normal float32."""
 
 
@@ -190,10 +193,14 @@ def as_float_vector(vector: FloatVector) -> FloatVector:
 
 def check_norm(norm: float) -> None:
     """Raise ParameterError unless ``norm`` can be a clipping norm."""
+    norm = as_real(norm, "the clipping norm")
     if not (math.isfinite(norm) and norm >= _LEAST_NORM):
         raise ParameterError("the clipping norm must be positive and finite, and at least 2^-100")
 
 
 def _check_deviation(standard_deviation: float) -> None:
-    if not (math.isfinite(standard_deviation) and standard_deviation >= 0):
-        raise ParameterError("the standard deviation must be finite and not negative")
+    standard_deviation = as_real(standard_deviation, "the standard deviation")
+    if not 0 <= standard_deviation <= _MOST_DEVIATION:
+        raise ParameterError(
+            "the standard deviation must not be negative, and at most 2^120 for float32 to hold"
+        )

@@ -88,18 +88,16 @@ class KeyAuthority:
                 "only totals are opened, never a single client's batch: add it to an Aggregator"
             )
         if not isinstance(total, ckks.Total):
-            return self._open(ckks.Total.from_bytes(total))
+            return self._open(ckks.Total.from_bytes(total, self._threads))
+        total.parse(self._threads)
         if total.clients < self.min_clients:
             raise PolicyError(
                 f"the total holds {total.clients} clients, fewer than min_clients = {self.min_clients}: "
                 "wait for more clients before closing the round"
             )
-        if not self.one_total_per_round:
-            with self._lock:
-                return (*self._decryptor.open(total.parsed, self._threads), total.clients)
         digest = hashlib.sha256(total.to_bytes()).hexdigest()
         with self._lock:
-            if self._opened.get(total.round, digest) != digest:
+            if self.one_total_per_round and self._opened.get(total.round, digest) != digest:
                 raise PolicyError(
                     f"a different total of round {total.round} was opened before: the difference of the two could "
                     "be one client's update. Start a new round"
