@@ -88,8 +88,8 @@ class KeyAuthority:
                 "only totals are opened, never a single client's batch: add it to an Aggregator"
             )
         if not isinstance(total, ckks.Total):
-            return self._open(ckks.Total.from_bytes(total, self._threads))
-        total.parse(self._threads)
+            return self._open(ckks.Total.from_bytes(total, self._threads or None))
+        total.parse(self._threads or None)  # 0 is the core's number for all cores
         if total.clients < self.min_clients:
             raise PolicyError(
                 f"the total holds {total.clients} clients, fewer than min_clients = {self.min_clients}: "
