@@ -151,7 +151,7 @@ def test_says_how_to_install_what_is_missing() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert "TenSEAL is not installed: pip install 'shieldfl[peers]'" in done.stdout
+    assert "TenSEAL is not installed: pip install tenseal" in done.stdout
     assert not any(name.startswith("TenSEAL") for name in rows(done.stdout))
     assert "SEAL 2048 [54]" in rows(done.stdout)
 
