@@ -24,9 +24,10 @@ CPP_LAYERS = {
     "mask": {"parallel", "common"},
     "ring": {"parallel", "common"},
     "noise": {"mask", "ring", "parallel", "common"},
-    "ckks": {"noise", "mask", "ring", "parallel", "common"},
-    "paillier": {"noise", "mask", "ring", "parallel", "common"},
-    "bindings": {"ckks", "paillier", "noise", "mask", "ring", "parallel", "common"},
+    "scheme": {"mask", "parallel", "common"},
+    "ckks": {"noise", "scheme", "mask", "ring", "parallel", "common"},
+    "paillier": {"scheme", "mask", "parallel", "common"},
+    "bindings": {"ckks", "paillier", "noise", "scheme", "mask", "ring", "parallel", "common"},
 }
 # Includes of other libraries, and the only files that may have them.
 CPP_LIBRARIES = {

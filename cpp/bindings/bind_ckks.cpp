@@ -111,7 +111,7 @@ void bind_encryptor(py::module_& module) {
 
 void bind_ciphertexts(py::module_& module) {
   module.def("ckks_mask_id",
-             [](const mask::Bitset& mask) { return to_bytes(ckks::mask_id(mask.size(), &mask)); });
+             [](const mask::Bitset& mask) { return to_bytes(scheme::mask_id(mask.size(), &mask)); });
   py::class_<CiphertextFrame>(module, "CkksCiphertext")
       .def_static(
           "batch",

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <string>
 
 #include "ckks/digits.h"
 #include "ckks/parameter_search.h"
@@ -31,7 +30,9 @@ void lower_to(std::atomic<std::size_t>& lowest, std::size_t value) {
 
 Aggregator::Aggregator(std::shared_ptr<const PublicKey> key, std::optional<std::uint64_t> round,
                        std::size_t threads)
-    : key_(std::move(key)), threads_(resolve_threads(threads)), round_(round) {}
+    : key_(std::move(key)),
+      threads_(resolve_threads(threads)),
+      contents_(key_->parameters()->id(), key_->id(), key_->parameters()->facts().max_clients, round) {}
 
 void Aggregator::add(std::span<const std::uint8_t> frame) {
   constexpr FrameKind kind = FrameKind::kCkksBatch;
@@ -51,40 +52,6 @@ void Aggregator::add_total(const CiphertextView& total) {
   add(total, FrameKind::kCkksTotal, Checksum::kKnown);
 }
 
-void Aggregator::check(const CiphertextView& frame) const {
-  const ParameterFacts& facts = key_->parameters()->facts();
-  const Layout& layout = frame.layout;
-  if (layout.parameter_id != key_->parameters()->id()) {
-    throw Error(ErrorCode::kParameter,
-                "the batch was made with other parameters: all clients must use those of the public key");
-  }
-  if (layout.key_id != key_->id()) {
-    throw Error(ErrorCode::kKeyMismatch,
-                "the batch was encrypted under another key: send the client the current public key");
-  }
-  if (round_ && layout.round != *round_) {
-    throw Error(ErrorCode::kPolicy, "the batch is of round " + std::to_string(layout.round) +
-                                        ", the sum of round " + std::to_string(*round_) +
-                                        ": it was not added");
-  }
-  for (const Id& id : frame.frame_ids) {
-    if (frame_ids_.contains(id)) {
-      throw Error(ErrorCode::kDuplicateFrame, "this batch is in the sum already: it was not added again");
-    }
-  }
-  if (layout_ && layout != *layout_) {
-    throw Error(
-        ErrorCode::kParameter,
-        "the batch holds other positions, or another number of values, or differs in having a weight: "
-        "the clients of a round must agree on mask and weighting");
-  }
-  if (frame_ids_.size() + frame.frame_ids.size() > facts.max_clients) {
-    throw Error(ErrorCode::kCapacity, "the sum holds " + std::to_string(frame_ids_.size()) +
-                                          " clients, and the parameters have room for no more than " +
-                                          std::to_string(facts.max_clients) + ": raise max_clients");
-  }
-}
-
 std::span<std::uint64_t> Aggregator::sums_of(std::size_t block, std::size_t row) {
   const ParameterFacts& facts = key_->parameters()->facts();
   return std::span(sums_).subspan(block * facts.block_words() + row * facts.degree, facts.degree);
@@ -98,7 +65,7 @@ void Aggregator::add(const CiphertextView& frame, FrameKind expected, Checksum c
   }
   const std::lock_guard lock(mutex_);
   try {
-    check(frame);
+    contents_.check(frame.layout, frame.frame_ids);
   } catch (const Error&) {
     // Damage in the head is damage first of all, not another key or round.
     if (checksum == Checksum::kCheck) FrameReader::check_checksum(frame.frame);
@@ -107,7 +74,7 @@ void Aggregator::add(const CiphertextView& frame, FrameKind expected, Checksum c
   const ParameterFacts& facts = key_->parameters()->facts();
   const std::size_t blocks = block_count(facts, frame.layout);
   // All memory is taken before the sum is touched: an allocation that fails leaves everything as it was.
-  const bool first = !layout_;
+  const bool first = !contents_.layout();
   std::set<Id> added(frame.frame_ids.begin(), frame.frame_ids.end());
   ChecksumParts checksums(threads_);
   if (first) {
@@ -143,9 +110,7 @@ void Aggregator::add(const CiphertextView& frame, FrameKind expected, Checksum c
     fail_residue(wrong_block);
   }
   ++lazy_additions_;
-  frame_ids_.merge(added);
-  layout_ = frame.layout;
-  round_ = frame.layout.round;
+  contents_.add(frame.layout, std::move(added));
 }
 
 void Aggregator::subtract(const CiphertextView& frame) {
@@ -173,21 +138,22 @@ void Aggregator::reduce() {
 
 std::size_t Aggregator::clients() const {
   const std::lock_guard lock(mutex_);
-  return frame_ids_.size();
+  return contents_.clients();
 }
 
 std::optional<std::uint64_t> Aggregator::round() const {
   const std::lock_guard lock(mutex_);
-  return round_;
+  return contents_.round();
 }
 
 std::size_t Aggregator::total_bytes() const {
   const std::lock_guard lock(mutex_);
-  if (!layout_) {
-    throw Error(ErrorCode::kParameter, "no batch has been added, so there is no total: add at least one");
-  }
-  return ciphertext_frame_bytes(FrameKind::kCkksTotal, key_->parameters()->facts(), *layout_,
-                                frame_ids_.size());
+  return locked_total_bytes();
+}
+
+std::size_t Aggregator::locked_total_bytes() const {
+  return ciphertext_frame_bytes(FrameKind::kCkksTotal, key_->parameters()->facts(),
+                                contents_.require_layout(), contents_.clients());
 }
 
 void Aggregator::total(const std::function<std::span<std::uint8_t>(std::size_t)>& allocate) const {
@@ -196,8 +162,7 @@ void Aggregator::total(const std::function<std::span<std::uint8_t>(std::size_t)>
     const std::size_t bytes = total_bytes();
     const auto frame = allocate(bytes);
     const std::lock_guard lock(mutex_);
-    const ParameterFacts& facts = key_->parameters()->facts();
-    if (bytes != ciphertext_frame_bytes(FrameKind::kCkksTotal, facts, *layout_, frame_ids_.size())) continue;
+    if (bytes != locked_total_bytes()) continue;
     write_total(frame);
     return;
   }
@@ -205,10 +170,10 @@ void Aggregator::total(const std::function<std::span<std::uint8_t>(std::size_t)>
 
 void Aggregator::write_total(std::span<std::uint8_t> frame) const {
   const ParameterFacts& facts = key_->parameters()->facts();
-  const std::vector<Id> ids(frame_ids_.begin(), frame_ids_.end());
-  FrameWriter writer = begin_frame(FrameKind::kCkksTotal, facts, *layout_, ids, frame);
+  const Layout& layout = contents_.require_layout();
+  FrameWriter writer = begin_frame(FrameKind::kCkksTotal, facts, layout, contents_.frame_ids(), frame);
   const std::uint32_t head_checksum = crc32c(writer.written());
-  const std::size_t blocks = block_count(facts, *layout_);
+  const std::size_t blocks = block_count(facts, layout);
   const std::size_t block_bytes = facts.block_bytes(FrameKind::kCkksTotal);
   const auto payload = writer.reserve(blocks * block_bytes);
   ChecksumParts checksums(threads_);

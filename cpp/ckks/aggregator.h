@@ -7,12 +7,12 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <span>
 #include <vector>
 
 #include "ckks/ciphertext.h"
 #include "ckks/keys.h"
+#include "scheme/round_contents.h"
 
 namespace shieldfl::ckks {
 
@@ -45,19 +45,17 @@ class Aggregator {
   enum class Checksum : std::uint8_t { kCheck, kKnown };
 
   void add(const CiphertextView& frame, FrameKind expected, Checksum checksum);
-  void check(const CiphertextView& frame) const;
   [[nodiscard]] std::span<std::uint64_t> sums_of(std::size_t block, std::size_t row);
   void reduce();
   void subtract(const CiphertextView& frame);
   [[nodiscard]] std::size_t total_bytes() const;
+  [[nodiscard]] std::size_t locked_total_bytes() const;
   void write_total(std::span<std::uint8_t> frame) const;
 
   mutable std::mutex mutex_;  // guards what a batch changes
   std::shared_ptr<const PublicKey> key_;
   std::size_t threads_;
-  std::optional<std::uint64_t> round_;
-  std::optional<Layout> layout_;
-  std::set<Id> frame_ids_;
+  scheme::RoundContents contents_;
   // Block after block, rows of digits as in the frames; each a sum of `lazy_additions_` digits, not reduced.
   std::vector<std::uint64_t> sums_;
   std::size_t lazy_additions_ = 0;

@@ -89,7 +89,7 @@ CiphertextView CiphertextView::read_head(FrameReader reader, std::span<const std
   layout.value_count = reader.take<std::uint64_t>();
   const auto flags = reader.take<std::uint32_t>();
   const auto clients = reader.take<std::uint32_t>();
-  if (layout.value_count > kMaxValueCount || (flags & ~kWeightedFlag) != 0) {
+  if (layout.value_count > scheme::kMaxValueCount || (flags & ~kWeightedFlag) != 0) {
     fail("the frame states values that no frame has: it was altered");
   }
   layout.weighted = (flags & kWeightedFlag) != 0;

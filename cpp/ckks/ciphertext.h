@@ -14,24 +14,11 @@
 #include "ckks/parameters.h"
 #include "common/digest.h"
 #include "common/wire.h"
+#include "scheme/layout.h"
 
 namespace shieldfl::ckks {
 
-// What must be equal for two batches to be summed.
-struct Layout {
-  Id parameter_id{};
-  Id key_id{};
-  std::uint64_t round = 0;
-  Id mask_id{};  // which positions the values belong to
-  std::uint64_t value_count = 0;
-  bool weighted = false;  // one value more follows: the client's weight
-
-  [[nodiscard]] std::uint64_t field_count() const { return value_count + (weighted ? 1 : 0); }
-  bool operator==(const Layout&) const = default;
-};
-
-// The most values that a frame may state: with more, sizes in bytes could overflow.
-inline constexpr std::uint64_t kMaxValueCount = std::uint64_t{1} << 40;
+using scheme::Layout;
 
 std::size_t block_count(const ParameterFacts& facts, const Layout& layout);
 

@@ -48,7 +48,4 @@ class Encryptor {
   std::shared_ptr<const PublicKey> key_;
 };
 
-// The identifier of a set of positions: equal for a full mask and for none.
-Id mask_id(std::uint64_t size, const mask::Bitset* mask);
-
 }  // namespace shieldfl::ckks

@@ -8,12 +8,6 @@
 
 namespace shieldfl::ckks {
 
-inline constexpr unsigned kMinValueBits = 2;
-inline constexpr unsigned kMaxValueBits = 40;
-inline constexpr unsigned kMaxFractionBits = 52;
-// Sums are below 2^53 in magnitude: a double holds them exactly.
-inline constexpr unsigned kMaxFieldBits = 54;
-inline constexpr std::uint32_t kMaxClients = 1U << 20;
 // Below it, primes that are 1 modulo 2N run out.
 inline constexpr int kMinPrimeBits = 20;
 // Fewer than the bits of any prime, so that something of each coefficient travels.

@@ -28,10 +28,6 @@ unsigned ParameterFacts::field_bits() const {
   return value_bits + guard_bits();
 }
 
-std::int64_t ParameterFacts::max_magnitude() const {
-  return (std::int64_t{1} << (value_bits - 1)) - 1;
-}
-
 std::size_t ParameterFacts::values_per_block() const {
   return packing == Packing::kExact ? std::size_t{degree} * values_per_coefficient : degree / 2;
 }
@@ -97,9 +93,7 @@ ParameterFacts ParameterFacts::read(FrameReader& reader) {
   const bool exact = packing == static_cast<std::uint8_t>(Packing::kExact);
   const bool slots = packing == static_cast<std::uint8_t>(Packing::kSlots);
   bool valid = (exact || slots) && reserved == 0 && prime_count >= 1 && prime_count <= kMaxPrimes &&
-               facts.value_bits >= kMinValueBits && facts.value_bits <= kMaxValueBits &&
-               facts.fraction_bits <= kMaxFractionBits && facts.max_clients >= 1 &&
-               facts.max_clients <= kMaxClients && facts.field_bits() <= kMaxFieldBits &&
+               scheme::in_ranges(facts.fixed_point(), facts.guard_bits(), facts.max_clients) &&
                (facts.degree == 2048 || facts.degree == 4096) && facts.dropped_bits0 <= kMaxDroppedBits &&
                facts.dropped_bits1 <= kMaxDroppedBits &&
                (exact ? facts.values_per_coefficient >= 1 && facts.log2_flooding == 0
@@ -115,17 +109,9 @@ ParameterFacts ParameterFacts::read(FrameReader& reader) {
 }
 
 std::shared_ptr<const Parameters> Parameters::derive(const ParameterRequest& request) {
-  require(request.max_clients >= 1 && request.max_clients <= kMaxClients,
-          "max_clients must be between 1 and " + std::to_string(kMaxClients));
-  require(request.value_bits >= kMinValueBits && request.value_bits <= kMaxValueBits,
-          "value_bits must be between " + std::to_string(kMinValueBits) + " and " +
-              std::to_string(kMaxValueBits));
-  require(request.fraction_bits <= kMaxFractionBits,
-          "fraction_bits must be between 0 and " + std::to_string(kMaxFractionBits));
-  const auto guard_bits = static_cast<unsigned>(std::bit_width(request.max_clients - 1));
-  require(request.value_bits + guard_bits <= kMaxFieldBits,
-          "value_bits and the " + std::to_string(guard_bits) + " guard bits for max_clients may be at most " +
-              std::to_string(kMaxFieldBits) + " together, so that float64 holds every sum");
+  scheme::check_max_clients(request.max_clients);
+  scheme::check_ranges({request.value_bits, request.fraction_bits},
+                       static_cast<unsigned>(std::bit_width(request.max_clients - 1)));
   require(!request.ring_degree || *request.ring_degree == 2048 || *request.ring_degree == 4096,
           "ring_degree must be 2048 or 4096");
   const std::optional<ParameterFacts> facts = search_parameters(request);
@@ -160,10 +146,6 @@ Parameters::Parameters(ParameterFacts facts) : facts_(std::move(facts)), id_(fac
 double Parameters::bytes_per_value() const {
   return static_cast<double>(facts_.block_bytes(FrameKind::kCkksBatch)) /
          static_cast<double>(facts_.values_per_block());
-}
-
-double Parameters::value_limit() const {
-  return std::ldexp(static_cast<double>(facts_.max_magnitude()), -static_cast<int>(facts_.fraction_bits));
 }
 
 double Parameters::error_bound() const {

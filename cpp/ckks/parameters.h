@@ -14,6 +14,7 @@
 #include "common/wire.h"
 #include "ring/bit_packing.h"
 #include "ring/ntt.h"
+#include "scheme/fixed_point.h"
 
 namespace shieldfl::ckks {
 
@@ -39,9 +40,10 @@ struct ParameterFacts {
 
   bool operator==(const ParameterFacts&) const = default;
 
-  [[nodiscard]] unsigned guard_bits() const;         // ceil(log2 max_clients)
-  [[nodiscard]] unsigned field_bits() const;         // value_bits + guard_bits
-  [[nodiscard]] std::int64_t max_magnitude() const;  // of one quantised value: 2^(value_bits - 1) - 1
+  [[nodiscard]] unsigned guard_bits() const;  // ceil(log2 max_clients)
+  [[nodiscard]] unsigned field_bits() const;  // value_bits + guard_bits
+  [[nodiscard]] scheme::FixedPoint fixed_point() const { return {value_bits, fraction_bits}; }
+  [[nodiscard]] std::int64_t max_magnitude() const { return fixed_point().max_magnitude(); }
   [[nodiscard]] std::size_t values_per_block() const;
   [[nodiscard]] DroppedBits dropped_bits() const { return {dropped_bits0, dropped_bits1}; }
   [[nodiscard]] std::size_t row_count() const { return 2 * primes.size(); }  // of one ciphertext
@@ -84,8 +86,8 @@ class Parameters {
   [[nodiscard]] const SlotEncoder& slot_encoder() const { return *slot_encoder_; }  // slots only
 
   [[nodiscard]] double bytes_per_value() const;  // in a batch
-  [[nodiscard]] double value_limit() const;      // |value| may be at most this
-  [[nodiscard]] double error_bound() const;      // of a coefficient in the sum of max_clients ciphertexts
+  [[nodiscard]] double value_limit() const { return facts_.fixed_point().value_limit(); }
+  [[nodiscard]] double error_bound() const;  // of a coefficient in the sum of max_clients ciphertexts
   static constexpr int kSecurityBits = 128;
 
  private:

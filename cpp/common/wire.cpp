@@ -82,6 +82,14 @@ const char* frame_kind_name(std::uint16_t kind) {
       return "ckks batch";
     case FrameKind::kCkksTotal:
       return "ckks total";
+    case FrameKind::kPaillierPublicKey:
+      return "paillier public key";
+    case FrameKind::kPaillierBatch:
+      return "paillier batch";
+    case FrameKind::kPaillierTotal:
+      return "paillier total";
+    case FrameKind::kUnionOrder:
+      return "union order";
   }
   return "unknown";
 }

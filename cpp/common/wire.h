@@ -39,6 +39,10 @@ enum class FrameKind : std::uint16_t {
   kCkksPublicKey = 2,
   kCkksBatch = 3,
   kCkksTotal = 4,
+  kPaillierPublicKey = 5,
+  kPaillierBatch = 6,
+  kPaillierTotal = 7,
+  kUnionOrder = 8,
 };
 
 // "ckks batch" and so on; "unknown" for a number that is no kind.

@@ -2,7 +2,6 @@
 #include <span>
 
 #include "ckks/field_kernels.h"
-#include "ckks/quantise_kernels.h"
 #include "common/chacha20_kernels.h"
 #include "common/cpu_features.h"
 #include "noise/noise_kernels.h"
@@ -10,6 +9,7 @@
 #include "ring/ntt.h"
 #include "ring/row_kernels.h"
 #include "ring/sampler_kernels.h"
+#include "scheme/quantise_kernels.h"
 #include "tests/constant_time_operations.h"
 #include "tests/ring_cases.h"
 
@@ -177,7 +177,7 @@ void add_messages(std::vector<SecretOperation>& operations) {
          return [floats = secret_numbers<float>(variant, 1000, 203),
                  doubles = secret_numbers<double>(variant, 1000, 203),
                  out = std::vector<std::int64_t>(203)]() mutable {
-           const auto& kernels = ckks::quantise_kernels(instruction_set());
+           const auto& kernels = scheme::quantise_kernels(instruction_set());
            keep(kernels.quantise_float(floats.data(), floats.size(), 0x1p10, 0x1p20, out.data()));
            keep(kernels.quantise_double(doubles.data(), doubles.size(), 0x1p10, 0x1p20, out.data()));
          };

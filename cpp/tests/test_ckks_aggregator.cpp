@@ -99,8 +99,9 @@ TEST(an_aggregator_refuses_damaged_frames) {
     // The right length, but a residue above its modulus.
     check_refused(keys, with_field(frame, at.payload(1), ~std::uint64_t{0}), ErrorCode::kWireFormat);
     // Counts that no frame has, or that this one is too short or too long for.
-    for (const std::uint64_t count : {std::uint64_t{0}, std::uint64_t{1} << 31, kMaxValueCount,
-                                      kMaxValueCount + 1, std::uint64_t{1} << 63, ~std::uint64_t{0}}) {
+    for (const std::uint64_t count :
+         {std::uint64_t{0}, std::uint64_t{1} << 31, scheme::kMaxValueCount, scheme::kMaxValueCount + 1,
+          std::uint64_t{1} << 63, ~std::uint64_t{0}}) {
       check_refused(keys, with_field(frame, at.value_count, count), ErrorCode::kWireFormat);
     }
     for (const std::uint32_t clients : {0U, 2U, 1U << 31, ~0U}) {

@@ -79,7 +79,7 @@ Frame batch_of_numbers(const KeyPair& keys, const std::vector<ring::UInt128>& nu
   const Layout layout{facts.id(),
                       keys.public_key->id(),
                       0,
-                      mask_id(facts.values_per_block(), nullptr),
+                      scheme::mask_id(facts.values_per_block(), nullptr),
                       facts.values_per_block(),
                       false};
   FrameWriter writer = begin_frame(FrameKind::kCkksBatch, facts, layout, {&id, 1});

@@ -53,7 +53,7 @@ TEST(an_encryptor_tells_the_length_of_its_frames) {
           const Frame frame = tests::encrypt(keys, Values(size, 0.25), seeds, options, chosen);
           const CiphertextView view = CiphertextView::parse(frame, FrameKind::kCkksBatch);
           CHECK(view.layout.field_count() == count && view.layout.weighted == weighted);
-          CHECK(view.layout.mask_id == mask_id(size, chosen));
+          CHECK(view.layout.mask_id == scheme::mask_id(size, chosen));
         }
       }
       CHECK_THROWS(encryptor.frame_bytes(size + 1, &mask, false), ErrorCode::kParameter);

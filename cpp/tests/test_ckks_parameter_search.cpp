@@ -164,7 +164,7 @@ TEST(exact_parameters_have_room_for_every_sum_and_no_more) {
         } catch (const Error& error) {
           // Only sums that do not fit a double are refused: the larger ring has room for all others.
           CHECK(error.code() == ErrorCode::kParameter);
-          CHECK(value_bits + static_cast<unsigned>(std::bit_width(max_clients - 1)) > kMaxFieldBits);
+          CHECK(value_bits + static_cast<unsigned>(std::bit_width(max_clients - 1)) > scheme::kMaxFieldBits);
           continue;
         }
         ++derived;

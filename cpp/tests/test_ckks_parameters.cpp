@@ -136,16 +136,16 @@ TEST(impossible_parameters_are_refused) {
   constexpr unsigned kHuge = ~0U;
   for (const Packing packing : {Packing::kExact, Packing::kSlots}) {
     refuses({packing, 0, 24, 20, {}});
-    refuses({packing, kMaxClients + 1, 8, 4, {}});
+    refuses({packing, scheme::kMaxClients + 1, 8, 4, {}});
     refuses({packing, kHuge, 8, 4, {}});
-    for (const unsigned value_bits : {0U, 1U, kMaxValueBits + 1, kHuge})
+    for (const unsigned value_bits : {0U, 1U, scheme::kMaxValueBits + 1, kHuge})
       refuses({packing, 4, value_bits, 0, {}});
-    for (const unsigned fraction_bits : {kMaxFractionBits + 1, kHuge})
+    for (const unsigned fraction_bits : {scheme::kMaxFractionBits + 1, kHuge})
       refuses({packing, 4, 8, fraction_bits, {}});
     for (const std::uint32_t degree : {0U, 1U, 1024U, 2047U, 3072U, 8192U, kHuge}) {
       refuses({packing, 4, 8, 4, degree});
     }
-    refuses({packing, kMaxClients, 35, 20, {}});  // 55 bits: no double holds the sums
+    refuses({packing, scheme::kMaxClients, 35, 20, {}});  // 55 bits: no double holds the sums
   }
   refuses({Packing::kExact, 64, 40, 20, 2048});
   refuses({Packing::kSlots, 64, 24, 20, 2048});  // flooding alone takes more than the small ring has

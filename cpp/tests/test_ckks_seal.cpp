@@ -166,7 +166,8 @@ TEST(what_seal_encrypts_is_summed_and_opened_here) {
     for (std::size_t half = 0; half < 2; ++half) seal_side.inverse(theirs.data(half));
 
     const Id frame_id = random_id(seeds);
-    const Layout layout{facts.id(), keys.public_key->id(), 0, mask_id(degree, nullptr), degree, false};
+    const Layout layout{facts.id(), keys.public_key->id(), 0, scheme::mask_id(degree, nullptr), degree,
+                        false};
     FrameWriter writer = begin_frame(FrameKind::kCkksBatch, facts, layout, {&frame_id, 1});
     pack_residues(*keys.public_key->parameters(), FrameKind::kCkksBatch, {theirs.data(0), 2 * degree},
                   writer.reserve(facts.block_bytes(FrameKind::kCkksBatch)));

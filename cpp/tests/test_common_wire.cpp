@@ -224,6 +224,7 @@ TEST(a_summary_tells_what_can_be_told) {
 
   CHECK(std::string(frame_kind_name(1)) == "mask");
   CHECK(std::string(frame_kind_name(4)) == "ckks total");
+  CHECK(std::string(frame_kind_name(8)) == "union order");
   CHECK(std::string(frame_kind_name(0)) == "unknown");
   CHECK(std::string(frame_kind_name(0xffff)) == "unknown");
 }

@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <span>
 
-#include "ckks/parameters.h"
 #include "common/secure_memory.h"
 #include "mask/rank_index.h"
+#include "scheme/fixed_point.h"
 
-namespace shieldfl::ckks {
+namespace shieldfl::scheme {
 
 // One for each thread. Refers to all it is given. T is float or double.
 template <typename T>
@@ -16,7 +16,7 @@ class ValueReader {
  public:
   // `ranks`: of the mask; null for all positions. `weight` scales the values and is a multiple of
   // 2^-fraction_bits. `clip`: saturate what is out of range, instead of refusing it.
-  ValueReader(std::span<const T> values, const mask::RankIndex* ranks, const ParameterFacts& facts,
+  ValueReader(std::span<const T> values, const mask::RankIndex* ranks, const FixedPoint& fixed_point,
               double weight, bool clip);
 
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
@@ -40,4 +40,4 @@ class ValueReader {
   SecretVector<T> gathered_;
 };
 
-}  // namespace shieldfl::ckks
+}  // namespace shieldfl::scheme

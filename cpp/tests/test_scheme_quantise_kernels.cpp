@@ -4,12 +4,12 @@
 #include <random>
 #include <vector>
 
-#include "ckks/quantise_kernels.h"
+#include "scheme/quantise_kernels.h"
 #include "tests/check.h"
 #include "tests/ring_cases.h"
 
 using namespace shieldfl;
-using namespace shieldfl::ckks;
+using namespace shieldfl::scheme;
 using namespace shieldfl::tests;
 
 namespace {

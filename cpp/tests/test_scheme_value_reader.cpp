@@ -6,21 +6,14 @@
 #include <span>
 #include <vector>
 
-#include "ckks/value_reader.h"
+#include "scheme/value_reader.h"
 #include "tests/check.h"
 #include "tests/mask_cases.h"
 
 using namespace shieldfl;
-using namespace shieldfl::ckks;
+using namespace shieldfl::scheme;
 
 namespace {
-
-ParameterFacts facts_of(unsigned value_bits, unsigned fraction_bits) {
-  ParameterFacts facts;
-  facts.value_bits = static_cast<std::uint8_t>(value_bits);
-  facts.fraction_bits = static_cast<std::uint8_t>(fraction_bits);
-  return facts;
-}
 
 struct Reading {
   std::vector<std::int64_t> integers;
@@ -33,12 +26,13 @@ struct Reading {
 // What a reader must give for the chosen positions, one value after another.
 template <typename T>
 Reading plain_reading(const std::vector<T>& values, const std::vector<std::uint64_t>& positions,
-                      const ParameterFacts& facts, double weight, bool clip) {
+                      const FixedPoint& fixed_point, double weight, bool clip) {
   Reading reading{{}, 0, ValueReader<T>::kNone};
-  const auto limit = static_cast<double>(facts.max_magnitude());
+  const auto limit = static_cast<double>(fixed_point.max_magnitude());
   for (const std::uint64_t position : positions) {
     const auto value = static_cast<double>(values[position]);
-    double rounded = std::nearbyint(value * (weight * std::ldexp(1.0, facts.fraction_bits)));
+    double rounded =
+        std::nearbyint(value * (weight * std::ldexp(1.0, static_cast<int>(fixed_point.fraction_bits))));
     if (!std::isfinite(value) || (std::fabs(rounded) > limit && !clip)) {
       reading.refused_position = std::min(reading.refused_position, position);
       rounded = 0.0;
@@ -54,8 +48,8 @@ Reading plain_reading(const std::vector<T>& values, const std::vector<std::uint6
 // Reads `count` chosen values in pieces.
 template <typename T>
 Reading read_in_pieces(const std::vector<T>& values, const mask::RankIndex* ranks, std::size_t count,
-                       std::size_t piece, const ParameterFacts& facts, double weight, bool clip) {
-  ValueReader<T> reader(values, ranks, facts, weight, clip);
+                       std::size_t piece, const FixedPoint& fixed_point, double weight, bool clip) {
+  ValueReader<T> reader(values, ranks, fixed_point, weight, clip);
   std::vector<std::int64_t> integers(count);
   for (std::size_t first = 0; first < count; first += piece) {
     reader.read(first, std::span(integers).subspan(first, std::min(piece, count - first)));
@@ -95,7 +89,7 @@ std::vector<std::uint64_t> positions_of(const tests::Bools& bools) {
 template <typename T>
 void check_readings(std::uint64_t seed) {
   std::mt19937_64 generator(seed);
-  const ParameterFacts facts = facts_of(24, 20);  // up to almost 8
+  const FixedPoint fixed_point{24, 20};  // up to almost 8
   for (const std::size_t size : tests::kSizes) {
     for (const double density : {0.02, 0.5, 1.0}) {
       tests::Bools bools = tests::random_bools(size, density, generator);
@@ -109,8 +103,9 @@ void check_readings(std::uint64_t seed) {
           for (const double weight : {1.0, 0.625, 0x1p-20}) {
             for (const bool clip : {false, true}) {
               const std::size_t piece = 1 + generator() % 700;
-              CHECK(read_in_pieces(values, masked ? &ranks : nullptr, positions.size(), piece, facts, weight,
-                                   clip) == plain_reading(values, positions, facts, weight, clip));
+              CHECK(read_in_pieces(values, masked ? &ranks : nullptr, positions.size(), piece, fixed_point,
+                                   weight,
+                                   clip) == plain_reading(values, positions, fixed_point, weight, clip));
             }
           }
         }
@@ -128,14 +123,14 @@ TEST(a_value_reader_gathers_rounds_clips_and_refuses) {
 
 TEST(a_value_reader_begins_anywhere) {
   std::mt19937_64 generator(163);
-  const ParameterFacts facts = facts_of(24, 20);
+  const FixedPoint fixed_point{24, 20};
   const tests::Bools bools = tests::random_bools(20'000, 0.3, generator);
   const mask::Bitset mask = mask::Bitset::from_bools(bools);
   const mask::RankIndex ranks(mask, 1);
   const std::vector<std::uint64_t> positions = positions_of(bools);
   const std::vector<double> values = mixed_values<double>(bools.size(), false, generator);
-  const Reading expected = plain_reading(values, positions, facts, 1.0, false);
-  ValueReader<double> reader(values, &ranks, facts, 1.0, false);
+  const Reading expected = plain_reading(values, positions, fixed_point, 1.0, false);
+  ValueReader<double> reader(values, &ranks, fixed_point, 1.0, false);
   for (int repetition = 0; repetition < 300; ++repetition) {
     const std::size_t first = generator() % positions.size();
     const std::size_t count = generator() % std::min<std::size_t>(positions.size() - first + 1, 300);
@@ -149,11 +144,11 @@ TEST(a_value_reader_begins_anywhere) {
 }
 
 TEST(the_lowest_refused_position_stands_whatever_order_blocks_are_read_in) {
-  const ParameterFacts facts = facts_of(8, 4);
+  const FixedPoint fixed_point{8, 4};
   std::vector<float> values(1000, 0.0F);
   values[300] = values[310] = values[900] = 8.0F;  // 128: one above the limit
   std::vector<std::int64_t> out(100);
-  ValueReader<float> reader(values, nullptr, facts, 1.0, false);
+  ValueReader<float> reader(values, nullptr, fixed_point, 1.0, false);
   reader.read(900, out);
   CHECK(reader.refused_position == 900);
   reader.read(300, out);
@@ -165,7 +160,7 @@ TEST(the_lowest_refused_position_stands_whatever_order_blocks_are_read_in) {
   const mask::Bitset mask =
       ~mask::Bitset::from_indices(std::vector<std::int64_t>{0, 1, 300, 310}, values.size());
   const mask::RankIndex ranks(mask, 1);
-  ValueReader<float> masked(values, &ranks, facts, 1.0, false);
+  ValueReader<float> masked(values, &ranks, fixed_point, 1.0, false);
   for (std::size_t first = 0; first + out.size() <= mask.count(); first += out.size())
     masked.read(first, out);
   masked.read(mask.count() - out.size(), out);
@@ -173,9 +168,9 @@ TEST(the_lowest_refused_position_stands_whatever_order_blocks_are_read_in) {
 }
 
 TEST(limits_hold_for_the_rounded_product) {
-  const ParameterFacts facts = facts_of(8, 4);  // at most 127 / 16
+  const FixedPoint fixed_point{8, 4};  // at most 127 / 16
   const auto read_one = [&](double value, double weight, bool clip) {
-    return read_in_pieces(std::vector<double>{value}, nullptr, 1, 1, facts, weight, clip);
+    return read_in_pieces(std::vector<double>{value}, nullptr, 1, 1, fixed_point, weight, clip);
   };
   constexpr std::uint64_t kNone = ValueReader<double>::kNone;
   CHECK((read_one(127.0 / 16, 1.0, false) == Reading{{127}, 0, kNone}));

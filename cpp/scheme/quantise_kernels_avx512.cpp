@@ -1,8 +1,8 @@
 #include <immintrin.h>
 
-#include "ckks/quantise_kernels.h"
+#include "scheme/quantise_kernels.h"
 
-namespace shieldfl::ckks {
+namespace shieldfl::scheme {
 namespace {
 
 constexpr std::size_t kLanes = 8;
@@ -51,4 +51,4 @@ bool quantise(const T* in, std::size_t count, double factor, double limit, std::
 
 const QuantiseKernels kQuantiseKernelsAvx512 = {quantise<float>, quantise<double>};
 
-}  // namespace shieldfl::ckks
+}  // namespace shieldfl::scheme

@@ -1,9 +1,9 @@
 #include <bit>
 #include <limits>
 
-#include "ckks/quantise_kernels.h"
+#include "scheme/quantise_kernels.h"
 
-namespace shieldfl::ckks {
+namespace shieldfl::scheme {
 namespace {
 
 // Adding and subtracting 1.5 * 2^52 rounds to the nearest integer, ties to even, without a call; a sum with
@@ -51,4 +51,4 @@ bool quantise(const T* in, std::size_t count, double factor, double limit, std::
 
 const QuantiseKernels kQuantiseKernelsScalar = {quantise<float>, quantise<double>};
 
-}  // namespace shieldfl::ckks
+}  // namespace shieldfl::scheme

@@ -1,23 +1,23 @@
-#include "ckks/value_reader.h"
+#include "scheme/value_reader.h"
 
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
 #include <vector>
 
-#include "ckks/quantise_kernels.h"
 #include "common/cpu_features.h"
 #include "common/taint.h"
+#include "scheme/quantise_kernels.h"
 
-namespace shieldfl::ckks {
+namespace shieldfl::scheme {
 
 template <typename T>
 ValueReader<T>::ValueReader(std::span<const T> values, const mask::RankIndex* ranks,
-                            const ParameterFacts& facts, double weight, bool clip)
+                            const FixedPoint& fixed_point, double weight, bool clip)
     : values_(values),
       ranks_(ranks),
-      factor_(std::ldexp(weight, static_cast<int>(facts.fraction_bits))),
-      max_magnitude_(static_cast<double>(facts.max_magnitude())),
+      factor_(std::ldexp(weight, static_cast<int>(fixed_point.fraction_bits))),
+      max_magnitude_(static_cast<double>(fixed_point.max_magnitude())),
       clip_(clip) {}
 
 template <typename T>
@@ -69,4 +69,4 @@ void ValueReader<T>::read_one_by_one(std::uint64_t first, std::span<const T> cho
 template class ValueReader<float>;
 template class ValueReader<double>;
 
-}  // namespace shieldfl::ckks
+}  // namespace shieldfl::scheme

@@ -6,7 +6,7 @@
 
 #include "common/cpu_features.h"
 
-namespace shieldfl::ckks {
+namespace shieldfl::scheme {
 
 // Writes round(in[i] * factor) for a factor of at least 1, the product taken in double precision, ties to
 // even, for any count. Returns whether all of them are at most `limit` (below 2^40) in magnitude; where not,
@@ -24,4 +24,4 @@ extern const QuantiseKernels kQuantiseKernelsAvx512;
 
 const QuantiseKernels& quantise_kernels(InstructionSet set);
 
-}  // namespace shieldfl::ckks
+}  // namespace shieldfl::scheme

@@ -1,6 +1,6 @@
-#include "ckks/quantise_kernels.h"
+#include "scheme/quantise_kernels.h"
 
-namespace shieldfl::ckks {
+namespace shieldfl::scheme {
 
 const QuantiseKernels& quantise_kernels([[maybe_unused]] InstructionSet set) {
 #ifdef SHIELDFL_X86_KERNELS
@@ -10,4 +10,4 @@ const QuantiseKernels& quantise_kernels([[maybe_unused]] InstructionSet set) {
   return kQuantiseKernelsScalar;
 }
 
-}  // namespace shieldfl::ckks
+}  // namespace shieldfl::scheme

@@ -1,0 +1,30 @@
+#include "scheme/field_reader.h"
+
+#include <algorithm>
+
+namespace shieldfl::scheme {
+
+template <typename T>
+FieldReader<T>::FieldReader(std::span<const T> values, const mask::RankIndex* ranks,
+                            const FixedPoint& fixed_point, const Layout& layout,
+                            std::optional<std::int64_t> weight, bool clip)
+    : reader_(values, ranks, fixed_point, weight ? fixed_point.to_real(*weight) : 1.0, clip),
+      value_count_(layout.value_count),
+      field_count_(layout.field_count()),
+      weight_(weight.value_or(0)) {}
+
+template <typename T>
+std::size_t FieldReader<T>::read(std::uint64_t block, std::span<std::int64_t> out) {
+  const std::uint64_t first = block * out.size();
+  const std::uint64_t count = std::min<std::uint64_t>(out.size(), field_count_ - first);
+  const std::uint64_t value_end = std::min(first + count, value_count_);
+  if (first < value_end) reader_.read(first, out.first(value_end - first));
+  if (field_count_ > value_count_ && first + count == field_count_) out[count - 1] = weight_;
+  std::fill(out.begin() + static_cast<std::ptrdiff_t>(count), out.end(), 0);
+  return count;
+}
+
+template class FieldReader<float>;
+template class FieldReader<double>;
+
+}  // namespace shieldfl::scheme

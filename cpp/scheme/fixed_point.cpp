@@ -1,0 +1,80 @@
+#include "scheme/fixed_point.h"
+
+#include <cmath>
+#include <sstream>
+#include <string>
+
+#include "common/error.h"
+
+namespace shieldfl::scheme {
+namespace {
+
+void require(bool condition, const std::string& message) {
+  if (!condition) throw Error(ErrorCode::kParameter, message);
+}
+
+// A limit for a message, in a few digits whatever its size.
+std::string in_short(double limit) {
+  std::ostringstream text;
+  text << limit;
+  return text.str();
+}
+
+}  // namespace
+
+std::int64_t FixedPoint::max_magnitude() const {
+  return (std::int64_t{1} << (value_bits - 1)) - 1;
+}
+
+double FixedPoint::to_real(std::int64_t integer) const {
+  return std::ldexp(static_cast<double>(integer), -static_cast<int>(fraction_bits));
+}
+
+double FixedPoint::value_limit() const {
+  return to_real(max_magnitude());
+}
+
+std::int64_t FixedPoint::quantise_weight(double weight) const {
+  const double scaled = std::nearbyint(std::ldexp(weight, static_cast<int>(fraction_bits)));
+  require(scaled >= 1.0 && scaled <= static_cast<double>(max_magnitude()),
+          "the weight must be at least 2^-" + std::to_string(fraction_bits) + " and at most " +
+              in_short(value_limit()) + ": divide every client's weight by the largest one");
+  return static_cast<std::int64_t>(scaled);
+}
+
+void check_max_clients(std::uint64_t max_clients) {
+  require(max_clients >= 1 && max_clients <= kMaxClients,
+          "max_clients must be between 1 and " + std::to_string(kMaxClients));
+}
+
+void check_ranges(const FixedPoint& fixed_point, unsigned guard_bits) {
+  require(fixed_point.value_bits >= kMinValueBits && fixed_point.value_bits <= kMaxValueBits,
+          "value_bits must be between " + std::to_string(kMinValueBits) + " and " +
+              std::to_string(kMaxValueBits));
+  require(fixed_point.fraction_bits <= kMaxFractionBits,
+          "fraction_bits must be between 0 and " + std::to_string(kMaxFractionBits));
+  require(fixed_point.value_bits + guard_bits <= kMaxFieldBits,
+          "value_bits and the " + std::to_string(guard_bits) + " guard bits for max_clients may be at most " +
+              std::to_string(kMaxFieldBits) + " together, so that float64 holds every sum");
+}
+
+bool in_ranges(const FixedPoint& fixed_point, unsigned guard_bits, std::uint64_t max_clients) {
+  try {
+    check_max_clients(max_clients);
+    check_ranges(fixed_point, guard_bits);
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
+}
+
+void refuse_value(const FixedPoint& fixed_point, std::uint64_t position, double value) {
+  const std::string at = "the value at position " + std::to_string(position);
+  if (!std::isfinite(value)) throw Error(ErrorCode::kRange, at + " is NaN or infinite");
+  throw Error(ErrorCode::kRange,
+              at + " (times the weight, if any) is above the limit of " +
+                  in_short(fixed_point.value_limit()) +
+                  " in magnitude: raise value_bits, lower fraction_bits, or pass clip=True");
+}
+
+}  // namespace shieldfl::scheme

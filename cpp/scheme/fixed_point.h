@@ -1,0 +1,40 @@
+// How values become integers before they are encrypted, whatever the scheme: round(value * 2^fraction_bits),
+// ties to even, in `value_bits` bits with the sign.
+#pragma once
+
+#include <cstdint>
+
+namespace shieldfl::scheme {
+
+inline constexpr unsigned kMinValueBits = 2;
+inline constexpr unsigned kMaxValueBits = 40;
+inline constexpr unsigned kMaxFractionBits = 52;
+// Of one value in a sum. Sums are below 2^53 in magnitude: a double holds them exactly.
+inline constexpr unsigned kMaxFieldBits = 54;
+inline constexpr std::uint32_t kMaxClients = 1U << 20;
+
+struct FixedPoint {
+  unsigned value_bits = 24;
+  unsigned fraction_bits = 20;
+
+  // Of one quantised value: 2^(value_bits - 1) - 1.
+  [[nodiscard]] std::int64_t max_magnitude() const;
+  // |value| may be at most this.
+  [[nodiscard]] double value_limit() const;
+  // The weight as the integer that travels. Throws Error(kParameter) unless it is positive and representable.
+  [[nodiscard]] std::int64_t quantise_weight(double weight) const;
+  // 2^-fraction_bits times the integer.
+  [[nodiscard]] double to_real(std::int64_t integer) const;
+};
+
+// Throws Error(kParameter), which names the limit, for what is out of the ranges above. `guard_bits`: for
+// sums.
+void check_ranges(const FixedPoint& fixed_point, unsigned guard_bits);
+void check_max_clients(std::uint64_t max_clients);
+// Whether those two would pass.
+bool in_ranges(const FixedPoint& fixed_point, unsigned guard_bits, std::uint64_t max_clients);
+
+// The Error(kRange) for a value at this position that is NaN, infinite or above the limit.
+[[noreturn]] void refuse_value(const FixedPoint& fixed_point, std::uint64_t position, double value);
+
+}  // namespace shieldfl::scheme

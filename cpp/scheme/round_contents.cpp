@@ -1,0 +1,58 @@
+#include "scheme/round_contents.h"
+
+#include <string>
+
+#include "common/error.h"
+
+namespace shieldfl::scheme {
+
+RoundContents::RoundContents(const Id& parameter_id, const Id& key_id, std::uint32_t max_clients,
+                             std::optional<std::uint64_t> round)
+    : parameter_id_(parameter_id), key_id_(key_id), max_clients_(max_clients), round_(round) {}
+
+void RoundContents::check(const Layout& layout, std::span<const Id> frame_ids) const {
+  if (layout.parameter_id != parameter_id_) {
+    throw Error(ErrorCode::kParameter,
+                "the batch was made with other parameters: all clients must use those of the public key");
+  }
+  if (layout.key_id != key_id_) {
+    throw Error(ErrorCode::kKeyMismatch,
+                "the batch was encrypted under another key: send the client the current public key");
+  }
+  if (round_ && layout.round != *round_) {
+    throw Error(ErrorCode::kPolicy, "the batch is of round " + std::to_string(layout.round) +
+                                        ", the sum of round " + std::to_string(*round_) +
+                                        ": it was not added");
+  }
+  for (const Id& id : frame_ids) {
+    if (frame_ids_.contains(id)) {
+      throw Error(ErrorCode::kDuplicateFrame, "this batch is in the sum already: it was not added again");
+    }
+  }
+  if (layout_ && layout != *layout_) {
+    throw Error(
+        ErrorCode::kParameter,
+        "the batch holds other positions, or another number of values, or differs in having a weight: "
+        "the clients of a round must agree on mask and weighting");
+  }
+  if (frame_ids_.size() + frame_ids.size() > max_clients_) {
+    throw Error(ErrorCode::kCapacity, "the sum holds " + std::to_string(frame_ids_.size()) +
+                                          " clients, and the parameters have room for no more than " +
+                                          std::to_string(max_clients_) + ": raise max_clients");
+  }
+}
+
+void RoundContents::add(const Layout& layout, std::set<Id>&& frame_ids) noexcept {
+  frame_ids_.merge(frame_ids);
+  layout_ = layout;
+  round_ = layout.round;
+}
+
+const Layout& RoundContents::require_layout() const {
+  if (!layout_) {
+    throw Error(ErrorCode::kParameter, "no batch has been added, so there is no total: add at least one");
+  }
+  return *layout_;
+}
+
+}  // namespace shieldfl::scheme
