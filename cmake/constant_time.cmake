@@ -2,7 +2,7 @@
 # be asked for; `constant_time_trace` follows two runs instruction by instruction, which covers what valgrind cannot
 # run, AVX-512.
 file(GLOB operation_sources CONFIGURE_DEPENDS cpp/tests/constant_time_*.cpp)
-list(FILTER operation_sources INCLUDE REGEX "constant_time_(kernels|leaks|schemes|total)\\.cpp$")
+list(FILTER operation_sources INCLUDE REGEX "constant_time_(kernels|leaks|paillier|schemes|total)\\.cpp$")
 
 if(SHIELDFL_TAINT_CHECK)
   include(CheckIncludeFileCXX)
@@ -22,7 +22,10 @@ endif()
 # Static, so that one disassembly has all the code. Sanitizers need the shared libraries.
 include(CheckCXXSourceCompiles)
 set(CMAKE_REQUIRED_LINK_OPTIONS -static)
-check_cxx_source_compiles("int main() { return 0; }" SHIELDFL_LINKS_STATICALLY)
+set(CMAKE_REQUIRED_LIBRARIES GMP::gmp)
+check_cxx_source_compiles("#include <gmp.h>\nint main() { mpz_t n; mpz_init(n); mpz_clear(n); return 0; }"
+                          SHIELDFL_LINKS_STATICALLY)
+unset(CMAKE_REQUIRED_LIBRARIES)
 unset(CMAKE_REQUIRED_LINK_OPTIONS)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$" AND SHIELDFL_LINKS_STATICALLY AND NOT SHIELDFL_SANITIZE)
   add_executable(constant_time_trace cpp/tests/constant_time_trace.cpp cpp/tests/constant_time_disassembly.cpp
