@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "common/random.h"
 #include "common/taint.h"
 
 namespace shieldfl::tests {
@@ -30,6 +31,10 @@ std::vector<SecretOperation> block_operations();
 std::vector<SecretOperation> long_operations();
 // What cannot be traced to any purpose: the secrets do not differ, or most steps are on public numbers.
 std::vector<SecretOperation> valgrind_operations();
+// Paillier's engine on numbers of a few words, packing and randomisers' exponents.
+std::vector<SecretOperation> paillier_operations();
+// A whole update and a secret key, at full length: tens of millions of steps, too many to be traced.
+std::vector<SecretOperation> long_paillier_operations();
 
 // What the checks have to find.
 SecretOperation leaking_branch();
@@ -43,6 +48,19 @@ Container as_secret(Container values) {
   mark_secret(values.data(), values.size() * sizeof(typename Container::value_type));
   return values;
 }
+
+// The seed of everything that is drawn, and of identifiers.
+class SecretSeeds final : public SeedSource {
+ public:
+  Seed next() override {
+    const Seed seed = seeds_.next();
+    mark_secret(seed.bytes.data(), seed.bytes.size());
+    return seed;
+  }
+
+ private:
+  InsecureTestRandom seeds_{2026};
+};
 
 // The generator of a variant's secrets.
 inline std::mt19937_64 secrets_of(int variant) {

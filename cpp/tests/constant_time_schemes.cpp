@@ -22,19 +22,6 @@ const ParameterRequest kOnePrime{Packing::kExact, 64, 24, 20, {}};
 const ParameterRequest kTwoPrimes{Packing::kExact, 1000, 40, 20, {}};
 const ParameterRequest kSlots{Packing::kSlots, 64, 16, 12, {}};
 
-// The seed of everything that is drawn, and of identifiers.
-class SecretSeeds final : public SeedSource {
- public:
-  Seed next() override {
-    const Seed seed = seeds_.next();
-    mark_secret(seed.bytes.data(), seed.bytes.size());
-    return seed;
-  }
-
- private:
-  InsecureTestRandom seeds_{2026};
-};
-
 // The same key for every variant: encryption knows its public half alone.
 ckks::KeyPair recipient(const ParameterRequest& request) {
   return insecure_key_pair(ckks::Parameters::derive(request), 7);

@@ -50,5 +50,7 @@ int main(int argc, char** argv) {
   right &= all_as_expected(block_operations());
   right &= all_as_expected(long_operations());
   right &= all_as_expected(valgrind_operations());
+  right &= all_as_expected(paillier_operations());
+  right &= all_as_expected(long_paillier_operations());
   return right ? 0 : 1;
 }

@@ -59,8 +59,9 @@ bool check(bool in_short) {
   const Disassembly disassembly;
   bool right = true;
   // Addresses in a vector are not followed: where they occur they have to be public, as a client's mask is to
-  // the client itself.
+  // the client itself, or the name has to say so.
   for (const std::string& name : disassembly.functions_that_gather("shieldfl::", "shieldfl::mask::")) {
+    if (name.find("_vartime") != std::string::npos) continue;
     std::printf("FAIL  addresses from a vector: %s\n", name.c_str());
     right = false;
   }
@@ -70,6 +71,7 @@ bool check(bool in_short) {
   right &= is_found(leaking_division(), "a dividend", disassembly);
   right &= all_clean(kernel_operations(), disassembly);
   right &= all_clean(block_operations(), disassembly);
+  right &= all_clean(paillier_operations(), disassembly);
   if (!in_short) right &= all_clean(long_operations(), disassembly);
   return right;
 }

@@ -15,6 +15,7 @@
 #include "tests/ckks_cases.h"
 #include "tests/frame_mutations.h"
 #include "tests/live_aggregator.h"
+#include "tests/paillier_fuzzing.h"
 #include "tests/parser_outcomes.h"
 
 using namespace shieldfl;
@@ -53,6 +54,7 @@ class Fuzzer {
   }
 
   void step() {
+    if (mutator_.once_in(10)) return paillier_.step(outcomes_);
     if (mutator_.once_in(3)) return fuzz_mask();
     if (mutator_.once_in(100)) return fuzz_public_key();
     // Whole ciphertexts are slow: most batches have none.
@@ -128,6 +130,7 @@ class Fuzzer {
 
   FrameMutator mutator_;
   ParserOutcomes outcomes_;
+  tests::PaillierFuzzer paillier_{mutator_};
   const KeyPair& exact_ = tests::key_pair({Packing::kExact, 64, 24, 20, 2048});
   const KeyPair& slots_ = tests::key_pair({Packing::kSlots, 16, 16, 10, {}});
   std::array<LiveAggregator, 3> targets_ = {LiveAggregator(exact_, 100, false, false),

@@ -1,0 +1,175 @@
+#include "paillier/aggregator.h"
+
+#include <algorithm>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/crc32c.h"
+#include "common/error.h"
+#include "parallel/parallel_for.h"
+#include "scheme/value_reader.h"
+
+namespace shieldfl::paillier {
+namespace {
+
+// Throws Error(kRange) for the first value that the parameters cannot represent.
+template <typename T>
+void check_clear(const Parameters& parameters, ClearFields<T> clear, std::size_t threads) {
+  constexpr std::size_t kAtOnce = 4096;
+  constexpr std::uint64_t kNone = scheme::ValueReader<T>::kNone;
+  std::mutex refused_mutex;
+  std::uint64_t refused = kNone;
+  parallel_for(clear.size(), threads, kAtOnce, [&](std::size_t begin, std::size_t end) {
+    scheme::ValueReader<T> reader(clear, nullptr, parameters.fixed_point(), 1.0, false);
+    std::vector<std::int64_t> integers(kAtOnce);
+    for (std::size_t first = begin; first < end; first += kAtOnce) {
+      reader.read(first, std::span(integers).first(std::min(kAtOnce, end - first)));
+    }
+    const std::lock_guard lock(refused_mutex);
+    refused = std::min(refused, reader.refused_position);
+  });
+  if (refused != kNone) {
+    scheme::refuse_value(parameters.fixed_point(), refused, static_cast<double>(clear[refused]));
+  }
+}
+
+}  // namespace
+
+Aggregator::Aggregator(std::shared_ptr<const PublicKey> key, std::optional<std::uint64_t> round,
+                       std::size_t threads)
+    : key_(std::move(key)),
+      threads_(resolve_threads(threads)),
+      contents_(key_->parameters().id(), key_->id(), key_->parameters().max_clients, round) {}
+
+void Aggregator::add(std::span<const std::uint8_t> frame, std::uint32_t weight) {
+  add(CiphertextView::parse(frame, FrameKind::kPaillierBatch), weight);
+}
+
+void Aggregator::add(const CiphertextView& batch, std::uint32_t weight) {
+  check_weight(batch, weight);
+  add(batch, FrameKind::kPaillierBatch, weight,
+      [&](CiphertextSums& sums) { sums.add(batch, weight, threads_); });
+}
+
+template <typename T>
+void Aggregator::add_mixed(const CiphertextView& batch, ClearFields<T> clear, std::uint32_t weight) {
+  check_weight(batch, weight);
+  if (batch.layout.weighted) {
+    throw Error(ErrorCode::kParameter,
+                "a batch with an encrypted weight cannot be added together with values in the clear");
+  }
+  if (clear.size() != batch.layout.value_count) {
+    throw Error(ErrorCode::kParameter,
+                "there are " + std::to_string(clear.size()) + " values in the clear, and the batch has " +
+                    std::to_string(batch.layout.value_count) + " fields: give one for each");
+  }
+  check_clear(key_->parameters(), clear, threads_);
+  add(batch, FrameKind::kPaillierBatch, weight, [&](CiphertextSums& sums) {
+    sums.add(batch, weight, threads_);
+    sums.add_clear(clear, weight, threads_);
+  });
+}
+
+template void Aggregator::add_mixed(const CiphertextView&, ClearFields<float>, std::uint32_t);
+template void Aggregator::add_mixed(const CiphertextView&, ClearFields<double>, std::uint32_t);
+
+void Aggregator::add_total(std::span<const std::uint8_t> frame) {
+  add_total(CiphertextView::parse(frame, FrameKind::kPaillierTotal));
+}
+
+void Aggregator::add_total(const CiphertextView& total) {
+  add(total, FrameKind::kPaillierTotal, total.total_weight,
+      [&](CiphertextSums& sums) { sums.add(total, 1, threads_); });
+}
+
+void Aggregator::check_weight(const CiphertextView& batch, std::uint32_t weight) const {
+  const std::uint32_t most = key_->parameters().max_weight;
+  if (weight < 1 || weight > most) {
+    throw Error(ErrorCode::kParameter,
+                "the weight of a batch must be between 1 and max_weight, which is " + std::to_string(most));
+  }
+  if (weight != 1 && batch.layout.weighted) {
+    throw Error(ErrorCode::kParameter, "the batch carries an encrypted weight and takes no other one");
+  }
+}
+
+void Aggregator::add(const CiphertextView& frame, FrameKind expected, std::uint64_t total_weight,
+                     const AddToSums& add_to_sums) {
+  if (frame.kind != expected) {
+    throw Error(ErrorCode::kWireFormat, expected == FrameKind::kPaillierBatch
+                                            ? "only batches are added here, no totals"
+                                            : "only totals are added here, no batches");
+  }
+  const std::lock_guard lock(mutex_);
+  contents_.check(frame.layout, frame.frame_ids);
+  check_residues(frame, *key_, threads_);
+  std::set<Id> added(frame.frame_ids.begin(), frame.frame_ids.end());
+  // Sums of their own until they hold the first batch.
+  std::optional<CiphertextSums> first;
+  if (!contents_.layout()) first.emplace(key_, block_count(key_->parameters(), frame.layout));
+  check_sums();
+  try {
+    add_to_sums(first ? *first : sums_);
+  } catch (...) {
+    sums_lost_ = !first;
+    throw;
+  }
+  if (first) sums_ = std::move(*first);
+  total_weight_ += total_weight;
+  contents_.add(frame.layout, std::move(added));
+}
+
+void Aggregator::check_sums() const {
+  if (sums_lost_) {
+    throw Error(ErrorCode::kInternal,
+                "memory ran out in an earlier addition, and the sum is lost: start a new one");
+  }
+}
+
+std::size_t Aggregator::clients() const {
+  const std::lock_guard lock(mutex_);
+  return contents_.clients();
+}
+
+std::optional<std::uint64_t> Aggregator::round() const {
+  const std::lock_guard lock(mutex_);
+  return contents_.round();
+}
+
+std::size_t Aggregator::total_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return locked_total_bytes();
+}
+
+std::size_t Aggregator::locked_total_bytes() const {
+  return ciphertext_frame_bytes(FrameKind::kPaillierTotal, key_->parameters(), contents_.require_layout(),
+                                contents_.clients(), nullptr);
+}
+
+void Aggregator::total(const std::function<std::span<std::uint8_t>(std::size_t)>& allocate) const {
+  for (;;) {
+    // Not under the lock: the allocator may wait for a lock that a thread which adds holds.
+    const std::size_t bytes = total_bytes();
+    const auto frame = allocate(bytes);
+    const std::lock_guard lock(mutex_);
+    if (bytes != locked_total_bytes()) continue;
+    write_total(frame);
+    return;
+  }
+}
+
+void Aggregator::write_total(std::span<std::uint8_t> frame) const {
+  const Parameters& parameters = key_->parameters();
+  const Layout& layout = contents_.require_layout();
+  check_sums();
+  FrameWriter writer = begin_frame(FrameKind::kPaillierTotal, parameters, layout, contents_.frame_ids(),
+                                   total_weight_, nullptr, frame);
+  const std::uint32_t head_checksum = crc32c(writer.written());
+  const auto payload = writer.reserve(block_count(parameters, layout) * parameters.ciphertext_bytes());
+  writer.finish(sums_.write(payload, head_checksum, threads_));
+}
+
+}  // namespace shieldfl::paillier

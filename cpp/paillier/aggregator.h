@@ -1,0 +1,77 @@
+// Sums batches, and totals of other aggregators, as they arrive, in the memory of one accumulator. Holds the
+// public key alone. Several threads may add at once; they take turns.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+
+#include "paillier/ciphertext.h"
+#include "paillier/ciphertext_sums.h"
+#include "paillier/keys.h"
+#include "scheme/round_contents.h"
+
+namespace shieldfl::paillier {
+
+// What a client sent beside its batch in the clear, for positions that other clients of its group encrypted:
+// one value for each field of the layout (in the order of the union), zero where it encrypted. Quantised
+// here.
+template <typename T>
+using ClearFields = std::span<const T>;
+
+class Aggregator {
+ public:
+  // `round`: the round whose batches are accepted; by default the first batch decides.
+  Aggregator(std::shared_ptr<const PublicKey> key, std::optional<std::uint64_t> round, std::size_t threads);
+
+  // Adds a batch, `weight` times. The bytes may not change meanwhile. Throws, and changes nothing, as
+  // RoundContents::check does; Error(kWireFormat) for bytes that are no intact batch or residues that are
+  // none; Error(kParameter) for a weight that is zero or above max_weight, or other than 1 for a batch that
+  // carries an encrypted one.
+  void add(std::span<const std::uint8_t> frame, std::uint32_t weight = 1);
+  void add(const CiphertextView& batch, std::uint32_t weight = 1);
+  // The same together with what the client sent in the clear: (ciphertext + plaintext) * weight. Throws
+  // Error(kRange) for values out of range, Error(kParameter) for another number of them than the layout's and
+  // for a batch with an encrypted weight.
+  template <typename T>
+  void add_mixed(const CiphertextView& batch, ClearFields<T> clear, std::uint32_t weight);
+
+  // The total of another aggregator, which stands for all the clients that it names: take it from aggregators
+  // alone, never from a client.
+  void add_total(std::span<const std::uint8_t> frame);
+  void add_total(const CiphertextView& total);
+
+  // Writes the frame of the sum so far to the memory that `allocate` gives for a number of bytes; it is
+  // called again should the sum have grown meanwhile. Throws Error(kParameter) before the first batch.
+  void total(const std::function<std::span<std::uint8_t>(std::size_t bytes)>& allocate) const;
+
+  [[nodiscard]] std::size_t clients() const;
+  [[nodiscard]] std::optional<std::uint64_t> round() const;
+
+ private:
+  // What is left to do once a frame was checked.
+  using AddToSums = std::function<void(CiphertextSums& sums)>;
+
+  void check_weight(const CiphertextView& batch, std::uint32_t weight) const;
+  void add(const CiphertextView& frame, FrameKind expected, std::uint64_t total_weight,
+           const AddToSums& add_to_sums);
+  void check_sums() const;
+  [[nodiscard]] std::size_t total_bytes() const;
+  [[nodiscard]] std::size_t locked_total_bytes() const;
+  void write_total(std::span<std::uint8_t> frame) const;
+
+  mutable std::mutex mutex_;  // guards what a batch changes
+  std::shared_ptr<const PublicKey> key_;
+  std::size_t threads_;
+  scheme::RoundContents contents_;
+  std::uint64_t total_weight_ = 0;
+  CiphertextSums sums_;
+  // Memory ran out while something was being added: there is no way back. Everything that is called then
+  // throws Error(kInternal).
+  bool sums_lost_ = false;
+};
+
+}  // namespace shieldfl::paillier

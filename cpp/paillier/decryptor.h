@@ -1,0 +1,36 @@
+// Opens totals. Only the key authority has one: it holds the secret key.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "paillier/ciphertext.h"
+#include "paillier/keys.h"
+
+namespace shieldfl::paillier {
+
+struct OpenedSums {
+  std::vector<double> values;        // in the order of the layout: ascending positions, or the union's order
+  std::optional<double> weight_sum;  // of encrypted weights
+};
+
+class Decryptor {
+ public:
+  // Throws Error(kKeyMismatch) unless the keys are of one pair.
+  Decryptor(std::shared_ptr<const PublicKey> public_key, std::shared_ptr<const SecretKey> key);
+
+  // The integer sums times 2^-fraction_bits, every one representable in a double. Throws Error(kPolicy) for a
+  // batch, Error(kParameter) or Error(kKeyMismatch) for a total under other parameters or another key,
+  // Error(kWireFormat) for one that is not a sum of valid encryptions. `threads`: 0 means all cores.
+  [[nodiscard]] OpenedSums open(const CiphertextView& total, std::size_t threads) const;
+
+ private:
+  void check(const CiphertextView& total) const;
+
+  std::shared_ptr<const PublicKey> public_key_;
+  std::shared_ptr<const SecretKey> key_;
+};
+
+}  // namespace shieldfl::paillier

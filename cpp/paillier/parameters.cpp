@@ -1,0 +1,87 @@
+#include "paillier/parameters.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <iterator>
+#include <string>
+
+#include "common/error.h"
+
+namespace shieldfl::paillier {
+namespace {
+
+void require(bool condition, const std::string& message) {
+  if (!condition) throw Error(ErrorCode::kParameter, message);
+}
+
+}  // namespace
+
+unsigned Parameters::guard_bits() const {
+  return static_cast<unsigned>(std::bit_width(max_total_weight() - 1));
+}
+
+// With f = field_bits, the sum of k fields s_j 2^(j f), each at most 2^(f-1) - 1 in magnitude, is at most
+// (2^(f-1) - 1) (2^(k f) - 1) / (2^f - 1) < 2^(k f - 1) in magnitude. With k f <= key_bits - 2 that is below
+// 2^(key_bits - 3), a quarter of the smallest n: signed sums are apart, and plaintexts that are none stand
+// out.
+std::size_t Parameters::values_per_ciphertext() const {
+  return packing == Packing::kSingle ? 1 : (key_bits - 2U) / field_bits();
+}
+
+double Parameters::bytes_per_value() const {
+  return static_cast<double>(ciphertext_bytes()) / static_cast<double>(values_per_ciphertext());
+}
+
+int Parameters::security_bits() const {
+  return key_bits < 3072 ? 112 : 128;
+}
+
+void Parameters::check() const {
+  require(std::ranges::find(kKeyBits, key_bits) != std::end(kKeyBits), "key_bits must be 2048, 3072 or 4096");
+  require(packing == Packing::kSingle || packing == Packing::kDense, "packing must be single or dense");
+  require(randomizer == Randomizer::kShortExponent || randomizer == Randomizer::kClassical,
+          "the randomiser must be short-exponent or classical");
+  scheme::check_max_clients(max_clients);
+  require(max_weight >= 1 && max_weight <= kMaxWeight,
+          "max_weight must be between 1 and " + std::to_string(kMaxWeight));
+  scheme::check_ranges(fixed_point(), guard_bits());
+}
+
+std::vector<std::uint8_t> Parameters::encode() const {
+  std::vector<std::uint8_t> bytes(kEncodedBytes);
+  std::memcpy(bytes.data(), &key_bits, sizeof key_bits);
+  bytes[2] = static_cast<std::uint8_t>(packing);
+  bytes[3] = static_cast<std::uint8_t>(randomizer);
+  bytes[4] = value_bits;
+  bytes[5] = fraction_bits;  // two bytes are reserved behind it
+  std::memcpy(bytes.data() + 8, &max_clients, sizeof max_clients);
+  std::memcpy(bytes.data() + 12, &max_weight, sizeof max_weight);
+  return bytes;
+}
+
+Id Parameters::id() const {
+  return digest(encode());
+}
+
+Parameters Parameters::read(FrameReader& reader) {
+  Parameters parameters;
+  parameters.key_bits = reader.take<std::uint16_t>();
+  parameters.packing = static_cast<Packing>(reader.take<std::uint8_t>());
+  parameters.randomizer = static_cast<Randomizer>(reader.take<std::uint8_t>());
+  parameters.value_bits = reader.take<std::uint8_t>();
+  parameters.fraction_bits = reader.take<std::uint8_t>();
+  const auto reserved = reader.take<std::uint16_t>();
+  parameters.max_clients = reader.take<std::uint32_t>();
+  parameters.max_weight = reader.take<std::uint32_t>();
+  bool valid = reserved == 0;
+  try {
+    parameters.check();
+  } catch (const Error&) {
+    valid = false;
+  }
+  if (!valid) throw Error(ErrorCode::kWireFormat, "the frame's parameters are out of range: it was altered");
+  return parameters;
+}
+
+}  // namespace shieldfl::paillier

@@ -1,0 +1,71 @@
+// What everybody in a federation agrees on before the first round: key size, packing, ranges, randomisers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "common/digest.h"
+#include "common/wire.h"
+#include "scheme/fixed_point.h"
+
+namespace shieldfl::paillier {
+
+enum class Packing : std::uint8_t {
+  kSingle = 1,  // one value in a ciphertext, as in the papers
+  kDense = 2,   // as many fields, with guard bits between them, as a plaintext holds
+};
+
+// How a ciphertext (1 + m n) s is hidden: what s is.
+enum class Randomizer : std::uint8_t {
+  // h_n^a with h_n = h^n, h = -x^2 and a random exponent of half the modulus' length (Damgard, Jurik and
+  // Nielsen 2010, section 4.2): powers of one base, which a table makes quick.
+  kShortExponent = 1,
+  kClassical = 2,  // r^n with r random below n (Paillier 1999)
+};
+
+inline constexpr std::uint16_t kKeyBits[] = {2048, 3072, 4096};
+inline constexpr std::uint32_t kMaxWeight = 1U << 20;
+
+// All of it travels with every frame: the parameter id is the digest of its encoding.
+struct Parameters {
+  std::uint16_t key_bits = 3072;  // of n: exactly
+  Packing packing = Packing::kDense;
+  Randomizer randomizer = Randomizer::kShortExponent;
+  std::uint8_t value_bits = 24;
+  std::uint8_t fraction_bits = 20;
+  std::uint32_t max_clients = 64;
+  std::uint32_t max_weight = 1;  // the largest integer weight of a client at the aggregator
+
+  bool operator==(const Parameters&) const = default;
+
+  [[nodiscard]] scheme::FixedPoint fixed_point() const { return {value_bits, fraction_bits}; }
+  [[nodiscard]] std::int64_t max_magnitude() const { return fixed_point().max_magnitude(); }
+  // The sum of all clients' integer weights, at most.
+  [[nodiscard]] std::uint64_t max_total_weight() const { return std::uint64_t{max_clients} * max_weight; }
+  // ceil(log2(max_clients * max_weight)).
+  [[nodiscard]] unsigned guard_bits() const;
+  // A sum is below 2^(field_bits - 1) in magnitude.
+  [[nodiscard]] unsigned field_bits() const { return value_bits + guard_bits(); }
+  [[nodiscard]] std::size_t values_per_ciphertext() const;
+  [[nodiscard]] std::size_t modulus_words() const { return key_bits / 64; }           // of n
+  [[nodiscard]] std::size_t modulus_bytes() const { return key_bits / 8; }            // of n
+  [[nodiscard]] std::size_t ciphertext_words() const { return 2 * modulus_words(); }  // of a residue mod n^2
+  [[nodiscard]] std::size_t ciphertext_bytes() const { return 2 * modulus_bytes(); }
+  [[nodiscard]] unsigned exponent_bits() const { return key_bits / 2U; }  // of a short exponent
+  [[nodiscard]] double bytes_per_value() const;
+  // The largest strength that NIST SP 800-57 part 1, table 2, lists for a modulus not longer than n: 4096
+  // bits, which it does not list, count as 3072.
+  [[nodiscard]] int security_bits() const;
+
+  // Throws Error(kParameter) that names the limit.
+  void check() const;
+  [[nodiscard]] std::vector<std::uint8_t> encode() const;
+  [[nodiscard]] Id id() const;
+  static constexpr std::size_t kEncodedBytes = 16;
+  // Throws Error(kWireFormat) unless check() passes.
+  static Parameters read(FrameReader& reader);
+};
+
+}  // namespace shieldfl::paillier

@@ -1,0 +1,94 @@
+// What the tests of Paillier share: keys that take no time to make, and ciphertexts made by the book.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "common/cpu_features.h"
+#include "common/random.h"
+#include "paillier/big_integer.h"
+#include "paillier/engine.h"
+#include "paillier/keys.h"
+#include "paillier/parameters.h"
+
+namespace shieldfl::tests {
+
+// The engines that this process may use.
+inline std::vector<paillier::EngineKind> available_engines() {
+  const paillier::EngineKind best = paillier::engine_for(instruction_set());
+  if (best == paillier::EngineKind::kGmp) return {best};
+  return {paillier::EngineKind::kGmp, best};
+}
+
+// Uniform below 2^(64 * words).
+inline paillier::BigInteger random_integer(RandomStream& random, std::size_t words) {
+  std::vector<std::uint64_t> drawn(words);
+  for (std::uint64_t& word : drawn) word = random.next_u64();
+  return paillier::BigInteger::from_words(drawn);
+}
+
+// A prime that is `residue` modulo 4, its upper two bits set. No safe prime, which nothing but security needs
+// and which takes seconds to find.
+inline paillier::BigInteger insecure_prime(RandomStream& random, std::size_t bits,
+                                           std::uint64_t residue = 3) {
+  SecretVector<std::uint64_t> words(bits / 64);
+  for (std::uint64_t& word : words) word = random.next_u64();
+  words.front() = (words.front() & ~std::uint64_t{3}) | residue;
+  words.back() |= std::uint64_t{3} << 62;
+  auto prime = paillier::BigInteger::from_words(words);
+  while (!prime.is_probable_prime(1)) prime = prime + paillier::BigInteger(4);
+  return prime;
+}
+
+// p and then q, as SecretKey takes them.
+inline SecretVector<std::uint64_t> factor_words(const paillier::BigInteger& p, const paillier::BigInteger& q,
+                                                std::size_t key_bits) {
+  SecretVector<std::uint64_t> factors = p.to_words(key_bits / 128);
+  const auto other = q.to_words(key_bits / 128);
+  factors.insert(factors.end(), other.begin(), other.end());
+  return factors;
+}
+
+// Factors for keys of this length, the same ones for every test.
+inline const SecretVector<std::uint64_t>& insecure_factors(std::size_t key_bits) {
+  static std::map<std::size_t, SecretVector<std::uint64_t>> kept;
+  const auto found = kept.find(key_bits);
+  if (found != kept.end()) return found->second;
+  InsecureTestRandom seeds(key_bits);
+  RandomStream random(seeds.next(), 0);
+  const auto p = insecure_prime(random, key_bits / 2);
+  const auto q = insecure_prime(random, key_bits / 2);
+  return kept.emplace(key_bits, factor_words(p, q, key_bits)).first->second;
+}
+
+// A key pair for these parameters, the same one for every test.
+inline const paillier::KeyPair& key_pair(const paillier::Parameters& parameters,
+                                         paillier::EngineKind engine) {
+  static std::map<std::pair<Id, paillier::EngineKind>, paillier::KeyPair> kept;
+  const auto name = std::pair(parameters.id(), engine);
+  const auto found = kept.find(name);
+  if (found != kept.end()) return found->second;
+  InsecureTestRandom seeds(2026);
+  auto pair = paillier::key_pair_of(parameters, insecure_factors(parameters.key_bits), seeds, engine);
+  return kept.emplace(name, std::move(pair)).first->second;
+}
+
+inline const paillier::KeyPair& key_pair(const paillier::Parameters& parameters) {
+  return key_pair(parameters, paillier::engine_for(instruction_set()));
+}
+
+inline paillier::BigInteger modulus_of(const paillier::PublicKey& key) {
+  return paillier::BigInteger::from_words(key.modulus());
+}
+
+// (1 + plaintext n) r^n modulo n^2: by the book, for any r without a factor in common with n.
+inline paillier::BigInteger ciphertext_of(const paillier::PublicKey& key,
+                                          const paillier::BigInteger& plaintext,
+                                          const paillier::BigInteger& r) {
+  const paillier::BigInteger n = modulus_of(key);
+  return (paillier::BigInteger(1) + plaintext * n) * power_modulo(r, n, n * n) % (n * n);
+}
+
+}  // namespace shieldfl::tests
