@@ -7,14 +7,37 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
+from core.paillier_keys import authority_for
 from shieldfl.frame_inspection import inspect_frame
 
 HEADER_BYTES = 48
-KINDS = ("mask", "ckks public key", "ckks batch", "ckks total")
+CKKS_KINDS = ("ckks public key", "ckks batch", "ckks total")
+PAILLIER_KINDS = ("paillier public key", "paillier batch", "paillier total", "union order")
+KINDS = ("mask", *CKKS_KINDS, *PAILLIER_KINDS)
+
+
+@pytest.fixture(scope="module")
+def paillier_frames() -> dict[str, bytes]:
+    """A batch that leaves ciphertexts out, and a total with integer weights: 300 of 1,000 positions, round 7."""
+    authority = authority_for(sf.paillier.Parameters(key_bits=2048, max_clients=8, max_weight=5))
+    encryptor = sf.paillier.Encryptor(authority.public_key, threads=1)
+    masks = [sf.Mask.from_indices(np.arange(0, 900, 3), 1000), sf.Mask.from_indices([6, 9], 1000)]
+    order = sf.paillier.UnionOrder.from_masks(masks)
+    update = np.linspace(-1, 1, 1000, dtype=np.float32)
+    batches = [encryptor.encrypt_in_union(update, order, mask, round=7) for mask in masks]
+    aggregator = sf.paillier.Aggregator(authority.public_key, threads=1)
+    for batch in batches:
+        aggregator.add(batch, weight=4)
+    return {
+        "paillier public key": authority.public_key.to_bytes(),
+        "paillier batch": batches[1].to_bytes(),
+        "paillier total": aggregator.total().to_bytes(),
+        "union order": order.to_bytes(),
+    }
 
 
 @pytest.fixture(scope="module", params=["exact", "slots"])
-def frames(request: pytest.FixtureRequest) -> dict[str, bytes]:
+def frames(request: pytest.FixtureRequest, paillier_frames: dict[str, bytes]) -> dict[str, bytes]:
     """One frame of every kind: 300 values out of 1,000 positions, round 7, two clients."""
     authority = sf.KeyAuthority(sf.ckks.Parameters(packing=request.param, max_clients=8))
     encryptor = sf.ckks.Encryptor(authority.public_key, threads=1)
@@ -29,6 +52,7 @@ def frames(request: pytest.FixtureRequest) -> dict[str, bytes]:
         "ckks public key": authority.public_key.to_bytes(),
         "ckks batch": batches[0].to_bytes(),
         "ckks total": aggregator.total().to_bytes(),
+        **paillier_frames,
     }
 
 
@@ -70,6 +94,45 @@ def test_ciphertext_counts(frames: dict[str, bytes], kind: str, clients: int) ->
     dropped = (report.parameters["dropped bits of c0"], report.parameters["dropped bits of c1"])
     assert dropped == public_key.parameters._facts["dropped_bits"]
     assert min(dropped) > 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "clients", "named"),
+    [
+        ("paillier batch", 1, ("ciphertexts present", 1)),
+        ("paillier total", 2, ("total weight", 8)),
+    ],
+)
+def test_paillier_counts(paillier_frames: dict[str, bytes], kind: str, clients: int, named: tuple) -> None:
+    report = inspect_frame(paillier_frames[kind])
+    public_key = sf.paillier.PublicKey.from_bytes(paillier_frames["paillier public key"])
+    order = sf.paillier.UnionOrder.from_bytes(paillier_frames["union order"])
+    assert report.counts == {
+        "round": 7,
+        "clients": clients,
+        "values": 300,
+        "weighted": False,
+        "ciphertexts": 5,
+        "positions id": order.id.hex(),
+        named[0]: named[1],
+    }
+    assert report.key_id == public_key.id.hex()
+    assert report.parameter_id == public_key.parameters.id.hex()
+    assert report.parameters["key bits"] == 2048
+    assert report.parameters["packing"] == "dense"
+    assert report.parameters["max weight"] == 5
+    assert report.description == public_key.parameters.describe()
+    key_report = inspect_frame(paillier_frames["paillier public key"])
+    assert key_report.parameters == report.parameters
+    assert key_report.description == report.description
+
+
+def test_union_order_counts(paillier_frames: dict[str, bytes]) -> None:
+    report = inspect_frame(paillier_frames["union order"])
+    order = sf.paillier.UnionOrder.from_bytes(paillier_frames["union order"])
+    assert report.counts == {"positions": 1000, "in union": 300, "positions id": order.id.hex()}
+    assert report.parameter_id is None
+    assert report.key_id is None
 
 
 def test_facts_are_plain_numbers_and_words(frames: dict[str, bytes]) -> None:

@@ -10,6 +10,7 @@
 #include "mask/mask_codec.h"
 #include "mask/votes.h"
 #include "mask/zones.h"
+#include "scheme/layout.h"
 
 namespace shieldfl::bindings {
 namespace {
@@ -65,6 +66,7 @@ void bind_bitset(py::module_& module) {
 }
 
 void bind_codec(py::module_& module) {
+  module.def("mask_id", [](const Bitset& mask) { return to_bytes(scheme::mask_id(mask.size(), &mask)); });
   module.def("encode_mask", [](const Bitset& mask) {
     std::vector<std::uint8_t> frame;
     {

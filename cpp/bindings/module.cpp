@@ -1,3 +1,4 @@
+#include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
 #include "bindings/bind_areas.h"
@@ -9,9 +10,13 @@
 PYBIND11_MODULE(_core, module) {
   module.doc() = "The compiled core of shieldfl. Use the public modules; this one may change.";
   module.attr("__version__") = SHIELDFL_VERSION;
+  // Looks up NumPy's interface now: the first use, in a thread, would wait for the interpreter's lock without
+  // what ReleasedInterpreter does for a thread that sees the interpreter end.
+  pybind11::dtype::of<float>();
   shieldfl::bindings::translate_errors();
   shieldfl::bindings::bind_mask(module);
   shieldfl::bindings::bind_ckks(module);
+  shieldfl::bindings::bind_paillier(module);
   shieldfl::bindings::bind_noise(module);
   shieldfl::bindings::bind_wire(module);
   shieldfl::bindings::bind_peers(module);

@@ -13,6 +13,7 @@
 #include "common/random.h"
 #include "noise/gaussian.h"
 #include "noise/grid_noise.h"
+#include "paillier/engine.h"
 #include "parallel/parallel_for.h"
 #include "ring/ntt.h"
 #include "ring/sampler.h"
@@ -113,6 +114,26 @@ py::tuple noise_insecure(const Array<float>& values, double standard_deviation, 
   return py::make_tuple(to_array(std::move(continuous)), to_array(std::move(discrete)));
 }
 
+// (1 + plaintext n) base^exponent modulo n^2 for each exponent and plaintext, all as little-endian words, by
+// the table of the base, constant-time or not.
+py::array_t<std::uint64_t> paillier_encrypt(const std::string& engine_name,
+                                            const Array<std::uint64_t>& modulus,
+                                            const Array<std::uint64_t>& base, std::size_t exponent_bits,
+                                            const Array<std::uint64_t>& exponents,
+                                            const Array<std::uint64_t>& plaintexts, bool vartime) {
+  const auto kind = engine_name == "ifma" ? paillier::EngineKind::kIfma : paillier::EngineKind::kGmp;
+  const auto engine = paillier::Engine::make(kind, view(modulus));
+  std::vector<std::uint64_t> base_pair(engine->pair_words());
+  engine->to_pairs(view(base), base_pair);
+  const auto table = engine->fixed_base(base_pair, exponent_bits);
+  const auto powers = view(exponents);
+  std::vector<std::uint64_t> numbers(powers.size() / table->exponent_words() * engine->pair_words());
+  vartime ? table->power_vartime(powers, numbers) : table->power(powers, numbers);
+  engine->add_plaintexts(view(plaintexts), numbers);
+  engine->to_residues(numbers, numbers);
+  return to_array(std::move(numbers));
+}
+
 template <typename Sampler>
 py::array_t<std::int8_t> sample(Sampler sampler, std::uint64_t seed, std::uint64_t stream_index,
                                 std::size_t count) {
@@ -152,6 +173,9 @@ PYBIND11_MODULE(_testing, module) {
     return sample(shieldfl::ring::sample_error, seed, stream_index, count);
   });
   module.def("transform", &transform);
+  module.def("paillier_encrypt", &paillier_encrypt, py::arg("engine"), py::arg("modulus"), py::arg("base"),
+             py::arg("exponent_bits"), py::arg("exponents"), py::arg("plaintexts"),
+             py::arg("vartime") = false);
   module.def("noise_insecure", &noise_insecure, py::arg("values").noconvert(), py::arg("standard_deviation"),
              py::arg("fraction_bits"), py::arg("seed"), py::arg("threads") = 1);
 }

@@ -4,7 +4,7 @@ This package imports neither torch nor scikit-learn: masks, encryption and the k
 The training side lives in ``shieldfl.methods`` and ``shieldfl.simulation``.
 """
 
-from shieldfl import ckks
+from shieldfl import ckks, paillier
 from shieldfl.build_info import build_info
 from shieldfl.errors import (
     ArrayTypeError,
@@ -40,6 +40,7 @@ __all__ = [
     "build_info",
     "ckks",
     "negotiate",
+    "paillier",
 ]
 
 __version__: str = build_info()["version"]

@@ -16,12 +16,14 @@ class BuildInfo(TypedDict):
 
     version: str
     seal_version: str
+    gmp_version: str
     instruction_set: str
+    paillier_engine: str
     threads: int
 
 
 def build_info() -> BuildInfo:
-    """Return the version, the SEAL version, the instruction set in use and the default number of threads.
+    """Return versions, the instruction set and Paillier engine in use, and the default number of threads.
 
     Raises ParameterError where SHIELDFL_SIMD asks for an instruction set that cannot be had: ``import shieldfl``
     does too.
@@ -29,7 +31,9 @@ def build_info() -> BuildInfo:
     return {
         "version": _core.__version__,
         "seal_version": _core.seal_version(),
+        "gmp_version": _core.gmp_version(),
         "instruction_set": _core.instruction_set(),
+        "paillier_engine": _core.paillier_engine(),
         "threads": _core.available_threads(),
     }
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from shieldfl import _core
+from shieldfl import _core, ckks, paillier
 from shieldfl.array_view import Buffer
-from shieldfl.ckks import Parameters, PublicKey
 from shieldfl.errors import ParameterError, WireFormatError
 from shieldfl.masks import Mask
 
@@ -24,7 +23,8 @@ class FrameReport:
     """
 
     kind: str
-    """``"mask"``, ``"ckks public key"``, ``"ckks batch"``, ``"ckks total"``, or ``"unknown"``."""
+    """``"mask"``, ``"union order"``, ``"ckks public key"``, ``"ckks batch"``, ``"ckks total"``, the same three of
+    ``paillier``, or ``"unknown"``."""
     intact: bool
     """Every check passed: length, checksum, and every field of the body that this version can read."""
     problem: str
@@ -92,60 +92,99 @@ def _read_mask(frame: bytes) -> dict[str, Any]:
     }
 
 
-def _read_public_key(frame: bytes) -> dict[str, Any]:
+def _read_union_order(frame: bytes) -> dict[str, Any]:
+    order = paillier.UnionOrder.from_bytes(frame)
+    return {"counts": {"positions": order.size, "in union": order.count, "positions id": order.id.hex()}}
+
+
+def _read_ckks_public_key(frame: bytes) -> dict[str, Any]:
     key = _core.CkksPublicKey.from_bytes(frame)
-    facts = _parameter_facts(key.parameters.facts)
-    return {"parameters": facts, "description": PublicKey(key).parameters.describe()}
+    facts = _ckks_facts(key.parameters.facts)
+    return {"parameters": facts, "description": ckks.PublicKey(key).parameters.describe()}
 
 
-def _read_batch(frame: bytes) -> dict[str, Any]:
-    return _ciphertext_facts(_core.CkksCiphertext.batch(frame))
+def _read_paillier_public_key(frame: bytes) -> dict[str, Any]:
+    return _paillier_facts(_core.PaillierPublicKey.from_bytes(frame).parameters)
 
 
-def _read_total(frame: bytes) -> dict[str, Any]:
-    return _ciphertext_facts(_core.CkksCiphertext.total(frame))
+def _read_ckks_batch(frame: bytes) -> dict[str, Any]:
+    return _describe_ckks(_core.CkksCiphertext.batch(frame))
+
+
+def _read_ckks_total(frame: bytes) -> dict[str, Any]:
+    return _describe_ckks(_core.CkksCiphertext.total(frame))
+
+
+def _read_paillier_batch(frame: bytes) -> dict[str, Any]:
+    batch = _core.PaillierCiphertext.batch(frame)
+    counts = _ciphertext_counts(batch) | {"ciphertexts present": batch.present_ciphertexts}
+    return {"counts": counts} | _paillier_facts(batch.parameters)
+
+
+def _read_paillier_total(frame: bytes) -> dict[str, Any]:
+    total = _core.PaillierCiphertext.total(frame)
+    counts = _ciphertext_counts(total) | {"total weight": total.total_weight}
+    return {"counts": counts} | _paillier_facts(total.parameters)
 
 
 _READERS = {
     "mask": _read_mask,
-    "ckks public key": _read_public_key,
-    "ckks batch": _read_batch,
-    "ckks total": _read_total,
+    "union order": _read_union_order,
+    "ckks public key": _read_ckks_public_key,
+    "ckks batch": _read_ckks_batch,
+    "ckks total": _read_ckks_total,
+    "paillier public key": _read_paillier_public_key,
+    "paillier batch": _read_paillier_batch,
+    "paillier total": _read_paillier_total,
 }
 
 
-def _ciphertext_facts(ciphertext: _core.CkksCiphertext) -> dict[str, Any]:
-    facts = ciphertext.facts
+def _ciphertext_counts(ciphertext: _core.CkksCiphertext | _core.PaillierCiphertext) -> dict[str, Fact]:
     return {
-        "counts": {
-            "round": ciphertext.round,
-            "clients": ciphertext.clients,
-            "values": ciphertext.count,
-            "weighted": ciphertext.weighted,
-            "ciphertexts": ciphertext.ciphertexts,
-            "positions id": ciphertext.mask_id.hex(),
-        },
-        "parameters": _parameter_facts(facts),
-        "description": _describe(facts, ciphertext.parameter_id),
+        "round": ciphertext.round,
+        "clients": ciphertext.clients,
+        "values": ciphertext.count,
+        "weighted": ciphertext.weighted,
+        "ciphertexts": ciphertext.ciphertexts,
+        "positions id": ciphertext.mask_id.hex(),
     }
 
 
-def _parameter_facts(facts: dict[str, Any]) -> dict[str, Fact]:
+def _describe_ckks(ciphertext: _core.CkksCiphertext) -> dict[str, Any]:
+    return {
+        "counts": _ciphertext_counts(ciphertext),
+        "parameters": _ckks_facts(ciphertext.facts),
+        "description": _derive_ckks(ciphertext.facts, ciphertext.parameter_id),
+    }
+
+
+def _ckks_facts(facts: dict[str, Any]) -> dict[str, Fact]:
     listed = ("primes", "dropped_bits")
-    named = {name.replace("_", " "): value for name, value in facts.items() if name not in listed}
+    named = _with_spaces({name: value for name, value in facts.items() if name not in listed})
     named["modulus bits"] = sum(prime.bit_length() for prime in facts["primes"])
     named["dropped bits of c0"], named["dropped bits of c1"] = facts["dropped_bits"]
     return named
 
 
-def _describe(facts: dict[str, Any], parameter_id: bytes) -> str:
+def _derive_ckks(facts: dict[str, Any], parameter_id: bytes) -> str:
     """Derive the parameters anew; empty where another version of shieldfl derived them differently."""
     names = ("packing", "max_clients", "value_bits", "fraction_bits", "ring_degree")
     try:
-        parameters = Parameters(**{name: facts[name] for name in names})
+        parameters = ckks.Parameters(**{name: facts[name] for name in names})
     except ParameterError:
         return ""
     return parameters.describe() if parameters.id == parameter_id else ""
+
+
+def _paillier_facts(parameters: _core.PaillierParameters) -> dict[str, Any]:
+    return {
+        "parameters": _with_spaces(parameters.facts),
+        "description": paillier.Parameters._wrap(parameters).describe(),
+    }
+
+
+def _with_spaces(facts: dict[str, Any]) -> dict[str, Fact]:
+    return {name.replace("_", " "): value for name, value in facts.items()}
 
 
 def _hex(identifier: bytes) -> str | None:

@@ -9,9 +9,22 @@ import shieldfl as sf
 
 
 class SchemeConformance:
-    """Subclass it with ``parameters()`` and ``tolerance``, the largest error of a sum (0 for exact schemes)."""
+    """Subclass it with ``parameters()`` and, where they differ from what is here, the attributes.
 
+    ``tolerance`` is the largest error of a sum (0 for exact schemes); the sizes are numbers of values, which
+    should fill ciphertexts in part, exactly, and several of them.
+    """
+
+    scheme = sf.ckks
     tolerance = 0.0
+    sizes = (1, 2, 2047, 2049, 9000)
+    weighted_sizes = (1, 2048, 4096, 5000)
+    large_size = 20_000
+
+    def pytest_generate_tests(self, metafunc):
+        for name, sizes in (("size", self.sizes), ("weighted_size", self.weighted_sizes)):
+            if name in metafunc.fixturenames:
+                metafunc.parametrize(name, sizes)
 
     @staticmethod
     def parameters(**changes):
@@ -20,7 +33,11 @@ class SchemeConformance:
     @pytest.fixture(scope="class")
     @classmethod
     def authority(cls):
-        return sf.KeyAuthority(cls.parameters(), min_clients=1, one_total_per_round=False)
+        return cls.make_authority(cls.parameters())
+
+    @staticmethod
+    def make_authority(parameters):
+        return sf.KeyAuthority(parameters, min_clients=1, one_total_per_round=False)
 
     def expected(self, parameters, update, weight=1.0):
         step = 2.0**parameters.fraction_bits
@@ -35,14 +52,13 @@ class SchemeConformance:
             np.testing.assert_allclose(opened, expected, rtol=0, atol=self.tolerance)
 
     def total(self, authority, updates, **options):
-        encryptor = sf.ckks.Encryptor(authority.public_key)
-        aggregator = sf.ckks.Aggregator(authority.public_key)
+        encryptor = self.scheme.Encryptor(authority.public_key)
+        aggregator = self.scheme.Aggregator(authority.public_key)
         for update in updates:
             aggregator.add(encryptor.encrypt(update, **options))
         return aggregator.total()
 
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-    @pytest.mark.parametrize("size", [1, 2, 2047, 2049, 9000])
     def test_sums(self, authority, size, dtype):
         rng = np.random.default_rng(size)
         updates = [rng.uniform(-3, 3, size).astype(dtype) for _ in range(3)]
@@ -52,30 +68,29 @@ class SchemeConformance:
     @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 1.0])
     def test_masks_pick_ascending_positions(self, authority, share):
         rng = np.random.default_rng(7)
-        update = rng.uniform(-3, 3, 5000)
-        chosen = rng.random(5000) < share
+        update = rng.uniform(-3, 3, self.large_size)
+        chosen = rng.random(self.large_size) < share
         total = self.total(authority, [update], mask=sf.Mask.from_bool(chosen))
         assert total.count == chosen.sum()
         self.check(authority.open(total), self.expected(authority.public_key.parameters, update[chosen]))
 
     def test_full_mask_and_no_mask_can_be_summed(self, authority):
         update = np.linspace(-1, 1, 100)
-        encryptor = sf.ckks.Encryptor(authority.public_key)
-        aggregator = sf.ckks.Aggregator(authority.public_key)
+        encryptor = self.scheme.Encryptor(authority.public_key)
+        aggregator = self.scheme.Aggregator(authority.public_key)
         aggregator.add(encryptor.encrypt(update))
         aggregator.add(encryptor.encrypt(update, sf.Mask.full(100)))
         self.check(
             authority.open(aggregator.total()), 2 * self.expected(authority.public_key.parameters, update)
         )
 
-    @pytest.mark.parametrize("size", [1, 2048, 4096, 5000])
-    def test_weighted_mean_divides_by_the_encrypted_weights(self, authority, size):
+    def test_weighted_mean_divides_by_the_encrypted_weights(self, authority, weighted_size):
         parameters = authority.public_key.parameters
         rng = np.random.default_rng(3)
-        updates = [rng.uniform(-3, 3, size) for _ in range(3)]
+        updates = [rng.uniform(-3, 3, weighted_size) for _ in range(3)]
         weights = [1.0, 0.25, 0.7]
-        encryptor = sf.ckks.Encryptor(authority.public_key)
-        aggregator = sf.ckks.Aggregator(authority.public_key)
+        encryptor = self.scheme.Encryptor(authority.public_key)
+        aggregator = self.scheme.Aggregator(authority.public_key)
         for update, weight in zip(updates, weights, strict=True):
             aggregator.add(encryptor.encrypt(update, weight=weight))
         total = aggregator.total()
@@ -93,16 +108,16 @@ class SchemeConformance:
         np.testing.assert_allclose(mean, np.full(10, 1.5), atol=self.tolerance)
 
     def test_bytes_round_trip_everywhere(self, authority):
-        key = sf.ckks.PublicKey.from_bytes(authority.public_key.to_bytes())
+        key = self.scheme.PublicKey.from_bytes(authority.public_key.to_bytes())
         assert key == authority.public_key
         assert key.parameters == authority.public_key.parameters
-        update = np.linspace(-2, 2, 3000)
-        batch = sf.ckks.Encryptor(key).encrypt(update, round=5)
-        again = sf.ckks.CiphertextBatch.from_bytes(batch.to_bytes())
-        assert (again.round, again.count, again.weighted, again.clients) == (5, 3000, False, 1)
-        aggregator = sf.ckks.Aggregator(key)
+        update = np.linspace(-2, 2, self.large_size)
+        batch = self.scheme.Encryptor(key).encrypt(update, round=5)
+        again = self.scheme.CiphertextBatch.from_bytes(batch.to_bytes())
+        assert (again.round, again.count, again.weighted, again.clients) == (5, self.large_size, False, 1)
+        aggregator = self.scheme.Aggregator(key)
         aggregator.add(again.to_bytes())
-        total = sf.ckks.Total.from_bytes(aggregator.total().to_bytes())
+        total = self.scheme.Total.from_bytes(aggregator.total().to_bytes())
         assert (total.round, total.clients) == (5, 1)
         self.check(authority.open(total.to_bytes()), self.expected(key.parameters, update))
 
@@ -112,24 +127,24 @@ class SchemeConformance:
 
     @pytest.mark.parametrize("threads", [1, 2, 5])
     def test_threads_do_not_change_sums(self, authority, threads):
-        updates = [np.random.default_rng(i).uniform(-1, 1, 20_000).astype(np.float32) for i in range(2)]
-        encryptor = sf.ckks.Encryptor(authority.public_key, threads=threads)
-        aggregator = sf.ckks.Aggregator(authority.public_key, threads=threads)
+        updates = [np.random.default_rng(i).uniform(-1, 1, self.large_size) for i in range(2)]
+        encryptor = self.scheme.Encryptor(authority.public_key, threads=threads)
+        aggregator = self.scheme.Aggregator(authority.public_key, threads=threads)
         for update in updates:
             aggregator.add(encryptor.encrypt(update))
         expected = sum(self.expected(authority.public_key.parameters, u) for u in updates)
         self.check(authority.open(aggregator.total()), expected)
 
     def test_two_encryptions_of_one_update_differ(self, authority):
-        encryptor = sf.ckks.Encryptor(authority.public_key)
+        encryptor = self.scheme.Encryptor(authority.public_key)
         update = np.zeros(100)
         assert encryptor.encrypt(update).to_bytes() != encryptor.encrypt(update).to_bytes()
 
     def test_clip_saturates_and_counts(self, authority):
         limit = authority.public_key.parameters.value_limit
         update = np.array([0.5, 2 * limit, -3 * limit, limit])
-        batch = sf.ckks.Encryptor(authority.public_key).encrypt(update, clip=True)
+        batch = self.scheme.Encryptor(authority.public_key).encrypt(update, clip=True)
         assert batch.clipped == 2
-        aggregator = sf.ckks.Aggregator(authority.public_key)
+        aggregator = self.scheme.Aggregator(authority.public_key)
         aggregator.add(batch)
         self.check(authority.open(aggregator.total()), np.array([0.5, limit, -limit, limit]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shieldfl as sf
+from core.paillier_keys import authority_for
 from core.scheme_conformance import SchemeConformance
 
 
@@ -30,3 +31,65 @@ class TestSlots(SchemeConformance):
     @staticmethod
     def parameters(**changes):
         return sf.ckks.Parameters(packing="slots", **changes)
+
+
+class Paillier(SchemeConformance):
+    """Keys of 2048 bits where the size is not what is tested: they are the quickest."""
+
+    scheme = sf.paillier
+    make_authority = staticmethod(authority_for)
+
+
+class TestPaillierDense(Paillier):
+    sizes = (1, 2, 67, 68, 69, 3000)
+    weighted_sizes = (1, 67, 68, 500)
+    large_size = 5000
+
+    @staticmethod
+    def parameters(**changes):
+        return sf.paillier.Parameters(key_bits=2048, **changes)
+
+
+class TestPaillierDenseManyClients(Paillier):
+    sizes = (1, 37, 38, 300)
+    weighted_sizes = (1, 36, 37)
+    large_size = 700
+
+    @staticmethod
+    def parameters(**changes):
+        return sf.paillier.Parameters(
+            key_bits=2048, max_clients=2**14, value_bits=40, fraction_bits=30, **changes
+        )
+
+
+class TestPaillierSingle(Paillier):
+    sizes = (1, 2, 65)
+    weighted_sizes = (1, 20)
+    large_size = 150
+
+    @staticmethod
+    def parameters(**changes):
+        return sf.paillier.Parameters(key_bits=2048, packing="single", **changes)
+
+
+class TestPaillierClassical(Paillier):
+    sizes = (1, 68, 69, 600)
+    weighted_sizes = (1, 68)
+    large_size = 700
+
+    @staticmethod
+    def parameters(**changes):
+        return sf.paillier.Parameters(key_bits=2048, randomizer="classical", **changes)
+
+
+class TestPaillierOfTheDefaultSecurity(SchemeConformance):
+    """The one with a key that is searched for, as users' are."""
+
+    scheme = sf.paillier
+    sizes = (1, 102, 103)
+    weighted_sizes = (1, 102)
+    large_size = 300
+
+    @staticmethod
+    def parameters(**changes):
+        return sf.paillier.Parameters(**changes)

@@ -2,117 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
-
 from shieldfl import _core
-from shieldfl.array_view import Buffer, as_frame, as_threads
-from shieldfl.masks import Mask
+from shieldfl.scheme.ciphertext import SchemeBatch, SchemeTotal
 
 __all__ = ["CiphertextBatch", "Total"]
 
 
-class _Ciphertext:
-    """A frame whose every field has been checked, or that was made here."""
-
-    __slots__ = ("_frame", "_parsed")
-    _kind = ""
-
-    def __init__(self, frame: bytes) -> None:
-        self._frame = frame
-        self._parsed: _core.CkksCiphertext | None = None
-
-    def to_bytes(self) -> bytes:
-        """Return the frame that travels."""
-        return self._frame
-
-    @property
-    def parsed(self) -> _core.CkksCiphertext:
-        """The core's checked view of the frame."""
-        return self.parse()
-
-    @property
-    def is_parsed(self) -> bool:
-        """Whether the frame has been checked already; one that was made here need not have been."""
-        return self._parsed is not None
-
-    def parse(self, threads: int | None = None) -> _core.CkksCiphertext:
-        """Check the frame unless that was done before, on ``threads`` threads. Raises WireFormatError."""
-        if self._parsed is None:
-            parse = _core.CkksCiphertext.batch if self._kind == "batch" else _core.CkksCiphertext.total
-            self._parsed = parse(self._frame, as_threads(threads))
-        return self._parsed
-
-    @property
-    def nbytes(self) -> int:
-        """The length of the frame in bytes."""
-        return len(self._frame)
-
-    @property
-    def round(self) -> int:
-        """The round that it belongs to."""
-        return self.parsed.round
-
-    @property
-    def count(self) -> int:
-        """The number of values."""
-        return self.parsed.count
-
-    @property
-    def weighted(self) -> bool:
-        """Whether an encrypted weight travels beside the values."""
-        return self.parsed.weighted
-
-    @property
-    def clients(self) -> int:
-        """The number of clients whose updates are in it."""
-        return self.parsed.clients
-
-    def is_of(self, mask: Mask) -> bool:
-        """Say whether its values belong to the positions of this mask."""
-        return self.parsed.mask_id == _core.ckks_mask_id(mask.bits)
-
-    @property
-    def key_id(self) -> bytes:
-        """The id of the key that it was made under."""
-        return self.parsed.key_id
-
-    @property
-    def parameter_id(self) -> bytes:
-        """The id of its parameters."""
-        return self.parsed.parameter_id
-
-    def __reduce__(self) -> tuple[Any, tuple[bytes]]:
-        return type(self).from_bytes, (self._frame,)
-
-    @classmethod
-    def from_bytes(cls, frame: Buffer, threads: int | None = None) -> Self:
-        """Read a frame; every field and every residue is checked. Raises WireFormatError.
-
-        ``threads`` : None for all cores. A frame that is only to be added needs none of this: pass its bytes
-        to ``Aggregator.add``, which checks as it adds.
-        """
-        ciphertext = cls(as_frame(frame))
-        ciphertext.parse(threads)
-        return ciphertext
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.nbytes:,} bytes)"
-
-
-class CiphertextBatch(_Ciphertext):
-    """One client's encrypted update."""
-
-    __slots__ = ("clipped",)
-    _kind = "batch"
-
-    def __init__(self, frame: bytes, clipped: int | None = None) -> None:
-        super().__init__(frame)
-        self.clipped = clipped
-        """How many values were saturated; None for a batch that was read, since it does not travel."""
-
-
-class Total(_Ciphertext):
-    """The encrypted sum of a round, for the key authority."""
+class CiphertextBatch(SchemeBatch[_core.CkksCiphertext]):
+    """One client's encrypted update. Reading one checks every field and every residue."""
 
     __slots__ = ()
-    _kind = "total"
+    _read = staticmethod(_core.CkksCiphertext.batch)
+
+
+class Total(SchemeTotal[_core.CkksCiphertext]):
+    """The encrypted sum of a round, for the key authority. Reading one checks every field and every residue."""
+
+    __slots__ = ()
+    _read = staticmethod(_core.CkksCiphertext.total)

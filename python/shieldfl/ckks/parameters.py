@@ -8,11 +8,12 @@ from shieldfl import _core
 from shieldfl.array_view import as_unsigned
 from shieldfl.ckks.plan import GOALS, RingCost, ring_costs
 from shieldfl.errors import ParameterError
+from shieldfl.scheme.parameters import SchemeParameters
 
 __all__ = ["Parameters"]
 
 
-class Parameters:
+class Parameters(SchemeParameters[_core.CkksParameters]):
     """What a federation agrees on before its first round. Immutable; equal when everything is.
 
     Parameters
@@ -27,9 +28,7 @@ class Parameters:
     Raises ParameterError when a setting is out of range or no ring of 128-bit security has room.
     """
 
-    __slots__ = ("_count", "_facts", "_goal", "_handle")
-    _facts: dict[str, Any]
-    _handle: _core.CkksParameters
+    __slots__ = ("_count", "_goal")
     _goal: str | None
     _count: int | None
 
@@ -56,8 +55,7 @@ class Parameters:
         self._adopt(_core.CkksParameters(packing, clients, bits, fraction, degree))
 
     def _adopt(self, handle: _core.CkksParameters, goal: str | None = None, count: int | None = None) -> None:
-        object.__setattr__(self, "_handle", handle)
-        object.__setattr__(self, "_facts", handle.facts)
+        super()._adopt(handle)
         object.__setattr__(self, "_goal", goal)
         object.__setattr__(self, "_count", count)
 
@@ -107,34 +105,10 @@ class Parameters:
     def _plan_extent(self) -> str:
         return "for each of many values" if self._count is None else f"for each of {self._count:,} values"
 
-    @classmethod
-    def _wrap(cls, core: _core.CkksParameters) -> Parameters:
-        parameters = cls.__new__(cls)
-        parameters._adopt(core)
-        return parameters
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("Parameters are immutable: make new ones")
-
     @property
     def packing(self) -> str:
         """``"exact"`` or ``"slots"``."""
         return str(self._facts["packing"])
-
-    @property
-    def max_clients(self) -> int:
-        """The most updates that a total can hold."""
-        return int(self._facts["max_clients"])
-
-    @property
-    def value_bits(self) -> int:
-        """Bits of a quantised value, sign included."""
-        return int(self._facts["value_bits"])
-
-    @property
-    def fraction_bits(self) -> int:
-        """Bits behind the binary point."""
-        return int(self._facts["fraction_bits"])
 
     @property
     def ring_degree(self) -> int:
@@ -147,24 +121,9 @@ class Parameters:
         return int(self._facts["values_per_coefficient"])
 
     @property
-    def value_limit(self) -> float:
-        """The largest magnitude that a value, times its weight, may have."""
-        return self._handle.value_limit
-
-    @property
-    def bytes_per_value(self) -> float:
-        """Bytes on the wire for each value of a full ciphertext, frame header excluded."""
-        return self._handle.bytes_per_value
-
-    @property
     def security_bits(self) -> int:
         """Bits of security, by the homomorphic encryption standard's table."""
         return self._handle.security_bits
-
-    @property
-    def id(self) -> bytes:
-        """16 bytes that identify these parameters in every frame."""
-        return self._handle.id
 
     def describe(self) -> str:
         """Say in a few lines what the parameters are and what follows from them."""
@@ -172,11 +131,10 @@ class Parameters:
         modulus_bits = " + ".join(str(prime.bit_length()) for prime in facts["primes"])
         lines = [
             f"CKKS, {self.packing} packing, {self.security_bits}-bit security",
-            f"  values      {self.value_bits} bits, {self.fraction_bits} behind the point: "
-            f"|value| <= {self.value_limit:.6g} in steps of 2^-{self.fraction_bits}",
+            self._describe_values(),
             f"  clients     up to {self.max_clients:,}, {facts['guard_bits']} guard bits for their sum",
             f"  ring        N = {self.ring_degree}, modulus of {modulus_bits} bits",
-            f"  ciphertext  {facts['values_per_ciphertext']:,} values in {facts['ciphertext_bytes']:,} bytes: "
+            f"  ciphertext  {self.values_per_ciphertext:,} values in {facts['ciphertext_bytes']:,} bytes: "
             f"{self.bytes_per_value:.2f} bytes a value",
             f"  left out    the lowest {facts['dropped_bits'][0]} and {facts['dropped_bits'][1]} bits of the two "
             "halves, which carry noise alone",
@@ -197,12 +155,6 @@ class Parameters:
                 lines.append(f"    {chosen:<9} {cost.describe()}")
         return "\n".join(lines)
 
-    def __eq__(self, other: object) -> bool:
-        return self.id == other.id if isinstance(other, Parameters) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self.id)
-
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         settings = {name: self._facts[name] for name in _SETTINGS}
         return _make_parameters, (settings, self._goal, self._count)
@@ -212,9 +164,6 @@ class Parameters:
             f"Parameters(packing={self.packing!r}, max_clients={self.max_clients}, "
             f"value_bits={self.value_bits}, fraction_bits={self.fraction_bits}, ring_degree={self.ring_degree})"
         )
-
-    def _new_decryptor(self) -> _core.CkksDecryptor:
-        return _core.CkksDecryptor(self._handle)
 
 
 _SETTINGS = ("packing", "max_clients", "value_bits", "fraction_bits", "ring_degree")

@@ -4,18 +4,56 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from types import ModuleType
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl import _core, ckks
+from shieldfl import _core, ckks, paillier
 from shieldfl.array_view import as_threads, as_unsigned
-from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.roles import key_file
+from shieldfl.scheme.ciphertext import SchemeBatch, SchemeTotal
 
 __all__ = ["KeyAuthority"]
+
+Parameters = ckks.Parameters | paillier.Parameters
+Total = ckks.Total | paillier.Total
+
+
+@dataclass(frozen=True)
+class _Scheme:
+    """What the authority needs to know of an encryption scheme."""
+
+    name: str
+    face: ModuleType
+    public_key: Any
+    decryptor: Any
+
+
+_SCHEMES = (
+    _Scheme("ckks", ckks, _core.CkksPublicKey, _core.CkksDecryptor),
+    _Scheme("paillier", paillier, _core.PaillierPublicKey, _core.PaillierDecryptor),
+)
+
+
+def _scheme_of_parameters(params: Any) -> _Scheme:
+    for scheme in _SCHEMES:
+        if isinstance(params, scheme.face.Parameters):
+            return scheme
+    names = " or ".join(f"{scheme.name}.Parameters" for scheme in _SCHEMES)
+    raise ParameterError(f"params must be {names}, not {type(params).__name__}")
+
+
+def _scheme_of_key_frame(public_key: bytes) -> _Scheme:
+    kind = _core.summarise_frame(public_key).kind_name
+    for scheme in _SCHEMES:
+        if kind == f"{scheme.name} public key":
+            return scheme
+    raise WireFormatError("the key file holds the key of no scheme that this version has: update shieldfl")
 
 
 class KeyAuthority:
@@ -30,7 +68,7 @@ class KeyAuthority:
 
     Parameters
     ----------
-    params : ckks.Parameters.
+    params : ckks.Parameters or paillier.Parameters. A Paillier key takes seconds to make.
     min_clients : the fewest clients of a total that is opened, at least 1 and at most ``params.max_clients``.
     one_total_per_round : False gives up the protection against differences.
     threads : for opening; None for all cores.
@@ -38,57 +76,75 @@ class KeyAuthority:
 
     def __init__(
         self,
-        params: ckks.Parameters,
+        params: Parameters,
         min_clients: int = 2,
         one_total_per_round: bool = True,
         *,
         threads: int | None = None,
     ) -> None:
-        if not isinstance(params, ckks.Parameters):
-            raise ParameterError(f"params must be ckks.Parameters, not {type(params).__name__}")
+        scheme = _scheme_of_parameters(params)
         self._check_min_clients(params, min_clients)
-        self._set_up(params._new_decryptor(), min_clients, one_total_per_round, {}, threads)
+        decryptor = scheme.decryptor(params._handle)
+        self._set_up(scheme, decryptor, min_clients, one_total_per_round, {}, threads)
 
     def _set_up(
         self,
-        decryptor: _core.CkksDecryptor,
+        scheme: _Scheme,
+        decryptor: _core.CkksDecryptor | _core.PaillierDecryptor,
         min_clients: int,
         one_total_per_round: bool,
         opened: dict[int, str],
         threads: int | None,
     ) -> None:
-        self._decryptor = decryptor
+        self._scheme = scheme
+        # Takes totals of its own scheme alone, which _open sees to.
+        self._decryptor: Any = decryptor
         self._threads = as_threads(threads)
         self._opened = opened  # round -> digest of the one total that may be opened
         self._lock = threading.Lock()
-        self.public_key = ckks.PublicKey(decryptor.public_key)
+        self._public_key = scheme.face.PublicKey(decryptor.public_key)
         self.min_clients = min_clients
         self.one_total_per_round = bool(one_total_per_round)
 
+    @property
+    def public_key(self) -> Any:
+        """What others get: a ckks.PublicKey or a paillier.PublicKey, as the parameters are."""
+        return self._public_key
+
     @staticmethod
-    def _check_min_clients(params: ckks.Parameters, min_clients: int) -> None:
+    def _check_min_clients(params: Parameters, min_clients: int) -> None:
         if not 1 <= as_unsigned(min_clients, "min_clients") <= params.max_clients:
             raise ParameterError(f"min_clients must be between 1 and max_clients = {params.max_clients}")
 
-    def open(self, total: ckks.Total | bytes) -> NDArray[np.float64]:
+    def open(self, total: Total | bytes) -> NDArray[np.float64]:
         """Open a total: the weighted sums, float64 (count,), in the order of ascending positions.
+
+        A total of batches that were encrypted in a union is in the order of that ``paillier.UnionOrder``.
 
         Raises PolicyError for what may not be opened, KeyMismatchError, ParameterError, WireFormatError.
         """
         return self._open(total)[0]
 
-    def open_mean(self, total: ckks.Total | bytes) -> NDArray[np.float64]:
-        """Open a total and divide by the sum of weights, or by the number of clients where there are none."""
-        sums, weight_sum, clients = self._open(total)
-        return sums / (clients if weight_sum is None else weight_sum)
+    def open_mean(self, total: Total | bytes) -> NDArray[np.float64]:
+        """Open a total and divide by the sum of weights: encrypted ones, or else those that the aggregator gave.
 
-    def _open(self, total: ckks.Total | bytes) -> tuple[NDArray[np.float64], float | None, int]:
-        if isinstance(total, ckks.CiphertextBatch):
+        Where there are neither, that is the number of clients.
+        """
+        sums, weight_sum, total_weight = self._open(total)
+        return sums / (total_weight if weight_sum is None else weight_sum)
+
+    def _open(self, total: Total | bytes) -> tuple[NDArray[np.float64], float | None, int]:
+        if isinstance(total, SchemeBatch):
             raise PolicyError(
                 "only totals are opened, never a single client's batch: add it to an Aggregator"
             )
-        if not isinstance(total, ckks.Total):
-            return self._open(ckks.Total.from_bytes(total, self._threads or None))
+        own = self._scheme.face.Total
+        if isinstance(total, SchemeTotal) and not isinstance(total, own):
+            raise ParameterError(
+                f"the total is of another encryption scheme: this authority opens {self._scheme.name} totals"
+            )
+        if not isinstance(total, own):
+            return self._open(own.from_bytes(total, self._threads or None))
         total.parse(self._threads or None)  # 0 is the core's number for all cores
         if total.clients < self.min_clients:
             raise PolicyError(
@@ -104,7 +160,7 @@ class KeyAuthority:
                 )
             sums, weight_sum = self._decryptor.open(total.parsed, self._threads)
             self._opened[total.round] = digest
-        return sums, weight_sum, total.clients
+        return sums, weight_sum, total.total_weight
 
     def save(self, path: str | Path, passphrase: str) -> None:
         """Write the key pair, under the passphrase, with what was opened so far; file mode 0600.
@@ -134,13 +190,14 @@ class KeyAuthority:
         """
         contents = key_file.read(Path(path), passphrase)
         try:
-            public_key = _core.CkksPublicKey.from_bytes(contents.public_key)
-            decryptor = _core.CkksDecryptor.import_secret(public_key, contents.secret)
+            scheme = _scheme_of_key_frame(contents.public_key)
+            public_key = scheme.public_key.from_bytes(contents.public_key)
+            decryptor = scheme.decryptor.import_secret(public_key, contents.secret)
         finally:
             contents.secret[:] = bytes(len(contents.secret))
         authority = cls.__new__(cls)
         authority._set_up(
-            decryptor, contents.min_clients, contents.one_total_per_round, contents.opened, threads
+            scheme, decryptor, contents.min_clients, contents.one_total_per_round, contents.opened, threads
         )
         return authority
 

@@ -1,0 +1,61 @@
+"""The client's side, whatever the scheme: from an update to a batch."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl import _core
+from shieldfl.array_view import as_real, as_unsigned, as_update
+from shieldfl.masks import Mask, bits_of
+from shieldfl.scheme.ciphertext import SchemeBatch
+
+__all__ = ["SchemeEncryptor"]
+
+Batch = TypeVar("Batch", bound=SchemeBatch[Any])
+
+
+class SchemeEncryptor(Generic[Batch]):
+    """Encrypts masked updates under a public key. Safe to use from several threads."""
+
+    def encrypt(
+        self,
+        update: Any,
+        mask: Mask | None = None,
+        weight: float | None = None,
+        round: int = 0,
+        *,
+        clip: bool = False,
+    ) -> Batch:
+        """Encrypt the values at the mask's positions, in one pass and without a copy of the update.
+
+        Parameters
+        ----------
+        update : float32 or float64 vector, contiguous: NumPy or CPU torch. ArrayTypeError otherwise.
+        mask : which positions; None for all. ParameterError when its size is not that of the update.
+        weight : scales the update and travels encrypted beside it, so that the mean is right whichever clients
+            take part. Positive, at most ``value_limit``: divide by the largest client's.
+        round : the round that the batch is good for.
+        clip : saturate values that are out of range, and count them in ``clipped``, instead of refusing them.
+
+        Raises RangeError that names the first position whose value is NaN, infinite or out of range.
+        """
+        return self._encrypt(
+            as_update(update),
+            None if mask is None else bits_of(mask),
+            None if weight is None else as_real(weight, "weight"),
+            as_unsigned(round, "round"),
+            bool(clip),
+        )
+
+    def _encrypt(
+        self,
+        values: NDArray[np.float32] | NDArray[np.float64],
+        mask: _core.Bitset | None,
+        weight: float | None,
+        round: int,
+        clip: bool,
+    ) -> Batch:
+        raise NotImplementedError

@@ -1,0 +1,89 @@
+"""Parameters of any scheme: derived once by the core, then immutable."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, Self, TypeVar
+
+from shieldfl import _core
+
+__all__ = ["SchemeParameters"]
+
+Core = TypeVar("Core", _core.CkksParameters, _core.PaillierParameters)
+
+
+class SchemeParameters(Generic[Core]):
+    """Immutable; equal when everything is. What the schemes' ``Parameters`` have in common."""
+
+    __slots__ = ("_facts", "_handle")
+    _facts: dict[str, Any]
+    _handle: Core
+
+    def _adopt(self, handle: Core) -> None:
+        object.__setattr__(self, "_handle", handle)
+        object.__setattr__(self, "_facts", handle.facts)
+
+    @classmethod
+    def _wrap(cls, core: Core) -> Self:
+        parameters = cls.__new__(cls)
+        parameters._adopt(core)
+        return parameters
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("Parameters are immutable: make new ones")
+
+    @property
+    def packing(self) -> str:
+        """How values are put into ciphertexts."""
+        return str(self._facts["packing"])
+
+    @property
+    def max_clients(self) -> int:
+        """The most updates that a total can hold."""
+        return int(self._facts["max_clients"])
+
+    @property
+    def value_bits(self) -> int:
+        """Bits of a quantised value, sign included."""
+        return int(self._facts["value_bits"])
+
+    @property
+    def fraction_bits(self) -> int:
+        """Bits behind the binary point."""
+        return int(self._facts["fraction_bits"])
+
+    @property
+    def values_per_ciphertext(self) -> int:
+        """How many values a full ciphertext holds."""
+        return int(self._facts["values_per_ciphertext"])
+
+    @property
+    def value_limit(self) -> float:
+        """The largest magnitude that a value, times its weight, may have."""
+        return self._handle.value_limit
+
+    @property
+    def bytes_per_value(self) -> float:
+        """Bytes on the wire for each value of a full ciphertext, frame header excluded."""
+        return self._handle.bytes_per_value
+
+    @property
+    def security_bits(self) -> int:
+        """Bits of security, by the table that the scheme's parameters are chosen from."""
+        return self._handle.security_bits
+
+    @property
+    def id(self) -> bytes:
+        """16 bytes that identify these parameters in every frame."""
+        return self._handle.id
+
+    def _describe_values(self) -> str:
+        return (
+            f"  values      {self.value_bits} bits, {self.fraction_bits} behind the point: "
+            f"|value| <= {self.value_limit:.6g} in steps of 2^-{self.fraction_bits}"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return self.id == other.id if isinstance(other, SchemeParameters) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.id)
