@@ -60,10 +60,12 @@ fuzz: build/asan/configured  ## a million mutated frames under ASan and UBSan
 bench: $(VENV)/installed  ## microbenchmarks, with parameters in their names
 	$(BIN)/python -m pytest -o python_files="bench_*.py" bench --benchmark-only
 
-peers: $(VENV)/installed  ## the full comparison with SEAL and TenSEAL, and the bars; a quarter of an hour, alone
+peers: $(VENV)/installed  ## the full comparison with other libraries, and the bars; half an hour, alone
 	mkdir -p build
 	$(BIN)/python bench/peers.py --json build/peers.json
 	$(BIN)/python bench/peers.py --bars --json build/bars.json
+	$(BIN)/python bench/peers.py paillier --json build/paillier-peers.json
+	$(BIN)/python bench/peers.py paillier --bars --json build/paillier-bars.json
 
 lint: $(VENV)/installed  ## formatting, style, types
 	$(BIN)/ruff check python tests bench

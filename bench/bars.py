@@ -1,7 +1,7 @@
 """The figures that the library is held to: what each must reach, and whether it does in this run.
 
-``peers.py --bars`` prints them. Sizes are those of the full run unless ``quick`` makes them small, which shows that
-everything works and says nothing about speed.
+``peers.py --bars`` prints them; Paillier's are in ``paillier_bars``. Sizes are those of the full run unless ``quick``
+makes them small, which shows that everything works and says nothing about speed.
 """
 
 from __future__ import annotations

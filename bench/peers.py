@@ -1,8 +1,10 @@
-"""The whole experiment: this library beside SEAL and TenSEAL on the same values, in one process and one run.
+"""The whole experiment: this library beside others on the same values, in one run.
 
-    python bench/peers.py            # every size, share and number of threads: about a quarter of an hour
-    python bench/peers.py --bars     # the figures that the library is held to, met or missed
+    python bench/peers.py            # CKKS beside SEAL and TenSEAL, every size and share: about a quarter of an hour
+    python bench/peers.py --bars     # the figures that CKKS, masks and noise are held to, met or missed
     python bench/peers.py --values 1e6 --share 1 --threads 1 --json peers.json
+    python bench/peers.py paillier   # Paillier beside phe and HEU: several minutes
+    python bench/peers.py paillier --bars
 
 ``shieldfl bench`` prints the same tables for a user's machine, in a minute. See docs/benchmarks.md.
 """
@@ -10,14 +12,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import bars
+import paillier_bars
+from bars import Bar
 from shieldfl.benchmarks import Effort
 from shieldfl.benchmarks.machine import describe_machine
-from shieldfl.cli import bench
+from shieldfl.cli import bench, bench_paillier
+from shieldfl.cli.bench_paillier_table import print_paillier_comparison
 from shieldfl.cli.bench_table import print_comparison, print_machine, result_console
 from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
@@ -25,14 +32,11 @@ from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
 Seconds = Annotated[float, typer.Option(help="How long each case is measured, all schemes together.")]
 Bars = Annotated[bool, typer.Option("--bars", help="Measure the bars instead of the tables.")]
 
-
-def tell(part: str) -> None:
-    """Show progress where a person watches."""
-    if sys.stderr.isatty():
-        print(f"measuring: {part}", file=sys.stderr)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-def main(
+@app.command()
+def ckks(
     values: bench.Values = "1e5,1e6,2.5e7",
     share: bench.Share = "0.01,0.1,1",
     threads: bench.Threads = None,
@@ -41,26 +45,65 @@ def main(
     quick: bench.Quick = False,
     json_file: JsonFile = None,
 ) -> None:
-    """Measure this library beside SEAL and TenSEAL, print the tables, check every sum."""
+    """Measure CKKS beside SEAL and TenSEAL, print the tables, check every sum."""
     cases = bench.checked_grid(values, share, threads, quick)
-    console = result_console()
-    facts: dict[str, Any]
+    if bars_only:
+        _show_bars(lambda: bars.measure_all(bars.QUICK if quick else bars.Sizes(), _tell), json_file)
+        return
     with failures_on_stderr():
-        if bars_only:
-            machine = describe_machine()
-            measured = bars.measure_all(bars.QUICK if quick else bars.Sizes(), tell)
-            facts = {"machine": machine, "bars": [bar.to_json() for bar in measured]}
-            if not is_stdout(json_file):
-                print_machine(machine, console)
-                bars.print_bars(measured, console)
-        else:
-            effort = bench.QUICK if quick else Effort(seconds=seconds, fewest_repetitions=5)
-            comparison = bench.compare_with_progress(cases, peers=True, effort=effort)
-            facts = comparison.to_json()
-            if not is_stdout(json_file):
-                print_comparison(comparison, console)
+        comparison = bench.compare_with_progress(cases, peers=True, effort=_effort(seconds, quick))
+        if not is_stdout(json_file):
+            print_comparison(comparison, result_console())
+        write_json(comparison.to_json(), json_file)
+
+
+@app.command()
+def paillier(
+    key_bits: bench.KeyBits = "2048,3072",
+    threads: bench.Threads = None,
+    seconds: Seconds = 30.0,
+    bars_only: Bars = False,
+    quick: bench.Quick = False,
+    json_file: JsonFile = None,
+) -> None:
+    """Measure Paillier beside phe and HEU, print the tables, check every sum."""
+    cases = bench_paillier.checked_paillier_grid(key_bits, threads)
+    if bars_only:
+        sizes = paillier_bars.QUICK if quick else paillier_bars.Sizes()
+        _show_bars(lambda: paillier_bars.measure_all(sizes, _tell), json_file)
+        return
+    with failures_on_stderr():
+        comparison = bench_paillier.compare_paillier_with_progress(
+            cases, peers=True, effort=_effort(seconds, quick), ciphertexts=bench_paillier.counts_of(quick)
+        )
+        if not is_stdout(json_file):
+            print_paillier_comparison(comparison, result_console())
+        write_json(comparison.to_json(), json_file)
+
+
+def _effort(seconds: float, quick: bool) -> Effort:
+    return bench.QUICK if quick else Effort(seconds=seconds, fewest_repetitions=5)
+
+
+def _show_bars(measure_all: Callable[[], list[Bar]], json_file: Path | None) -> None:
+    with failures_on_stderr():
+        machine = describe_machine()
+        measured = measure_all()
+        if not is_stdout(json_file):
+            console = result_console()
+            print_machine(machine, console)
+            bars.print_bars(measured, console)
+        facts: dict[str, Any] = {"machine": machine, "bars": [bar.to_json() for bar in measured]}
         write_json(facts, json_file)
 
 
+def _tell(part: str) -> None:
+    """Show progress where a person watches."""
+    if sys.stderr.isatty():
+        print(f"measuring: {part}", file=sys.stderr)
+
+
 if __name__ == "__main__":
-    typer.run(main)
+    if sys.argv[1:2] not in (["ckks"], ["paillier"], ["--help"]):
+        sys.argv.insert(1, "ckks")  # what is meant where nothing is said
+    app()

@@ -17,6 +17,7 @@ from typing import Any
 
 import shieldfl as sf
 from bars import QUICK, Bar, Sizes, at_least, at_most
+from peak_memory import with_extra_peak_bytes
 from shieldfl.benchmarks.measurement import measure as measure_schemes
 from shieldfl.benchmarks.own_schemes import OwnScheme
 from shieldfl.benchmarks.scheme import select
@@ -78,17 +79,8 @@ def _memory(sizes: Sizes) -> dict[str, Any]:
     encryptor = sf.ckks.Encryptor(authority.public_key)
     update = select(sizes.sparse, 1.0).update
     encryptor.encrypt(update[:100_000])  # tables, threads' stacks and the like are there from now on
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forgets the peak so far
-    before = _status_bytes("VmRSS")
-    batch = encryptor.encrypt(update)
-    return {"extra_bytes": _status_bytes("VmHWM") - before, "frame_bytes": batch.nbytes}
-
-
-def _status_bytes(name: str) -> int:
-    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-        if line.startswith(f"{name}:"):
-            return 1024 * int(line.split()[1])
-    raise LookupError(name)
+    batch, extra_bytes = with_extra_peak_bytes(lambda: encryptor.encrypt(update))
+    return {"extra_bytes": extra_bytes, "frame_bytes": batch.nbytes}
 
 
 def main() -> None:

@@ -121,6 +121,53 @@ def test_a_file_that_cannot_be_written_exits_1() -> None:
     assert result.stderr.count("\n") == 1
 
 
+PAILLIER = ["--scheme", "paillier", "--quick", "--threads", "1", "--no-peers"]
+
+
+def test_paillier_has_a_line_for_ciphertexts_and_one_for_values(tmp_path: Path) -> None:
+    path = tmp_path / "bench.json"
+    result = invoke(*PAILLIER, "--json", path)
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    (case,) = json.loads(path.read_text())["cases"]
+    assert (case["key_bits"], case["threads"]) == (2048, 1)
+    assert "2,048-bit keys, 1 thread" in result.stdout
+    of_ciphertexts, of_values = (
+        dict(re.findall(r"^ ?(shieldfl .*?) {2,}([\d.,]+) ", part, re.MULTILINE))
+        for part in result.stdout.partition("for each ciphertext")[2].split("for each value")
+    )
+    names = [figure["scheme"] for figure in case["figures"]]
+    assert names[0] == "shieldfl single"
+    assert list(of_ciphertexts) == list(of_values) == names
+    assert of_ciphertexts["shieldfl single"] == of_values["shieldfl single"]
+    for figure in case["figures"]:
+        microseconds = figure["stage_ns"]["encrypt"] / 1e3
+        assert float(of_values[figure["scheme"]].replace(",", "")) == pytest.approx(microseconds, rel=0.01)
+        microseconds *= figure["values_per_ciphertext"]
+        assert float(of_ciphertexts[figure["scheme"]].replace(",", "")) == pytest.approx(
+            microseconds, rel=0.01
+        )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--scheme", "bfv"],
+        ["--scheme", "paillier", "--values", "1000000"],
+        ["--scheme", "paillier", "--share", "1"],
+        ["--scheme", "paillier", "--key-bits", "1024"],
+        ["--scheme", "paillier", "--key-bits", "many"],
+        ["--scheme", "ckks", "--key-bits", "2048"],
+        ["--key-bits", "2048"],
+    ],
+    ids=" ".join,
+)
+def test_options_of_another_scheme_exit_2(arguments: list[str]) -> None:
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+
+
 def test_options_in_the_documentation_exist() -> None:
     command = typer.main.get_command(app).commands["bench"]
     known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}

@@ -12,6 +12,7 @@ pytest.importorskip("typer")
 from typer.testing import CliRunner
 
 import shieldfl as sf
+from core.paillier_keys import authority_for
 from shieldfl.cli.app import app
 from shieldfl.frame_inspection import inspect_frame
 
@@ -60,6 +61,24 @@ def test_says_what_a_mask_is(tmp_path: Path) -> None:
     assert result.stdout.startswith("mask, intact\n")
     assert "100,000" in result.stdout
     assert "key id" not in result.stdout
+
+
+def test_says_what_paillier_frames_are(tmp_path: Path) -> None:
+    key = authority_for(sf.paillier.Parameters(key_bits=2048)).public_key
+    order = sf.paillier.UnionOrder.from_masks([sf.Mask.from_indices([1, 5, 70], 100_000)])
+    batch = sf.paillier.Encryptor(key, threads=1).encrypt(np.ones(300), round=4)
+    for name, frame in (
+        ("paillier public key", key.to_bytes()),
+        ("paillier batch", batch.to_bytes()),
+        ("union order", order.to_bytes()),
+    ):
+        path = tmp_path / "frame"
+        path.write_bytes(frame)
+        result = invoke(path)
+        assert result.exit_code == 0
+        assert result.stdout.startswith(f"{name}, intact\n")
+        if name != "union order":
+            assert key.parameters.describe() in result.stdout
 
 
 def test_reads_standard_input(batch: bytes) -> None:

@@ -1,7 +1,8 @@
 """Side-by-side benchmarks: this library and others on the same values, in one process and one run.
 
-``comparison`` runs the grid, ``measurement`` times one case, ``own_schemes``, ``seal_peer`` and ``tenseal_peer``
-are what is timed. Needs NumPy alone; TenSEAL is compared with where it is installed.
+``comparison`` runs CKKS's grid, ``measurement`` times one case, ``own_schemes``, ``seal_peer`` and ``tenseal_peer``
+are what is timed; for Paillier these are ``paillier_comparison``, ``own_paillier``, ``phe_peer`` and ``heu_peer``.
+Needs NumPy alone; TenSEAL, phe and HEU are compared with where they are installed.
 """
 
 from shieldfl.benchmarks.comparison import Case, Comparison, Effort, compare, grid

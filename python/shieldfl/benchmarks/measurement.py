@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from shieldfl.benchmarks.scheme import Scheme, Selection
 
-__all__ = ["STAGES", "Effort", "Figure", "measure"]
+__all__ = ["STAGES", "Effort", "Figure", "StageClock", "measure"]
+
+AnyScheme = TypeVar("AnyScheme", bound=Scheme)
 
 STAGES = ("encrypt", "serialise", "add", "close", "open")
 
@@ -44,11 +48,30 @@ class Figure:
     repetitions: int
     bytes_per_value: float
     stage_ns: dict[str, float]
+    cores: float
+    """Processor time over time while encrypting: how many cores were at work."""
 
     @property
     def encrypt_and_serialise_ns(self) -> float:
         """From float32 values to bytes."""
         return self.stage_ns["encrypt and serialise"]
+
+
+class StageClock:
+    """Remembers what each stage took, one entry for each repetition."""
+
+    def __init__(self) -> None:
+        self.seconds: defaultdict[str, list[float]] = defaultdict(list)
+        self.processor_seconds: defaultdict[str, list[float]] = defaultdict(list)
+
+    @contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        """Time what happens inside of ``with``."""
+        begin, processor_begin = time.perf_counter(), time.process_time()
+        yield
+        processor_end, end = time.process_time(), time.perf_counter()
+        self.seconds[stage].append(end - begin)
+        self.processor_seconds[stage].append(processor_end - processor_begin)
 
 
 @dataclass
@@ -58,11 +81,12 @@ class _Record:
     first_frame: Any
     values: int
     bytes_per_value: float
-    seconds: dict[str, list[float]] = field(default_factory=lambda: {stage: [] for stage in STAGES})
+    clock: StageClock = field(default_factory=StageClock)
 
     def figure(self, scheme: Scheme) -> Figure:
-        both = [sum(pair) for pair in zip(self.seconds["encrypt"], self.seconds["serialise"], strict=True)]
-        seconds = self.seconds | {"encrypt and serialise": both}
+        seconds, processor_seconds = self.clock.seconds, self.clock.processor_seconds
+        both = [sum(pair) for pair in zip(seconds["encrypt"], seconds["serialise"], strict=True)]
+        times_of = seconds | {"encrypt and serialise": both}
         return Figure(
             scheme=scheme.name,
             setting=scheme.setting,
@@ -70,12 +94,36 @@ class _Record:
             values=self.values,
             repetitions=len(both),
             bytes_per_value=self.bytes_per_value,
-            stage_ns={stage: 1e9 * median(times) / self.values for stage, times in seconds.items()},
+            stage_ns={stage: 1e9 * median(times) / self.values for stage, times in times_of.items()},
+            cores=median(processor_seconds["encrypt"]) / median(seconds["encrypt"]),
         )
 
 
-def measure(schemes: Sequence[Scheme], selection: Selection, effort: Effort) -> list[Figure]:
+def repeat_sum(scheme: Scheme, selection: Selection, first_frame: Any, clock: StageClock) -> None:
+    """Encrypt, add to a sum that holds ``first_frame``, open and check."""
+    total = scheme.start_sum(first_frame)
+    with clock("encrypt"):
+        encrypted = scheme.encrypt(selection)
+    with clock("serialise"):
+        frame = scheme.serialise(encrypted)
+    with clock("add"):
+        scheme.add(total, frame)
+    with clock("close"):
+        closed = scheme.close(total)
+    with clock("open"):
+        opened = scheme.open(closed)
+    scheme.check(opened, selection.values, times=2)
+
+
+def measure(
+    schemes: Sequence[AnyScheme],
+    selection: Selection,
+    effort: Effort,
+    repeat: Callable[[AnyScheme, Selection, Any, StageClock], None] = repeat_sum,
+) -> list[Figure]:
     """Time the schemes in turns, one repetition of each after the other, so that a slow spell hits all alike.
+
+    ``repeat`` is one repetition: it goes through the stages, each on the clock, and checks the sum.
 
     Raises WrongSumError when a scheme opens a wrong sum.
     """
@@ -84,7 +132,7 @@ def measure(schemes: Sequence[Scheme], selection: Selection, effort: Effort) -> 
     repetitions = 0
     while not effort.is_enough(repetitions, time.perf_counter() - begin):
         for scheme, record in zip(schemes, records, strict=True):
-            _repeat(scheme, selection, record)
+            repeat(scheme, selection, record.first_frame, record.clock)
         repetitions += 1
     return [record.figure(scheme) for scheme, record in zip(schemes, records, strict=True)]
 
@@ -94,21 +142,3 @@ def _warm_up(scheme: Scheme, selection: Selection) -> _Record:
     opened = scheme.open(scheme.close(scheme.start_sum(frame)))
     scheme.check(opened, selection.values, times=1)
     return _Record(frame, opened.size, scheme.size_bytes(frame) / opened.size)
-
-
-def _repeat(scheme: Scheme, selection: Selection, record: _Record) -> None:
-    total = scheme.start_sum(record.first_frame)
-    marks = [time.perf_counter()]
-    encrypted = scheme.encrypt(selection)
-    marks.append(time.perf_counter())
-    frame = scheme.serialise(encrypted)
-    marks.append(time.perf_counter())
-    scheme.add(total, frame)
-    marks.append(time.perf_counter())
-    closed = scheme.close(total)
-    marks.append(time.perf_counter())
-    opened = scheme.open(closed)
-    marks.append(time.perf_counter())
-    for stage, begin, end in zip(STAGES, marks, marks[1:], strict=False):
-        record.seconds[stage].append(end - begin)
-    scheme.check(opened, selection.values, times=2)

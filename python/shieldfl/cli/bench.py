@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
+from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 
 from shieldfl.benchmarks.comparison import Case, Comparison, Effort, compare, grid
 from shieldfl.build_info import build_info
+from shieldfl.cli.bench_paillier import checked_paillier_grid, compare_paillier_with_progress, counts_of
+from shieldfl.cli.bench_progress import progress_of
 from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
 from shieldfl.errors import ParameterError
 
-__all__ = ["QUICK", "Quick", "Share", "Threads", "Values", "bench", "checked_grid", "compare_with_progress"]
+__all__ = [
+    "QUICK",
+    "KeyBits",
+    "Quick",
+    "Share",
+    "Threads",
+    "Values",
+    "bench",
+    "checked_grid",
+    "compare_with_progress",
+]
 
 Number = TypeVar("Number", int, float)
 
@@ -73,17 +86,39 @@ Threads = Annotated[
         show_default=False,
     ),
 ]
+KeyBits = Annotated[
+    Any,
+    typer.Option(metavar="INT,...", parser=parse_counts, help="Paillier's key sizes: 2048, 3072, 4096."),
+]
 Peers = Annotated[
-    bool, typer.Option("--peers/--no-peers", help="Measure SEAL and, where it is installed, TenSEAL as well.")
+    bool,
+    typer.Option(
+        "--peers/--no-peers",
+        help="Measure other libraries as well: SEAL and TenSEAL, or phe and HEU, where they are installed.",
+    ),
 ]
 Quick = Annotated[
     bool, typer.Option("--quick", help="One repetition on few values: shows that it works, not how fast.")
 ]
 
 
+class SchemeName(StrEnum):
+    """What is measured."""
+
+    CKKS = "ckks"
+    PAILLIER = "paillier"
+
+
+# Options that mean something for one scheme only.
+_ONLY_FOR = {"values": SchemeName.CKKS, "share": SchemeName.CKKS, "key_bits": SchemeName.PAILLIER}
+
+
 def bench(
+    context: typer.Context,
+    scheme: Annotated[SchemeName, typer.Option(help="Which encryption is measured.")] = SchemeName.CKKS,
     values: Values = "1000000",
     share: Share = "1,0.1",
+    key_bits: KeyBits = "2048",
     threads: Threads = None,
     peers: Peers = True,
     quick: Quick = False,
@@ -93,6 +128,24 @@ def bench(
 
     Takes about a minute. Each scheme's sums are checked against the plain ones.
     """
+    for option, only_for in _ONLY_FOR.items():
+        source = context.get_parameter_source(option)
+        if only_for != scheme and source is not None and source.name == "COMMANDLINE":
+            raise typer.BadParameter(f"--{option.replace('_', '-')} is for --scheme {only_for}")
+    if scheme is SchemeName.PAILLIER:
+        _bench_paillier(key_bits, threads, peers, quick, json_file)
+    else:
+        _bench_ckks(values, share, threads, peers, quick, json_file)
+
+
+def _bench_ckks(
+    values: tuple[int, ...],
+    share: tuple[float, ...],
+    threads: tuple[int, ...] | None,
+    peers: bool,
+    quick: bool,
+    json_file: Path | None,
+) -> None:
     cases = checked_grid(values, share, threads, quick)
     with failures_on_stderr():
         comparison = compare_with_progress(cases, peers, QUICK if quick else _SHORT)
@@ -101,6 +154,25 @@ def bench(
             from shieldfl.cli.bench_table import print_comparison, result_console
 
             print_comparison(comparison, result_console())
+
+
+def _bench_paillier(
+    key_bits: tuple[int, ...],
+    threads: tuple[int, ...] | None,
+    peers: bool,
+    quick: bool,
+    json_file: Path | None,
+) -> None:
+    cases = checked_paillier_grid(key_bits, threads)
+    with failures_on_stderr():
+        effort = QUICK if quick else _SHORT
+        comparison = compare_paillier_with_progress(cases, peers, effort, counts_of(quick))
+        write_json(comparison.to_json(), json_file)
+        if not is_stdout(json_file):
+            from shieldfl.cli.bench_paillier_table import print_paillier_comparison
+            from shieldfl.cli.bench_table import result_console
+
+            print_paillier_comparison(comparison, result_console())
 
 
 def checked_grid(
@@ -117,23 +189,12 @@ def checked_grid(
 
 def compare_with_progress(cases: Sequence[Case], peers: bool, effort: Effort) -> Comparison:
     """Measure, with a bar on standard error where that is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
-
-    with Progress(
-        SpinnerColumn(),
-        BarColumn(bar_width=20),
-        MofNCompleteColumn(),
-        TextColumn("{task.description}"),
-        console=Console(stderr=True),
-        transient=True,
-        # Not the console's own opinion: FORCE_COLOR asks for colours, not for a moving cursor in a file.
-        disable=not sys.stderr.isatty(),
-    ) as progress:
-        task = progress.add_task("", total=len(cases))
-
-        def show(done: int, case: Case) -> None:
-            text = f"{case.values:,} values, share {case.share:g}, threads {case.threads}"
-            progress.update(task, completed=done, description=text)
-
-        return compare(cases, peers=peers, effort=effort, on_case=show)
+    with progress_of(len(cases)) as show:
+        return compare(
+            cases,
+            peers=peers,
+            effort=effort,
+            on_case=lambda done, case: show(
+                done, f"{case.values:,} values, share {case.share:g}, threads {case.threads}"
+            ),
+        )

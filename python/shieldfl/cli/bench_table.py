@@ -45,12 +45,13 @@ def print_machine(machine: dict[str, Any], console: Console) -> None:
     """Print what the run ran on."""
     versions = [
         f"{name} {machine[name]}"
-        for name in ("shieldfl", "seal", "tenseal", "numpy", "python")
+        for name in ("shieldfl", "seal", "tenseal", "gmp", "phe", "gmpy2", "heu", "numpy", "python")
         if machine[name]
     ]
     console.print(
         f"{machine['processor']}, {machine['cores']} cores, instruction set {machine['instruction_set']}, "
-        f"load {machine['load_average']}\n{', '.join(versions)}, {machine['date']}",
+        f"Paillier engine {machine['paillier_engine']}, load {machine['load_average']}\n"
+        f"{', '.join(versions)}, {machine['date']}",
         soft_wrap=True,
     )
 

@@ -1,0 +1,251 @@
+"""Paillier's side-by-side benchmark: equal cores for everybody, sums that are checked, peers that are what they say."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import shieldfl as sf
+from shieldfl.benchmarks.bound_process import run_on_cores
+from shieldfl.benchmarks.heu_peer import heu_peers
+from shieldfl.benchmarks.measurement import Effort, StageClock
+from shieldfl.benchmarks.own_paillier import OwnPaillier, paillier_parameters
+from shieldfl.benchmarks.paillier_comparison import (
+    Ciphertexts,
+    PaillierCase,
+    authority_of,
+    compare_paillier,
+    measure_here,
+    paillier_grid,
+    peer_schemes,
+)
+from shieldfl.benchmarks.paillier_scheme import PaillierScheme, to_fixed_point
+from shieldfl.benchmarks.phe_peer import PhePeer, phe_peer
+from shieldfl.benchmarks.scheme import WrongSumError, select
+
+BENCH = Path(__file__).resolve().parents[1] / "bench"
+ONCE = Effort(seconds=0.0, fewest_repetitions=1, most_repetitions=1)
+FEW = Ciphertexts(fast=8, medium=8, slow=2)
+STAGES = {
+    "encrypt",
+    "serialise",
+    "load",
+    "add",
+    "add with plaintext",
+    "close",
+    "open",
+    "encrypt and serialise",
+}
+
+
+class Plain(PaillierScheme):
+    """Encrypts nothing: the sum is the sum."""
+
+    def __init__(self, values_per_ciphertext: int = 1, clear_off_by: float = 0.0) -> None:
+        super().__init__("plain", "none", 10, values_per_ciphertext)
+        self._clear_off_by = clear_off_by
+
+    def encrypt(self, selection):
+        return to_fixed_point(self.sample(selection)) / 2.0**20
+
+    def serialise(self, encrypted):
+        return encrypted.tobytes()
+
+    def size_bytes(self, frame):
+        return len(frame)
+
+    def load(self, frame):
+        return np.frombuffer(frame)
+
+    def start_sum(self, frame):
+        return self.load(frame).copy()
+
+    def add(self, total, frame):
+        total += frame
+
+    def add_with_clear(self, total, loaded, clear):
+        total += loaded + to_fixed_point(clear) / 2.0**20 + self._clear_off_by
+
+    def open(self, closed):
+        return closed
+
+
+@pytest.fixture(scope="module")
+def authority():
+    return authority_of(paillier_parameters(2048), threads=1)
+
+
+def test_figures_are_of_the_ciphertexts_that_were_asked_for():
+    (figure,) = measure_here([Plain(values_per_ciphertext=7)], Effort(0.0, 3, 3))
+    assert (figure.figure.values, figure.figure.repetitions, figure.figure.bytes_per_value) == (70, 3, 8.0)
+    assert set(figure.figure.stage_ns) == STAGES
+    for stage in STAGES:
+        assert figure.ciphertext_us(stage) == pytest.approx(7 * figure.value_us(stage))
+        assert figure.value_us(stage) == figure.figure.stage_ns[stage] / 1e3
+
+
+def test_a_sum_with_wrong_values_in_the_clear_is_no_result():
+    with pytest.raises(WrongSumError, match="plain opened a wrong sum of 10 values"):
+        measure_here([Plain(clear_off_by=2.0**-20)], ONCE)
+
+
+def test_the_clock_tells_work_from_waiting():
+    clock = StageClock()
+    with clock("waiting"):
+        time.sleep(0.2)
+    (seconds,), (processor_seconds,) = clock.seconds["waiting"], clock.processor_seconds["waiting"]
+    assert seconds >= 0.2
+    assert 0.0 <= processor_seconds < 0.5 * seconds
+
+
+def test_a_bound_process_has_as_many_cores_as_it_may_use(capfd):
+    here = os.sched_getaffinity(0)
+    assert len(run_on_cores(1, os.sched_getaffinity, 0)) == 1
+    assert run_on_cores(4096, os.sched_getaffinity, 0) == here
+    assert os.sched_getaffinity(0) == here
+    assert run_on_cores(1, os.getpid) != os.getpid()
+    run_on_cores(1, os.system, "echo what a library logs")
+    assert capfd.readouterr().out == ""
+
+
+def test_a_bound_process_raises_here_what_it_raises_there():
+    with pytest.raises(sf.ParameterError, match="1000"):
+        run_on_cores(1, paillier_grid, [1000], [1])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_phe_opens_what_went_in(threads):
+    pytest.importorskip("phe")
+    pytest.importorskip("gmpy2")
+    (each,) = measure_here([phe_peer(2048, threads, 3)], ONCE)
+    assert (each.figure.own, each.figure.values, each.figure.bytes_per_value) == (False, 3, 512.0)
+
+
+def test_phe_without_gmpy2_is_not_compared_with():
+    slow = SimpleNamespace(util=SimpleNamespace(HAVE_GMP=False))
+    with pytest.raises(ModuleNotFoundError, match="pip install phe gmpy2"):
+        PhePeer(slow, None, 2048, 1, 1)
+
+
+def test_heu_opens_what_went_in():
+    pytest.importorskip("heu")
+    paillier, okamoto_uchiyama = measure_here(heu_peers(2048, 20), ONCE)
+    for each, ciphertext_bytes in ((paillier, 512), (okamoto_uchiyama, 256)):
+        assert not each.figure.own
+        assert each.figure.values == 20
+        assert each.figure.bytes_per_value == pytest.approx(ciphertext_bytes, rel=0.1)
+
+
+def test_a_peer_s_check_sees_the_last_bit():
+    for peer in peer_schemes(PaillierCase(2048, 1), FEW)[0]:
+        selection = select(8, 1.0)
+        opened = peer.open(peer.start_sum(peer.serialise(peer.encrypt(selection))))
+        peer.check(opened, selection.values, times=1)
+        opened[1] += 2.0**-20
+        with pytest.raises(WrongSumError, match=re.escape(peer.name)):
+            peer.check(opened, selection.values, times=1)
+
+
+def test_peers_that_are_missing_are_named(monkeypatch):
+    for name in ("phe", "heu", "heu.phe"):
+        monkeypatch.setitem(sys.modules, name, None)
+    schemes, missing = peer_schemes(PaillierCase(2048, 1), FEW)
+    assert schemes == []
+    assert [line.partition("pip install ")[2] for line in missing] == ["phe gmpy2", "sf-heu"]
+
+
+@pytest.mark.parametrize("engine", [None, "gmp"])
+def test_own_figures_are_those_of_real_frames(authority, engine):
+    scheme = OwnPaillier("single", authority, 1, 9, engine=engine)
+    (each,) = measure_here([scheme], ONCE)
+    frame = scheme.serialise(scheme.encrypt(select(9, 1.0)))
+    assert each.figure.own
+    assert each.values_per_ciphertext == 1
+    assert each.figure.bytes_per_value == len(frame) / 9 > 512.0
+
+
+def test_own_check_is_exact(authority):
+    scheme = OwnPaillier("single", authority, 1, 9)
+    selection = select(9, 1.0)
+    opened = scheme.open(scheme.start_sum(scheme.serialise(scheme.encrypt(selection))).total())
+    scheme.check(opened, selection.values, times=1)
+    opened[7] += 2.0**-20
+    with pytest.raises(WrongSumError):
+        scheme.check(opened, selection.values, times=1)
+
+
+@pytest.mark.parametrize(("key_bits", "threads"), [([1024], [1]), ([2048, 2049], [1]), ([2048], [0])])
+def test_a_case_out_of_range_is_refused(key_bits, threads):
+    with pytest.raises(sf.ParameterError):
+        paillier_grid(key_bits, threads)
+
+
+@pytest.mark.slow
+def test_comparison_has_every_case_and_becomes_json():
+    seen: list[tuple[int, PaillierCase]] = []
+    cases = paillier_grid([2048], [1, 2])
+    comparison = compare_paillier(
+        cases, effort=ONCE, ciphertexts=FEW, on_case=lambda done, case: seen.append((done, case))
+    )
+    assert seen == list(enumerate(cases))
+    facts = json.loads(json.dumps(comparison.to_json(), allow_nan=False))
+    assert [(case["key_bits"], case["threads"]) for case in facts["cases"]] == [(2048, 1), (2048, 2)]
+    for case in facts["cases"]:
+        own = [figure for figure in case["figures"] if figure["own"]]
+        assert [figure["scheme"] for figure in own] == [
+            f"shieldfl {name}"
+            for name in (
+                "single",
+                "single, vartime look-ups",
+                "dense",
+                "single, GMP engine",
+                "single, classical",
+            )
+        ]
+        dense = own[2]
+        assert dense["values"] == FEW.fast * dense["values_per_ciphertext"] > 60 * FEW.fast
+        assert own[3]["setting"].endswith("engine='gmp', decrypting with the fastest")
+    one_core = facts["cases"][0]["figures"]
+    assert all(figure["cores"] < 1.1 for figure in one_core)
+
+
+def test_the_documented_peers_are_those_that_are_measured():
+    page = (BENCH.parent / "docs" / "benchmarks.md").read_text()
+    text = page.partition("\n## Paillier")[2].partition("\n## ")[0]
+    documented = re.findall(r"^\| ((?:shieldfl|phe|HEU) .*?) \|", text.partition("###")[0], re.MULTILINE)
+    own = ["single", "single, vartime look-ups", "dense", "single, GMP engine", "single, classical"]
+    assert documented == [*(f"shieldfl {name}" for name in own), "phe + gmpy2", "HEU ZPaillier", "HEU OU"]
+    measured = [peer.name for peer in peer_schemes(PaillierCase(2048, 1), FEW)[0]]
+    assert set(measured) <= set(documented)
+
+
+@pytest.mark.slow
+def test_every_bar_is_measured():
+    pytest.importorskip("typer")
+    done = subprocess.run(
+        [sys.executable, str(BENCH / "peers.py"), "paillier", "--bars", "--quick", "--json", "-"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    bars = json.loads(done.stdout)["bars"]
+    assert len(bars) == 11
+    for bar in bars:
+        if bar["measured"] is None:
+            allowed = ("pip install", "one core", "PermissionError")
+            assert any(reason in bar["note"] for reason in allowed)
+            assert bar["verdict"] == "not measured"
+        else:
+            assert bar["measured"] > 0.0
+            assert bar["verdict"] in ("stretch", "met", "missed")
