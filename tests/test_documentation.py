@@ -30,6 +30,8 @@ BINDING_NAMES = (
     "ckks.Encryptor", "ckks.Encryptor.encrypt", "ckks.CiphertextBatch", "ckks.CiphertextBatch.to_bytes",
     "ckks.CiphertextBatch.from_bytes", "ckks.Aggregator", "ckks.Aggregator.add",
     "ckks.Aggregator.add_total", "ckks.Aggregator.total", "ckks.Total.clients",
+    "paillier.Parameters", "paillier.Encryptor", "paillier.Encryptor.encrypt", "paillier.CiphertextBatch",
+    "paillier.Aggregator", "paillier.Aggregator.add", "paillier.Aggregator.total", "paillier.Total.clients",
     "ShieldError", "ParameterError", "KeyMismatchError",
     "WireFormatError", "RangeError", "CapacityError", "PolicyError", "DuplicateFrameError",
     "ConvergenceError", "build_info",
@@ -173,12 +175,12 @@ def test_example_mask_is_the_documented_one():
 
 
 def test_packing_limits_in_the_wire_format_are_the_core_s():
-    header = doc("cpp/ckks/parameter_search.h")
+    headers = doc("cpp/scheme/fixed_point.h") + doc("cpp/ckks/parameter_search.h")
     rows = {
         row[2]: row[3]
         for row in table_rows(doc("docs/wire-format.md").partition("## Parameters")[2], "offset")
     }
-    limit = {name: int(value) for name, value in re.findall(r"constexpr \w+ (k\w+) = (\d+);", header)}
+    limit = {name: int(value) for name, value in re.findall(r"constexpr \w+ (k\w+) = (\d+);", headers)}
     assert rows["value_bits"] == f"{limit['kMinValueBits']} to {limit['kMaxValueBits']}"
     assert rows["fraction_bits"] == f"0 to {limit['kMaxFractionBits']}"
     assert f"at most {limit['kMaxFieldBits']}" in rows["max_clients"]
