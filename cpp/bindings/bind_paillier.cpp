@@ -97,11 +97,14 @@ void bind_keys(py::module_& module) {
 
 void bind_union_order(py::module_& module) {
   py::class_<UnionOrder>(module, "UnionOrder")
-      .def_static("from_masks",
-                  [](const std::vector<const mask::Bitset*>& masks, std::size_t threads) {
-                    const ReleasedInterpreter release;
-                    return UnionOrder::from_masks(masks, threads);
-                  })
+      .def_static(
+          "from_masks",
+          [](const std::vector<std::reference_wrapper<const mask::Bitset>>& masks, std::size_t threads) {
+            const ReleasedInterpreter release;
+            std::vector<const mask::Bitset*> pointers;
+            for (const mask::Bitset& mask : masks) pointers.push_back(&mask);
+            return UnionOrder::from_masks(pointers, threads);
+          })
       .def_static(
           "from_bytes",
           [](const py::buffer& frame, std::optional<std::uint64_t> expected_size) {
@@ -243,6 +246,10 @@ void bind_paillier(py::module_& module) {
   bind_ciphertexts(module);
   auto aggregator = bind_aggregator<paillier::Aggregator, PublicKey, CiphertextView, std::uint32_t>(
       module, "PaillierAggregator");
+  aggregator.def(py::init([](const std::shared_ptr<PublicKey>& key, std::optional<std::uint64_t> round,
+                             std::size_t threads, const UnionOrder* order) {
+    return std::make_unique<paillier::Aggregator>(key, round, threads, order);
+  }));
   bind_mixed<float>(aggregator);
   bind_mixed<double>(aggregator);
   bind_decryptor<Parameters, PublicKey, SecretKey, CiphertextView>(

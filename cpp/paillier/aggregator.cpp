@@ -1,6 +1,8 @@
 #include "paillier/aggregator.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <mutex>
 #include <set>
 #include <string>
@@ -15,34 +17,46 @@
 namespace shieldfl::paillier {
 namespace {
 
-// Throws Error(kRange) for the first value that the parameters cannot represent.
+// The largest magnitude of the values once quantised. Throws Error(kRange) for the first one that the
+// parameters cannot represent.
 template <typename T>
-void check_clear(const Parameters& parameters, ClearFields<T> clear, std::size_t threads) {
+std::uint64_t largest_of(const Parameters& parameters, ClearFields<T> clear, std::size_t threads) {
   constexpr std::size_t kAtOnce = 4096;
   constexpr std::uint64_t kNone = scheme::ValueReader<T>::kNone;
   std::mutex refused_mutex;
   std::uint64_t refused = kNone;
+  std::int64_t largest = 0;
   parallel_for(clear.size(), threads, kAtOnce, [&](std::size_t begin, std::size_t end) {
     scheme::ValueReader<T> reader(clear, nullptr, parameters.fixed_point(), 1.0, false);
     std::vector<std::int64_t> integers(kAtOnce);
+    std::int64_t largest_here = 0;
     for (std::size_t first = begin; first < end; first += kAtOnce) {
-      reader.read(first, std::span(integers).first(std::min(kAtOnce, end - first)));
+      const auto read = std::span(integers).first(std::min(kAtOnce, end - first));
+      reader.read(first, read);
+      for (const std::int64_t integer : read) largest_here = std::max(largest_here, std::abs(integer));
     }
     const std::lock_guard lock(refused_mutex);
     refused = std::min(refused, reader.refused_position);
+    largest = std::max(largest, largest_here);
   });
   if (refused != kNone) {
-    scheme::refuse_value(parameters.fixed_point(), refused, static_cast<double>(clear[refused]));
+    throw Error(ErrorCode::kRange,
+                "number " + std::to_string(refused) + " of what was sent in the clear is " +
+                    (std::isfinite(clear[refused]) ? "above the limit in magnitude: " : "NaN or infinite: ") +
+                    "the client has to keep to what it would encrypt");
   }
+  return static_cast<std::uint64_t>(largest);
 }
 
 }  // namespace
 
 Aggregator::Aggregator(std::shared_ptr<const PublicKey> key, std::optional<std::uint64_t> round,
-                       std::size_t threads)
+                       std::size_t threads, const UnionOrder* order)
     : key_(std::move(key)),
       threads_(resolve_threads(threads)),
-      contents_(key_->parameters().id(), key_->id(), key_->parameters().max_clients, round) {}
+      contents_(key_->parameters().id(), key_->id(), key_->parameters().max_clients, round) {
+  if (order != nullptr) union_ = {order->id(), order->positions().size()};
+}
 
 void Aggregator::add(std::span<const std::uint8_t> frame, std::uint32_t weight) {
   add(CiphertextView::parse(frame, FrameKind::kPaillierBatch), weight);
@@ -50,7 +64,7 @@ void Aggregator::add(std::span<const std::uint8_t> frame, std::uint32_t weight) 
 
 void Aggregator::add(const CiphertextView& batch, std::uint32_t weight) {
   check_weight(batch, weight);
-  add(batch, FrameKind::kPaillierBatch, weight,
+  add(batch, FrameKind::kPaillierBatch, weight, weight * key_->parameters().max_magnitude(),
       [&](CiphertextSums& sums) { sums.add(batch, weight, threads_); });
 }
 
@@ -66,8 +80,9 @@ void Aggregator::add_mixed(const CiphertextView& batch, ClearFields<T> clear, st
                 "there are " + std::to_string(clear.size()) + " values in the clear, and the batch has " +
                     std::to_string(batch.layout.value_count) + " fields: give one for each");
   }
-  check_clear(key_->parameters(), clear, threads_);
-  add(batch, FrameKind::kPaillierBatch, weight, [&](CiphertextSums& sums) {
+  const std::uint64_t largest =
+      key_->parameters().max_magnitude() + largest_of(key_->parameters(), clear, threads_);
+  add(batch, FrameKind::kPaillierBatch, weight, weight * largest, [&](CiphertextSums& sums) {
     sums.add(batch, weight, threads_);
     sums.add_clear(clear, weight, threads_);
   });
@@ -82,6 +97,7 @@ void Aggregator::add_total(std::span<const std::uint8_t> frame) {
 
 void Aggregator::add_total(const CiphertextView& total) {
   add(total, FrameKind::kPaillierTotal, total.total_weight,
+      total.total_weight * key_->parameters().max_magnitude(),
       [&](CiphertextSums& sums) { sums.add(total, 1, threads_); });
 }
 
@@ -96,8 +112,22 @@ void Aggregator::check_weight(const CiphertextView& batch, std::uint32_t weight)
   }
 }
 
+void Aggregator::check_union(const CiphertextView& frame) const {
+  if (union_ && (frame.layout.mask_id != union_->id || frame.layout.value_count != union_->count)) {
+    throw Error(
+        ErrorCode::kParameter,
+        "the batch is not packed in the order of this group's union: send the client the current order");
+  }
+  if (!union_ && frame.present) {
+    throw Error(
+        ErrorCode::kParameter,
+        "the batch leaves ciphertexts out, which is for groups with different masks: give the aggregator "
+        "the order of the group's union");
+  }
+}
+
 void Aggregator::add(const CiphertextView& frame, FrameKind expected, std::uint64_t total_weight,
-                     const AddToSums& add_to_sums) {
+                     std::uint64_t largest, const AddToSums& add_to_sums) {
   if (frame.kind != expected) {
     throw Error(ErrorCode::kWireFormat, expected == FrameKind::kPaillierBatch
                                             ? "only batches are added here, no totals"
@@ -105,6 +135,12 @@ void Aggregator::add(const CiphertextView& frame, FrameKind expected, std::uint6
   }
   const std::lock_guard lock(mutex_);
   contents_.check(frame.layout, frame.frame_ids);
+  check_union(frame);
+  if (field_bound_ + largest >= std::uint64_t{1} << (key_->parameters().field_bits() - 1)) {
+    throw Error(
+        ErrorCode::kCapacity,
+        "what was sent in the clear leaves the fields no room to be told apart for sure: raise max_clients");
+  }
   check_residues(frame, *key_, threads_);
   std::set<Id> added(frame.frame_ids.begin(), frame.frame_ids.end());
   // Sums of their own until they hold the first batch.
@@ -119,6 +155,7 @@ void Aggregator::add(const CiphertextView& frame, FrameKind expected, std::uint6
   }
   if (first) sums_ = std::move(*first);
   total_weight_ += total_weight;
+  field_bound_ += largest;
   contents_.add(frame.layout, std::move(added));
 }
 
@@ -145,8 +182,7 @@ std::size_t Aggregator::total_bytes() const {
 }
 
 std::size_t Aggregator::locked_total_bytes() const {
-  return ciphertext_frame_bytes(FrameKind::kPaillierTotal, key_->parameters(), contents_.require_layout(),
-                                contents_.clients(), nullptr);
+  return ciphertext_frame_bytes(key_->parameters(), contents_.require_layout(), contents_.clients(), nullptr);
 }
 
 void Aggregator::total(const std::function<std::span<std::uint8_t>(std::size_t)>& allocate) const {

@@ -12,6 +12,7 @@
 #include "paillier/ciphertext.h"
 #include "paillier/ciphertext_sums.h"
 #include "paillier/keys.h"
+#include "paillier/union_order.h"
 #include "scheme/round_contents.h"
 
 namespace shieldfl::paillier {
@@ -24,18 +25,23 @@ using ClearFields = std::span<const T>;
 
 class Aggregator {
  public:
-  // `round`: the round whose batches are accepted; by default the first batch decides.
-  Aggregator(std::shared_ptr<const PublicKey> key, std::optional<std::uint64_t> round, std::size_t threads);
+  // `round`: the round whose batches are accepted; by default the first batch decides. `order`: of the union
+  // that batches are packed in; others are refused then. Without it, batches that leave ciphertexts out are
+  // refused: their few bytes may state a sum of any size, and only whoever made the order knows which is
+  // right.
+  Aggregator(std::shared_ptr<const PublicKey> key, std::optional<std::uint64_t> round, std::size_t threads,
+             const UnionOrder* order = nullptr);
 
   // Adds a batch, `weight` times. The bytes may not change meanwhile. Throws, and changes nothing, as
   // RoundContents::check does; Error(kWireFormat) for bytes that are no intact batch or residues that are
-  // none; Error(kParameter) for a weight that is zero or above max_weight, or other than 1 for a batch that
-  // carries an encrypted one.
+  // none; Error(kParameter) for another union than expected, and for a weight that is zero or above
+  // max_weight, or other than 1 for a batch that carries an encrypted one.
   void add(std::span<const std::uint8_t> frame, std::uint32_t weight = 1);
   void add(const CiphertextView& batch, std::uint32_t weight = 1);
   // The same together with what the client sent in the clear: (ciphertext + plaintext) * weight. Throws
   // Error(kRange) for values out of range, Error(kParameter) for another number of them than the layout's and
-  // for a batch with an encrypted weight.
+  // for a batch with an encrypted weight, Error(kCapacity) when fields could overflow if the client had,
+  // against the rule, also encrypted its largest values there.
   template <typename T>
   void add_mixed(const CiphertextView& batch, ClearFields<T> clear, std::uint32_t weight);
 
@@ -55,8 +61,16 @@ class Aggregator {
   // What is left to do once a frame was checked.
   using AddToSums = std::function<void(CiphertextSums& sums)>;
 
+  // The union's order that batches have to be packed in.
+  struct Union {
+    Id id;
+    std::uint64_t count;
+  };
+
+  void check_union(const CiphertextView& frame) const;
   void check_weight(const CiphertextView& batch, std::uint32_t weight) const;
-  void add(const CiphertextView& frame, FrameKind expected, std::uint64_t total_weight,
+  // `largest`: what a field of this frame may grow the sum by, in magnitude.
+  void add(const CiphertextView& frame, FrameKind expected, std::uint64_t total_weight, std::uint64_t largest,
            const AddToSums& add_to_sums);
   void check_sums() const;
   [[nodiscard]] std::size_t total_bytes() const;
@@ -66,8 +80,10 @@ class Aggregator {
   mutable std::mutex mutex_;  // guards what a batch changes
   std::shared_ptr<const PublicKey> key_;
   std::size_t threads_;
+  std::optional<Union> union_;
   scheme::RoundContents contents_;
   std::uint64_t total_weight_ = 0;
+  std::uint64_t field_bound_ = 0;  // no field of the sum is larger in magnitude
   CiphertextSums sums_;
   // Memory ran out while something was being added: there is no way back. Everything that is called then
   // throws Error(kInternal).

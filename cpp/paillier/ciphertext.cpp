@@ -133,8 +133,8 @@ void write_residues(const Parameters& parameters, std::span<const std::uint64_t>
   }
 }
 
-std::size_t ciphertext_frame_bytes([[maybe_unused]] FrameKind kind, const Parameters& parameters,
-                                   const Layout& layout, std::size_t frame_ids, const mask::Bitset* present) {
+std::size_t ciphertext_frame_bytes(const Parameters& parameters, const Layout& layout, std::size_t frame_ids,
+                                   const mask::Bitset* present) {
   return frame_bytes(body_bytes(parameters, layout, frame_ids, present));
 }
 

@@ -2,8 +2,8 @@
 //
 // The payload is a row of ciphertexts, each a residue modulo n^2 in ciphertext_bytes() bytes, big-endian. A
 // batch may leave out ciphertexts whose fields are all zero: a bitmap then says which are there, and the
-// others count as encryptions of zero. A bitmap, because it costs a bit where a ciphertext costs thousands,
-// and because the number of ciphertexts that a frame states is then bounded by its length.
+// others count as encryptions of zero. A bitmap, because
+// it costs a bit where a ciphertext costs thousands.
 #pragma once
 
 #include <cstdint>
@@ -57,8 +57,8 @@ void write_residues(const Parameters& parameters, std::span<const std::uint64_t>
                     std::span<std::uint8_t> payload);
 
 // The length of a frame; `present`: of a batch that leaves ciphertexts out.
-std::size_t ciphertext_frame_bytes(FrameKind kind, const Parameters& parameters, const Layout& layout,
-                                   std::size_t frame_ids, const mask::Bitset* present);
+std::size_t ciphertext_frame_bytes(const Parameters& parameters, const Layout& layout, std::size_t frame_ids,
+                                   const mask::Bitset* present);
 // Writes a frame's head to `out`, which has ciphertext_frame_bytes(...) bytes (or this is an
 // Error(kInternal)); the payload is then reserved and written.
 FrameWriter begin_frame(FrameKind kind, const Parameters& parameters, const Layout& layout,

@@ -11,8 +11,7 @@
 
 namespace shieldfl::paillier {
 
-// Not to be changed while another thread uses it. A ciphertext that nothing was added to takes no memory: the
-// pages that would hold it are not touched, whatever number of ciphertexts a frame has stated.
+// Not to be changed while another thread uses it.
 class CiphertextSums {
  public:
   // Nothing at all.

@@ -48,6 +48,9 @@ ReadValues encrypt_payload(const PublicKey& key, const EncryptOptions& options, 
   const std::size_t at_once = ciphertexts_at_once(key, count, threads);
   const std::size_t capacity = parameters.values_per_ciphertext();
   const std::size_t bytes = parameters.ciphertext_bytes();
+  if (pool != nullptr && pool->key_id() != key.id()) {
+    throw Error(ErrorCode::kKeyMismatch, "the pool's randomisers were made for another key");
+  }
   if (pool == nullptr || pool->available() < count) prepare_randomizers(key);
   const std::uint32_t head_checksum = crc32c(writer.written());
   const auto payload = writer.reserve(count * bytes);
@@ -93,8 +96,8 @@ Layout Encryptor::layout(std::uint64_t value_count, bool weighted) const {
 
 std::size_t Encryptor::frame_bytes(std::uint64_t size, const mask::Bitset* mask, bool weighted) const {
   if (mask != nullptr) mask::check_same_size(mask->size(), size);
-  return ciphertext_frame_bytes(FrameKind::kPaillierBatch, key_->parameters(),
-                                layout(mask == nullptr ? size : mask->count(), weighted), 1, nullptr);
+  return ciphertext_frame_bytes(key_->parameters(), layout(mask == nullptr ? size : mask->count(), weighted),
+                                1, nullptr);
 }
 
 template <typename T>
@@ -136,8 +139,7 @@ std::uint64_t Encryptor::encrypt(std::span<const T> values, const mask::Bitset* 
 std::size_t Encryptor::union_frame_bytes(const UnionOrder& order, const mask::Bitset& mask) const {
   const Parameters& parameters = key_->parameters();
   const mask::Bitset present = order.blocks_of(mask, parameters.values_per_ciphertext());
-  return ciphertext_frame_bytes(FrameKind::kPaillierBatch, parameters,
-                                layout(order.positions().size(), false), 1,
+  return ciphertext_frame_bytes(parameters, layout(order.positions().size(), false), 1,
                                 present.count() == present.size() ? nullptr : &present);
 }
 

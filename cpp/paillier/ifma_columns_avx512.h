@@ -1,6 +1,6 @@
 // Products and Montgomery reductions as sums of columns: a column is the sum of all 52-bit halves of products
 // of limbs that have its weight, and nothing is carried between columns before the end. A product adds at
-// most 2 * limbs halves to a column, and no column is given more than six times that: less than 2^64 up to
+// most 2 * limbs halves to a column, and no column is given more than three times that: less than 2^64 up to
 // 680 limbs.
 //
 // Ten limbs of one factor stay in registers and slide along the other: twenty multiplications for each limb

@@ -100,7 +100,7 @@ void store_numbers(const std::uint64_t* lanes, std::size_t limbs, std::size_t co
   }
 }
 
-// x -= n in the lanes where x is not below n: a mask of these. Limb 0 may be 2^52.
+// x -= n in the lanes where x is not below n: a mask of these. Limbs may be up to 2^53.
 inline __mmask8 subtract_once(const std::uint64_t* n, std::size_t limbs, std::uint64_t* x) {
   const Lanes mask = limb_mask();
   Lanes carry = _mm512_setzero_si512();

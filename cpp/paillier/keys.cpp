@@ -61,7 +61,7 @@ KeyPair generate_keys(const Parameters& parameters, SeedSource& seeds, EngineKin
   parallel_for(2, 2, 1, [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {
       RandomStream random(prime_seeds[i], 0);
-      const auto prime = random_safe_prime(parameters.key_bits / 2U, random)->to_words(half);
+      const auto prime = random_safe_prime(parameters.key_bits / 2U, random).to_words(half);
       std::ranges::copy(prime, factors.begin() + static_cast<std::ptrdiff_t>(i * half));
     }
   });

@@ -65,8 +65,7 @@ bool may_be_prime(const BigInteger& number) {
 
 }  // namespace
 
-std::optional<BigInteger> random_safe_prime(unsigned bits, RandomStream& random,
-                                            const std::function<bool()>& stop) {
+BigInteger random_safe_prime(unsigned bits, RandomStream& random) {
   if (bits < kLeastSafePrimeBits) {
     throw Error(ErrorCode::kParameter, "a safe prime is searched for from " +
                                            std::to_string(kLeastSafePrimeBits) + " bits on, not of " +
@@ -79,7 +78,6 @@ std::optional<BigInteger> random_safe_prime(unsigned bits, RandomStream& random,
     sieve(start, primes, survives);
     for (std::size_t i = 0; i < survives.size(); ++i) {
       if (survives[i] == 0) continue;
-      if (stop && stop()) return std::nullopt;
       const BigInteger half = start + BigInteger(2 * i);
       if (half.bit_length() != bits - 1) break;
       if (!may_be_prime(half)) continue;

@@ -1,9 +1,6 @@
 // Safe primes at random.
 #pragma once
 
-#include <functional>
-#include <optional>
-
 #include "common/random.h"
 #include "paillier/big_integer.h"
 
@@ -16,10 +13,8 @@ inline constexpr int kPrimalityRounds = 64;
 
 // A prime p = 2 p' + 1 with p' prime, of exactly `bits` bits, at least kLeastSafePrimeBits, of which the
 // upper two are set: so a product of two has 2 * bits bits. It is 3 modulo 4. Each is the first one in a
-// stretch of numbers whose place is random. Polls `stop`, if there is one, many times a second, and returns
-// nothing once it says true. Any number of threads may search at once, each with a stream of its own. Not
-// constant-time: made once, where the key is.
-std::optional<BigInteger> random_safe_prime(unsigned bits, RandomStream& random,
-                                            const std::function<bool()>& stop = {});
+// stretch of numbers whose place is random. Any number of threads may search at once, each with a stream of
+// its own. Not constant-time: made once, where the key is.
+BigInteger random_safe_prime(unsigned bits, RandomStream& random);
 
 }  // namespace shieldfl::paillier

@@ -45,7 +45,7 @@ void RandomizerPool::precompute(std::size_t count, std::size_t threads, bool loo
     for (; state_->threads < threads; ++state_->threads) {
       std::thread([state = state_] { fill_pool(*state); }).detach();
     }
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {  // no thread, or no memory for one: those that run do the work
     if (state_->threads == 0) {
       state_->forget_requests();
       throw Error(ErrorCode::kInternal, "the system gave no thread to make randomisers on");
@@ -57,6 +57,10 @@ void RandomizerPool::wait() {
   std::unique_lock lock(state_->mutex);
   state_->changed.wait(lock, [&] { return state_->pending() == 0; });
   if (state_->failure) std::rethrow_exception(std::exchange(state_->failure, nullptr));
+}
+
+const Id& RandomizerPool::key_id() const {
+  return state_->key->id();
 }
 
 std::size_t RandomizerPool::available() const {

@@ -34,6 +34,7 @@ class RandomizerPool {
   // Waits until everything that was asked for is there. Rethrows what a background thread failed with; what
   // was asked for and not made by then is forgotten, and the pool can be used on.
   void wait();
+  [[nodiscard]] const Id& key_id() const;
   [[nodiscard]] std::size_t available() const;  // ready to be used
   [[nodiscard]] std::size_t pending() const;    // asked for and not ready yet
 

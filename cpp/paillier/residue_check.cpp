@@ -25,7 +25,8 @@ class ResidueCheck {
         key_(key),
         words_(view.parameters.ciphertext_words()),
         modulus_(BigInteger::from_words(key.modulus())),
-        modulus_square_((modulus_ * modulus_).to_big_endian(view.parameters.ciphertext_bytes())),
+        modulus_square_(
+            BigInteger::from_words(key.modulus_square()).to_big_endian(view.parameters.ciphertext_bytes())),
         residues_(kLanes * words_),
         products_(kLanes * words_) {}
 
@@ -103,7 +104,7 @@ void check_residues(const CiphertextView& view, const PublicKey& key, std::size_
                });
   if (wrong != kNone) {
     throw Error(ErrorCode::kWireFormat,
-                "ciphertext " + std::to_string(wrong) +
+                "ciphertext " + std::to_string(wrong) + (view.present ? " of those that the frame has" : "") +
                     " is no residue that has an inverse modulo n^2: the frame was altered");
   }
 }

@@ -7,7 +7,8 @@
 
 namespace shieldfl::paillier {
 
-static_assert(std::is_same_v<mp_limb_t, std::uint64_t>, "GMP has to be built with limbs of 64 bits");
+static_assert(sizeof(mp_limb_t) == sizeof(std::uint64_t) && GMP_NAIL_BITS == 0,
+              "GMP has to be built with limbs of 64 bits, all of them used");
 
 namespace {
 

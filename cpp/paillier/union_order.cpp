@@ -131,13 +131,6 @@ std::vector<std::uint8_t> UnionOrder::to_frame() const {
   const mask::Bitset united = mask::Bitset::from_words(std::move(words), size_);
   const std::vector<std::uint8_t> mask_frame = mask::encode_mask(united);
 
-  // By position, because levels are written in ascending order of position.
-  std::vector<std::uint32_t> level_of(size_);
-  std::uint32_t next_level = 0;
-  for (std::size_t i = 0; i < positions_.size(); ++i) {
-    next_level += begins_run(positions_, i) ? 1 : 0;
-    level_of[positions_[i]] = next_level - 1;
-  }
   const LevelCode code(std::max(levels, 1U));
   const std::size_t code_bytes = code.bytes(positions_.size());
   FrameWriter writer({FrameKind::kUnionOrder, {}, {}}, 8 + mask_frame.size() + 4 + code_bytes);
@@ -145,8 +138,15 @@ std::vector<std::uint8_t> UnionOrder::to_frame() const {
   writer.put_bytes(mask_frame);
   writer.put(levels);
   const auto coded = writer.reserve(code_bytes);
-  std::size_t index = 0;
-  for (const std::uint32_t position : positions_in(united)) code.put(coded, index++, level_of[position]);
+  // Levels are written in ascending order of position; memory is that of the union, whatever the update's
+  // size.
+  const std::vector<std::uint32_t> ascending = positions_in(united);
+  std::uint32_t next_level = 0;
+  for (std::size_t i = 0; i < positions_.size(); ++i) {
+    next_level += begins_run(positions_, i) ? 1 : 0;
+    const auto place = std::ranges::lower_bound(ascending, positions_[i]) - ascending.begin();
+    code.put(coded, static_cast<std::size_t>(place), next_level - 1);
+  }
   return writer.finish();
 }
 

@@ -42,7 +42,7 @@ class PaillierFuzzer {
   static constexpr std::size_t kPositions = 3;
 
   void start() {
-    aggregator_ = std::make_unique<paillier::Aggregator>(keys_.public_key, kRound, 1);
+    aggregator_ = std::make_unique<paillier::Aggregator>(keys_.public_key, kRound, 1, &*order_);
     aggregator_->add(good_.front());
     total_ = total_of(*aggregator_);
   }
@@ -54,7 +54,7 @@ class PaillierFuzzer {
   }
 
   Frame fresh_total() {
-    paillier::Aggregator subtotal(keys_.public_key, kRound, 1);
+    paillier::Aggregator subtotal(keys_.public_key, kRound, 1, &*order_);
     for (std::size_t i = 0; i <= mutator_.below(3); ++i) {
       subtotal.add(fresh_batch(), 1 + static_cast<std::uint32_t>(mutator_.below(10)));
     }
@@ -132,8 +132,8 @@ class PaillierFuzzer {
 
   static Frame written_again(const paillier::CiphertextView& view) {
     const mask::Bitset* const present = view.present ? &*view.present : nullptr;
-    Frame frame(paillier::ciphertext_frame_bytes(view.kind, view.parameters, view.layout,
-                                                 view.frame_ids.size(), present));
+    Frame frame(
+        paillier::ciphertext_frame_bytes(view.parameters, view.layout, view.frame_ids.size(), present));
     FrameWriter writer = paillier::begin_frame(view.kind, view.parameters, view.layout, view.frame_ids,
                                                view.total_weight, present, frame);
     writer.put_bytes(view.payload);

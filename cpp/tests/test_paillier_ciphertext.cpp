@@ -17,15 +17,19 @@ using tests::with_field;
 namespace {
 
 // One value in a ciphertext, six of which the middle two are left out.
+UnionOrder order_of_all() {
+  const auto all = mask::Bitset::full(6);
+  const std::vector<const mask::Bitset*> masks = {&all};
+  return UnionOrder::from_masks(masks);
+}
+
 Frame batch_with_gap() {
   SystemSeedSource seeds;
   const PublicKey& key = *key_pair(tests::kSingleParameters).public_key;
-  const auto all = mask::Bitset::full(6);
   const auto outer = mask::Bitset::from_indices(std::vector<std::int64_t>{0, 1, 4, 5}, 6);
-  const std::vector<const mask::Bitset*> masks = {&all};
   EncryptOptions options;
   options.round = 7;
-  return tests::encrypt_in_union(key, Values(6, 1.5), UnionOrder::from_masks(masks), outer, seeds, options);
+  return tests::encrypt_in_union(key, Values(6, 1.5), order_of_all(), outer, seeds, options);
 }
 
 void check_refused(const Frame& frame, FrameKind kind = FrameKind::kPaillierBatch) {
@@ -45,7 +49,7 @@ TEST(a_paillier_batch_says_what_it_holds) {
   CHECK(view.present && view.present->size() == 6 && view.present_count() == 4);
   for (const std::uint64_t block : {0U, 1U, 4U, 5U}) CHECK(view.present->test(block));
   CHECK(view.payload.size() == 4 * key.parameters().ciphertext_bytes());
-  CHECK(ciphertext_frame_bytes(view.kind, view.parameters, view.layout, 1, &*view.present) == frame.size());
+  CHECK(ciphertext_frame_bytes(view.parameters, view.layout, 1, &*view.present) == frame.size());
 }
 
 TEST(residues_travel_with_their_highest_byte_first) {
@@ -67,7 +71,8 @@ TEST(residues_travel_with_their_highest_byte_first) {
 TEST(every_truncation_and_every_flipped_byte_of_a_paillier_frame_is_refused) {
   const PublicKey& key = *key_pair(tests::kSingleParameters).public_key;
   const Frame batch = batch_with_gap();
-  Aggregator aggregator(key_pair(tests::kSingleParameters).public_key, std::nullopt, 1);
+  const UnionOrder order = order_of_all();
+  Aggregator aggregator(key_pair(tests::kSingleParameters).public_key, std::nullopt, 1, &order);
   aggregator.add(batch);
   const Frame total = tests::total_of(aggregator);
   for (const FrameKind kind : {FrameKind::kPaillierBatch, FrameKind::kPaillierTotal}) {

@@ -39,7 +39,7 @@ Frame frame_of(const PublicKey& key, const std::vector<BigInteger>& ciphertexts,
   const Layout layout{parameters.id(), key.id(), 7, {}, total.value_count, total.weighted};
   std::vector<Id> ids(total.clients);
   for (std::size_t i = 0; i < ids.size(); ++i) ids[i].fill(static_cast<std::uint8_t>(i));
-  Frame frame(ciphertext_frame_bytes(total.kind, parameters, layout, ids.size(), nullptr));
+  Frame frame(ciphertext_frame_bytes(parameters, layout, ids.size(), nullptr));
   FrameWriter writer = begin_frame(total.kind, parameters, layout, ids, total.total_weight, nullptr, frame);
   for (const BigInteger& ciphertext : ciphertexts) {
     writer.put_bytes(ciphertext.to_big_endian(parameters.ciphertext_bytes()));

@@ -54,7 +54,7 @@ TEST(clients_with_different_masks_share_ciphertexts) {
     const Group group(parameters, 400, {0.5, 0.05, 0.0, 0.9}, 441);
     const UnionOrder order = group.order();
     for (const bool mixed : {false, true}) {
-      Aggregator aggregator(keys.public_key, std::nullopt, 2);
+      Aggregator aggregator(keys.public_key, std::nullopt, 2, &order);
       Integers expected(order.positions().size(), 0);
       std::uint32_t weight = 1;
       for (std::size_t client = 0; client < group.masks.size(); ++client, weight += 3) {
@@ -93,7 +93,7 @@ TEST(ciphertexts_that_nobody_sent_are_zero) {
   const Group group(parameters, 200, {0.5, 0.05, 1.0}, 442);
   const UnionOrder order = group.order();
   // The one who selected everything does not report.
-  Aggregator aggregator(keys.public_key, std::nullopt, 1);
+  Aggregator aggregator(keys.public_key, std::nullopt, 1, &order);
   Integers expected;
   for (const std::size_t client : {1U, 0U}) {
     aggregator.add(
@@ -110,7 +110,7 @@ TEST(ciphertexts_that_nobody_sent_are_zero) {
     read_residues(view, block, 1, residue);
     CHECK((BigInteger::from_words(residue) == BigInteger(1)) == nobody.test(order.positions()[block]));
   }
-  Aggregator top(keys.public_key, std::nullopt, 2);
+  Aggregator top(keys.public_key, std::nullopt, 2, &order);
   top.add_total(total);
   top.add(tests::encrypt_in_union(*keys.public_key, group.values[2], order, group.masks[2], seeds));
   tests::add_times(expected, 1, group.in_union(order, 2, true));
@@ -123,7 +123,7 @@ TEST(a_client_may_send_everything_in_the_clear) {
   const KeyPair& keys = key_pair(parameters);
   const Group group(parameters, 300, {0.0, 0.3}, 443);
   const UnionOrder order = group.order();
-  Aggregator aggregator(keys.public_key, std::nullopt, 2);
+  Aggregator aggregator(keys.public_key, std::nullopt, 2, &order);
   const Frame nothing =
       tests::encrypt_in_union(*keys.public_key, group.values[0], order, group.masks[0], seeds);
   CHECK(tests::batch_view(nothing).present_count() == 0);
@@ -146,7 +146,7 @@ TEST(clear_values_are_rounded_as_encrypted_ones_are) {
   // Ties go to the even integer.
   const Values ties = {0x0.8p-20, 0x1.8p-20, 0x2.8p-20, -0x0.8p-20, -0x1.8p-20, 0x0.8001p-20};
   const Integers rounded = {0, 2, 2, 0, -2, 1};
-  Aggregator aggregator(keys.public_key, std::nullopt, 1);
+  Aggregator aggregator(keys.public_key, std::nullopt, 1, &order);
   const Frame batch = tests::encrypt_in_union(*keys.public_key, ties, order, mask, seeds);
   aggregator.add_mixed<double>(tests::batch_view(batch), ties, 3);
   Integers expected;
@@ -163,7 +163,7 @@ TEST(refused_clear_values_leave_the_sum_as_it_was) {
   const auto batch_of = [&] {
     return tests::encrypt_in_union(*keys.public_key, Values(100, 0.5), order, mask, seeds);
   };
-  Aggregator aggregator(keys.public_key, std::nullopt, 2);
+  Aggregator aggregator(keys.public_key, std::nullopt, 2, &order);
   const Frame second = batch_of();
   const auto add = [&](const Values& clear, std::uint32_t weight) {
     aggregator.add_mixed<double>(tests::batch_view(second), clear, weight);
@@ -186,4 +186,51 @@ TEST(refused_clear_values_leave_the_sum_as_it_was) {
   add(clear, 1);
   CHECK(tests::open(keys, tests::total_of(aggregator)).values == Values(100, 2.25));
   CHECK_THROWS(add(clear, 1), ErrorCode::kDuplicateFrame);
+}
+
+TEST(batches_that_leave_ciphertexts_out_need_the_order_of_their_union) {
+  SystemSeedSource seeds;
+  const KeyPair& keys = key_pair(tests::kSingleParameters);
+  const Group group(tests::kSingleParameters, 100, {0.5, 0.1}, 444);
+  const UnionOrder order = group.order();
+  const std::vector<const mask::Bitset*> others = {&group.masks[0]};
+  const UnionOrder other = UnionOrder::from_masks(others);
+  const Frame sparse =
+      tests::encrypt_in_union(*keys.public_key, group.values[1], order, group.masks[1], seeds);
+  CHECK(tests::batch_view(sparse).present.has_value());
+  Aggregator without(keys.public_key, std::nullopt, 1);
+  CHECK_THROWS(without.add(sparse), ErrorCode::kParameter);
+  Aggregator with_other(keys.public_key, std::nullopt, 1, &other);
+  CHECK_THROWS(with_other.add(sparse), ErrorCode::kParameter);
+  Aggregator aggregator(keys.public_key, std::nullopt, 1, &order);
+  aggregator.add(sparse);
+  const Integers expected = group.in_union(order, 1, true);
+  CHECK(tests::open_integers(keys, tests::total_of(aggregator)) == expected);
+}
+
+// Nobody sees whether a client also encrypted where it sends a number, so both have to fit.
+TEST(values_in_the_clear_never_let_a_field_overflow) {
+  SystemSeedSource seeds;
+  Parameters parameters = tests::kDenseParameters;
+  parameters.max_clients = 2;
+  parameters.max_weight = 1;
+  const KeyPair& keys = key_pair(parameters);
+  const mask::Bitset mask = mask::Bitset::full(50);
+  const std::vector<const mask::Bitset*> masks = {&mask};
+  const UnionOrder order = UnionOrder::from_masks(masks);
+  const Values largest(50, parameters.fixed_point().value_limit());
+  const auto batch_of = [&] {
+    return tests::encrypt_in_union(*keys.public_key, largest, order, mask, seeds);
+  };
+  Aggregator aggregator(keys.public_key, std::nullopt, 1, &order);
+  // One client's twofold largest value fits the guard bits of two, and then no second client does.
+  aggregator.add_mixed<double>(tests::batch_view(batch_of()), largest, 1);
+  CHECK_THROWS(aggregator.add(batch_of()), ErrorCode::kCapacity);
+  CHECK(aggregator.clients() == 1);
+  Aggregator both(keys.public_key, std::nullopt, 1, &order);
+  both.add(batch_of());
+  CHECK_THROWS(both.add_mixed<double>(tests::batch_view(batch_of()), largest, 1), ErrorCode::kCapacity);
+  both.add_mixed<double>(tests::batch_view(batch_of()), Values(50, 0.0), 1);
+  const Integers expected(50, 2 * parameters.max_magnitude());
+  CHECK(tests::open_integers(keys, tests::total_of(both)) == expected);
 }

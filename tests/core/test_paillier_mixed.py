@@ -51,7 +51,7 @@ def test_sums_of_clients_with_different_masks(authority, seed, dtype):
     weights = [int(weight) for weight in rng.integers(1, 6, len(masks))]
     order = sf.paillier.UnionOrder.from_masks(masks)
     encryptor = sf.paillier.Encryptor(authority.public_key)
-    aggregator = sf.paillier.Aggregator(authority.public_key)
+    aggregator = sf.paillier.Aggregator(authority.public_key, order=order)
     for update, mask, weight in zip(updates, masks, weights, strict=True):
         batch = encryptor.encrypt_in_union(update, order, mask, round=2)
         clear = order.clear_fields(update, mask)
@@ -69,7 +69,7 @@ def test_without_clear_fields_only_encrypted_values_count(authority):
     masks, updates = clients_of(np.random.default_rng(5), 3)
     order = sf.paillier.UnionOrder.from_masks(masks)
     encryptor = sf.paillier.Encryptor(authority.public_key)
-    aggregator = sf.paillier.Aggregator(authority.public_key)
+    aggregator = sf.paillier.Aggregator(authority.public_key, order=order)
     for update, mask in zip(updates, masks, strict=True):
         aggregator.add(encryptor.encrypt_in_union(update, order, mask))
     expected = sum(np.where(m.to_bool(), quantised(u), 0) for u, m in zip(updates, masks, strict=True))
@@ -82,7 +82,7 @@ def test_clear_fields_go_with_objects_bytes_and_files(authority, tmp_path, parse
     masks, updates = clients_of(np.random.default_rng(6), 2)
     order = sf.paillier.UnionOrder.from_masks(masks)
     encryptor = sf.paillier.Encryptor(authority.public_key)
-    aggregator = sf.paillier.Aggregator(authority.public_key)
+    aggregator = sf.paillier.Aggregator(authority.public_key, order=order)
     clear = order.clear_fields(updates[1], masks[1])
     frames = [encryptor.encrypt_in_union(updates[1], order, masks[1]).to_bytes() for _ in range(4)]
     path = tmp_path / "batch"
@@ -120,7 +120,7 @@ def test_ciphertexts_that_would_be_all_zero_are_left_out(authority):
     assert all(batch.parsed.ciphertexts == blocks for batch in (whole, small, empty))
     ciphertext_bytes = 512
     assert whole.nbytes - empty.nbytes == pytest.approx(blocks * ciphertext_bytes, abs=64)
-    aggregator = sf.paillier.Aggregator(authority.public_key)
+    aggregator = sf.paillier.Aggregator(authority.public_key, order=order)
     for batch in (empty, small, whole):
         aggregator.add(batch.to_bytes(), weight=3)
     expected = 3 * (wide.to_bool().astype(int) + narrow.to_bool())[order.positions]

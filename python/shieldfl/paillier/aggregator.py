@@ -10,6 +10,7 @@ from shieldfl import _core
 from shieldfl.array_view import as_threads, as_unsigned, as_vector
 from shieldfl.paillier.ciphertext import CiphertextBatch, Total
 from shieldfl.paillier.keys import PublicKey
+from shieldfl.paillier.union_order import UnionOrder
 from shieldfl.scheme.aggregator import FrameSource, SchemeAggregator
 
 __all__ = ["Aggregator"]
@@ -28,13 +29,21 @@ class Aggregator(SchemeAggregator[_core.PaillierAggregator, Total]):
     public_key : the key that the clients encrypt under.
     threads : None for all cores.
     round : the round whose batches are accepted; None lets the first batch decide.
+    order : of the union of masks, for a group whose masks differ; batches in any other order are refused. Without it,
+        so are batches that leave ciphertexts out: their few bytes may state a sum of any size.
     """
 
     def __init__(
-        self, public_key: PublicKey, threads: int | None = None, *, round: int | None = None
+        self,
+        public_key: PublicKey,
+        threads: int | None = None,
+        *,
+        round: int | None = None,
+        order: UnionOrder | None = None,
     ) -> None:
         number = None if round is None else as_unsigned(round, "round")
-        core = _core.PaillierAggregator(PublicKey.core_of(public_key), number, as_threads(threads))
+        union = None if order is None else UnionOrder.core_of(order)
+        core = _core.PaillierAggregator(PublicKey.core_of(public_key), number, as_threads(threads), union)
         super().__init__(core, Total, _core.PaillierCiphertext)
 
     def add(self, batch: CiphertextBatch | FrameSource, weight: int = 1, clear: Any = None) -> None:
@@ -48,7 +57,8 @@ class Aggregator(SchemeAggregator[_core.PaillierAggregator, Total]):
         weight : counts the client so many times, 1 to ``max_weight``; 1 for a batch with an encrypted weight.
         clear : what the client sent beside it in the clear, float32 or float64, one value for each of the batch's,
             zero where it encrypted: see ``UnionOrder.clear_fields``. It is quantised, added to the ciphertexts,
-            and weighted with them. RangeError for values out of range.
+            and weighted with them. RangeError for values out of range. Nobody can see whether a client encrypted
+            where it also sends a number: then both count. CapacityError where fields have no room for that.
 
         Raises OSError for a file that cannot be read.
         """

@@ -31,9 +31,10 @@ class Parameters(SchemeParameters[_core.PaillierParameters]):
     value_bits : bits of a quantised value, sign included, 2 to 40.
     fraction_bits : bits behind the binary point, 0 to 52. A value v becomes round(v * 2**fraction_bits), ties
         to even, and must stay below 2**(value_bits - 1) in magnitude.
-    max_weight : the largest integer weight that an aggregator may give a batch.
+    max_weight : the largest integer weight that an aggregator may give a batch, up to 2**20. Keep it small: weights
+        that differ much let one sum tell single updates apart (docs/threat-model.md).
     randomizer : "short-exponent" hides a plaintext with a power of one base, which a table makes quick (Damgard,
-        Jurik and Nielsen 2010, section 4.2); "classical" with r**n (Paillier 1999).
+        Jurik and Nielsen 2010); "classical" with r**n (Paillier 1999).
 
     Raises ParameterError when a setting is out of range.
     """

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from shieldfl import _core
 from shieldfl.array_view import Buffer, as_frame, as_threads, as_unsigned, as_update, as_vector
-from shieldfl.errors import ParameterError
+from shieldfl.errors import ArrayTypeError, ParameterError
 from shieldfl.masks import Mask, bits_of
 
 __all__ = ["UnionOrder"]
@@ -28,6 +28,15 @@ class UnionOrder:
 
     def __init__(self, core: _core.UnionOrder) -> None:
         self._core = core
+
+    @staticmethod
+    def core_of(order: Any) -> _core.UnionOrder:
+        """Return the core's object of a UnionOrder. Raises ParameterError for anything else."""
+        if not isinstance(order, UnionOrder):
+            raise ParameterError(
+                f"expected a UnionOrder, got {type(order).__name__}: make one with UnionOrder.from_masks(...)"
+            )
+        return order._core
 
     @classmethod
     def from_masks(cls, masks: Sequence[Mask], threads: int | None = None) -> UnionOrder:
@@ -79,13 +88,20 @@ class UnionOrder:
         """Return what a client sends in the clear: its values in the union's order, zero where its mask selects.
 
         ``update`` is a float32 or float64 vector of ``size`` values, and so is, with ``count`` values, what is
-        returned. Raises ArrayTypeError, and ParameterError for sizes that differ.
+        returned. Raises ArrayTypeError, and ParameterError for sizes that differ or a mask with a position outside
+        of the union.
         """
         values = as_update(update)
         self._check_length(values, self.size, "the update")
         selected = bits_of(mask).to_bools()
         self._check_length(selected, self.size, "the mask")
         fields = values[self.positions]
+        outside = np.count_nonzero(selected) - np.count_nonzero(selected[self.positions])
+        if outside:
+            raise ParameterError(
+                f"the client's mask selects {outside:,} positions outside of the union: make the order from the "
+                "masks of all clients in the group"
+            )
         fields[selected[self.positions]] = 0
         return fields
 
@@ -103,6 +119,8 @@ class UnionOrder:
         else:
             dense = as_vector(out, (np.float32, np.float64), "the dense vector")
             self._check_length(dense, self.size, "the dense vector")
+            if not dense.flags.writeable:
+                raise ArrayTypeError("the dense vector is read-only: pass one that can be written to")
         dense[self.positions] = values
         return dense
 
