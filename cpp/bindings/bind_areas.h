@@ -8,6 +8,7 @@ namespace shieldfl::bindings {
 void bind_mask(pybind11::module_& module);
 void bind_ckks(pybind11::module_& module);
 void bind_paillier(pybind11::module_& module);
+void bind_selection(pybind11::module_& module);
 void bind_noise(pybind11::module_& module);
 void bind_wire(pybind11::module_& module);
 void bind_peers(pybind11::module_& module);

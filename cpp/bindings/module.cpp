@@ -17,6 +17,7 @@ PYBIND11_MODULE(_core, module) {
   shieldfl::bindings::bind_mask(module);
   shieldfl::bindings::bind_ckks(module);
   shieldfl::bindings::bind_paillier(module);
+  shieldfl::bindings::bind_selection(module);
   shieldfl::bindings::bind_noise(module);
   shieldfl::bindings::bind_wire(module);
   shieldfl::bindings::bind_peers(module);

@@ -87,6 +87,35 @@ def mask_id(mask: Bitset) -> bytes: ...
 def scatter(compact: NDArray[Any], mask: Bitset, dense: NDArray[Any], threads: int = 0) -> None: ...
 def scatter_add(compact: NDArray[Any], mask: Bitset, dense: NDArray[Any], threads: int = 0) -> None: ...
 
+class SelectionLimits:
+    def __init__(
+        self,
+        *,
+        budget: float,
+        exposed_share: float,
+        exposure_decay: float,
+        information_bits: float,
+        bins: int,
+        cost_weight: float,
+        gain_weight: float,
+    ) -> None: ...
+
+class Selection:
+    mask: Bitset
+    best_count: int
+    security_count: int
+    information_count: int
+    budget_count: int
+    required_share: float
+    share: float
+    information_bits: float
+
+def select(
+    scores: NDArray[Any], weights: NDArray[Any], limits: SelectionLimits, threads: int = 0
+) -> Selection: ...
+def top_k(scores: NDArray[Any], k: int, threads: int = 0) -> Bitset: ...
+def mutual_information(weights: NDArray[Any], mask: Bitset, bins: int, threads: int = 0) -> float: ...
+
 class CkksParameters:
     security_bits: int
     def __init__(

@@ -1,0 +1,194 @@
+"""Which positions a client encrypts: SenseCrypt's selection (section 3.3), solved exactly.
+
+Scores are the sensitivities of the parameters (eq. 2), weights the parameters themselves. Threads: None means all
+cores; no result depends on them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shieldfl import _core
+from shieldfl.array_view import as_real, as_threads, as_unsigned, as_vector
+from shieldfl.masks import Mask, bits_of
+
+__all__ = ["DEFAULT_BINS", "Selection", "SelectionLimits", "mutual_information", "select", "top_k"]
+
+DEFAULT_BINS = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectionLimits:
+    """What a client's selection has to keep to, and how it weighs cost against gain.
+
+    Attributes
+    ----------
+    budget
+        The largest share of all positions that the client may choose, alpha of eq. 6: in (0, 1].
+    exposed_share, exposure_decay
+        C and B of eq. 7, both above 0: the chosen positions have at least a share of
+        ``1 - exposed_share * exp(-exposure_decay * budget)`` of the scores' sum. That must be in [0, 1].
+    information_bits
+        The most mutual information that is left, eta_MI of eq. 8: at least 0; ``math.inf`` for no bound.
+    bins
+        Bins of its estimate, from 1 to 65,536: see :func:`mutual_information`.
+    cost_weight, gain_weight
+        beta_1 and beta_2 of the scalarised problem, both above 0.
+    """
+
+    budget: float
+    exposed_share: float = 0.7
+    exposure_decay: float = 1.3
+    information_bits: float = 2.0
+    bins: int = DEFAULT_BINS
+    cost_weight: float = 1.0
+    gain_weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The chosen positions, what led to their number, and what they reach.
+
+    Attributes
+    ----------
+    mask
+        The chosen positions: those with the highest scores, of equal scores the lower positions.
+    limits
+        What the selection had to keep to.
+    best_count
+        How many positions the scalarised problem takes without limits.
+    security_count, information_count
+        The fewest that eq. 7 and eq. 8 allow.
+    budget_count
+        The most that eq. 6 allows: the largest k with ``k / P <= budget``.
+    required_share
+        The share of the scores' sum that eq. 7 asks for.
+    share
+        The share that is chosen; 1 where all scores are 0, which leaves nothing to protect.
+    information_bits
+        I(W; masked W), in bits.
+    """
+
+    mask: Mask
+    limits: SelectionLimits
+    best_count: int
+    security_count: int
+    information_count: int
+    budget_count: int
+    required_share: float
+    share: float
+    information_bits: float
+
+    @property
+    def count(self) -> int:
+        """How many positions are chosen."""
+        return self.mask.count
+
+    @property
+    def meets_security(self) -> bool:
+        """Whether eq. 7 holds; where it does not, the budget is too small for it."""
+        return self.count >= self.security_count
+
+    @property
+    def meets_information(self) -> bool:
+        """Whether eq. 8 holds; where it does not, the budget is too small for it."""
+        return self.count >= self.information_count
+
+    @property
+    def share_shortfall(self) -> float:
+        """How much of the scores' sum is missing for eq. 7, as a share of it; 0 where it holds."""
+        return 0.0 if self.meets_security else max(0.0, self.required_share - self.share)
+
+    @property
+    def information_excess_bits(self) -> float:
+        """How many bits are above the limit of eq. 8; 0 where it holds."""
+        return (
+            0.0 if self.meets_information else max(0.0, self.information_bits - self.limits.information_bits)
+        )
+
+
+def select(scores: Any, weights: Any, limits: SelectionLimits, threads: int | None = None) -> Selection:
+    """Choose the positions that one client encrypts (SenseCrypt, eqs. 4 to 9).
+
+    Minimises ``cost_weight * k / P - gain_weight * share``, where ``k`` of the ``P`` positions are chosen and
+    ``share`` is theirs of the scores' sum, under budget and security: exactly, as for every ``k`` the highest
+    scores are the best choice. Sums are compared without rounding. The bound on the mutual information, which
+    no order of the positions is best for, is kept by taking so many of the highest scores that it holds. Where
+    the limits contradict each other the budget wins, and the result tells what falls short.
+
+    Where all scores are 0, security holds for the empty mask, and only the mutual information chooses
+    positions: the first ones.
+
+    Parameters
+    ----------
+    scores
+        (P,) float32 or float64, finite and at least 0; 1 <= P <= 2**31.
+    weights
+        (P,) of the scores' dtype, finite.
+    limits
+        What to keep to.
+    threads
+        How many threads to use; None for all cores.
+
+    Raises
+    ------
+    ArrayTypeError
+        An array has another dtype or rank.
+    ParameterError
+        The lengths differ or are 0, or a limit is outside its range.
+    RangeError
+        A value is NaN, infinite or negative; it says at which position.
+    """
+    score_vector = as_vector(scores, (np.float32, np.float64), "the scores")
+    weight_vector = as_vector(weights, (score_vector.dtype.type,), "the weights")
+    core_limits = _core.SelectionLimits(
+        budget=as_real(limits.budget, "budget"),
+        exposed_share=as_real(limits.exposed_share, "exposed_share"),
+        exposure_decay=as_real(limits.exposure_decay, "exposure_decay"),
+        information_bits=as_real(limits.information_bits, "information_bits"),
+        bins=as_unsigned(limits.bins, "bins"),
+        cost_weight=as_real(limits.cost_weight, "cost_weight"),
+        gain_weight=as_real(limits.gain_weight, "gain_weight"),
+    )
+    found = _core.select(score_vector, weight_vector, core_limits, as_threads(threads))
+    return Selection(
+        mask=Mask(found.mask),
+        limits=limits,
+        best_count=found.best_count,
+        security_count=found.security_count,
+        information_count=found.information_count,
+        budget_count=found.budget_count,
+        required_share=found.required_share,
+        share=found.share,
+        information_bits=found.information_bits,
+    )
+
+
+def top_k(scores: Any, k: int, threads: int | None = None) -> Mask:
+    """Choose the ``k`` positions with the highest scores; of equal scores the lower positions.
+
+    ``scores`` is (P,) float32 or float64, finite and at least 0. Raises ArrayTypeError for another dtype or rank,
+    ParameterError for k above P, RangeError, which says where, for a score that is NaN, infinite or negative.
+    """
+    vector = as_vector(scores, (np.float32, np.float64), "the scores")
+    return Mask(_core.top_k(vector, as_unsigned(k, "k"), as_threads(threads)))
+
+
+def mutual_information(
+    weights: Any, mask: Mask, bins: int = DEFAULT_BINS, threads: int | None = None
+) -> float:
+    """Estimate how much the weights outside of ``mask`` tell of all weights: I(W; masked W), in bits (eq. 3).
+
+    A histogram estimate with ``bins`` equal-width bins over the smallest range that holds every weight and 0, the
+    same for both vectors; the masked vector has 0 where ``mask`` chooses. It is at least 0, exactly 0 where all
+    positions are masked, and does not rise when more of them are.
+
+    ``weights`` is (P,) float32 or float64, finite, P >= 1; ``bins`` from 1 to 65,536. Raises ArrayTypeError for
+    another dtype or rank, ParameterError for other bins, no weights or a mask of another size, RangeError, which
+    says where, for a weight that is NaN or infinite.
+    """
+    vector = as_vector(weights, (np.float32, np.float64), "the weights")
+    return _core.mutual_information(vector, bits_of(mask), as_unsigned(bins, "bins"), as_threads(threads))
