@@ -9,6 +9,7 @@ import typer
 import shieldfl
 from shieldfl.cli.bench import bench
 from shieldfl.cli.inspect import inspect
+from shieldfl.cli.profile import profile
 from shieldfl.cli.run import run
 
 __all__ = ["app"]
@@ -42,3 +43,4 @@ def _before_command(
 app.command()(run)
 app.command()(inspect)
 app.command()(bench)
+app.add_typer(profile)

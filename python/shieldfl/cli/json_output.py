@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["JsonFile", "is_stdout", "write_json"]
+__all__ = ["JsonFile", "checked_output", "is_stdout", "write_json"]
 
 
-def _checked(path: Path | None) -> Path | None:
+def checked_output(path: Path | None) -> Path | None:
     """Refuse a folder that does not exist now, rather than after the work is done."""
     if path is not None and not is_stdout(path) and not path.parent.is_dir():
         raise typer.BadParameter(f"there is no folder {path.parent}")
@@ -26,7 +26,7 @@ JsonFile = Annotated[
         metavar="FILE",
         rich_help_panel="Output",
         help='Write every figure as JSON; "-" for standard output, and then nothing else goes there.',
-        callback=_checked,
+        callback=checked_output,
         dir_okay=False,
         writable=True,
         allow_dash=True,

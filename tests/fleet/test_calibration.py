@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from shieldfl.errors import ParameterError
+from shieldfl.fleet import stopwatch
+from shieldfl.fleet.calibration import CalibrationSettings, calibrate
+from shieldfl.fleet.device_profile import load_profile
+from shieldfl.fleet.fleet_file import parse_fleet
+from shieldfl.fleet.round_simulation import simulate
+from shieldfl.fleet.scheme_calibration import SCHEMES
+
+TINY = {"values": 5000, "seconds": 0.0, "paillier_ciphertexts": 2, "key_bits": 2048, "threads": (1, 2)}
+
+
+@pytest.fixture(scope="module")
+def profile():
+    return calibrate(CalibrationSettings(**TINY))
+
+
+def test_every_scheme_is_measured(profile, tmp_path):
+    assert profile.scheme_names == SCHEMES
+    assert profile.model is None
+    assert all(set(scheme.encrypt_seconds) == {1, 2} for scheme in profile.schemes)
+    by_name = {scheme.name: scheme for scheme in profile.schemes}
+    assert by_name["paillier-single"].values_per_ciphertext == 1
+    assert by_name["paillier-single"].ciphertext_bytes == 512
+    assert by_name["paillier-dense"].values_per_ciphertext > 50
+    assert by_name["ckks"].values_per_ciphertext >= 2048
+    assert [scheme.name for scheme in profile.schemes if not scheme.adds_clear_values] == ["ckks"]
+    profile.save(tmp_path / "profile.json")
+    assert load_profile(tmp_path / "profile.json") == profile
+
+
+def test_a_profile_says_what_was_measured_and_not_where(profile):
+    assert set(profile.machine) == {
+        "date",
+        "processor",
+        "cores",
+        "instruction_set",
+        "shieldfl",
+        "numpy",
+        "python",
+    }
+    assert all("Parameters(" in scheme.setting for scheme in profile.schemes)
+
+
+def test_a_measured_profile_drives_a_simulation(profile):
+    fleet = parse_fleet(
+        """
+        [model]
+        parameters = 10000
+        train_core_seconds_per_sample = 0.001
+        [[client]]
+        count = 3
+        cores = 2
+        bandwidth = "10 MB/s"
+        samples = 100
+        """
+    )
+    for name in profile.scheme_names:
+        rounds = simulate("sense-crypt", fleet, profile.cost_model(name))
+        assert (rounds.stages["encrypt"] > 0.0).all()
+
+
+def test_a_training_step_is_measured():
+    torch = pytest.importorskip("torch")
+    threads = torch.get_num_threads()
+    steps: list[str] = []
+    settings = CalibrationSettings(
+        **(TINY | {"threads": (1,)}), schemes=("ckks",), model="linear", sample_shape=(4, 4), batch_size=8
+    )
+    model = calibrate(settings, steps.append).model
+    assert steps == ["gather, score and select", "ckks", "training linear"]
+    assert model is not None
+    assert (model.name, model.sample_shape, model.parameters) == ("linear", (4, 4), 170)
+    assert model.train_seconds_per_sample[1] > 0.0
+    assert torch.get_num_threads() == threads
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schemes": ()},
+        {"schemes": ("rsa",)},
+        {"values": 0},
+        {"paillier_ciphertexts": -1},
+        {"seconds": -1.0},
+        {"seconds": float("nan")},
+        {"threads": (0,)},
+    ],
+)
+def test_refused(change):
+    with pytest.raises(ParameterError):
+        CalibrationSettings(**(TINY | change)).thread_counts()
+
+
+def test_one_thread_is_always_measured():
+    assert CalibrationSettings(threads=(4, 2)).thread_counts() == (1, 2, 4)
+
+
+def test_the_median_leaves_out_preparation_and_the_first_time(monkeypatch):
+    now = [0.0]
+    steps = iter([100.0, 3.0, 1.0, 2.0, 9.0, 9.0])
+    monkeypatch.setattr(stopwatch.time, "perf_counter", lambda: now[0])
+
+    def spend(seconds: float) -> None:
+        now[0] += seconds
+
+    assert stopwatch.median_seconds(lambda: spend(next(steps)), 0.0, lambda: spend(1000.0)) == 2.0
+    assert next(steps) == 9.0  # four were enough
+
+
+def test_the_median_is_of_as_many_times_as_there_is_time_for(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(stopwatch.time, "perf_counter", lambda: now[0])
+    count = [0]
+
+    def step() -> None:
+        count[0] += 1
+        now[0] += 1.0
+
+    assert stopwatch.median_seconds(step, 10.0) == 1.0
+    assert count == [10]
+
+
+def test_calibrating_schemes_needs_no_torch():
+    code = "import sys, shieldfl.fleet.calibration; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
