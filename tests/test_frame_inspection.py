@@ -25,7 +25,7 @@ def paillier_frames() -> dict[str, bytes]:
     order = sf.paillier.UnionOrder.from_masks(masks)
     update = np.linspace(-1, 1, 1000, dtype=np.float32)
     batches = [encryptor.encrypt_in_union(update, order, mask, round=7) for mask in masks]
-    aggregator = sf.paillier.Aggregator(authority.public_key, threads=1)
+    aggregator = sf.paillier.Aggregator(authority.public_key, threads=1, order=order)
     for batch in batches:
         aggregator.add(batch, weight=4)
     return {
