@@ -15,16 +15,20 @@ positions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
-from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
+from shieldfl.errors import ArrayTypeError, ParameterError
+from shieldfl.sensitivity.gradient import (
+    check_samples,
+    evaluation_mode,
+    flat_by_layer,
+    gradient_by_layer,
+    reject_non_finite,
+)
 from shieldfl.torch_bridge import ParameterLayout, parameter_layout
 
 __all__ = [
@@ -110,7 +114,7 @@ class FisherAccumulator:
         if self._updates == 0:
             raise ParameterError("no gradient was accumulated: call update() after each backward()")
         scores: FloatVector = (self._flat / self._updates).square().cpu().numpy()
-        _reject_non_finite(scores, self._layout)
+        reject_non_finite(scores, self._layout)
         return scores
 
     def _make_views(self) -> list[torch.Tensor]:
@@ -152,22 +156,9 @@ def full_batch_fisher(
         If a gradient is NaN or infinite, or its square too large for float32; the message names the layer.
     """
     layout = parameter_layout(model)
-    _check_samples(features, labels, batch_size)
-    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    sums = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in trained.items()}
-    with _evaluation_mode(model):
-        for batch, targets in zip(
-            torch.split(features, batch_size), torch.split(labels, batch_size), strict=True
-        ):
-            loss = nn.functional.cross_entropy(model(batch), targets, reduction="sum")
-            if not trained:
-                break  # every parameter is frozen: nothing to differentiate
-            gradients = torch.autograd.grad(loss, list(trained.values()), allow_unused=True)
-            for name, gradient in zip(trained, gradients, strict=True):
-                if gradient is not None:
-                    sums[name] += gradient
-    squares = {name: (total / len(features)).square() for name, total in sums.items()}
-    return _flat_scores(squares, layout)
+    gradients = gradient_by_layer(model, features, labels, batch_size)
+    squares = {name: gradient.square() for name, gradient in gradients.items()}
+    return flat_by_layer(squares, layout)
 
 
 def per_sample_fisher(
@@ -202,7 +193,7 @@ def per_sample_fisher(
         If a gradient is NaN or infinite; the message names the layer.
     """
     layout = parameter_layout(model)
-    _check_samples(features, labels, batch_size)
+    check_samples(features, labels, batch_size)
     trained = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
     fixed = {name: p.detach() for name, p in model.named_parameters() if not p.requires_grad}
     fixed.update(model.named_buffers())
@@ -213,13 +204,13 @@ def per_sample_fisher(
 
     sample_gradients = vmap(grad(loss), in_dims=(None, 0, 0))
     sums = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in trained.items()}
-    with _evaluation_mode(model):
+    with evaluation_mode(model):
         for batch, targets in zip(
             torch.split(features, batch_size), torch.split(labels, batch_size), strict=True
         ):
             for name, gradient in sample_gradients(trained, batch, targets).items():
                 sums[name] += gradient.square_().sum(dim=0)
-    return _flat_scores({name: total / len(features) for name, total in sums.items()}, layout)
+    return flat_by_layer({name: total / len(features) for name, total in sums.items()}, layout)
 
 
 def normalise_per_layer(scores: FloatVector, layout: ParameterLayout) -> FloatVector:
@@ -252,7 +243,7 @@ def normalise_per_layer(scores: FloatVector, layout: ParameterLayout) -> FloatVe
         raise ArrayTypeError(f"expected a float32 vector, got {scores.dtype} of rank {scores.ndim}")
     if scores.size != layout.size:
         raise ParameterError(f"the layout has {layout.size} parameters, the scores {scores.size}")
-    _reject_non_finite(scores, layout)
+    reject_non_finite(scores, layout)
     normalised = np.zeros_like(scores)
     for _, piece in layout.slices():
         layer = scores[piece]
@@ -276,44 +267,3 @@ def sensitive_positions(normalised: FloatVector, threshold: float) -> npt.NDArra
         raise ParameterError("the sensitivity threshold must lie in [0, 1]")
     chosen: npt.NDArray[np.bool_] = normalised > np.float32(threshold)
     return chosen
-
-
-def _check_samples(features: torch.Tensor, labels: torch.Tensor, batch_size: int) -> None:
-    if len(features) == 0:
-        raise ParameterError("client has no data: the Fisher information needs at least one sample")
-    if len(labels) != len(features):
-        raise ParameterError(f"{len(features)} samples but {len(labels)} labels")
-    if batch_size < 1:
-        raise ParameterError(f"batch_size must be at least 1, got {batch_size}")
-
-
-@contextmanager
-def _evaluation_mode(model: nn.Module) -> Iterator[None]:
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
-
-
-def _flat_scores(scores_by_name: Mapping[str, torch.Tensor], layout: ParameterLayout) -> FloatVector:
-    scores = np.zeros(layout.size, dtype=np.float32)
-    for name, piece in layout.slices():
-        if name in scores_by_name:
-            with np.errstate(over="ignore"):
-                scores[piece] = scores_by_name[name].reshape(-1).cpu().numpy()
-    _reject_non_finite(scores, layout)
-    return scores
-
-
-def _reject_non_finite(scores: FloatVector, layout: ParameterLayout) -> None:
-    if np.isfinite(scores).all():
-        return
-    for name, piece in layout.slices():
-        if not np.isfinite(scores[piece]).all():
-            raise RangeError(
-                f"a gradient of layer {name!r} is NaN, infinite or too large to square in float32: "
-                "lower the learning rate or check this client's data"
-            )
