@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl import ckks, paillier
-from shieldfl.errors import RangeError, WireFormatError
+from shieldfl.errors import PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import AuthoritySteps
@@ -57,6 +57,7 @@ class SenseCryptAuthority(AuthoritySteps):
     ) -> None:
         self._initial = initial
         self._models: dict[int, GlobalModel] = {}
+        self._clusters: NDArray[np.int64] = np.full(clients, -1)
         self._keys = keys
         self._clients = clients
         self._learning_rate = server_learning_rate
@@ -76,6 +77,12 @@ class SenseCryptAuthority(AuthoritySteps):
 
     def _open(self, message: Message) -> Message:
         clusters = message.vector("clusters", np.int64, self._clients)
+        if clusters.min() < -1 or clusters.max() >= self._clients:
+            raise WireFormatError("there is no cluster of this number")
+        if ((self._clusters >= 0) & (clusters != self._clusters)).any():
+            raise PolicyError(
+                "a client has changed its cluster: totals of changing groups would single clients out"
+            )
         round_number = message.number("round")
         known = range(int(clusters.max(initial=-1)) + 1)
         claims = [
@@ -91,6 +98,7 @@ class SenseCryptAuthority(AuthoritySteps):
                 continue
             moved[claim.cluster] = self._move(claim)
         self._models = moved
+        self._clusters = clusters
         parts = {"clusters": message["clusters"]}
         for cluster in known:
             model = self._models.get(cluster, self._initial).to_message()
