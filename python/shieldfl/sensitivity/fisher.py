@@ -15,16 +15,20 @@ positions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
-from torch.func import functional_call, grad, vmap
 
-from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
+from shieldfl.errors import ArrayTypeError, ParameterError
+from shieldfl.sensitivity.gradient_scores import (
+    FloatVector,
+    check_samples,
+    evaluation_mode,
+    flat_scores,
+    reject_non_finite,
+)
+from shieldfl.sensitivity.per_sample_gradients import mean_over_samples
 from shieldfl.torch_bridge import ParameterLayout, parameter_layout
 
 __all__ = [
@@ -34,8 +38,6 @@ __all__ = [
     "per_sample_fisher",
     "sensitive_positions",
 ]
-
-FloatVector = npt.NDArray[np.float32]
 
 
 class FisherAccumulator:
@@ -110,7 +112,7 @@ class FisherAccumulator:
         if self._updates == 0:
             raise ParameterError("no gradient was accumulated: call update() after each backward()")
         scores: FloatVector = (self._flat / self._updates).square().cpu().numpy()
-        _reject_non_finite(scores, self._layout)
+        reject_non_finite(scores, self._layout)
         return scores
 
     def _make_views(self) -> list[torch.Tensor]:
@@ -152,10 +154,10 @@ def full_batch_fisher(
         If a gradient is NaN or infinite, or its square too large for float32; the message names the layer.
     """
     layout = parameter_layout(model)
-    _check_samples(features, labels, batch_size)
+    check_samples(features, labels, batch_size)
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     sums = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in trained.items()}
-    with _evaluation_mode(model):
+    with evaluation_mode(model):
         for batch, targets in zip(
             torch.split(features, batch_size), torch.split(labels, batch_size), strict=True
         ):
@@ -167,7 +169,7 @@ def full_batch_fisher(
                 if gradient is not None:
                     sums[name] += gradient
     squares = {name: (total / len(features)).square() for name, total in sums.items()}
-    return _flat_scores(squares, layout)
+    return flat_scores(squares, layout)
 
 
 def per_sample_fisher(
@@ -201,25 +203,7 @@ def per_sample_fisher(
     RangeError
         If a gradient is NaN or infinite; the message names the layer.
     """
-    layout = parameter_layout(model)
-    _check_samples(features, labels, batch_size)
-    trained = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
-    fixed = {name: p.detach() for name, p in model.named_parameters() if not p.requires_grad}
-    fixed.update(model.named_buffers())
-
-    def loss(parameters: dict[str, torch.Tensor], sample: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
-        logits = functional_call(model, {**parameters, **fixed}, (sample.unsqueeze(0),))
-        return nn.functional.cross_entropy(logits, label.unsqueeze(0))
-
-    sample_gradients = vmap(grad(loss), in_dims=(None, 0, 0))
-    sums = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in trained.items()}
-    with _evaluation_mode(model):
-        for batch, targets in zip(
-            torch.split(features, batch_size), torch.split(labels, batch_size), strict=True
-        ):
-            for name, gradient in sample_gradients(trained, batch, targets).items():
-                sums[name] += gradient.square_().sum(dim=0)
-    return _flat_scores({name: total / len(features) for name, total in sums.items()}, layout)
+    return mean_over_samples(model, features, labels, batch_size, torch.Tensor.square_)
 
 
 def normalise_per_layer(scores: FloatVector, layout: ParameterLayout) -> FloatVector:
@@ -252,7 +236,7 @@ def normalise_per_layer(scores: FloatVector, layout: ParameterLayout) -> FloatVe
         raise ArrayTypeError(f"expected a float32 vector, got {scores.dtype} of rank {scores.ndim}")
     if scores.size != layout.size:
         raise ParameterError(f"the layout has {layout.size} parameters, the scores {scores.size}")
-    _reject_non_finite(scores, layout)
+    reject_non_finite(scores, layout)
     normalised = np.zeros_like(scores)
     for _, piece in layout.slices():
         layer = scores[piece]
@@ -276,44 +260,3 @@ def sensitive_positions(normalised: FloatVector, threshold: float) -> npt.NDArra
         raise ParameterError("the sensitivity threshold must lie in [0, 1]")
     chosen: npt.NDArray[np.bool_] = normalised > np.float32(threshold)
     return chosen
-
-
-def _check_samples(features: torch.Tensor, labels: torch.Tensor, batch_size: int) -> None:
-    if len(features) == 0:
-        raise ParameterError("client has no data: the Fisher information needs at least one sample")
-    if len(labels) != len(features):
-        raise ParameterError(f"{len(features)} samples but {len(labels)} labels")
-    if batch_size < 1:
-        raise ParameterError(f"batch_size must be at least 1, got {batch_size}")
-
-
-@contextmanager
-def _evaluation_mode(model: nn.Module) -> Iterator[None]:
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
-
-
-def _flat_scores(scores_by_name: Mapping[str, torch.Tensor], layout: ParameterLayout) -> FloatVector:
-    scores = np.zeros(layout.size, dtype=np.float32)
-    for name, piece in layout.slices():
-        if name in scores_by_name:
-            with np.errstate(over="ignore"):
-                scores[piece] = scores_by_name[name].reshape(-1).cpu().numpy()
-    _reject_non_finite(scores, layout)
-    return scores
-
-
-def _reject_non_finite(scores: FloatVector, layout: ParameterLayout) -> None:
-    if np.isfinite(scores).all():
-        return
-    for name, piece in layout.slices():
-        if not np.isfinite(scores[piece]).all():
-            raise RangeError(
-                f"a gradient of layer {name!r} is NaN, infinite or too large to square in float32: "
-                "lower the learning rate or check this client's data"
-            )
