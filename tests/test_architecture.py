@@ -48,6 +48,7 @@ FACES = {
     "array_view",
     "build_info",
     "ckks",
+    "encryption_budgets",
     "errors",
     "frame_inspection",
     "masks",
@@ -81,6 +82,7 @@ PYTHON_LAYERS = {
 PYTHON_LIBRARIES = {
     "torch": {"torch_bridge", "sensitivity", "privacy", "methods", "simulation", "fleet"},
     "opacus": {"privacy", "methods"},
+    "scipy": {"privacy"},
     "sklearn": {"methods", "simulation"},
     "matplotlib": {"simulation", "fleet"},
     "jinja2": {"simulation"},
@@ -204,6 +206,7 @@ def test_only_the_key_authority_makes_what_holds_a_secret_key():
         ("shieldfl.roles.message", ("torch", "sklearn", "opacus")),
         ("shieldfl.frame_inspection", ("torch", "sklearn", "opacus")),
         ("shieldfl.benchmarks", ("torch", "sklearn", "opacus", "rich", "typer", "tenseal", "phe", "heu")),
+        ("shieldfl.methods.client_clustering", ("torch", "sklearn", "opacus")),
         ("shieldfl.methods.selective_shield_settings", ("torch", "sklearn", "opacus")),
         ("shieldfl.simulation.config", ("torch", "sklearn", "opacus")),
         ("shieldfl.simulation.driver", ("rich", "typer", "matplotlib", "jinja2")),

@@ -132,12 +132,14 @@ def test_options_that_are_named_exist():
         assert named <= known, f"{page}: {sorted(named - known)}"
 
 
-def test_settings_of_selective_shield_are_documented():
-    from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
+@pytest.mark.parametrize("name", ["selective-shield", "sense-crypt"])
+def test_settings_of_methods_are_documented(name):
+    from shieldfl.methods.settings import MethodSettings
 
-    rows = table_rows(doc("docs/methods/selective-shield.md"), "setting")
+    rows = table_rows(doc(f"docs/methods/{name}.md"), "setting")
     documented = {row[0].strip("`"): row[1] for row in rows}
-    fields = dataclasses.fields(SelectiveShieldSettings)
+    settings = getattr(MethodSettings(), name.replace("-", "_"))
+    fields = dataclasses.fields(settings)
     assert documented == {field.name: str(field.default) for field in fields}
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from shieldfl.errors import RangeError
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
+from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accounting import noise_multiplier_for
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
@@ -31,7 +32,12 @@ def run(config: RunConfig, settings: SelectiveShieldSettings) -> list[RoundRecor
     """Return the rounds, also those before a run broke down."""
     records: list[RoundRecord] = []
     with contextlib.suppress(RangeError):  # the number of records tells in which round
-        run_methods(config, ["selective-shield"], settings, lambda _, record: records.append(record))
+        run_methods(
+            config,
+            ["selective-shield"],
+            MethodSettings(selective_shield=settings),
+            lambda _, record: records.append(record),
+        )
     return records
 
 

@@ -12,11 +12,11 @@ import pytest
 
 pytest.importorskip("typer")
 import typer
-from typer.testing import CliRunner
 
 import shieldfl as sf
+from cli.profile_files import CLIENTS, FLEET, invoke, save_made_up_profile
 from shieldfl.cli.app import app
-from shieldfl.fleet.device_profile import DeviceProfile, SchemeProfile, load_profile
+from shieldfl.fleet.device_profile import DeviceProfile, load_profile
 from shieldfl.fleet.encryption_plan import METHODS
 from shieldfl.fleet.fleet_file import load_fleet
 from shieldfl.fleet.paper_costs import paper_costs_for
@@ -25,29 +25,7 @@ from shieldfl.fleet.planner import plan_round
 from shieldfl.fleet.round_simulation import simulate
 from shieldfl.fleet.summary import client_rows, summarise
 
-CLIENTS = """
-[[client]]
-name = "laptop"
-count = 2
-cores = 4
-bandwidth = "100 Mbit/s"
-samples = 100
-
-[[client]]
-name = "phone"
-cores = 2
-cpu_share = 0.5
-upload = "10 Mbit/s"
-download = "50 Mbit/s"
-latency = "40 ms"
-samples = 50
-"""
-FLEET = f"[model]\nparameters = 10000\ntrain_core_seconds_per_sample = 0.001\n{CLIENTS}"
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def invoke(*arguments: object):
-    return CliRunner().invoke(app, ["profile", *map(str, arguments)])
 
 
 @pytest.fixture
@@ -59,18 +37,7 @@ def fleet(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Made up, so that tests do not depend on the machine."""
-    schemes = tuple(
-        SchemeProfile(name, "made up", values, size, {1: seconds, 2: seconds / 2}, 1e-4, 1e-4, clear)
-        for name, values, size, seconds, clear in (
-            ("ckks", 4096, 40_000.0, 1e-3, False),
-            ("paillier-single", 1, 768.0, 2e-3, True),
-        )
-    )
-    machine = {"processor": "a processor", "date": "a day"}
-    path = tmp_path_factory.mktemp("profile") / "profile.json"
-    DeviceProfile(machine, schemes, 1e-9, 1e-9, 1e-8, 1e-9).save(path)
-    return path
+    return save_made_up_profile(tmp_path_factory.mktemp("profile") / "profile.json")
 
 
 def rows(text: str) -> dict[str, list[str]]:
@@ -181,16 +148,6 @@ def test_says_that_training_was_not_counted(tmp_path: Path, profile: Path) -> No
     assert note in invoke("plan", path, "--profile", profile, "--target-seconds", 9).stdout
 
 
-def test_draws_pictures(fleet: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    names = ("gantt", "straggler-index", "round-times")
-    options = [part for name in names for part in (f"--{name}", tmp_path / f"{name}.png")]
-    result = invoke("simulate", fleet, "--paper-costs", *options)
-    assert result.exit_code == 0, result.output
-    for name in names:
-        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
-
-
 def test_plan_recommends_what_the_planner_does(fleet: Path, profile: Path, tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     given = ("--profile", profile, "--target-seconds", 2, "--clients-table", "--json", path)
@@ -271,6 +228,7 @@ PLAN = ["plan", "FLEET", "--paper-costs"]
         ["simulate", "FLEET", *PAPER, "--gantt", "gantt.pdf"],
         ["simulate", "FLEET", "FLEET", *PAPER, "--gantt", "gantt.png"],
         ["simulate", "FLEET", "--profile", "PROFILE", "--round-times", "times.png"],
+        ["simulate", "FLEET", *PAPER, "--report", "FLEET"],
         ["simulate", "FLEET", *PAPER, "--json", "no-such-folder/simulation.json"],
         PLAN,
         [*PLAN, "--target-seconds", "0"],
@@ -297,7 +255,7 @@ def test_options_in_the_documentation_exist() -> None:
     known = {option for one in commands.values() for parameter in one.params for option in parameter.opts}
     page = (ROOT / "docs" / "fleet.md").read_text()
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page))
-    assert {"--output", "--gantt", "--target-seconds"} <= named
+    assert {"--output", "--gantt", "--report", "--target-seconds"} <= named
     assert named <= known
     assert set(re.findall(r"shieldfl profile ([a-z]+)", page)) == set(commands)
 

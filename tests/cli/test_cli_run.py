@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 import shieldfl as sf
 from shieldfl.cli.app import app
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
+from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.results import STAGES, MethodResult, RoundRecord, RunResult
 
@@ -33,14 +34,14 @@ class Driver:
     def __init__(self) -> None:
         self.config = RunConfig()
         self.methods: Sequence[str] = ()
-        self.settings: SelectiveShieldSettings | None = None
+        self.settings = MethodSettings()
         self.error: Exception | None = None
 
     def __call__(
         self,
         config: RunConfig,
         methods: Sequence[str],
-        settings: SelectiveShieldSettings | None = None,
+        settings: MethodSettings,
         on_round: Callable[[str, RoundRecord], None] | None = None,
     ) -> RunResult:
         self.config, self.methods, self.settings = config, methods, settings
@@ -61,6 +62,7 @@ class Driver:
         return RoundRecord(
             round=number,
             participants=3,
+            dropped=0,
             loss=0.5,
             accuracy=0.9125,
             personalised_accuracy=0.9375 if protected else 0.9125,
@@ -114,6 +116,8 @@ OPTIONS: list[tuple[list[str], str, Any]] = [
     (["--weight-decay", "0.001"], "weight_decay", 0.001),
     (["--sample-rate", "0.75"], "sample_rate", 0.75),
     (["--min-clients", "4"], "min_clients", 4),
+    (["--dropout", "0.25"], "dropout", 0.25),
+    (["--weighting", "samples"], "weighting", "samples"),
     (["--server-learning-rate", "0.5"], "server_learning_rate", 0.5),
     (["--seed", "11"], "seed", 11),
     (["--threads", "1"], "threads", 1),
@@ -151,14 +155,14 @@ def test_every_field_has_a_tested_option() -> None:
 def test_option_reaches_its_field(driver: Driver, arguments: list[str], name: str, value: Any) -> None:
     result = invoke(*arguments)
     assert result.exit_code == 0, result.output
-    holder = driver.config if hasattr(driver.config, name) else driver.settings
+    holder = driver.config if hasattr(driver.config, name) else driver.settings.selective_shield
     assert getattr(holder, name) == value
 
 
 def test_defaults_are_those_of_the_dataclasses(driver: Driver) -> None:
     assert invoke().exit_code == 0
     assert driver.config == RunConfig()
-    assert driver.settings == SelectiveShieldSettings()
+    assert driver.settings == MethodSettings()
     assert list(driver.methods) == ["selective-shield"]
 
 
@@ -342,3 +346,27 @@ def test_the_command_can_be_run_as_a_module(module: str) -> None:
         [sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=True
     )
     assert "0." in done.stdout
+
+
+def test_settings_of_other_methods_are_assigned(driver: Driver) -> None:
+    result = invoke("--set", "sense-crypt.encryption=ckks", "--set", "sense-crypt.bandwidths=[50, 45.5]")
+    assert result.exit_code == 0, result.output
+    assert driver.settings.sense_crypt.encryption == "ckks"
+    assert driver.settings.sense_crypt.bandwidths == (50.0, 45.5)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "words"),
+    [
+        ("sense-crypt.encryption", "METHOD.FIELD=VALUE"),
+        ("encryption=ckks", "METHOD.FIELD=VALUE"),
+        ("sense-crypt.encrypt=ckks", "no setting"),
+        ("sensecrypt.encryption=ckks", "choose from"),
+        ("sense-crypt.key_bits=many", "type of its default"),
+        ("sense-crypt.bandwidths=[0]", "positive"),
+    ],
+)
+def test_a_wrong_assignment_is_wrong_usage(driver: Driver, assignment: str, words: str) -> None:
+    result = invoke("--set", assignment)
+    assert result.exit_code == 2
+    assert words in " ".join(re.sub(r"[│\n]", " ", result.output).split())

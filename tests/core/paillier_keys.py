@@ -29,8 +29,8 @@ def factors_of(authority: sf.KeyAuthority) -> tuple[int, int]:
 
 
 @functools.cache
-def primes(key_bits: int) -> tuple[int, int]:
-    """Two primes that are 3 modulo 4 and have a product of just this length."""
+def primes(key_bits: int, which: int = 0) -> tuple[int, int]:
+    """Two primes that are 3 modulo 4 and have a product of just this length; others for another ``which``."""
     p, q = (prime_above(3 << (key_bits // 2 - 2), key_bits // 2 - 3) for _ in range(2))
     return p, q
 
@@ -77,10 +77,10 @@ def secret_of(p: int, q: int) -> bytes:
 
 
 def authority_for(
-    parameters: sf.paillier.Parameters, *, engine: str | None = None, min_clients: int = 1
+    parameters: sf.paillier.Parameters, *, engine: str | None = None, min_clients: int = 1, which: int = 0
 ) -> sf.KeyAuthority:
     """Make an authority with these parameters, without searching for a key."""
-    p, q = primes(parameters.key_bits)
+    p, q = primes(parameters.key_bits, which)
     public_key = _core.PaillierPublicKey.from_bytes(public_key_frame(parameters, p * q), engine)
     decryptor = _core.PaillierDecryptor.import_secret(public_key, secret_of(p, q))
     authority = sf.KeyAuthority.__new__(sf.KeyAuthority)

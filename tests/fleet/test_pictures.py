@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+from matplotlib.colors import to_hex
+
 from fleet.fleets import COSTS, client, fleet_of, three_clients
 from shieldfl.errors import ParameterError
 from shieldfl.fleet.encryption_plan import MaskSettings
@@ -22,6 +24,8 @@ from shieldfl.fleet.pictures import (
     write_png,
 )
 from shieldfl.fleet.round_simulation import simulate
+from shieldfl.simulation.figure_style import DARK, LIGHT, render_png
+from shieldfl.simulation.quantities import seconds_text
 
 SETTINGS = MaskSettings(uniform_ratio=0.2)
 
@@ -52,7 +56,8 @@ def test_a_round_that_there_is_not():
 def test_bars_of_a_gantt_chart():
     runs = [simulate(name, three_clients(), COSTS, settings=SETTINGS) for name in ("plaintext", "mask-crypt")]
     figure = draw_gantt(runs)
-    assert [axes.get_title(loc="left") for axes in figure.axes] == ["plaintext", "mask-crypt"]
+    titles = [f"{rounds.plan.method}, {seconds_text(rounds.round_seconds[0])}" for rounds in runs]
+    assert [axes.get_title(loc="left") for axes in figure.axes] == titles
     for axes, rounds in zip(figure.axes, runs, strict=True):
         assert [label.get_text() for label in axes.get_yticklabels()] == ["far", "half", "fast"]
         bars = {container.get_label(): container.patches for container in axes.containers}
@@ -62,6 +67,13 @@ def test_bars_of_a_gantt_chart():
             np.testing.assert_allclose([bar.get_x() for bar in bars[name]], begin)
             np.testing.assert_allclose([bar.get_width() for bar in bars[name]], seconds)
             begin = begin + seconds
+
+
+def test_a_gantt_chart_of_many_clients_says_how_many_it_shows():
+    rounds = simulate("full-he", fleet_of(client("phone", count=30)), COSTS)
+    (axes,) = draw_gantt([rounds]).axes
+    assert len(axes.get_yticklabels()) == 20
+    assert axes.get_title(loc="left").endswith("the 20 slowest of 30 clients")
 
 
 def test_clients_that_drop_out_are_marked_where_they_do():
@@ -93,6 +105,30 @@ def test_round_times_over_fleets():
         "b": [3.0, 5.0],
     }
     assert [label.get_text() for label in axes.get_xticklabels()] == ["even", "uneven"]
+
+
+def test_names_are_drawn_as_they_are_and_shortened():
+    hostile = "$\\frac{1$ & <script>"
+    fleet = fleet_of(client(hostile), client("n" * 99))
+    labels = draw_gantt([simulate("full-he", fleet, COSTS)]).axes[0].get_yticklabels()
+    assert {label.get_text() for label in labels} == {hostile, "n" * 23 + "…"}
+    times = draw_round_times([hostile] * 6, {"a": [1.0] * 6})
+    for figure in (draw_gantt([simulate("full-he", fleet, COSTS)]), times):
+        assert render_png(figure)
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
+def test_pictures_are_drawn_for_their_background(theme):
+    fleet = three_clients()
+    figures = (
+        draw_gantt([simulate("full-he", fleet, COSTS)], theme=theme),
+        draw_straggler_index({"tens": straggler_index_by_budget(fleet, COSTS)}, theme=theme),
+        draw_round_times(["one"], {"a": [1.0]}, theme),
+    )
+    for figure in figures:
+        assert to_hex(figure.get_facecolor()) == theme.background
+        for text in (figure.axes[0].xaxis.label, *figure.legends[0].get_texts()):
+            assert to_hex(text.get_color()) == theme.text
 
 
 def test_pictures_are_png_files_and_the_same_each_time(tmp_path: Path):

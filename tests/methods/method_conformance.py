@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
 
+from shieldfl import ckks, paillier
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import AggregatorSteps, LocalUpdate, StartingPoint
 from shieldfl.methods.registry import METHOD_NAMES, Federation, make_method
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
+from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
+from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.message import Message
 
 PARAMETERS = 333  # no multiple of 64
@@ -30,6 +33,12 @@ class Variant:
     method: str
     settings: SelectiveShieldSettings
     label: str
+    sense_crypt: SenseCryptSettings = field(default_factory=SenseCryptSettings)
+
+    @property
+    def averages_all(self) -> bool:
+        """Whether the mean of all updates is what it gives, up to the fixed point of what is encrypted."""
+        return self.method != "selective-shield"
 
     @property
     def noisy(self) -> bool:
@@ -37,6 +46,18 @@ class Variant:
 
     def with_settings(self, **changes: object) -> Variant:
         return replace(self, settings=replace(self.settings, **changes))
+
+    def losing_nothing(self, fraction_bits: int) -> Variant:
+        """Every position is encrypted or sent in the clear, with so many bits behind the point."""
+        sense_crypt = replace(self.sense_crypt, fraction_bits=fraction_bits)
+        changed = self.with_settings(threshold=-1.0, consensus=1.0, fraction_bits=fraction_bits)
+        return replace(changed, sense_crypt=sense_crypt)
+
+    def encrypting_nothing(self) -> Variant:
+        sense_crypt = replace(
+            self.sense_crypt, exposed_share=1.0, exposure_decay=1e-300, information_bits=9.0, cost_weight=1e12
+        )
+        return replace(self.with_settings(threshold=1.0), sense_crypt=sense_crypt)
 
 
 # Noise far below a float32 rounding of the weights, so that a comparison can look through it; nothing is
@@ -60,10 +81,29 @@ _SELECTIVE = {
 }
 
 
+_SENSE_CRYPT = {
+    "single": {"encryption": "paillier-single", "clustering": "none"},
+    "dense": {"clustering": "none", "bandwidths": (4.0, 3.0, 2.0, 1.0)},
+    "ckks": {"encryption": "ckks", "clustering": "none", "compute_speeds": (1.0, 0.3)},
+    "clusters": {"encryption": "ckks"},
+}
+
+
 def variants() -> list[Variant]:
-    """Every registered method, SelectiveShield under each of its options."""
+    """Every registered method, those with options under each of them."""
     settings = SelectiveShieldSettings(threshold=0.5)
-    found = [Variant(name, settings, name) for name in METHOD_NAMES if name != "selective-shield"]
+    with_options = ("selective-shield", "sense-crypt")
+    found = [Variant(name, settings, name) for name in METHOD_NAMES if name not in with_options]
+    # Normal weights have more than 2 bits in 256 bins; a limit of 5 leaves something in the clear.
+    found += [
+        Variant(
+            "sense-crypt",
+            settings,
+            f"sense-crypt/{label}",
+            SenseCryptSettings(key_bits=2048, information_bits=5.0, **changes),
+        )
+        for label, changes in _SENSE_CRYPT.items()
+    ]
     found += [
         Variant("selective-shield", replace(settings, **changes), f"selective-shield/{label}")
         for label, changes in _SELECTIVE.items()
@@ -111,6 +151,7 @@ class SteppedRun:
         initial: GlobalModel | None = None,
         train: Train = contraction,
         server_learning_rate: float = 1.0,
+        weights: tuple[int, ...] | None = None,
     ) -> None:
         self.initial = initial or initial_model()
         federation = Federation(
@@ -120,8 +161,10 @@ class SteppedRun:
             sample_rate=1.0,
             server_learning_rate=server_learning_rate,
             threads=1,
+            weights=weights,
         )
-        self.method = make_method(variant.method, self.initial, federation, variant.settings)
+        settings = MethodSettings(selective_shield=variant.settings, sense_crypt=variant.sense_crypt)
+        self.method = make_method(variant.method, self.initial, federation, settings)
         self.clients = [self.method.client(index) for index in range(clients)]
         self.aggregator = self.method.aggregator()
         self.authority = self.method.authority()
@@ -137,13 +180,19 @@ class SteppedRun:
 
     @property
     def parameters(self) -> np.ndarray:
-        """The global model's parameters, float32 (P,)."""
-        return self.model.vector("parameters", np.float32, self.initial.parameters.size)
+        """The first client's global model's parameters, float32 (P,)."""
+        model = self.method.message_for(0, self.model)
+        return model.vector("parameters", np.float32, self.initial.parameters.size)
 
     @property
     def buffers(self) -> np.ndarray:
-        """The global model's buffers; empty where they stay local."""
-        return np.frombuffer(self.model["buffers"], dtype=np.float32)
+        """Its buffers; empty where they stay local."""
+        return np.frombuffer(self.method.message_for(0, self.model)["buffers"], dtype=np.float32)
+
+    def batch(self, frame: bytes) -> ckks.CiphertextBatch | paillier.CiphertextBatch:
+        """Read a batch of the scheme that the first client encrypts with."""
+        scheme = paillier if isinstance(self.clients[0]._encryptor, paillier.Encryptor) else ckks
+        return scheme.CiphertextBatch.from_bytes(frame)
 
     def run_round(
         self,
@@ -159,14 +208,18 @@ class SteppedRun:
         leaving = set(dropping)
         self._round += 1
         for index in chosen:
-            start = self.clients[index].begin_round(self._round, len(chosen), self.model)
+            model = self.method.message_for(index, self.model)
+            start = self.clients[index].begin_round(self._round, len(chosen), model)
             self.clients[index].finish_training(self._train(self._round, index, start))
         answer = None
         for phase in self.method.phases:
             last = phase is self.method.phases[-1]
             senders = [index for index in chosen if not (last and index in leaving)]
             self.aggregator.begin_phase(phase.name, self._round, answer)
-            messages = {index: self.clients[index].step(phase.name, answer) for index in senders}
+            messages = {
+                index: self.clients[index].step(phase.name, self._answer_for(index, answer))
+                for index in senders
+            }
             self.sent[phase.name] = messages
             if intrude is not None:
                 intrude(phase.name, self.aggregator, messages)
@@ -181,7 +234,14 @@ class SteppedRun:
         self.model = answer
         for index in chosen:
             if index not in leaving:
-                self.clients[index].end_round(answer)
+                self.clients[index].end_round(self.method.message_for(index, answer))
+
+    def merged(self, client: int) -> StartingPoint:
+        """What a client would use for inference."""
+        return self.clients[client].merged_model(self.method.message_for(client, self.model))
+
+    def _answer_for(self, client: int, answer: Message | None) -> Message | None:
+        return None if answer is None else self.method.message_for(client, answer)
 
 
 def float_spacing(*vectors: np.ndarray) -> np.ndarray:

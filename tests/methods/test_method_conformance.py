@@ -30,7 +30,7 @@ def masks_of(
     scores = {
         client: contraction(round_number, client, run.initial.starting_point()).scores for client in clients
     }
-    if variant.method == "fedavg":
+    if variant.averages_all:
         return {client: np.zeros(PARAMETERS, dtype=bool) for client in clients}
     return {client: scores[client] > np.float32(variant.settings.threshold_of(client)) for client in clients}
 
@@ -47,10 +47,10 @@ def test_two_runs_from_one_start_train_the_same_model(variant):
         second.run_round(participants)
     assert_same_model(first, second, variant)
     assert not np.array_equal(first.parameters, first.initial.parameters)
-    for mine, other in zip(first.clients, second.clients, strict=True):
+    for client in range(CLIENTS):
         np.testing.assert_allclose(
-            mine.merged_model(first.model).parameters,
-            other.merged_model(second.model).parameters,
+            first.merged(client).parameters,
+            second.merged(client).parameters,
             rtol=0.0,
             atol=FAINT_TOLERANCE if variant.noisy else 0.0,
         )
@@ -59,7 +59,7 @@ def test_two_runs_from_one_start_train_the_same_model(variant):
 @every_variant
 @pytest.mark.parametrize("fraction_bits", [12, 20])
 def test_a_protection_that_loses_nothing_gives_plain_fedavg(variant, fraction_bits):
-    lossless = variant.with_settings(threshold=-1.0, consensus=1.0, fraction_bits=fraction_bits)
+    lossless = variant.losing_nothing(fraction_bits)
     run, plain = SteppedRun(lossless), SteppedRun(Variant("fedavg", lossless.settings, "plain"))
     # Updates are equal in the first round. Each is rounded to the nearest multiple of 2^-f, so the mean is
     # off by half of that at most, and both models are rounded to float32 once.
@@ -104,8 +104,10 @@ def test_a_client_that_drops_out_between_two_phases_is_survived(variant):
         comparable = twin.encrypted
         assert any("dropped out" in note for note in run.method.notes)
     difference = np.abs(run.parameters - twin.parameters)
-    assert np.all(difference[comparable] <= spacing[comparable])
-    assert twin.encrypted.any() or variant.method == "fedavg"
+    # What has the twin's mask is compared after the twin's own rounding; a mean of roundings is off by half a step.
+    quantisation = 2.0**-21 if variant.method == "sense-crypt" else 0.0
+    assert np.all(difference[comparable] <= quantisation + spacing[comparable])
+    assert twin.encrypted.any() or variant.averages_all
     # Whoever dropped out can come back.
     run.run_round()
     assert np.isfinite(run.parameters).all()
@@ -113,7 +115,7 @@ def test_a_client_that_drops_out_between_two_phases_is_survived(variant):
 
 @every_variant
 def test_an_empty_encrypted_zone_works(variant):
-    nothing = variant.with_settings(threshold=1.0)
+    nothing = variant.encrypting_nothing()
     run, plain = SteppedRun(nothing), SteppedRun(Variant("fedavg", nothing.settings, "plain"))
     run.run_round()
     plain.run_round()

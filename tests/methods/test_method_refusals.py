@@ -15,7 +15,6 @@ from methods.method_conformance import (
     contraction,
     every_variant,
 )
-from shieldfl import ckks
 from shieldfl.errors import (
     DuplicateFrameError,
     KeyMismatchError,
@@ -192,7 +191,10 @@ def test_a_wrong_first_message_does_not_decide_what_the_others_must_look_like(va
         for name in ("votes", "ciphertexts"):
             if name in messages[0]:
                 encryptor = stranger._vote_encryptor if name == "votes" else stranger._encryptor
-                larger = encryptor.encrypt(np.zeros(PARAMETERS + 9, dtype=np.float32), round=1).to_bytes()
+                number = run.batch(messages[0][name]).round
+                larger = encryptor.encrypt(
+                    np.zeros(PARAMETERS + 9, dtype=np.float32), round=number
+                ).to_bytes()
                 with pytest.raises(ParameterError):
                     aggregator.receive(phase, 0, altered(messages[0], name, larger))
 
@@ -210,12 +212,12 @@ def test_ciphertexts_of_other_positions_are_refused_though_their_number_is_right
     def send_elsewhere(phase, aggregator, messages):
         if "ciphertexts" not in messages[0]:
             return
-        honest = ckks.CiphertextBatch.from_bytes(messages[0]["ciphertexts"])
+        honest = run.batch(messages[0]["ciphertexts"])
         size = PARAMETERS + run.buffers.size
         first = Mask.from_indices(np.arange(honest.count), size)
-        batch = run.clients[0]._encryptor.encrypt(np.zeros(size, dtype=np.float32), first, round=1)
+        batch = run.clients[0]._encryptor.encrypt(np.zeros(size, dtype=np.float32), first, round=honest.round)
         assert batch.count == honest.count
-        with pytest.raises(ShieldError, match="positions"):
+        with pytest.raises(ShieldError, match=r"positions|order"):
             aggregator.receive(phase, 0, altered(messages[0], "ciphertexts", batch.to_bytes()))
         refused.append(phase)
 

@@ -12,6 +12,7 @@ from shieldfl.errors import ParameterError
 from shieldfl.methods.fedavg import FedAvg
 from shieldfl.methods.registry import METHOD_NAMES, Federation, make_method
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
+from shieldfl.methods.settings import MethodSettings
 from shieldfl.profiling.stages import StageClock
 from shieldfl.simulation.config import RunConfig
 
@@ -126,7 +127,7 @@ def test_an_unknown_method_is_refused_with_the_known_names():
         clients=2, rounds=1, min_clients=2, sample_rate=1.0, server_learning_rate=1.0, threads=1
     )
     with pytest.raises(ParameterError, match=f"'fedavgg'.*{', '.join(METHOD_NAMES)}"):
-        make_method("fedavgg", initial_model(), federation, SelectiveShieldSettings())
+        make_method("fedavgg", initial_model(), federation, MethodSettings())
 
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, math.nan, math.inf])

@@ -12,6 +12,8 @@ import pytest
 from shieldfl.errors import ConvergenceError, DataError, ParameterError, RangeError
 from shieldfl.methods.registry import METHOD_NAMES
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
+from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
+from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accounting import PrivacyLedger
 from shieldfl.simulation import driver
 from shieldfl.simulation.config import RunConfig
@@ -20,6 +22,12 @@ from shieldfl.simulation.federation import EmbeddedFederation
 from shieldfl.simulation.results import STAGES
 
 TINY = {"clients": 4, "rounds": 2, "local_epochs": 1, "model": "linear", "threads": 1, "learning_rate": 0.05}
+
+
+def shield(**changes) -> MethodSettings:
+    return MethodSettings(
+        selective_shield=SelectiveShieldSettings(**changes), sense_crypt=SenseCryptSettings(key_bits=2048)
+    )
 
 
 def tiny(**changes) -> RunConfig:
@@ -50,7 +58,7 @@ def _fewer_samples():
 def both():
     """Both methods on the same data, with noise and personalised positions."""
     seen = []
-    settings = SelectiveShieldSettings(threshold=0.1, noise_multiplier=0.02)
+    settings = shield(threshold=0.1, noise_multiplier=0.02)
     result = run_methods(
         tiny(), METHOD_NAMES, settings, on_round=lambda name, record: seen.append((name, record))
     )
@@ -88,7 +96,7 @@ def test_the_figures_of_a_run_hang_together(both):
 
 def test_bytes_are_those_of_the_messages(both):
     result, _ = both
-    plain, shielded = result.methods
+    plain, shielded = result.methods[:2]
     # A message head is 6 bytes; a part has 9, its name and itself.
     update = 6 + (9 + 5 + 8) + (9 + 6 + 4 * 650) + (9 + 6 + 8)
     model = 6 + (9 + 10 + 4 * 650) + (9 + 7)
@@ -120,9 +128,7 @@ def test_a_result_is_strict_json(both):
     assert json.loads(json.dumps(endless.to_json(), allow_nan=False))["config"]["alpha"] is None
 
 
-def trained(
-    config: RunConfig, method: str, settings: SelectiveShieldSettings | None, monkeypatch
-) -> np.ndarray:
+def trained(config: RunConfig, method: str, settings: MethodSettings | None, monkeypatch) -> np.ndarray:
     """The global parameters after a run."""
     federations = []
 
@@ -134,13 +140,14 @@ def trained(
     monkeypatch.setattr(driver, "EmbeddedFederation", Kept)
     result = run_methods(config, [method], settings)
     (federation,) = federations
-    return federation.model.vector("parameters", np.float32, result.methods[0].parameters)
+    model = federation.method.message_for(0, federation.model)
+    return model.vector("parameters", np.float32, result.methods[0].parameters)
 
 
 @pytest.mark.parametrize("method", METHOD_NAMES)
 def test_a_seed_repeats_a_run_and_another_does_not(method, monkeypatch):
     config = tiny(sample_rate=0.7)
-    settings = SelectiveShieldSettings(threshold=0.1)
+    settings = shield(threshold=0.1)
     first, second, other = (
         trained(chosen, method, settings, monkeypatch) for chosen in (config, config, tiny(seed=1))
     )
@@ -150,7 +157,7 @@ def test_a_seed_repeats_a_run_and_another_does_not(method, monkeypatch):
 
 @pytest.mark.parametrize("negotiation", ["clear", "encrypted"])
 def test_a_protection_that_loses_nothing_trains_as_fedavg_does(negotiation, monkeypatch):
-    lossless = SelectiveShieldSettings(threshold=-1.0, consensus=1.0, negotiation=negotiation)
+    lossless = shield(threshold=-1.0, consensus=1.0, negotiation=negotiation)
     for rounds, factor in ((1, 1), (3, 100)):
         # After one round: half a step of 2^-20, and one rounding of a float32 below 2. After more, training
         # itself magnifies the difference; a hundredfold leaves room for rounds of SGD with momentum.
@@ -165,7 +172,7 @@ def test_a_protection_that_loses_nothing_trains_as_fedavg_does(negotiation, monk
 def test_every_kind_of_sensitivity_runs_and_differs():
     config = tiny(rounds=1)
     shares = [
-        run_methods(config, ["selective-shield"], SelectiveShieldSettings(sensitivity=kind)).methods[0]
+        run_methods(config, ["selective-shield"], shield(sensitivity=kind)).methods[0]
         for kind in ("full-batch", "batch", "per-sample")
     ]
     encrypted = [method.last.zone_shares["encrypted"] for method in shares]
@@ -177,7 +184,7 @@ def test_every_kind_of_sensitivity_runs_and_differs():
 @pytest.mark.parametrize("buffers", ["local", "encrypted"])
 def test_a_model_with_batch_statistics_is_evaluated(buffers):
     config = RunConfig(clients=2, rounds=1, local_epochs=1, batch_size=64, model="simple-cnn", threads=1)
-    result = run_methods(config, METHOD_NAMES, SelectiveShieldSettings(buffers=buffers))
+    result = run_methods(config, METHOD_NAMES, shield(buffers=buffers))
     for method in result.methods:
         assert 0.0 <= method.last.accuracy <= 1.0
 
@@ -196,7 +203,7 @@ def test_the_privacy_figures_are_the_ledgers(both):
 
 
 def test_a_target_epsilon_is_reached_at_the_last_round_and_not_exceeded():
-    settings = SelectiveShieldSettings(threshold=0.1, target_epsilon=8.0)
+    settings = shield(threshold=0.1, target_epsilon=8.0)
     method = run_methods(tiny(rounds=3), ["selective-shield"], settings).methods[0]
     assert [record.epsilon_paper < 8.0 for record in method.rounds[:2]] == [True, True]
     assert 0.99 * 8.0 <= method.last.epsilon_paper <= 8.0
@@ -218,7 +225,7 @@ def test_a_draw_of_too_few_clients_is_repeated_and_charged(monkeypatch):
 
     monkeypatch.setattr(EmbeddedFederation, "draw", counting)
     config = tiny(rounds=4, sample_rate=0.4, min_clients=2, seed=5)
-    settings = SelectiveShieldSettings(threshold=0.1, noise_multiplier=1.0)
+    settings = shield(threshold=0.1, noise_multiplier=1.0)
     method = run_methods(config, ["selective-shield"], settings).methods[0]
     accepted = [count for count in charged if count >= 2]
     assert accepted == [record.participants for record in method.rounds]
@@ -279,7 +286,7 @@ def test_a_federation_that_would_never_start_says_so():
 @pytest.mark.parametrize(
     ("methods", "named"),
     [
-        (["fedavgg"], "unknown method 'fedavgg'.*fedavg, selective-shield"),
+        (["fedavgg"], "unknown method 'fedavgg'.*fedavg, selective-shield, sense-crypt"),
         ([], "at least one method"),
         (["fedavg", "fedavg"], "named twice"),
     ],

@@ -6,7 +6,6 @@ import json
 import math
 import re
 from dataclasses import asdict, replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -14,9 +13,11 @@ import pytest
 pytest.importorskip("torch")
 from PIL import Image
 
+from page_reader import PageReader, assert_needs_nothing_from_elsewhere
 from shieldfl.errors import ParameterError
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.plots import DARK, LIGHT, PLOTS, render_png
+from shieldfl.simulation.figure_style import DARK, LIGHT, render_png
+from shieldfl.simulation.plots import PLOTS
 from shieldfl.simulation.report import write_report
 from shieldfl.simulation.results import STAGES, MethodResult, RoundRecord, RunResult
 from shieldfl.simulation.summary import describe_run, summarise
@@ -29,6 +30,7 @@ def record(number: int, protected: bool) -> RoundRecord:
     return RoundRecord(
         round=number,
         participants=19,
+        dropped=0,
         loss=1.0 / number,
         accuracy=1.0 - 0.5 / number,
         personalised_accuracy=1.0 - (0.6 if protected else 0.5) / number,
@@ -64,27 +66,6 @@ def run_of(*methods: str, rounds: int = 3) -> RunResult:
     )
 
 
-class PageReader(HTMLParser):
-    """Collects the text, the tags and whatever could point to another place."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.links: list[str] = []
-        self.words: list[str] = []
-        self.feed(page)
-        self.text = " ".join(" ".join(self.words).split())
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.links += [
-            value or "" for name, value in attrs if name in ("src", "srcset", "href", "action", "data")
-        ]
-
-    def handle_data(self, data: str) -> None:
-        self.words.append(data)
-
-
 def test_writes_every_file_and_says_so(tmp_path: Path) -> None:
     written = write_report(run_of("fedavg", "selective-shield"), tmp_path / "new" / "folder")
     assert [path.name for path in written] == FILES
@@ -103,13 +84,8 @@ def test_json_holds_the_result(tmp_path: Path) -> None:
 def test_page_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
     write_report(run_of("fedavg", "selective-shield"), tmp_path)
     page = (tmp_path / "index.html").read_text()
-    reader = PageReader(page)
-    assert len(reader.links) == 2 * len(PLOTS)
-    assert all(link.startswith("data:image/png;base64,") for link in reader.links)
-    assert not {"script", "link", "iframe", "object"} & set(reader.tags)
-    assert "http" not in page
-    assert "url(" not in page
-    assert "@import" not in page
+    assert_needs_nothing_from_elsewhere(page)
+    assert len(PageReader(page).links) == 2 * len(PLOTS)
     assert str(tmp_path) not in page
 
 

@@ -16,7 +16,6 @@ __all__ = [
     "PaperCosts",
     "ProfileFile",
     "Schemes",
-    "checked_picture",
     "parse_names",
 ]
 
@@ -27,15 +26,6 @@ def parse_names(text: str) -> tuple[str, ...]:
     if not names:
         raise typer.BadParameter("give at least one name")
     return names
-
-
-def checked_picture(path: Path | None) -> Path | None:
-    """Refuse a folder that does not exist, and a name that promises another format, before the work is done."""
-    if path is not None and not path.parent.is_dir():
-        raise typer.BadParameter(f"there is no folder {path.parent}")
-    if path is not None and path.suffix.lower() != ".png":
-        raise typer.BadParameter("pictures are PNG files: give a name that ends in .png")
-    return path
 
 
 FleetFile = Annotated[

@@ -11,9 +11,10 @@ from rich.table import Table
 
 from shieldfl.fleet.device_profile import DeviceProfile
 from shieldfl.fleet.planner import Recommendation
-from shieldfl.fleet.round_simulation import STAGES, FleetRounds
-from shieldfl.fleet.summary import FleetSummary, client_rows, summarise
-from shieldfl.simulation.quantities import MISSING, bytes_text, seconds_text, share_text
+from shieldfl.fleet.round_simulation import FleetRounds
+from shieldfl.fleet.summary import summarise
+from shieldfl.fleet.summary_text import client_cells, remarks, short_seconds_text, summary_cells
+from shieldfl.simulation.quantities import bytes_text, seconds_text, share_text
 
 __all__ = ["print_plan", "print_profile", "print_simulation"]
 
@@ -35,7 +36,7 @@ def print_profile(profile: DeviceProfile, console: Console) -> None:
             scheme.add_seconds,
             scheme.open_seconds,
         ]
-        cells = [_short_seconds(seconds / scheme.values_per_ciphertext) for seconds in times]
+        cells = [short_seconds_text(seconds / scheme.values_per_ciphertext) for seconds in times]
         table.add_row(scheme.name, *cells, f"{scheme.ciphertext_bytes / scheme.values_per_ciphertext:,.2f}")
     console.print(table)
     console.print(
@@ -47,7 +48,7 @@ def print_profile(profile: DeviceProfile, console: Console) -> None:
         "select": profile.select_seconds_per_value,
         "add in the clear": profile.add_clear_seconds_per_value,
     }
-    figures = ", ".join(f"{name} {_short_seconds(seconds)}" for name, seconds in rest.items())
+    figures = ", ".join(f"{name} {short_seconds_text(seconds)}" for name, seconds in rest.items())
     console.print(f"For each parameter: {figures}.", soft_wrap=True)
     if profile.model is not None:
         by_threads = profile.model.train_seconds_per_sample
@@ -80,57 +81,21 @@ def _print_runs(scheme: str, runs: Sequence[FleetRounds], clients: bool, console
     fleet = runs[0].fleet
     title = f"{fleet.name}: {fleet.size:,} clients, {fleet.model.parameters:,} parameters, {scheme}"
     console.print(title, style="bold cyan", soft_wrap=True)
-    table = _table("", "round", "update", "index", "idle", "up", "encrypted", "union", "slowest")
     summaries = [summarise(rounds) for rounds in runs]
+    table = _table("", *summary_cells(summaries[0]))
     for one in summaries:
-        table.add_row(one.method, *_summary_cells(one))
+        table.add_row(one.method, *summary_cells(one).values())
     console.print(table)
     for one in summaries:
-        for line in _remarks(one):
+        for line in remarks(one):
             console.print(f"{one.method}: {line}", soft_wrap=True)
     for rounds in runs if clients else ():
         console.print(f"{rounds.plan.method}, each client", style="bold", soft_wrap=True)
-        console.print(_clients_table(rounds))
-
-
-def _summary_cells(one: FleetSummary) -> list[str]:
-    least, most = (share_text(share) for share in (one.least_encrypted_share, one.most_encrypted_share))
-    return [
-        seconds_text(one.round_seconds),
-        seconds_text(one.slowest_client_seconds),
-        MISSING if one.straggler_index is None else f"{one.straggler_index:.2f}",
-        MISSING if one.idle_share is None else f"{one.idle_share:.0%}",
-        bytes_text(one.bytes_up),
-        most if least == most else f"{least} – {most}",
-        share_text(one.union_share),
-        one.straggler,
-    ]
-
-
-def _remarks(one: FleetSummary) -> list[str]:
-    lines = []
-    if one.clients_short_of_budget:
-        lines.append(
-            f"budgets smaller than what security asks for: {one.clients_short_of_budget:,} of {one.clients:,} clients"
-        )
-    if one.dropouts:
-        lines.append(f"dropouts: {one.dropouts:,}, {seconds_text(one.wasted_seconds)} of clients wasted")
-    if one.failed_rounds:
-        lines.append(f"totals of too few clients to be opened: {one.failed_rounds:,}")
-    return lines
-
-
-def _clients_table(rounds: FleetRounds) -> Table:
-    clustered = len(rounds.fleet.cluster_names) > 1
-    heads = ["client", *(("cluster",) if clustered else ()), "values", *STAGES, "wait", "download", "up"]
-    lossy = bool(rounds.dropped.any())
-    table = _table(*heads, *(("dropouts",) if lossy else ()))
-    for row in client_rows(rounds):
-        times = [row[f"{name}_seconds"] for name in (*STAGES, "idle", "download")]
-        cells = [row["client"], *((row["cluster"],) if clustered else ()), f"{row['encrypted_values']:,}"]
-        cells += [*(seconds_text(seconds) for seconds in times), bytes_text(row["bytes_up"])]
-        table.add_row(*cells, *((str(row["dropouts"]),) if lossy else ()))
-    return table
+        heads, rows = client_cells(rounds)
+        each = _table(*heads)
+        for cells in rows:
+            each.add_row(*cells)
+        console.print(each)
 
 
 def print_plan(found: Recommendation, clients: Sequence[str], console: Console) -> None:
@@ -152,13 +117,6 @@ def print_plan(found: Recommendation, clients: Sequence[str], console: Console) 
         for name, budget in zip(clients, found.best.budgets, strict=True):
             budgets.add_row(name, share_text(budget))
         console.print(budgets)
-
-
-def _short_seconds(seconds: float) -> str:
-    """Format a time of one value, which may be far below a microsecond."""
-    if seconds >= 0.9995e-3:
-        return seconds_text(seconds)
-    return f"{seconds * 1e9:.3g} ns" if seconds < 0.9995e-6 else f"{seconds * 1e6:.3g} µs"
 
 
 def _table(*columns: str) -> Table:

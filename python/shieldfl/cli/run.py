@@ -11,8 +11,10 @@ import typer
 from shieldfl.cli import run_options as options
 from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.cli.json_output import JsonFile
+from shieldfl.cli.method_settings_option import apply_assignments
 from shieldfl.errors import ParameterError
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
+from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.config import RunConfig
 
 __all__ = ["run"]
@@ -33,6 +35,8 @@ def run(
     rounds: options.Rounds = RunConfig.rounds,
     sample_rate: options.SampleRate = RunConfig.sample_rate,
     min_clients: options.MinClients = RunConfig.min_clients,
+    dropout: options.Dropout = RunConfig.dropout,
+    weighting: options.Weighting = RunConfig.weighting,
     server_learning_rate: options.ServerLearningRate = RunConfig.server_learning_rate,
     threads: options.Threads = RunConfig.threads,
     local_epochs: options.LocalEpochs = RunConfig.local_epochs,
@@ -55,6 +59,7 @@ def run(
     sensitivity: options.Sensitivity = SelectiveShieldSettings.sensitivity,
     value_bits: options.ValueBits = SelectiveShieldSettings.value_bits,
     fraction_bits: options.FractionBits = SelectiveShieldSettings.fraction_bits,
+    assignments: options.Assignments = None,
     json_file: JsonFile = None,
     report: options.Report = None,
 ) -> None:
@@ -64,7 +69,10 @@ def run(
     digits, needs no download.
     """
     config = _from_options(RunConfig, context.params)
-    settings = _from_options(SelectiveShieldSettings, context.params)
+    settings = apply_assignments(
+        MethodSettings(selective_shield=_from_options(SelectiveShieldSettings, context.params)),
+        assignments or (),
+    )
     with failures_on_stderr():
         # torch takes seconds to load, and neither --help nor the other commands need it.
         from shieldfl.cli.run_session import run_session

@@ -100,6 +100,18 @@ MinClients = Annotated[
         help="Fewest clients of a round, and of a total that is opened.", rich_help_panel=_FEDERATION
     ),
 ]
+Dropout = Annotated[
+    float,
+    typer.Option(help="Probability that a client leaves a round at some step.", rich_help_panel=_FEDERATION),
+]
+Weighting = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="uniform, or samples: a client counts as often as it has samples.",
+        rich_help_panel=_FEDERATION,
+    ),
+]
 ServerLearningRate = Annotated[
     float,
     typer.Option(help="Scales the server's step; 1 is plain averaging.", rich_help_panel=_FEDERATION),
@@ -207,6 +219,18 @@ Sensitivity = Annotated[
 ValueBits = Annotated[int, typer.Option(help="Bits of an encrypted value.", rich_help_panel=_SHIELD)]
 FractionBits = Annotated[
     int, typer.Option(help="Bits of an encrypted value behind the binary point.", rich_help_panel=_SHIELD)
+]
+
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="METHOD.FIELD=VALUE",
+        help="A setting of another method, such as sense-crypt.encryption=ckks; may be repeated. "
+        "The methods' pages under docs/methods list them.",
+        rich_help_panel="Other methods",
+        show_default=False,
+    ),
 ]
 
 Report = Annotated[

@@ -12,7 +12,7 @@ from shieldfl.cli.json_output import is_stdout, write_json
 from shieldfl.cli.run_progress import RoundProgress
 from shieldfl.cli.run_table import print_run
 from shieldfl.methods.registry import METHOD_NAMES
-from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
+from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation import driver
 from shieldfl.simulation.config import RunConfig
 
@@ -22,7 +22,7 @@ __all__ = ["run_session"]
 def run_session(
     config: RunConfig,
     methods: Sequence[str],
-    settings: SelectiveShieldSettings,
+    settings: MethodSettings,
     json_file: Path | None,
     report_folder: Path | None,
 ) -> None:

@@ -5,7 +5,8 @@ matplotlib is imported when the first one is drawn.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ from shieldfl.fleet.costs import CostModel
 from shieldfl.fleet.encryption_plan import MaskSettings, plan_encryption
 from shieldfl.fleet.fleet import Fleet, FloatVector
 from shieldfl.fleet.round_simulation import STAGES, FleetRounds, stage_seconds
+from shieldfl.simulation.figure_style import LIGHT, LINE_COLOURS, LINE_MARKERS, Theme, new_figure, render_png
+from shieldfl.simulation.quantities import seconds_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,18 +45,15 @@ BUDGETS = tuple(float(share) for share in np.linspace(0.0, 1.0, 41))
 """Shares of the parameters that a straggler index is computed for."""
 
 _MOST_CLIENTS = 20
-# Okabe and Ito's colours, which colour-blind readers can tell apart; waiting and training are not the point.
 _SEGMENT_COLOURS = {
-    "train": "#b4bac2",
     "score": "#F0E442",
     "select": "#E69F00",
     "encrypt": "#0072B2",
     "upload": "#56B4E9",
-    "wait": "#eceef1",
     "download": "#009E73",
 }
-_LINE_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")
-_MARKERS = ("o", "s", "^", "D", "v", "P")
+_LONGEST_NAME = 24
+"""Characters; pictures shorten longer ones."""
 
 
 @dataclass(frozen=True)
@@ -104,83 +104,116 @@ def straggler_index_by_budget(
     return np.array(indices)
 
 
-def draw_gantt(runs: Sequence[FleetRounds], number: int = 0) -> Figure:
-    """Draw one round of each run, a panel for each method and a bar for each client, on one axis of seconds."""
+def draw_gantt(
+    runs: Sequence[FleetRounds],
+    number: int = 0,
+    theme: Theme = LIGHT,
+    labels: Sequence[str] | None = None,
+) -> Figure:
+    """Draw one round of each run, a panel for each run and a bar for each client, on one axis of seconds.
+
+    Panels are named after the runs' methods unless ``labels`` says otherwise.
+    """
     ways = [timelines(rounds, number) for rounds in runs]
-    figure, panels = _figure(height=1.0 + sum(0.5 + 0.17 * len(way.clients) for way in ways), rows=len(ways))
-    for axes, way, rounds in zip(panels, ways, runs, strict=True):
+    height = 1.0 + sum(0.5 + 0.17 * len(way.clients) for way in ways)
+    figure, panels = new_figure(theme, height, rows=len(ways))
+    colours = {"train": theme.neutral, "wait": theme.faint, **_SEGMENT_COLOURS}
+    names = labels or [rounds.plan.method for rounds in runs]
+    for axes, way, rounds, name in zip(panels, ways, runs, names, strict=True):
         rows = np.arange(len(way.clients))
         begin = np.zeros(rows.size)
         for segment in SEGMENTS:
             width = way.seconds[segment]
-            axes.barh(rows, width, 0.72, begin, color=_SEGMENT_COLOURS[segment], label=segment)
+            axes.barh(rows, width, 0.72, begin, color=colours[segment], label=segment)
             begin = begin + width
         lost = way.dropped
         if lost.any():
-            axes.plot(begin[lost], rows[lost], "x", color="#D55E00", label="dropped out")
-        title = rounds.plan.method + (f", the {rows.size} slowest clients" if way.left_out else "")
-        axes.set_title(title, loc="left", fontsize=10.5)
-        axes.set_yticks(rows, way.clients, fontsize=8)
+            axes.plot(begin[lost], rows[lost], "x", color="#D55E00", label="dropped out", clip_on=False)
+        title = f"{name}, {seconds_text(float(rounds.round_seconds[number]))}"
+        if way.left_out:
+            title += f", the {rows.size} slowest of {rounds.fleet.size:,} clients"
+        axes.set_title(title, loc="left", fontsize=10.5, color=theme.text)
+        axes.set_yticks(rows, [_short(name) for name in way.clients], fontsize=8, parse_math=False)
         axes.set_ylim(rows.size - 0.4, -0.6)
+        axes.grid(axis="x", color=theme.faint, linewidth=0.8)
         axes.sharex(panels[-1])
         axes.tick_params(labelbottom=axes is panels[-1])
+    ends = [np.sum(list(way.seconds.values()), axis=0).max() for way in ways]
+    panels[-1].set_xlim(0.0, 1.04 * float(max(ends)) or 1.0)
     panels[-1].xaxis.set_major_formatter("{x:,g}")
     panels[-1].set_xlabel("seconds from the start of the round")
     named = dict(
         pair[::-1] for axes in panels for pair in zip(*axes.get_legend_handles_labels(), strict=True)
     )
-    figure.legend(named.values(), named.keys(), loc="outside upper center", ncols=len(named), frameon=False)
+    figure.legend(
+        named.values(),
+        named.keys(),
+        loc="outside upper center",
+        ncols=len(named),
+        frameon=False,
+        fontsize=9,
+        handlelength=1.0,
+        handleheight=1.0,
+        columnspacing=1.2,
+        labelcolor=theme.text,
+    )
     return figure
 
 
-def draw_straggler_index(indices: Mapping[str, FloatVector], budgets: Sequence[float] = BUDGETS) -> Figure:
+def draw_straggler_index(
+    indices: Mapping[str, FloatVector], budgets: Sequence[float] = BUDGETS, theme: Theme = LIGHT
+) -> Figure:
     """Draw what :func:`straggler_index_by_budget` returned, a line for each name."""
-    figure, (axes,) = _figure(height=4.0)
-    for line, (name, index) in enumerate(indices.items()):
-        axes.plot(
-            100.0 * np.asarray(budgets), index, label=name, color=_LINE_COLOURS[line % 6], linewidth=2.0
-        )
+    figure, (axes,) = new_figure(theme, height=4.0)
+    for (name, index), style in zip(indices.items(), _line_styles(), strict=False):
+        # Markers stand at different places, so that lines on top of each other can be told apart.
+        places = (len(axes.lines), 8)
+        axes.plot(100.0 * np.asarray(budgets), index, label=name, markevery=places, **style)
     axes.set_xlabel("encrypted by every client, % of the parameters")
     axes.set_ylabel("straggler index (slowest / median)")
-    axes.set_ylim(bottom=1.0)
-    return _with_legend(figure, axes)
+    # A scale of thousandths would make mountains of clients that are all alike.
+    above = max(0.2, 1.05 * (max(float(index.max()) for index in indices.values()) - 1.0))
+    axes.set_ylim(1.0 - 0.03 * above, 1.0 + above)
+    return _with_legend(figure, axes, theme)
 
 
-def draw_round_times(fleets: Sequence[str], seconds: Mapping[str, Sequence[float]]) -> Figure:
+def draw_round_times(
+    fleets: Sequence[str], seconds: Mapping[str, Sequence[float]], theme: Theme = LIGHT
+) -> Figure:
     """Draw mean seconds of a round over fleets of rising heterogeneity, a line for each name."""
-    figure, (axes,) = _figure(height=4.0)
-    for line, (name, times) in enumerate(seconds.items()):
-        style = {"color": _LINE_COLOURS[line % 6], "marker": _MARKERS[line % 6], "linewidth": 2.0}
+    figure, (axes,) = new_figure(theme, height=4.2)
+    for (name, times), style in zip(seconds.items(), _line_styles(), strict=False):
         axes.plot(range(len(fleets)), times, label=name, **style)
-    axes.set_xticks(range(len(fleets)), fleets)
+    # Names of more fleets than these would run into each other side by side.
+    slant: dict[str, Any] = {"rotation": 25, "ha": "right", "rotation_mode": "anchor"}
+    names = [_short(name) for name in fleets]
+    axes.set_xticks(range(len(fleets)), names, parse_math=False, **(slant if len(fleets) > 4 else {}))
     axes.set_xlim(-0.4, len(fleets) - 0.6)
     axes.set_ylabel("seconds a round")
-    axes.set_ylim(0.0, 1.1 * max(max(times) for times in seconds.values()))
+    top = 1.1 * max(max(times) for times in seconds.values()) or 1.0
+    axes.set_ylim(-0.03 * top, top)
     axes.yaxis.set_major_formatter("{x:,g}")
-    return _with_legend(figure, axes)
+    return _with_legend(figure, axes, theme)
 
 
 def write_png(figure: Figure, path: str | Path) -> None:
     """Write a figure, with nothing in the file that changes from run to run. Raises OSError."""
-    from shieldfl.simulation.plots import render_png
-
     Path(path).write_bytes(render_png(figure))
 
 
-def _figure(height: float, rows: int = 1) -> tuple[Figure, list[Any]]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8.4, height), facecolor="white", layout="constrained")
-    panels = list(figure.subplots(rows, 1, squeeze=False).flat)
-    for axes in panels:
-        axes.set_axisbelow(True)
-        axes.grid(axis="both" if rows == 1 else "x", color="#d8dce1", linewidth=0.8)
-        axes.tick_params(length=0)
-        for side, spine in axes.spines.items():
-            spine.set_visible(side == "bottom")
-    return figure, panels
+def _line_styles() -> Iterator[dict[str, Any]]:
+    """Yield looks of lines; later ones are thinner, so that earlier ones show below them."""
+    looks = zip(itertools.cycle(LINE_COLOURS), itertools.cycle(LINE_MARKERS), strict=False)
+    for line, (colour, marker) in enumerate(looks):
+        width = max(3.2 - 0.4 * line, 1.6)
+        yield {"color": colour, "marker": marker, "linewidth": width, "markersize": 3.0 + 1.8 * width}
 
 
-def _with_legend(figure: Figure, axes: Axes) -> Figure:
-    axes.legend(frameon=False, fontsize=9.5)
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+
+
+def _with_legend(figure: Figure, axes: Axes, theme: Theme) -> Figure:
+    axes.grid(color=theme.faint, linewidth=0.8)
+    figure.legend(loc="outside right center", frameon=False, fontsize=9.5, labelcolor=theme.text)
     return figure

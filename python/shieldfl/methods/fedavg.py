@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -139,7 +140,7 @@ class FedAvg(Method):
         clock: StageClock,
         *,
         server_learning_rate: float = 1.0,
-        weights: tuple[float, ...] | None = None,
+        weights: Sequence[float] | None = None,
     ) -> None:
         super().__init__(clock)
         if weights is not None and not all(math.isfinite(weight) and weight > 0.0 for weight in weights):

@@ -2,8 +2,8 @@
 
 A round goes through the method's phases. In each phase every client makes a message, the aggregator receives
 the messages one by one and closes the phase with one message, and where the phase says so, the key authority
-turns that into the answer that all clients get. A driver moves the messages; it may run the roles in one
-process or on many machines.
+turns that into the answer to the clients. A driver moves the messages; it may run the roles in one process or on
+many machines.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ class LocalUpdate:
     buffers: FloatVector
     """Float buffers (BatchNorm statistics) after training, float32 (B,)."""
     scores: FloatVector | None
-    """Sensitivity of each parameter, float32 (P,), normalised to [0, 1]; None where the method asks for none."""
+    """Sensitivity of each parameter, float32 (P,), of the kind that the method asks for; None where it asks for none.
+    Fisher informations are normalised to [0, 1] in each layer."""
 
     def check_sizes(self, parameters: int, buffers: int) -> None:
         """Raise ParameterError unless the vectors have these sizes."""
@@ -145,7 +146,8 @@ class Method(abc.ABC):
     name: str
     phases: tuple[Phase, ...]
     sensitivity: str | None = None
-    """``"full-batch"``, ``"batch"`` or ``"per-sample"`` scores that clients must bring along; None for none."""
+    """Scores that clients must bring along: a Fisher information (``"full-batch"``, ``"batch"``, ``"per-sample"``), the
+    change of the loss without a parameter (``"taylor"``), or None."""
 
     def __init__(self, clock: StageClock) -> None:
         self.clock = clock
@@ -166,6 +168,10 @@ class Method(abc.ABC):
     @abc.abstractmethod
     def initial_model(self) -> Message:
         """Return the message that starts the first round."""
+
+    def message_for(self, client: int, message: Message) -> Message:
+        """Return the part of the last phase's answer, or of an earlier one, that this client gets: here all of it."""
+        return message
 
     @abc.abstractmethod
     def privacy_spent(self) -> PrivacySpent:

@@ -9,6 +9,7 @@ from shieldfl import ckks
 from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError, WireFormatError
 from shieldfl.masks import Mask, Votes, split_zones
 from shieldfl.methods.encrypted_positions import encrypted_positions
+from shieldfl.methods.expected_batch import read_expected_batch
 from shieldfl.methods.method import AggregatorSteps
 from shieldfl.methods.selective_shield_client import SharedKeys
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
@@ -117,18 +118,7 @@ class SelectiveShieldAggregator(AggregatorSteps):
                 self._votes.add(positions, self._threads)
 
     def _read_batch(self, frame: bytes) -> ckks.CiphertextBatch:
-        batch = ckks.CiphertextBatch.from_bytes(frame)
-        if batch.round != self._round:
-            raise PolicyError(
-                f"the ciphertexts are of round {batch.round}, not {self._round}: they were not added"
-            )
-        # The first batch decides what the core goes on to accept, so a wrong one must not get there.
-        if not batch.is_of(self._ciphertext_positions) or batch.weighted:
-            raise ParameterError(
-                f"the ciphertexts hold {batch.count} values of other positions than the "
-                f"{self._ciphertext_positions.count} expected, or a weight: they were not added"
-            )
-        return batch
+        return read_expected_batch(frame, self._ciphertext_positions, self._round)
 
     def _positions_of(self, client: int, message: Message) -> Mask | None:
         """Return where the client's noised values belong; None where that is hidden."""

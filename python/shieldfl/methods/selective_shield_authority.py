@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,6 +11,7 @@ from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_positions import encrypted_positions
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import AuthoritySteps
+from shieldfl.methods.replies import Replies
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.key_authority import KeyAuthority
@@ -56,8 +55,7 @@ class SelectiveShieldAuthority(AuthoritySteps):
         self._voters = 0
         self._voted_round = 0
         self._encrypted_zone = Mask.empty(initial.parameters.size)
-        # By phase: the round, the digest of the message, the answer.
-        self._answered: dict[str, tuple[int, bytes, Message]] = {}
+        self._replies = Replies()
 
     def answer(self, phase: str, message: Message) -> Message:
         """Answer votes with the encrypted zone, sums with the new global model.
@@ -68,17 +66,12 @@ class SelectiveShieldAuthority(AuthoritySteps):
         voting = phase == "negotiate"
         with self._clock.stage("negotiate" if voting else "open"):
             total = ckks.Total.from_bytes(message["votes" if voting else "total"])
-            digest = hashlib.sha256(message.to_bytes()).digest()
-            last_round, last_digest, last_answer = self._answered.get(phase, (-1, b"", Message()))
-            if digest == last_digest:
-                return last_answer
-            if total.round <= last_round:
-                raise PolicyError(
-                    f"round {last_round} has been answered, so no other total of round {total.round} is opened"
-                )
-            answer = self._open_votes(total) if voting else self._open_update(total, message)
-            self._answered[phase] = (total.round, digest, answer)
-            return answer
+            return self._replies.reply(
+                phase,
+                total.round,
+                message,
+                lambda: self._open_votes(total) if voting else self._open_update(total, message),
+            )
 
     def _open_votes(self, total: ckks.Total) -> Message:
         assert self._vote_keys is not None

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 
 import numpy as np
 
 from shieldfl import ckks
-from shieldfl.errors import ParameterError, PolicyError, RangeError
+from shieldfl.errors import ParameterError, RangeError
 from shieldfl.masks import Mask, Zones, split_zones
 from shieldfl.methods.encrypted_positions import encrypted_positions
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import ClientSteps, FloatVector, LocalUpdate, StartingPoint
+from shieldfl.methods.replies import Replies
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.privacy.discrete_gaussian import discrete_gaussian_noise, float32_grid
 from shieldfl.privacy.mechanisms import AdaptiveClip, clip_and_noise
@@ -71,8 +71,7 @@ class SelectiveShieldClient(ClientSteps):
         self._delta: FloatVector = np.empty(0, dtype=np.float32)
         self._mask = self._personalised
         self._zones = Zones(self._personalised, self._personalised, self._personalised)
-        # By phase: the digest of the answer before it, and what was sent.
-        self._sent: dict[str, tuple[bytes, Message]] = {}
+        self._replies = Replies()
         self.zone_shares = {}
         self.sent_clear = False
         """Whether any value has left this client without noise and without encryption."""
@@ -80,7 +79,7 @@ class SelectiveShieldClient(ClientSteps):
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the merged model: own values on the personalised positions, global ones elsewhere."""
         self._round = round_number
-        self._sent = {}
+        self._replies = Replies()
         self._participants = participants
         self._global = self._read_model(model)
         return self.merged_model(model)
@@ -112,17 +111,7 @@ class SelectiveShieldClient(ClientSteps):
         Asked again, it sends the same bytes again: fresh noise on the same values would average out, and was not
         charged for. Raises PolicyError when the same phase is asked for with another answer.
         """
-        digest = hashlib.sha256(b"" if answer is None else answer.to_bytes()).digest()
-        if phase in self._sent:
-            sent_for, message = self._sent[phase]
-            if sent_for != digest:
-                raise PolicyError(
-                    f"the message of phase {phase!r} was made for another answer: it is sent only once"
-                )
-            return message
-        message = self._make(phase, answer)
-        self._sent[phase] = (digest, message)
-        return message
+        return self._replies.reply(phase, self._round, answer, lambda: self._make(phase, answer))
 
     def _make(self, phase: str, answer: Message | None) -> Message:
         if phase == "negotiate":

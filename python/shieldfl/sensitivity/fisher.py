@@ -21,13 +21,7 @@ import torch
 from torch import nn
 
 from shieldfl.errors import ArrayTypeError, ParameterError
-from shieldfl.sensitivity.gradient_scores import (
-    FloatVector,
-    check_samples,
-    evaluation_mode,
-    flat_scores,
-    reject_non_finite,
-)
+from shieldfl.sensitivity.gradient import flat_by_layer, gradient_by_layer, reject_non_finite
 from shieldfl.sensitivity.per_sample_gradients import mean_over_samples
 from shieldfl.torch_bridge import ParameterLayout, parameter_layout
 
@@ -154,22 +148,9 @@ def full_batch_fisher(
         If a gradient is NaN or infinite, or its square too large for float32; the message names the layer.
     """
     layout = parameter_layout(model)
-    check_samples(features, labels, batch_size)
-    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    sums = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in trained.items()}
-    with evaluation_mode(model):
-        for batch, targets in zip(
-            torch.split(features, batch_size), torch.split(labels, batch_size), strict=True
-        ):
-            loss = nn.functional.cross_entropy(model(batch), targets, reduction="sum")
-            if not trained:
-                break  # every parameter is frozen: nothing to differentiate
-            gradients = torch.autograd.grad(loss, list(trained.values()), allow_unused=True)
-            for name, gradient in zip(trained, gradients, strict=True):
-                if gradient is not None:
-                    sums[name] += gradient
-    squares = {name: (total / len(features)).square() for name, total in sums.items()}
-    return flat_scores(squares, layout)
+    gradients = gradient_by_layer(model, features, labels, batch_size)
+    squares = {name: gradient.square() for name, gradient in gradients.items()}
+    return flat_by_layer(squares, layout)
 
 
 def per_sample_fisher(

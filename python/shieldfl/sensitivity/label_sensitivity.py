@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from shieldfl.sensitivity.gradient_scores import FloatVector
+from shieldfl.sensitivity.gradient import FloatVector
 from shieldfl.sensitivity.per_sample_gradients import mean_over_samples
 
 __all__ = ["label_sensitivity"]

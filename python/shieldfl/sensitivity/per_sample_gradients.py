@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
-from shieldfl.sensitivity.gradient_scores import FloatVector, check_samples, evaluation_mode, flat_scores
+from shieldfl.sensitivity.gradient import FloatVector, check_samples, evaluation_mode, flat_by_layer
 from shieldfl.torch_bridge import parameter_layout
 
 __all__ = ["mean_over_samples"]
@@ -69,4 +69,4 @@ def mean_over_samples(
         ):
             for name, gradient in sample_gradients(trained, batch, targets).items():
                 sums[name] += score(gradient).sum(dim=0)
-    return flat_scores({name: total / len(features) for name, total in sums.items()}, layout)
+    return flat_by_layer({name: total / len(features) for name, total in sums.items()}, layout)

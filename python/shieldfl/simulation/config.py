@@ -33,6 +33,10 @@ class RunConfig:
     """Each client takes part in a round with this probability, independently (Poisson sampling)."""
     min_clients: int = 2
     """A round that draws fewer is drawn again; the key authority opens no total of fewer."""
+    dropout: float = 0.0
+    """Probability that a participant leaves a round, at a step drawn at random: what it did until then is lost."""
+    weighting: str = "uniform"
+    """``"uniform"``, or ``"samples"``: a client counts as often as it has samples, where the method can."""
     server_learning_rate: float = 1.0
     """1 is FedAvg, since the mean already divides by the number of clients."""
     seed: int = 0
@@ -52,6 +56,10 @@ class RunConfig:
             )
         if not 0.0 < self.sample_rate <= 1.0:
             raise ParameterError("sample_rate must be above 0 and at most 1")
+        if not 0.0 <= self.dropout < 1.0:
+            raise ParameterError("dropout must be at least 0 and below 1")
+        if self.weighting not in ("uniform", "samples"):
+            raise ParameterError("weighting must be 'uniform' or 'samples'")
         for name in ("alpha", "learning_rate", "server_learning_rate"):
             value = getattr(self, name)
             if not value > 0.0 or (name != "alpha" and not math.isfinite(value)):

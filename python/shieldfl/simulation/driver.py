@@ -11,8 +11,9 @@ from torch import nn
 
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.global_model import GlobalModel
+from shieldfl.methods.method import StartingPoint
 from shieldfl.methods.registry import METHOD_NAMES, Federation, make_method
-from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
+from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.data import Dataset, load_dataset
 from shieldfl.simulation.environment import describe_environment
@@ -30,7 +31,7 @@ __all__ = ["run_methods"]
 def run_methods(
     config: RunConfig,
     methods: Sequence[str],
-    settings: SelectiveShieldSettings | None = None,
+    settings: MethodSettings | None = None,
     on_round: Callable[[str, RoundRecord], None] | None = None,
 ) -> RunResult:
     """Run each method from the same start and return what was measured.
@@ -39,7 +40,7 @@ def run_methods(
     ----------
     config : data, federation, training.
     methods : names out of ``shieldfl.methods.registry.METHOD_NAMES``.
-    settings : of SelectiveShield.
+    settings : of the methods; None for their defaults.
     on_round : called with the method's name after each round.
 
     Raises ParameterError, DataError, RangeError (training diverged).
@@ -58,9 +59,7 @@ def run_methods(
     initial = GlobalModel(flatten(model), flatten_buffers(model))
     result = RunResult(dataset.description, model_name, asdict(config), describe_environment())
     for name in methods:
-        run = _MethodRun(
-            name, config, settings or SelectiveShieldSettings(), dataset, model, initial, partition
-        )
+        run = _MethodRun(name, config, settings or MethodSettings(), dataset, model, initial, partition)
         result.methods.append(run.run(on_round))
     return result
 
@@ -72,7 +71,7 @@ class _MethodRun:
         self,
         name: str,
         config: RunConfig,
-        settings: SelectiveShieldSettings,
+        settings: MethodSettings,
         dataset: Dataset,
         model: nn.Module,
         initial: GlobalModel,
@@ -89,6 +88,7 @@ class _MethodRun:
             sample_rate=config.sample_rate,
             server_learning_rate=config.server_learning_rate,
             threads=config.threads,
+            weights=tuple(map(len, partition)) if config.weighting == "samples" else None,
         )
         self._method = make_method(name, initial, federation, settings)
         training = TrainingSettings(
@@ -125,7 +125,8 @@ class _MethodRun:
                 method.notes.append(f"stopped before round {round_number}: {error}")
                 break
             start = time.perf_counter()
-            traffic = self._federation.run_round(round_number, participants)
+            leaving = self._federation.draw_leavers(participants, config.dropout)
+            traffic = self._federation.run_round(round_number, participants, config.min_clients, leaving)
             seconds += time.perf_counter() - start
             records.append(self._record(round_number, participants, traffic))
             if on_round is not None:
@@ -142,8 +143,9 @@ class _MethodRun:
         count = traffic.participants
         return RoundRecord(
             round=round_number,
-            participants=count,
-            loss=traffic.loss / count,
+            participants=traffic.finished,
+            dropped=count - traffic.finished,
+            loss=float(np.mean(traffic.losses)) if traffic.losses else float("nan"),
             accuracy=accuracy,
             personalised_accuracy=personalised,
             zone_shares={zone: sum(share[zone] for share in shares) / count for zone in shares[0]},
@@ -157,20 +159,29 @@ class _MethodRun:
     def _evaluate(self) -> tuple[float, float]:
         """Return the accuracy of the global model and the mean over all clients of their merged models.
 
-        Where buffers stay local there is no global model of its own: then the first figure too is a mean over
-        the clients, of the global parameters with each client's buffers.
+        Where buffers stay local, or clusters have models of their own, there is no global model: then the first figure
+        too is a mean over the clients, of the global parameters with each client's buffers, or of the clusters' models.
         """
         message = self._federation.model
+        merged = [
+            client.merged_model(self._method.message_for(index, message))
+            for index, client in enumerate(self._federation.clients)
+        ]
+        own = float(np.mean(self._accuracies(merged)))
+        if "parameters" not in message:
+            return own, own
         parameters = message.vector("parameters", np.float32, self._size)
-        merged = [client.merged_model(message) for client in self._federation.clients]
-        own = [self._accuracy(point.parameters, point.buffers) for point in merged]
-        if len(message["buffers"]) == merged[0].buffers.nbytes:
-            accuracy = self._accuracy(parameters, merged[0].buffers)
-        else:
-            accuracy = float(np.mean([self._accuracy(parameters, point.buffers) for point in merged]))
-        return accuracy, float(np.mean(own))
+        shared = len(message["buffers"]) == merged[0].buffers.nbytes
+        points = [StartingPoint(parameters, point.buffers) for point in (merged[:1] if shared else merged)]
+        return float(np.mean(self._accuracies(points))), own
 
-    def _accuracy(self, parameters: np.ndarray, buffers: np.ndarray) -> float:
-        load_flat(self._model, parameters)
-        load_flat_buffers(self._model, buffers)
-        return evaluate(self._model, self._dataset.test_features, self._dataset.test_labels)
+    def _accuracies(self, points: Sequence[StartingPoint]) -> list[float]:
+        """Return each model's accuracy on the test set; equal ones are evaluated once."""
+        keys = [(point.parameters.tobytes(), point.buffers.tobytes()) for point in points]
+        known: dict[tuple[bytes, bytes], float] = {}
+        for key, point in zip(keys, points, strict=True):
+            if key not in known:
+                load_flat(self._model, point.parameters)
+                load_flat_buffers(self._model, point.buffers)
+                known[key] = evaluate(self._model, self._dataset.test_features, self._dataset.test_labels)
+        return [known[key] for key in keys]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from shieldfl.errors import ConvergenceError
+from shieldfl.errors import ConvergenceError, RangeError
 from shieldfl.methods.method import ClientSteps, Method, Phase
 from shieldfl.roles.message import Message
 from shieldfl.simulation.local_training import LocalTrainer, training_seed
@@ -21,9 +21,13 @@ class RoundTraffic:
 
     def __init__(self, participants: int) -> None:
         self.participants = participants
+        """Clients that began the round."""
+        self.finished = 0
+        """Clients whose updates are in the new model: none where the round was given up."""
         self.bytes_up = 0
         self.bytes_down = 0
-        self.loss = 0.0
+        self.losses: list[float] = []
+        """Training losses of the clients that finished their training."""
 
 
 class EmbeddedFederation:
@@ -45,6 +49,9 @@ class EmbeddedFederation:
         self._authority = method.authority()
         self._seed = seed
         self._sampling = np.random.default_rng([seed, len(trainers)])
+        # Of its own, so that dropouts do not change who is drawn.
+        self._dropouts = np.random.default_rng([seed, len(trainers), 1])
+        self._refusal: RangeError | None = None
 
     def draw(self, sample_rate: float, min_clients: int) -> list[int]:
         """Draw each client with the same probability; draw again, and charge it, when too few came.
@@ -60,50 +67,109 @@ class EmbeddedFederation:
             f"{_MOST_DRAWS:,} draws gave no {min_clients} clients: raise sample_rate or lower min_clients"
         )
 
-    def run_round(self, round_number: int, participants: Sequence[int]) -> RoundTraffic:
-        """Run one round with these clients."""
-        clock = self.method.clock
-        traffic = RoundTraffic(len(participants))
-        for index in participants:
-            traffic.bytes_down += len(self.model.to_bytes())
-            with clock.stage("merge"):
-                start = self.clients[index].begin_round(round_number, len(participants), self.model)
-            seed = training_seed(self._seed, round_number, index)
-            update, loss = self._trainers[index].train(start, seed)
-            traffic.loss += loss
-            self.clients[index].finish_training(update)
+    def draw_leavers(self, participants: Sequence[int], dropout: float) -> dict[int, str]:
+        """Draw who leaves the round, and before which phase: each with the same probability, any phase alike."""
+        phases = [phase.name for phase in self.method.phases]
+        return {
+            index: phases[self._dropouts.integers(len(phases))]
+            for index in participants
+            if self._dropouts.random() < dropout
+        }
 
+    def run_round(
+        self,
+        round_number: int,
+        participants: Sequence[int],
+        min_clients: int = 1,
+        leaving: Mapping[int, str] | None = None,
+    ) -> RoundTraffic:
+        """Run one round with these clients.
+
+        Parameters
+        ----------
+        min_clients : with fewer left the round is given up: the model stays, which is noted.
+        leaving : clients that leave, and the phase before which they do. One whose training or update is refused leaves
+            there too, which is noted.
+
+        Raises RangeError when so many updates are refused that the round cannot go on.
+        """
+        traffic = RoundTraffic(len(participants))
+        self._refusal = None
+        left = [index for index in participants if self._train(round_number, index, traffic)]
         answer: Message | None = None
         for phase in self.method.phases:
+            left = [index for index in left if (leaving or {}).get(index) != phase.name]
             if answer is not None:
-                traffic.bytes_down += len(answer.to_bytes()) * len(participants)
-            answer = self._run_phase(phase, round_number, participants, answer, traffic)
+                traffic.bytes_down += sum(len(self._for(index, answer).to_bytes()) for index in left)
+            answer, left = self._run_phase(phase, round_number, left, min_clients, answer, traffic)
+            if answer is None:
+                self.method.notes.append(
+                    f"round {round_number} was given up: {len(left)} of {len(participants)} clients were left"
+                )
+                return traffic
         assert answer is not None
         self.model = answer
-        for index in participants:
-            with clock.stage("merge"):
-                self.clients[index].end_round(answer)
+        traffic.finished = len(left)
+        for index in left:
+            with self.method.clock.stage("merge"):
+                self.clients[index].end_round(self._for(index, answer))
         return traffic
+
+    def _for(self, client: int, message: Message) -> Message:
+        return self.method.message_for(client, message)
+
+    def _train(self, round_number: int, index: int, traffic: RoundTraffic) -> bool:
+        """Train one client; say whether it goes on."""
+        model = self._for(index, self.model)
+        traffic.bytes_down += len(model.to_bytes())
+        with self.method.clock.stage("merge"):
+            start = self.clients[index].begin_round(round_number, traffic.participants, model)
+        try:
+            update, loss = self._trainers[index].train(start, training_seed(self._seed, round_number, index))
+            self.clients[index].finish_training(update)
+        except RangeError as error:
+            self._leave(round_number, index, error)
+            return False
+        traffic.losses.append(loss)
+        return True
+
+    def _leave(self, round_number: int, index: int, error: RangeError) -> None:
+        self._refusal = error
+        self.method.notes.append(f"client {index} left round {round_number}: {error}")
 
     def _run_phase(
         self,
         phase: Phase,
         round_number: int,
         participants: Sequence[int],
+        min_clients: int,
         answer: Message | None,
         traffic: RoundTraffic,
-    ) -> Message:
+    ) -> tuple[Message | None, list[int]]:
+        """Return the phase's answer and who is left; no answer where too few are."""
         clock = self.method.clock
         self._aggregator.begin_phase(phase.name, round_number, answer)
+        left = []
         for index in participants:
-            message = self.clients[index].step(phase.name, answer)
+            try:
+                message = self.clients[index].step(
+                    phase.name, None if answer is None else self._for(index, answer)
+                )
+            except RangeError as error:
+                self._leave(round_number, index, error)
+                continue
             with clock.stage("upload"):
                 wire = message.to_bytes()
                 received = Message.from_bytes(wire)
             traffic.bytes_up += len(wire)
             self._aggregator.receive(phase.name, index, received)
+            left.append(index)
+        if len(left) < min_clients:
+            if self._refusal is not None:
+                raise self._refusal
+            return None, left
         result = self._aggregator.close(phase.name)
         if phase.answered_by_authority:
             assert self._authority is not None
             result = self._authority.answer(phase.name, Message.from_bytes(result.to_bytes()))
-        return result
+        return result, left

@@ -14,6 +14,7 @@ from shieldfl.sensitivity.fisher import (
     normalise_per_layer,
     per_sample_fisher,
 )
+from shieldfl.sensitivity.taylor import taylor_sensitivity
 from shieldfl.simulation.training import TrainingSettings, train_locally
 from shieldfl.torch_bridge import flatten, flatten_buffers, load_flat, load_flat_buffers, parameter_layout
 
@@ -28,7 +29,7 @@ class LocalTrainer:
     model : a module that is overwritten; several trainers may share one.
     features, labels : the client's samples.
     settings : of local training.
-    sensitivity : ``"full-batch"``, ``"batch"``, ``"per-sample"`` or None (see :class:`shieldfl.methods.method.Method`).
+    sensitivity : which scores to bring along, or None (see :class:`shieldfl.methods.method.Method`).
     clock : where the time goes: stages ``train`` and ``score``.
     """
 
@@ -51,9 +52,10 @@ class LocalTrainer:
 
     def train(self, start: StartingPoint, seed: int) -> tuple[LocalUpdate, float]:
         """Train from ``start``; return the update and the mean loss of the last epoch."""
-        fisher = FisherAccumulator(self._layout)
+        fisher = FisherAccumulator(self._layout) if self._sensitivity == "batch" else None
 
         def accumulate(model: nn.Module) -> None:
+            assert fisher is not None
             with self._clock.stage("score"):
                 fisher.update(model)
 
@@ -65,19 +67,22 @@ class LocalTrainer:
             with self._clock.stage("score"):
                 raw = full_batch_fisher(self._model, self._features, self._labels)
         with self._clock.stage("train"):
-            hook = accumulate if self._sensitivity == "batch" else None
+            hook = None if fisher is None else accumulate
             loss = train_locally(self._model, self._features, self._labels, self._settings, seed, hook)
             parameters, buffers = flatten(self._model), flatten_buffers(self._model)
         scores = None
-        if self._sensitivity is not None:
+        if self._sensitivity == "taylor":
+            with self._clock.stage("score"):
+                scores = taylor_sensitivity(self._model, self._features, self._labels)
+        elif self._sensitivity is not None:
             with self._clock.stage("score"):
                 scores = normalise_per_layer(self._raw_scores(raw, fisher), self._layout)
         return LocalUpdate(parameters, buffers, scores), loss
 
-    def _raw_scores(self, at_start: FloatVector | None, fisher: FisherAccumulator) -> FloatVector:
+    def _raw_scores(self, at_start: FloatVector | None, fisher: FisherAccumulator | None) -> FloatVector:
         if at_start is not None:
             return at_start
-        if self._sensitivity == "batch":
+        if fisher is not None:
             return fisher.scores()
         return per_sample_fisher(self._model, self._features, self._labels)
 

@@ -1,45 +1,23 @@
-"""Plots of a run, drawn without any global state of matplotlib.
-
-Colours: Okabe and Ito's, which colour-blind readers can tell apart.
-"""
+"""Plots of a run."""
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from shieldfl.simulation.figure_style import LINE_COLOURS, LINE_MARKERS, Theme, new_figure
 from shieldfl.simulation.quantities import bytes_text, ratio_text, seconds_text, share_text
 from shieldfl.simulation.results import STAGES, MethodResult, RunResult
 from shieldfl.simulation.summary import ZONES, mean_over_rounds
 
-__all__ = ["DARK", "LIGHT", "PLOTS", "Plot", "Theme", "render_png"]
+__all__ = ["PLOTS", "Plot"]
 
-
-@dataclass(frozen=True)
-class Theme:
-    """The colours that depend on what the plot is seen against."""
-
-    background: str
-    text: str
-    faint: str
-    """Grid and axis lines."""
-    neutral: str
-    """For what is present but not the point."""
-
-
-LIGHT = Theme(background="#ffffff", text="#1f2328", faint="#d8dce1", neutral="#b4bac2")
-DARK = Theme(background="#161b22", text="#e6edf3", faint="#3a424c", neutral="#6e7681")
-
-_METHOD_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")
-_METHOD_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _ZONE_COLOURS = {"encrypted": "#0072B2", "personalised": "#E69F00", "noise": "#56B4E9"}
 _STAGE_COLOURS = {
     "score": "#F0E442",
@@ -63,25 +41,15 @@ class Plot:
     draw: Callable[[RunResult, Theme], Figure]
 
 
-def render_png(figure: Figure) -> bytes:
-    """Render at 160 dots an inch, with nothing in the file that changes from run to run."""
-    buffer = io.BytesIO()
-    FigureCanvasAgg(figure)
-    figure.savefig(
-        buffer, format="png", dpi=160, facecolor=figure.get_facecolor(), metadata={"Software": None}
-    )
-    return buffer.getvalue()
-
-
 def draw_accuracy(result: RunResult, theme: Theme) -> Figure:
     """Accuracy over rounds: the global model solid, the mean of the clients' own models dashed."""
-    figure, (axes,) = _figure(theme, height=4.2)
+    figure, (axes,) = new_figure(theme, height=4.2)
     personalised = False
     for index, method in enumerate(result.methods):
-        colour = _METHOD_COLOURS[index % len(_METHOD_COLOURS)]
+        colour = LINE_COLOURS[index % len(LINE_COLOURS)]
         style: dict[str, Any] = {
             "color": colour,
-            "marker": _METHOD_MARKERS[index % len(_METHOD_MARKERS)],
+            "marker": LINE_MARKERS[index % len(LINE_MARKERS)],
             "markersize": 4.5,
         }
         rounds = [record.round for record in method.rounds]
@@ -114,7 +82,7 @@ def draw_accuracy(result: RunResult, theme: Theme) -> Figure:
 def draw_zones(result: RunResult, theme: Theme) -> Figure:
     """Share of the parameters in each zone, stacked per round; a panel per method that has several."""
     zoned = [method for method in result.methods if _single_zone(method) is None] or result.methods
-    figure, panels = _figure(theme, height=1.2 + 2.1 * len(zoned), rows=len(zoned))
+    figure, panels = new_figure(theme, height=1.2 + 2.1 * len(zoned), rows=len(zoned))
     for axes, method in zip(panels, zoned, strict=True):
         _stack_zones(axes, method, theme)
     panels[-1].set_xlabel("round")
@@ -160,7 +128,7 @@ def _stack_zones(axes: Axes, method: MethodResult, theme: Theme) -> None:
 def draw_stages(result: RunResult, theme: Theme) -> Figure:
     """Seconds a round: with training on the left, what protection adds to it on the right."""
     methods = result.methods
-    figure, (whole, added) = _figure(theme, height=1.9 + 0.5 * len(methods), columns=2)
+    figure, (whole, added) = new_figure(theme, height=1.9 + 0.5 * len(methods), columns=2)
     colours = {"train": theme.neutral, **_STAGE_COLOURS}
     means = [method.mean_stage_seconds() for method in methods]
     for axes, stages in ((whole, STAGES), (added, STAGES[1:])):
@@ -195,7 +163,7 @@ def draw_stages(result: RunResult, theme: Theme) -> Figure:
 def draw_bytes(result: RunResult, theme: Theme) -> Figure:
     """Bytes that a client sends and receives in a round."""
     methods = result.methods
-    figure, panels = _figure(theme, height=1.5 + 0.5 * len(methods), columns=2)
+    figure, panels = new_figure(theme, height=1.5 + 0.5 * len(methods), columns=2)
     for axes, title, field, colour in (
         (panels[0], "up: client to aggregator", "bytes_up", "#0072B2"),
         (panels[1], "down: aggregator to client", "bytes_down", "#56B4E9"),
@@ -236,22 +204,6 @@ PLOTS = (
     ),
     Plot("bytes", "Bytes per client", "What one client sends and receives in a round.", draw_bytes),
 )
-
-
-def _figure(theme: Theme, height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, list[Axes]]:
-    figure = Figure(figsize=(8.4, height), facecolor=theme.background)
-    figure.set_layout_engine("constrained", w_pad=0.14, h_pad=0.11)
-    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for axes in panels:
-        axes.set_facecolor(theme.background)
-        axes.set_axisbelow(True)
-        axes.tick_params(colors=theme.text, labelsize=9.5, length=0)
-        axes.xaxis.label.set_color(theme.text)
-        axes.yaxis.label.set_color(theme.text)
-        for side, spine in axes.spines.items():
-            spine.set_visible(side == "bottom")
-            spine.set_color(theme.faint)
-    return figure, panels
 
 
 def _percent() -> FuncFormatter:

@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
-
-from jinja2 import Environment, StrictUndefined
 
 from shieldfl.errors import ParameterError
-from shieldfl.simulation.plots import DARK, LIGHT, PLOTS, render_png
-from shieldfl.simulation.quantities import accuracy_text, bytes_text, epsilon_text, seconds_text, share_text
+from shieldfl.simulation.plots import PLOTS
+from shieldfl.simulation.report_page import draw_picture, render_page
 from shieldfl.simulation.results import STAGES, RunResult
 from shieldfl.simulation.summary import ZONES, describe_run, summarise
 
 __all__ = ["write_report"]
 
 _TEMPLATE = Path(__file__).with_name("report_page.html.j2")
-
-
-@dataclass(frozen=True)
-class _Picture:
-    """A plot as the page shows it: for a light and for a dark screen."""
-
-    title: str
-    explanation: str
-    light: str
-    dark: str
 
 
 def write_report(result: RunResult, directory: str | Path) -> list[Path]:
@@ -47,34 +31,11 @@ def write_report(result: RunResult, directory: str | Path) -> list[Path]:
     written[0].write_text(json.dumps(result.to_json(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
     pictures = []
     for plot in PLOTS:
-        light = render_png(plot.draw(result, LIGHT))
-        dark = render_png(plot.draw(result, DARK))
         written.append(folder / f"{plot.name}.png")
-        written[-1].write_bytes(light)
-        pictures.append(_Picture(plot.title, plot.explanation, _data_uri(light), _data_uri(dark)))
-    written.append(folder / "index.html")
-    written[-1].write_text(_render_page(result, pictures), encoding="utf-8")
-    return written
-
-
-def _render_page(result: RunResult, pictures: list[_Picture]) -> str:
-    environment = Environment(
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters.update(
-        accuracy=accuracy_text,
-        bytes=bytes_text,
-        epsilon=epsilon_text,
-        seconds=seconds_text,
-        share=share_text,
-        setting=_setting_text,
-    )
-    template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
-    return template.render(
+        draw = partial(plot.draw, result)
+        pictures.append(draw_picture(plot.title, plot.explanation, draw, written[-1]))
+    page = render_page(
+        _TEMPLATE,
         headline=describe_run(result),
         result=result,
         sections=summarise(result),
@@ -82,21 +43,6 @@ def _render_page(result: RunResult, pictures: list[_Picture]) -> str:
         stages=STAGES,
         zones=ZONES,
     )
-
-
-def _data_uri(png: bytes) -> str:
-    return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
-
-
-def _setting_text(value: Any) -> str:
-    if value is None:
-        return "default"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return "∞" if math.isinf(value) else f"{value:g}"
-    if isinstance(value, (list, tuple)):
-        return ", ".join(_setting_text(item) for item in value)
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name}: {_setting_text(item)}" for name, item in value.items())
-    return str(value)
+    written.append(folder / "index.html")
+    written[-1].write_text(page, encoding="utf-8")
+    return written

@@ -20,24 +20,26 @@ class RoundRecord:
     """From 1."""
     participants: int
     """Clients whose updates are in the round's total."""
+    dropped: int
+    """Clients that began the round and left it. Where ``participants`` is 0 it was given up: the model stayed."""
     loss: float
-    """Mean over the participants of their training loss in the last local epoch."""
+    """Mean over the clients that trained of their loss in the last local epoch."""
     accuracy: float
-    """The global model on the test set, in [0, 1]."""
+    """The global model on the test set, in [0, 1]; where clusters have their own models, a mean over the clients."""
     personalised_accuracy: float
     """Mean over all clients of their merged models on the test set; equals ``accuracy`` without personalisation."""
     zone_shares: dict[str, float]
     """Share of the parameters that is ``encrypted``, ``personalised``, ``noise`` and ``clear``, summing to 1.
 
-    A mean over the participants: the personalised zone differs between them. ``noise`` is what is sent with
-    noise added, ``clear`` what is sent as it is.
+    A mean over the clients that began the round: the personalised zone differs between them. ``noise`` is what is
+    sent with noise added, ``clear`` what is sent as it is.
     """
     stage_seconds: dict[str, float]
     """Seconds for each of :data:`STAGES`."""
     bytes_up: float
-    """Mean over the participants of all bytes that they sent."""
+    """Mean over the clients that began the round of all bytes that they sent."""
     bytes_down: float
-    """Mean over the participants of all bytes that they received."""
+    """Mean over the clients that began the round of all bytes that they received."""
     epsilon_paper: float
     """Spent so far, by the paper's eq. 22 (multiplier sigma); infinite where something is sent without noise."""
     epsilon_added: float

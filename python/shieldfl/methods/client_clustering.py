@@ -1,0 +1,305 @@
+"""Clusters of clients whose data is alike, found from how sensitive each weight is to it (SenseCrypt, section 3.1)."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from shieldfl.array_view import as_real, as_unsigned
+from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
+from shieldfl.privacy.mechanisms import as_float_vector, clip_and_noise
+
+__all__ = ["Clustering", "cluster_clients", "join_cluster", "noised_sensitivity"]
+
+FloatVector = npt.NDArray[np.float32]
+FloatMatrix = npt.NDArray[np.float64]
+IntVector = npt.NDArray[np.int64]
+
+# The settings of Frey and Dueck's own program. With scikit-learn's 15 iterations without a change, this damping stops
+# long before the exemplars are settled.
+_DAMPING = 0.9
+_SETTLED_ITERATIONS = 100
+_MOST_ITERATIONS = 2000
+
+_VALUES_AT_A_TIME = 2**23
+# Far above what the rounding of a Gram matrix leaves of a distance that is zero.
+_RELATIVE_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """Which clients belong together.
+
+    Attributes
+    ----------
+    labels : ndarray of int64, shape (K,)
+        Cluster of each client, from 0 in order of first appearance.
+    centres : ndarray of int64, shape (C,)
+        The client that stands for each cluster.
+    silhouette : float
+        Mean silhouette of what affinity propagation found, before anything was rejected or merged, in [-1, 1]; NaN
+        where undefined: one cluster, none but single clients, or noise that hides the distances.
+    converged : bool
+        Whether affinity propagation settled.
+    notes : tuple of str
+        What was done to its result, and why.
+    """
+
+    labels: IntVector
+    centres: IntVector
+    silhouette: float
+    converged: bool
+    notes: tuple[str, ...]
+
+
+def noised_sensitivity(
+    scores: FloatVector, clip_norm: float | None, noise_multiplier: float, threads: int | None = None
+) -> FloatVector:
+    """Return what a client uploads to be clustered: clipped to norm G, plus N(0, sigma² G²) (SenseCrypt, Algorithm 2).
+
+    A G below every client's norm is best, and it matters no further how far below: all vectors then have length G,
+    noise is as small beside them as it can be, and directions are compared, which tell what data a client has better
+    than lengths do. Lengths tell how far it has trained.
+
+    Two clients, or two data sets of one, are up to 2G apart. A multiplier for sensitivity G protects a vector against
+    the zero vector; halve epsilon to protect it against any other.
+
+    Parameters
+    ----------
+    scores : ndarray of float32, shape (P,)
+        Sensitivity of each weight; is not changed.
+    clip_norm : float, optional
+        G, at least 2^-100; None leaves the vector as it is (section 3.1), which no noise can protect.
+    noise_multiplier : float
+        sigma, as :func:`shieldfl.privacy.gaussian_mechanism.gaussian_noise_multiplier` gives it; 0 clips alone.
+    threads : int, optional
+        For the core; None for all cores.
+
+    Returns
+    -------
+    ndarray of float32, shape (P,)
+        A new array.
+
+    Raises
+    ------
+    ParameterError
+        For a norm or multiplier out of range, or noise without a norm.
+    ArrayTypeError
+        If the scores are not float32 of one dimension.
+    RangeError
+        If the scores hold NaN or infinity.
+    """
+    multiplier = as_real(noise_multiplier, "the noise multiplier")
+    if not (math.isfinite(multiplier) and multiplier >= 0.0):
+        raise ParameterError("the noise multiplier must be finite and not negative")
+    if clip_norm is None:
+        if multiplier > 0.0:
+            raise ParameterError("noise is scaled to the clipping norm: give one")
+        values = as_float_vector(scores)
+        _require_finite(values[np.newaxis], "the sensitivity")
+        return values.copy()
+    norm = as_real(clip_norm, "the clipping norm")
+    return clip_and_noise(scores, norm, multiplier * norm, threads=threads)[0]
+
+
+def cluster_clients(
+    vectors: FloatVector,
+    least_members: int = 1,
+    least_silhouette: float = 0.25,
+    noise_deviation: float = 0.0,
+    seed: int = 0,
+) -> Clustering:
+    """Cluster clients by affinity propagation on negative squared distances (SenseCrypt, section 3.1).
+
+    The number of clusters is not given, and several are found even where clients are all alike. So the result counts
+    only if its mean silhouette reaches ``least_silhouette``. Measured with the MLP on MNIST and digits, on clipped
+    vectors: 0.59 to 0.95 for 20 clients in 4 or 5 groups with labels of their own, 0.01 to 0.22 for 5 to 100 clients
+    that share the data out evenly, 0.09 to 0.23 for Dirichlet shares at 0.5, where there are no groups either. Kaufman
+    and Rousseeuw (1990) see structure begin at the same 0.25.
+
+    Parameters
+    ----------
+    vectors : ndarray of float32, shape (K, P)
+        What the clients uploaded.
+    least_members : int
+        Smaller clusters are merged into the one whose centre is nearest: the key authority opens no total of fewer.
+    least_silhouette : float
+        In [-1, 1]; below it all clients stay in one cluster. -1 takes whatever was found.
+    noise_deviation : float
+        Standard deviation of the noise on each value, sigma G. It adds 2P times its square to every squared distance,
+        which would hide any silhouette and is subtracted for it.
+    seed : int
+        Of the jitter that breaks ties, below 2^32; not cryptographic.
+
+    Raises
+    ------
+    ParameterError
+        For no clients or no values, or an argument out of range.
+    ArrayTypeError
+        If the vectors are not a float32 matrix.
+    RangeError
+        If a vector holds NaN or infinity; the message names the client.
+    """
+    _check_matrix(vectors)
+    deviation = as_real(noise_deviation, "the noise deviation")
+    if not (math.isfinite(deviation) and deviation >= 0.0):
+        raise ParameterError("the noise deviation must be finite and not negative")
+    if not -1.0 <= least_silhouette <= 1.0:
+        raise ParameterError("least_silhouette must lie in [-1, 1]")
+    if as_unsigned(least_members, "least_members") < 1:
+        raise ParameterError("least_members must be at least 1")
+    if as_unsigned(seed, "seed") >= 2**32:
+        raise ParameterError("seed must be below 2^32")
+    distances = _squared_distances(vectors)
+    if not distances.any():
+        return _one_cluster(distances, math.nan, ())
+    exemplars = _exemplars(distances, seed)
+    if exemplars is None:
+        note = "affinity propagation did not converge: all clients stay in one cluster"
+        return _one_cluster(distances, math.nan, (note,), converged=False)
+    silhouette = _silhouette(distances, exemplars, vectors.shape[1], deviation)
+    found = np.unique(exemplars).size
+    # Not >=, which NaN would fail the other way round.
+    if found > 1 and least_silhouette > -1.0 and not silhouette >= least_silhouette:
+        shown = "undefined" if math.isnan(silhouette) else f"{silhouette:.2f}, under {least_silhouette:.2f}"
+        note = f"the silhouette of {found} clusters is {shown}: all clients stay in one cluster"
+        return _one_cluster(distances, silhouette, (note,))
+    notes = _merge_small(distances, exemplars, least_members)
+    _, first, numbers = np.unique(exemplars, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    labels = np.argsort(order)[numbers.reshape(-1)].astype(np.int64)
+    return Clustering(labels, exemplars[first[order]], silhouette, True, notes)
+
+
+def join_cluster(vector: FloatVector, centre_vectors: FloatVector) -> int:
+    """Return the cluster whose centre is nearest to a client that comes later.
+
+    Parameters
+    ----------
+    vector : ndarray of float32, shape (P,)
+        What the client uploaded.
+    centre_vectors : ndarray of float32, shape (C, P)
+        What the clients in :attr:`Clustering.centres` uploaded, in that order. Of equals the first is taken.
+
+    Raises
+    ------
+    ParameterError
+        For no centres, or another number of values than they have.
+    ArrayTypeError
+        If an array is not float32, or of another rank.
+    RangeError
+        If a value is NaN or infinite.
+    """
+    _check_matrix(centre_vectors)
+    values = as_float_vector(vector)
+    if values.size != centre_vectors.shape[1]:
+        raise ParameterError(f"the client has {values.size} values, the centres {centre_vectors.shape[1]}")
+    _require_finite(values[np.newaxis], "the sensitivity")
+    return int(np.argmin([_squared_norm(centre, values) for centre in centre_vectors]))
+
+
+def _squared_norm(left: FloatVector, right: FloatVector) -> float:
+    difference = np.subtract(left, right, dtype=np.float64)
+    return float(difference @ difference)
+
+
+def _check_matrix(vectors: FloatVector) -> None:
+    if not isinstance(vectors, np.ndarray) or vectors.dtype != np.float32 or vectors.ndim != 2:
+        raise ArrayTypeError("expected a float32 matrix with a row for each client")
+    if vectors.size == 0:
+        raise ParameterError("clustering needs at least one client and one value")
+    _require_finite(vectors, "the sensitivity of client {row}")
+
+
+def _require_finite(rows: FloatVector, what: str) -> None:
+    for row, values in enumerate(rows):
+        if not np.isfinite(values).all():
+            raise RangeError(
+                f"{what.format(row=row)} holds NaN or infinity: leave the client out or check its data"
+            )
+
+
+def _squared_distances(vectors: FloatVector) -> FloatMatrix:
+    """Return squared distances (K, K) from the Gram matrix of what is left when the mean is taken off.
+
+    Taking the mean off keeps digits that would cancel. What is left of a distance below a millionth of the spread is
+    rounding, and counts as zero.
+    """
+    clients, size = vectors.shape
+    gram = np.zeros((clients, clients))
+    step = max(1, _VALUES_AT_A_TIME // clients)
+    for start in range(0, size, step):
+        piece = vectors[:, start : start + step].astype(np.float64)
+        piece -= piece.mean(axis=0)
+        gram += piece @ piece.T
+    norms = gram.diagonal()
+    sums = norms[:, np.newaxis] + norms
+    distances: FloatMatrix = sums - 2.0 * gram
+    distances[distances <= _RELATIVE_ROUNDING * sums] = 0.0
+    np.fill_diagonal(distances, 0.0)
+    return distances
+
+
+def _exemplars(distances: FloatMatrix, seed: int) -> IntVector | None:
+    """Return the client that stands for each client, (K,); None where affinity propagation did not converge."""
+    # Imported here since scikit-learn takes a second to load.
+    from sklearn.cluster import AffinityPropagation
+    from sklearn.exceptions import ConvergenceWarning
+
+    propagation = AffinityPropagation(
+        damping=_DAMPING,
+        max_iter=_MOST_ITERATIONS,
+        convergence_iter=_SETTLED_ITERATIONS,
+        affinity="precomputed",
+        random_state=seed,
+    )
+    with warnings.catch_warnings(record=True) as raised:
+        warnings.simplefilter("always")
+        propagation.fit(-distances)
+    if any(issubclass(warning.category, ConvergenceWarning) for warning in raised):
+        return None
+    exemplars: IntVector = propagation.cluster_centers_indices_[propagation.labels_].astype(np.int64)
+    return exemplars
+
+
+def _silhouette(distances: FloatMatrix, exemplars: IntVector, size: int, noise_deviation: float) -> float:
+    """Return the mean silhouette of the clusters without what noise adds to distances; NaN where undefined."""
+    clients = exemplars.size
+    if not 1 < np.unique(exemplars).size < clients:
+        return math.nan
+    variance = noise_deviation**2
+    clean = distances - 2.0 * size * variance * (1.0 - np.eye(clients))
+    # The noise of a squared distance has the deviation sqrt(8 P) times the variance of a value.
+    if clean.sum() / (clients * (clients - 1)) <= math.sqrt(8.0 * size) * variance:
+        return math.nan
+    from sklearn.metrics import silhouette_score
+
+    return float(silhouette_score(np.sqrt(clean.clip(min=0.0)), exemplars, metric="precomputed"))
+
+
+def _merge_small(distances: FloatMatrix, exemplars: IntVector, least_members: int) -> tuple[str, ...]:
+    """Move the members of small clusters, in place, the smallest first; return what to tell the user."""
+    moved = 0
+    while True:
+        centres, sizes = np.unique(exemplars, return_counts=True)
+        smallest = int(np.argmin(sizes))
+        if centres.size == 1 or sizes[smallest] >= least_members:
+            break
+        others = np.delete(centres, smallest)
+        nearest = others[np.argmin(distances[centres[smallest], others])]
+        exemplars[exemplars == centres[smallest]] = nearest
+        moved += int(sizes[smallest])
+    if not moved:
+        return ()
+    return (f"clients in clusters of fewer than {least_members}, merged into the nearest: {moved}",)
+
+
+def _one_cluster(
+    distances: FloatMatrix, silhouette: float, notes: tuple[str, ...], converged: bool = True
+) -> Clustering:
+    centre = np.argmin(distances.sum(axis=0), keepdims=True).astype(np.int64)
+    return Clustering(np.zeros(len(distances), dtype=np.int64), centre, silhouette, converged, notes)

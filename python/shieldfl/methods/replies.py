@@ -1,0 +1,43 @@
+"""What a role has answered, so that it answers the same again and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+from shieldfl.errors import PolicyError
+from shieldfl.roles.message import Message
+
+__all__ = ["Replies"]
+
+
+class Replies:
+    """One reply for each phase of a round: a lost one can be asked for again, a second one is never made.
+
+    A second reply to other words would be fresh noise on the same values, or another sum of the same round.
+    """
+
+    def __init__(self) -> None:
+        # By phase: the round, the digest of the request, the reply.
+        self._given: dict[str, tuple[int, bytes, Message]] = {}
+
+    def reply(
+        self, phase: str, round_number: int, request: Message | None, make: Callable[[], Message]
+    ) -> Message:
+        """Return the reply to this request, made by ``make`` unless it was given before.
+
+        Raises PolicyError for another request of a round that was answered, or of one before it. Where ``make`` raises,
+        nothing counts as answered.
+        """
+        digest = hashlib.sha256(b"" if request is None else request.to_bytes()).digest()
+        last_round, last_digest, last_reply = self._given.get(phase, (-1, b"", Message()))
+        if (last_round, last_digest) == (round_number, digest):
+            return last_reply
+        if round_number <= last_round:
+            raise PolicyError(
+                f"round {last_round} has been answered in phase {phase!r}: another answer of round {round_number} is "
+                "not given"
+            )
+        reply = make()
+        self._given[phase] = (round_number, digest, reply)
+        return reply

@@ -1,0 +1,195 @@
+"""SenseCrypt: each client encrypts what is sensitive and what it has the time for, in clusters of like data.
+
+The steps of the roles are in the modules beside this one; here they are set up. docs/methods/sense-crypt.md says what
+it protects, what leaks and how the paper was read.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from shieldfl import ckks, paillier
+from shieldfl.errors import ParameterError
+from shieldfl.methods.cluster_registry import ClusterRegistry
+from shieldfl.methods.global_model import GlobalModel
+from shieldfl.methods.method import Method, Phase
+from shieldfl.methods.sense_crypt_aggregator import SenseCryptAggregator
+from shieldfl.methods.sense_crypt_authority import SenseCryptAuthority
+from shieldfl.methods.sense_crypt_client import Capability, SenseCryptClient
+from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
+from shieldfl.privacy.accounting import PrivacySpent
+from shieldfl.privacy.gaussian_mechanism import gaussian_noise_multiplier
+from shieldfl.profiling.stages import StageClock
+from shieldfl.roles.key_authority import KeyAuthority
+from shieldfl.roles.message import Message
+
+__all__ = ["SenseCrypt"]
+
+
+class SenseCrypt(Method):
+    """SenseCrypt for one federation.
+
+    Parameters
+    ----------
+    initial : model and float buffers before the first round; buffers are averaged, always encrypted.
+    clock : where the stages' time goes.
+    settings : the method's settings.
+    clients : how many clients there are.
+    min_clients : the key authority opens no total of fewer; smaller clusters are merged.
+    server_learning_rate : 1 is FedAvg.
+    weights : a whole positive number for each client, such as its number of samples; None weighs all alike.
+    threads : for the core; None for all cores.
+    """
+
+    name = "sense-crypt"
+    phases = (
+        Phase("cluster", answered_by_authority=False),
+        Phase("mask", answered_by_authority=False),
+        Phase("update", answered_by_authority=True),
+    )
+    sensitivity = "taylor"
+
+    def __init__(
+        self,
+        initial: GlobalModel,
+        clock: StageClock,
+        settings: SenseCryptSettings,
+        *,
+        clients: int,
+        min_clients: int = 2,
+        server_learning_rate: float = 1.0,
+        weights: tuple[int, ...] | None = None,
+        threads: int | None = None,
+    ) -> None:
+        super().__init__(clock)
+        if weights is not None and (len(weights) != clients or min(weights) < 1):
+            raise ParameterError("give each client a weight of at least 1")
+        self._initial = initial
+        self._settings = settings
+        self._clients = clients
+        self._weights = weights or (1,) * clients
+        self._learning_rate = server_learning_rate
+        self._threads = threads
+        self._noise_multiplier = 0.0
+        if settings.clustering_epsilon is not None and settings.clustering != "none":
+            self._noise_multiplier = gaussian_noise_multiplier(
+                settings.clustering_epsilon, settings.clustering_delta
+            )
+        self._min_clients = min_clients
+        self._keys = KeyAuthority(self._parameters(), min_clients, threads=threads)
+        self._made: list[SenseCryptClient] = []
+        self._rounds = 0
+
+    def _parameters(self) -> ckks.Parameters | paillier.Parameters:
+        settings = self._settings
+        if settings.encryption == "ckks":
+            return ckks.Parameters(
+                max_clients=self._clients,
+                value_bits=settings.value_bits,
+                fraction_bits=settings.fraction_bits,
+            )
+        return paillier.Parameters(
+            key_bits=settings.key_bits,
+            packing=settings.encryption.removeprefix("paillier-"),
+            # Twice, as nobody can see whether a client encrypts where it also sends a plain number: fields have room
+            # for both.
+            max_clients=2 * self._clients,
+            value_bits=settings.value_bits,
+            fraction_bits=settings.fraction_bits,
+            max_weight=max(self._weights),
+        )
+
+    def client(self, index: int) -> SenseCryptClient:
+        """Make the client of this index, of a kind that its index picks."""
+        settings = self._settings
+        client = SenseCryptClient(
+            index,
+            self._initial,
+            settings,
+            self._noise_multiplier,
+            Capability(
+                bandwidth=settings.bandwidths[index % len(settings.bandwidths)],
+                compute_speed=settings.compute_speeds[index % len(settings.compute_speeds)],
+                weight=self._weights[index],
+            ),
+            self._keys.public_key,
+            self._clients,
+            max(self._weights),
+            self.clock,
+            self.notes,
+            self._threads,
+        )
+        self._made.append(client)
+        return client
+
+    def aggregator(self) -> SenseCryptAggregator:
+        """Make the aggregator: it holds the public key alone."""
+        return SenseCryptAggregator(
+            self._initial.parameters.size,
+            self._initial.buffers.size,
+            ClusterRegistry(
+                self._clients,
+                self._settings.clustering != "none",
+                self._min_clients,
+                self._settings.least_silhouette,
+                self._noise_multiplier * self._settings.clustering_clip_norm,
+                self.notes,
+            ),
+            self._keys.public_key,
+            max(self._weights),
+            self.clock,
+            self._threads,
+        )
+
+    def authority(self) -> SenseCryptAuthority:
+        """Make the key authority's steps."""
+        return SenseCryptAuthority(
+            self._initial, self._keys, self._clients, self._learning_rate, self.clock, self.notes
+        )
+
+    def initial_model(self) -> Message:
+        """Return the model that the first round starts from."""
+        return self._initial.to_message()
+
+    def message_for(self, client: int, message: Message) -> Message:
+        """Return what concerns the client's cluster; the initial model for a client that is in none yet."""
+        if "clusters" not in message:
+            return message
+        cluster = int(message.vector("clusters", np.int64, self._clients)[client])
+        if "budgets" in message:
+            budget = message.vector("budgets", np.float64, self._clients)[client]
+            return Message({"cluster": Message.from_number(cluster), "budget": budget.tobytes()})
+        if cluster < 0:
+            return self._initial.to_message()
+        suffix = f" {cluster}"
+        return Message(
+            {name.removesuffix(suffix): part for name, part in message.items() if name.endswith(suffix)}
+        )
+
+    def charge_draw(self, participants: int) -> None:
+        """Count the round."""
+        self._rounds += 1
+
+    def privacy_spent(self) -> PrivacySpent:
+        """Nothing bounds what values in the clear tell; where there are none, the upload for clustering is charged."""
+        settings = self._settings
+        epsilon = 0.0
+        if any(client.sent_clear for client in self._made):
+            epsilon = math.inf
+        elif settings.clustering != "none" and any(client.introduced for client in self._made):
+            epsilon = math.inf if settings.clustering_epsilon is None else settings.clustering_epsilon
+        return PrivacySpent(
+            paper=epsilon, added=epsilon, delta=settings.clustering_delta, rounds=self._rounds
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings, with what they come to."""
+        return asdict(self._settings) | {
+            "clustering_noise_multiplier": self._noise_multiplier,
+            "weights": "uniform" if max(self._weights) == 1 else list(self._weights),
+            "bytes_per_encrypted_value": self._keys.public_key.parameters.bytes_per_value,
+        }

@@ -1,0 +1,58 @@
+"""The settings of all methods, so that a run of several has one argument for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from shieldfl.errors import ParameterError
+from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
+from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
+
+__all__ = ["MethodSettings"]
+
+
+@dataclass(frozen=True)
+class MethodSettings:
+    """One entry for each method that has settings of its own; the defaults are theirs."""
+
+    selective_shield: SelectiveShieldSettings = field(default_factory=SelectiveShieldSettings)
+    sense_crypt: SenseCryptSettings = field(default_factory=SenseCryptSettings)
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Return the names under which :meth:`changed` knows the entries."""
+        return tuple(entry.name.replace("_", "-") for entry in fields(cls))
+
+    def changed(self, name: str, values: Mapping[str, Any]) -> MethodSettings:
+        """Return settings in which some fields of one entry have other values.
+
+        Lists become tuples, and whole numbers floats where the default is one, so that values can come from TOML.
+        Raises ParameterError for an unknown entry or field, a value of another type, and what the entry refuses.
+        """
+        if name not in self.names():
+            raise ParameterError(
+                f"no method's settings are called {name!r}: choose from {', '.join(self.names())}"
+            )
+        attribute = name.replace("-", "_")
+        entry = getattr(self, attribute)
+        known = {one.name: one.default for one in fields(entry)}
+        for key in values:
+            if key not in known:
+                raise ParameterError(f"{name} has no setting {key!r}: choose from {', '.join(known)}")
+        fitted = {key: _fitted(f"{name}.{key}", value, known[key]) for key, value in values.items()}
+        return replace(self, **{attribute: replace(entry, **fitted)})
+
+
+def _fitted(what: str, value: Any, default: Any) -> Any:
+    """Return the value in the default's type; where the default is None, any is taken."""
+    if isinstance(value, list):
+        value = tuple(float(item) if type(item) is int else item for item in value)
+    if isinstance(default, float) and type(value) is int:
+        value = float(value)
+    if isinstance(default, tuple) and not isinstance(value, tuple):
+        value = (float(value) if type(value) is int else value,)
+    if default is not None and not isinstance(value, tuple) and type(value) is not type(default):
+        raise ParameterError(f"{what} must be of the type of its default, {default!r}")
+    return value

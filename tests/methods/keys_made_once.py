@@ -1,0 +1,40 @@
+"""Methods get Paillier keys that were made once: a search for safe primes would take seconds in each test."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import shieldfl as sf
+from core.paillier_keys import authority_for
+from shieldfl.methods import sense_crypt
+from shieldfl.roles.key_authority import KeyAuthority
+
+_TURN = itertools.count()
+
+
+@functools.cache
+def _made_once(params: sf.paillier.Parameters, which: int) -> KeyAuthority:
+    return authority_for(params, which=which)
+
+
+def _authority(params: Any, min_clients: int = 2, *, threads: int | None = None) -> KeyAuthority:
+    """Make an authority; of two that are made one after the other, the keys differ."""
+    if not isinstance(params, sf.paillier.Parameters):
+        return KeyAuthority(params, min_clients, threads=threads)
+    KeyAuthority._check_min_clients(params, min_clients)
+    made = _made_once(params, next(_TURN) % 2)
+    authority = KeyAuthority.__new__(KeyAuthority)
+    authority._set_up(made._scheme, made._decryptor, min_clients, True, {}, threads)
+    return authority
+
+
+@pytest.fixture(scope="session", autouse=True)
+def keys_made_once() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sense_crypt, "KeyAuthority", _authority)
+        yield

@@ -1,0 +1,152 @@
+"""Clients that leave in the middle of a round, in every method: the round goes on, or the model stays."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from methods.method_conformance import PARAMETERS, every_variant, initial_model
+from shieldfl.errors import ParameterError, RangeError
+from shieldfl.methods.method import LocalUpdate, StartingPoint
+from shieldfl.methods.registry import Federation, make_method
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.simulation.config import RunConfig
+from shieldfl.simulation.driver import run_methods
+from shieldfl.simulation.federation import EmbeddedFederation
+
+CLIENTS = 4
+
+
+class Trainer:
+    """Takes a step of its own; in one round it may give what no role accepts."""
+
+    def __init__(self, client: int, broken_in: int = 0) -> None:
+        self._client = client
+        self._broken_in = broken_in
+        self._rounds = 0
+
+    def train(self, start: StartingPoint, seed: int) -> tuple[LocalUpdate, float]:
+        self._rounds += 1
+        generator = np.random.default_rng([self._client, self._rounds])
+        moved = [
+            values + generator.normal(0.0, 0.01, values.size).astype(np.float32)
+            for values in (start.parameters, start.buffers)
+        ]
+        if self._rounds == self._broken_in:
+            moved[0][3] = np.nan
+        scores = generator.random(PARAMETERS, dtype=np.float32)
+        return LocalUpdate(moved[0], moved[1], scores), float(self._client)
+
+
+def federation_of(variant, broken: dict[int, int] | None = None) -> EmbeddedFederation:
+    federation = Federation(
+        clients=CLIENTS, rounds=3, min_clients=2, sample_rate=1.0, server_learning_rate=1.0, threads=1
+    )
+    settings = MethodSettings(selective_shield=variant.settings, sense_crypt=variant.sense_crypt)
+    method = make_method(variant.method, initial_model(), federation, settings)
+    return EmbeddedFederation(
+        method, [Trainer(client, (broken or {}).get(client, 0)) for client in range(CLIENTS)], seed=0
+    )
+
+
+def model_of(federation: EmbeddedFederation) -> bytes:
+    return federation.method.message_for(0, federation.model)["parameters"]
+
+
+@every_variant
+def test_a_client_may_leave_before_any_phase(variant):
+    federation = federation_of(variant)
+    for number, phase in enumerate(federation.method.phases, start=1):
+        before = model_of(federation)
+        traffic = federation.run_round(number, range(CLIENTS), 2, {1: phase.name})
+        assert (traffic.participants, traffic.finished) == (CLIENTS, CLIENTS - 1)
+        assert len(traffic.losses) == CLIENTS
+        assert model_of(federation) != before
+    whole = federation.run_round(9, range(CLIENTS), 2)
+    assert whole.finished == CLIENTS
+    assert not any("given up" in note for note in federation.method.notes)
+
+
+@every_variant
+def test_a_round_of_too_few_is_given_up_and_the_next_one_goes_on(variant):
+    federation = federation_of(variant)
+    federation.run_round(1, range(CLIENTS), 2)
+    for number, phase in enumerate(federation.method.phases, start=2):
+        before = federation.model
+        traffic = federation.run_round(number, range(CLIENTS), 2, dict.fromkeys((0, 2, 3), phase.name))
+        assert traffic.finished == 0
+        assert federation.model == before
+        assert federation.method.notes[-1] == f"round {number} was given up: 1 of 4 clients were left"
+    before = model_of(federation)
+    assert federation.run_round(8, range(CLIENTS), 2).finished == CLIENTS
+    assert model_of(federation) != before
+
+
+@every_variant
+def test_a_client_whose_training_is_refused_leaves_and_says_why(variant):
+    federation = federation_of(variant, {2: 1})
+    traffic = federation.run_round(1, range(CLIENTS), 2)
+    assert traffic.finished == CLIENTS - 1
+    assert any("client 2 left round 1: training gave NaN" in note for note in federation.method.notes)
+    assert np.isfinite(np.frombuffer(model_of(federation), dtype=np.float32)).all()
+    assert federation.run_round(2, range(CLIENTS), 2).finished == CLIENTS
+
+
+@every_variant
+def test_too_many_refused_trainings_end_the_run(variant):
+    federation = federation_of(variant, {0: 1, 1: 1, 3: 1})
+    with pytest.raises(RangeError, match="learning rate"):
+        federation.run_round(1, range(CLIENTS), 2)
+
+
+def test_an_update_that_its_client_cannot_encrypt_leaves_the_round():
+    class Wild(Trainer):
+        def train(self, start, seed):
+            update, loss = super().train(start, seed)
+            return replace(update, parameters=update.parameters + np.float32(9.0)), loss
+
+    variant = next(value for value in every_variant.args[1] if value.label == "sense-crypt/ckks")
+    federation = federation_of(variant)
+    federation._trainers[3] = Wild(3)
+    traffic = federation.run_round(1, range(CLIENTS), 2)
+    assert traffic.finished == CLIENTS - 1
+    assert any("client 3 left round 1" in note for note in federation.method.notes)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "sense-crypt"])
+def test_dropouts_are_drawn_counted_and_repeatable(method):
+    config = RunConfig(
+        clients=6, rounds=4, local_epochs=1, model="linear", threads=1, dropout=0.4, weighting="samples"
+    )
+    settings = MethodSettings().changed("sense-crypt", {"encryption": "ckks"})
+    first, again = (run_methods(config, [method], settings).methods[0] for _ in range(2))
+    dropped = [record.dropped for record in first.rounds]
+    assert 0 < sum(dropped) < 24
+    assert [record.participants for record in first.rounds] == [
+        6 - count if 6 - count >= 2 else 0 for count in dropped
+    ]
+    for mine, other in zip(first.rounds, again.rounds, strict=True):
+        assert (mine.dropped, mine.accuracy, mine.bytes_down) == (
+            other.dropped,
+            other.accuracy,
+            other.bytes_down,
+        )
+    assert json.dumps(first.rounds[0].zone_shares)
+
+
+def test_selective_shield_says_that_it_does_not_weigh():
+    config = RunConfig(clients=3, rounds=1, local_epochs=1, model="linear", threads=1, weighting="samples")
+    method = run_methods(config, ["selective-shield"]).methods[0]
+    assert any("weighs all clients alike" in note for note in method.notes)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"dropout": -0.1}, {"dropout": 1.0}, {"dropout": math.nan}, {"weighting": "size"}]
+)
+def test_settings_of_leaving_and_weighing(bad):
+    with pytest.raises(ParameterError, match=next(iter(bad))):
+        RunConfig(**bad)
