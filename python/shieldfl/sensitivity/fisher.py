@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from shieldfl.errors import ArrayTypeError, ParameterError
-from shieldfl.sensitivity.gradient import flat_by_layer, gradient_by_layer, reject_non_finite
+from shieldfl.sensitivity.gradient import FloatVector, flat_by_layer, gradient_by_layer, reject_non_finite
 from shieldfl.sensitivity.per_sample_gradients import mean_over_samples
 from shieldfl.torch_bridge import ParameterLayout, parameter_layout
 
