@@ -189,9 +189,15 @@ class SteppedRun:
         """Its buffers; empty where they stay local."""
         return np.frombuffer(self.method.message_for(0, self.model)["buffers"], dtype=np.float32)
 
+    @property
+    def encryptor(self) -> ckks.Encryptor | paillier.Encryptor:
+        """What the first client encrypts its update with."""
+        client = self.clients[0]
+        return client._upload.encryptor if hasattr(client, "_upload") else client._encryptor
+
     def batch(self, frame: bytes) -> ckks.CiphertextBatch | paillier.CiphertextBatch:
         """Read a batch of the scheme that the first client encrypts with."""
-        scheme = paillier if isinstance(self.clients[0]._encryptor, paillier.Encryptor) else ckks
+        scheme = paillier if isinstance(self.encryptor, paillier.Encryptor) else ckks
         return scheme.CiphertextBatch.from_bytes(frame)
 
     def run_round(

@@ -123,8 +123,8 @@ def test_an_empty_encrypted_zone_works(variant):
     difference = np.abs(run.parameters - plain.parameters.astype(np.float64))
     tolerance = float_spacing(run.parameters, plain.parameters) + (FAINT_TOLERANCE if variant.noisy else 0.0)
     assert np.all(difference <= tolerance)
-    assert run.clients[0].zone_shares["encrypted"] == 0.0
-    assert run.clients[0].zone_shares["personalised"] == 0.0
+    assert run.clients[0].disclosure.shares()["encrypted"] == 0.0
+    assert run.clients[0].disclosure.shares()["personalised"] == 0.0
 
 
 @every_variant
@@ -133,7 +133,7 @@ def test_zone_shares_sum_to_one(variant):
     for participants in ([0, 1, 2, 3], [0, 3]):
         run.run_round(participants)
         for client in participants:
-            shares = run.clients[client].zone_shares
+            shares = run.clients[client].disclosure.shares()
             assert set(shares) == {"encrypted", "personalised", "noise", "clear"}
             assert all(0.0 <= share <= 1.0 for share in shares.values())
             assert sum(shares.values()) == pytest.approx(1.0, abs=1e-12)

@@ -190,7 +190,7 @@ def test_a_wrong_first_message_does_not_decide_what_the_others_must_look_like(va
         stranger = run.clients[0]
         for name in ("votes", "ciphertexts"):
             if name in messages[0]:
-                encryptor = stranger._vote_encryptor if name == "votes" else stranger._encryptor
+                encryptor = stranger._vote_encryptor if name == "votes" else run.encryptor
                 number = run.batch(messages[0][name]).round
                 larger = encryptor.encrypt(
                     np.zeros(PARAMETERS + 9, dtype=np.float32), round=number
@@ -215,7 +215,7 @@ def test_ciphertexts_of_other_positions_are_refused_though_their_number_is_right
         honest = run.batch(messages[0]["ciphertexts"])
         size = PARAMETERS + run.buffers.size
         first = Mask.from_indices(np.arange(honest.count), size)
-        batch = run.clients[0]._encryptor.encrypt(np.zeros(size, dtype=np.float32), first, round=honest.round)
+        batch = run.encryptor.encrypt(np.zeros(size, dtype=np.float32), first, round=honest.round)
         assert batch.count == honest.count
         with pytest.raises(ShieldError, match=r"positions|order"):
             aggregator.receive(phase, 0, altered(messages[0], "ciphertexts", batch.to_bytes()))

@@ -51,7 +51,6 @@ class SenseCrypt(Method):
         Phase("mask", answered_by_authority=False),
         Phase("update", answered_by_authority=True),
     )
-    sensitivity = "taylor"
 
     def __init__(
         self,

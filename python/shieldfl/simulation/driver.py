@@ -104,7 +104,6 @@ class _MethodRun:
                 dataset.train_features[samples],
                 dataset.train_labels[samples],
                 training,
-                self._method.sensitivity,
                 self._method.clock,
             )
             for samples in partition
@@ -139,7 +138,7 @@ class _MethodRun:
     def _record(self, round_number: int, participants: Sequence[int], traffic: RoundTraffic) -> RoundRecord:
         accuracy, personalised = self._evaluate()
         spent = self._method.privacy_spent()
-        shares = [self._federation.clients[index].zone_shares for index in participants]
+        shares = [self._federation.clients[index].disclosure.shares() for index in participants]
         count = traffic.participants
         return RoundRecord(
             round=round_number,

@@ -1,4 +1,4 @@
-"""One cluster's sum in a round: ciphertexts and plain numbers of clients whose masks differ."""
+"""The aggregator's sum of a round: ciphertexts, and plain numbers where clients did not encrypt."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from shieldfl.masks import Mask
 from shieldfl.methods.expected_batch import read_expected_batch
 from shieldfl.paillier import UnionOrder
 
-__all__ = ["ClusterSum"]
+__all__ = ["MixedSum"]
 
 
-class ClusterSum:
-    """What is encrypted in a cluster and the sum of it; outside of the union, a weighted sum of plain numbers.
+class MixedSum:
+    """What is encrypted in the union of clients' masks, summed; outside of it, a weighted sum of plain numbers.
 
     Under Paillier each client encrypts its own mask, and plain numbers are added to ciphertexts where it did not. CKKS
     ciphertexts take no plain numbers here, so there every client encrypts the union.
@@ -24,7 +24,7 @@ class ClusterSum:
     Parameters
     ----------
     key : the public key.
-    masks : of the cluster's clients, each of N positions.
+    masks : of the clients, each of N positions; one alone where it is everybody's.
     round_number : under which the ciphertexts travel.
     weighted : whether CKKS batches have an encrypted weight.
     threads : for the core; None for all cores.
