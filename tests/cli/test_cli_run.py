@@ -346,27 +346,3 @@ def test_the_command_can_be_run_as_a_module(module: str) -> None:
         [sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=True
     )
     assert "0." in done.stdout
-
-
-def test_settings_of_other_methods_are_assigned(driver: Driver) -> None:
-    result = invoke("--set", "sense-crypt.encryption=ckks", "--set", "sense-crypt.bandwidths=[50, 45.5]")
-    assert result.exit_code == 0, result.output
-    assert driver.settings.sense_crypt.encryption == "ckks"
-    assert driver.settings.sense_crypt.bandwidths == (50.0, 45.5)
-
-
-@pytest.mark.parametrize(
-    ("assignment", "words"),
-    [
-        ("sense-crypt.encryption", "METHOD.FIELD=VALUE"),
-        ("encryption=ckks", "METHOD.FIELD=VALUE"),
-        ("sense-crypt.encrypt=ckks", "no setting"),
-        ("sensecrypt.encryption=ckks", "choose from"),
-        ("sense-crypt.key_bits=many", "type of its default"),
-        ("sense-crypt.bandwidths=[0]", "positive"),
-    ],
-)
-def test_a_wrong_assignment_is_wrong_usage(driver: Driver, assignment: str, words: str) -> None:
-    result = invoke("--set", assignment)
-    assert result.exit_code == 2
-    assert words in " ".join(re.sub(r"[│\n]", " ", result.output).split())

@@ -142,9 +142,11 @@ class SenseCryptClient(ClientSteps):
             parts["capability"] = reported.tobytes()
             if self._settings.clustering != "none":
                 if self._introduction is None:
-                    clip_norm = self._settings.clustering_clip_norm if self._noise_multiplier else None
                     self._introduction = noised_sensitivity(
-                        self._scores, clip_norm, self._noise_multiplier, self._threads
+                        self._scores,
+                        self._settings.clustering_clip_norm,
+                        self._noise_multiplier,
+                        self._threads,
                     ).tobytes()
                 parts["sensitivity"] = self._introduction
             return Message(parts)

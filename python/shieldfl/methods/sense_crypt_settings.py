@@ -29,8 +29,10 @@ class SenseCryptSettings:
     """Noise on the sensitivities that are uploaded for clustering, once; None for none."""
     clustering_delta: float = 1e-5
     """Delta of that noise."""
-    clustering_clip_norm: float = 1.0
-    """G of algorithm 2: the L2 norm that noised sensitivities are clipped to; without noise they are not clipped."""
+    clustering_clip_norm: float = 1e-3
+    """G of algorithm 2: the L2 norm that sensitivities are clipped to, with and without noise. Below every client's own
+    norm it does not matter how far: directions are compared then, which tell what data a client has; lengths tell how
+    far it has trained."""
     least_silhouette: float = 0.25
     """A clustering with a lower mean silhouette counts as none: all clients form one cluster. -1 keeps any."""
     bandwidths: tuple[float, ...] = (1.0,)

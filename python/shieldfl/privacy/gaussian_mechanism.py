@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from scipy.optimize import brentq  # type: ignore[import-untyped]
-from scipy.special import log_ndtr  # type: ignore[import-untyped]
+from scipy.optimize import brentq
+from scipy.special import log_ndtr
 
 from shieldfl.errors import ParameterError
 

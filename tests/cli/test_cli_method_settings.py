@@ -1,0 +1,62 @@
+"""``--set``: settings of methods that have no options of their own."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("typer")
+from typer.testing import CliRunner
+
+from shieldfl.cli.app import app
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.simulation.config import RunConfig
+
+
+class StoppedError(Exception):
+    """Ends a run before it starts."""
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the driver was asked for."""
+    seen: dict[str, Any] = {}
+
+    def run_methods(config: RunConfig, methods: object, settings: MethodSettings, on_round: object) -> None:
+        seen["settings"] = settings
+        raise StoppedError
+
+    monkeypatch.setattr("shieldfl.simulation.driver.run_methods", run_methods)
+    return seen
+
+
+def invoke(*arguments: str):
+    return CliRunner().invoke(app, ["run", *arguments])
+
+
+def test_settings_of_other_methods_are_assigned(asked: dict[str, Any]) -> None:
+    result = invoke("--set", "sense-crypt.encryption=ckks", "--set", "sense-crypt.bandwidths=[50, 45.5]")
+    assert isinstance(result.exception, StoppedError)
+    assert asked["settings"].sense_crypt.encryption == "ckks"
+    assert asked["settings"].sense_crypt.bandwidths == (50.0, 45.5)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "words"),
+    [
+        ("sense-crypt.encryption", "METHOD.FIELD=VALUE"),
+        ("encryption=ckks", "METHOD.FIELD=VALUE"),
+        ("sense-crypt.encrypt=ckks", "no setting"),
+        ("sensecrypt.encryption=ckks", "choose from"),
+        ("sense-crypt.key_bits=many", "type of its default"),
+        ("sense-crypt.bandwidths=[0]", "positive"),
+    ],
+)
+def test_a_wrong_assignment_is_wrong_usage(asked: dict[str, Any], assignment: str, words: str) -> None:
+    result = invoke("--set", assignment)
+    assert result.exit_code == 2
+    assert not asked
+    assert words in " ".join(re.sub(r"[│\n]", " ", result.output).split())
