@@ -19,6 +19,7 @@ from shieldfl.roles.message import Message
 
 PARAMETERS = 333  # no multiple of 64
 BUFFERS = 5
+LAYER_OFFSETS = (0, 200, 320, PARAMETERS)
 CLIENTS = 4
 
 Train = Callable[[int, int, StartingPoint], LocalUpdate]
@@ -162,9 +163,9 @@ class SteppedRun:
             server_learning_rate=server_learning_rate,
             threads=1,
             weights=weights,
+            layer_offsets=LAYER_OFFSETS,
         )
-        settings = MethodSettings(selective_shield=variant.settings, sense_crypt=variant.sense_crypt)
-        self.method = make_method(variant.method, self.initial, federation, settings)
+        self.method = make_method(variant.method, self.initial, federation, variant.all_settings())
         self.clients = [self.method.client(index) for index in range(clients)]
         self.aggregator = self.method.aggregator()
         self.authority = self.method.authority()
@@ -218,8 +219,9 @@ class SteppedRun:
             start = self.clients[index].begin_round(self._round, len(chosen), model)
             self.clients[index].finish_training(self._train(self._round, index, start))
         answer = None
-        for phase in self.method.phases:
-            last = phase is self.method.phases[-1]
+        phases = self.method.phases_of(self.model)
+        for phase in phases:
+            last = phase is phases[-1]
             senders = [index for index in chosen if not (last and index in leaving)]
             self.aggregator.begin_phase(phase.name, self._round, answer)
             messages = {

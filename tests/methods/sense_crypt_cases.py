@@ -15,7 +15,8 @@ from methods.method_conformance import (
 )
 from shieldfl.methods.method import LocalUpdate, StartingPoint
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
-from shieldfl.methods.sense_crypt_settings import ENCRYPTIONS, SenseCryptSettings
+from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
+from shieldfl.methods.update_parameters import ENCRYPTIONS
 
 # Half a step of 2^-20 for each value, at most, and as much again for the sum of plain numbers.
 QUANTISATION = 2.0**-20

@@ -22,7 +22,8 @@ from shieldfl import ckks, paillier
 from shieldfl.encryption_budgets import sense_crypt_budgets
 from shieldfl.masks import Mask
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
-from shieldfl.methods.sense_crypt_settings import ENCRYPTIONS, SenseCryptSettings
+from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
+from shieldfl.methods.update_parameters import ENCRYPTIONS
 from shieldfl.selection import select
 
 

@@ -43,9 +43,7 @@ def test_a_weight_out_of_range_is_refused(encryption, weight):
 @pytest.mark.parametrize("weights", [(1, 2, 3), (1, 1, 1, 0)])
 def test_weights_that_fit_no_federation(weights):
     with pytest.raises(ParameterError, match="weight"):
-        SenseCrypt(
-            initial_model(), StageClock(), SenseCryptSettings(encryption="ckks"), clients=4, weights=weights
-        )
+        SteppedRun(variant(encryption="ckks"), weights=weights)
 
 
 def test_a_union_that_leaves_positions_out_gets_nothing():

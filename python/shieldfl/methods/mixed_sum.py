@@ -28,6 +28,7 @@ class MixedSum:
     round_number : under which the ciphertexts travel.
     weighted : whether CKKS batches have an encrypted weight.
     threads : for the core; None for all cores.
+    has_rest : whether plain numbers come along.
     """
 
     def __init__(
@@ -37,7 +38,10 @@ class MixedSum:
         round_number: int,
         weighted: bool,
         threads: int | None,
+        *,
+        has_rest: bool = True,
     ) -> None:
+        self._has_rest = has_rest
         self._round = round_number
         self._weighted = weighted
         self._order: UnionOrder | None = None
@@ -67,7 +71,8 @@ class MixedSum:
         """
         if isinstance(self._ciphertexts, paillier.Aggregator):
             assert self._order is not None
-            self._ciphertexts.add(ciphertexts, weight, clear[self._order.positions])
+            fields = clear[self._order.positions]
+            self._ciphertexts.add(ciphertexts, weight, fields if fields.any() else None)
         else:
             self._ciphertexts.add(
                 read_expected_batch(ciphertexts, self.union, self._round, weighted=self._weighted)
@@ -86,9 +91,9 @@ class MixedSum:
         """Return the total, as parts of a message; none where no update has arrived."""
         if not self._clients:
             return {}
-        outside = ~self.union
+        rest = (~self.union).gather(self._sums) if self._has_rest else self._sums[:0]
         return self.union_parts(suffix) | {
             f"total{suffix}": self._ciphertexts.total().to_bytes(),
-            f"sums{suffix}": outside.gather(self._sums).tobytes(),
+            f"sums{suffix}": rest.tobytes(),
             f"weight{suffix}": np.uint64(self._weight).tobytes(),
         }

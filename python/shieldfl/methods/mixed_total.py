@@ -59,11 +59,15 @@ class MixedTotal:
             raise WireFormatError("the sums hold NaN or infinity, or their weight is not that of the total")
         return cls(total, union, sums, weight)
 
+    @property
+    def positions(self) -> Mask:
+        """The union as a mask of N positions."""
+        return self.union.mask if isinstance(self.union, paillier.UnionOrder) else self.union
+
     def open_mean(self, keys: KeyAuthority) -> NDArray[np.float64]:
         """Open the total and return the weighted mean (N,), zero where nothing was sent. Raises PolicyError."""
         mean = np.zeros(self.union.size)
         self.union.scatter(keys.open_mean(self.total), mean)
         if self.sums.size:
-            outside = ~(self.union.mask if isinstance(self.union, paillier.UnionOrder) else self.union)
-            outside.scatter(self.sums / self.weight, mean)
+            (~self.positions).scatter(self.sums / self.weight, mean)
         return mean

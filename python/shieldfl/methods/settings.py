@@ -7,6 +7,11 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from shieldfl.errors import ParameterError
+from shieldfl.methods.encryption_settings import (
+    EncryptionSettings,
+    FedMlHeSettings,
+    MaskCryptSettings,
+)
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
 
@@ -19,6 +24,13 @@ class MethodSettings:
 
     selective_shield: SelectiveShieldSettings = field(default_factory=SelectiveShieldSettings)
     sense_crypt: SenseCryptSettings = field(default_factory=SenseCryptSettings)
+    full_he: EncryptionSettings = field(default_factory=EncryptionSettings)
+    plain_he: EncryptionSettings = field(
+        default_factory=lambda: EncryptionSettings(encryption="paillier-single")
+    )
+    top_2: EncryptionSettings = field(default_factory=EncryptionSettings)
+    fedml_he: FedMlHeSettings = field(default_factory=FedMlHeSettings)
+    mask_crypt: MaskCryptSettings = field(default_factory=MaskCryptSettings)
 
     @classmethod
     def names(cls) -> tuple[str, ...]:

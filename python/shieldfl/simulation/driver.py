@@ -23,7 +23,7 @@ from shieldfl.simulation.models import build_model, default_model
 from shieldfl.simulation.partition import dirichlet_partition
 from shieldfl.simulation.results import MethodResult, RoundRecord, RunResult
 from shieldfl.simulation.training import TrainingSettings, evaluate
-from shieldfl.torch_bridge import flatten, flatten_buffers, load_flat, load_flat_buffers
+from shieldfl.torch_bridge import flatten, flatten_buffers, load_flat, load_flat_buffers, parameter_layout
 
 __all__ = ["run_methods"]
 
@@ -88,6 +88,7 @@ class _MethodRun:
             sample_rate=config.sample_rate,
             server_learning_rate=config.server_learning_rate,
             threads=config.threads,
+            layer_offsets=parameter_layout(model).offsets,
             weights=tuple(map(len, partition)) if config.weighting == "samples" else None,
         )
         self._method = make_method(name, initial, federation, settings)

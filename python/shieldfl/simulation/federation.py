@@ -69,7 +69,7 @@ class EmbeddedFederation:
 
     def draw_leavers(self, participants: Sequence[int], dropout: float) -> dict[int, str]:
         """Draw who leaves the round, and before which phase: each with the same probability, any phase alike."""
-        phases = [phase.name for phase in self.method.phases]
+        phases = [phase.name for phase in self.method.phases_of(self.model)]
         return {
             index: phases[self._dropouts.integers(len(phases))]
             for index in participants
@@ -97,7 +97,7 @@ class EmbeddedFederation:
         self._refusal = None
         left = [index for index in participants if self._train(round_number, index, traffic)]
         answer: Message | None = None
-        for phase in self.method.phases:
+        for phase in self.method.phases_of(self.model):
             left = [index for index in left if (leaving or {}).get(index) != phase.name]
             if answer is not None:
                 traffic.bytes_down += sum(len(self._for(index, answer).to_bytes()) for index in left)
