@@ -212,6 +212,7 @@ def test_only_the_key_authority_makes_what_holds_a_secret_key():
         ("shieldfl.simulation.driver", ("rich", "typer", "matplotlib", "jinja2")),
         ("shieldfl.fleet.calibration", ("torch", "sklearn", "opacus", "matplotlib")),
         ("shieldfl.fleet.planner", ("torch", "sklearn", "opacus", "matplotlib")),
+        ("shieldfl.fleet.measured_client", ("torch", "sklearn", "opacus", "matplotlib", "scipy")),
     ],
 )
 def test_an_import_stays_light(module, unwanted):

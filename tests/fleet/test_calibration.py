@@ -105,7 +105,8 @@ def test_one_thread_is_always_measured():
 def test_the_median_leaves_out_preparation_and_the_first_time(monkeypatch):
     now = [0.0]
     steps = iter([100.0, 3.0, 1.0, 2.0, 9.0, 9.0])
-    monkeypatch.setattr(stopwatch.time, "perf_counter", lambda: now[0])
+    for clock in ("perf_counter", "process_time"):
+        monkeypatch.setattr(stopwatch.time, clock, lambda: now[0])
 
     def spend(seconds: float) -> None:
         now[0] += seconds
@@ -116,7 +117,8 @@ def test_the_median_leaves_out_preparation_and_the_first_time(monkeypatch):
 
 def test_the_median_is_of_as_many_times_as_there_is_time_for(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(stopwatch.time, "perf_counter", lambda: now[0])
+    for clock in ("perf_counter", "process_time"):
+        monkeypatch.setattr(stopwatch.time, clock, lambda: now[0])
     count = [0]
 
     def step() -> None:
@@ -125,6 +127,13 @@ def test_the_median_is_of_as_many_times_as_there_is_time_for(monkeypatch):
 
     assert stopwatch.median_seconds(step, 10.0) == 1.0
     assert count == [10]
+
+
+def test_other_programs_do_not_slow_a_step_of_one_thread(monkeypatch):
+    monkeypatch.setattr(stopwatch.time, "process_time", iter(range(100)).__next__)
+    monkeypatch.setattr(stopwatch.time, "perf_counter", iter(range(0, 1000, 10)).__next__)
+    assert stopwatch.median_seconds(lambda: None, 0.0) == 1.0
+    assert stopwatch.median_seconds(lambda: None, 0.0, threads=2) == 10.0
 
 
 def test_calibrating_schemes_needs_no_torch():

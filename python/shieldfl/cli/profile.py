@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from shieldfl.cli.profile_calibrate import calibrate
+from shieldfl.cli.profile_measure import measure
 from shieldfl.cli.profile_plan import plan
 from shieldfl.cli.profile_simulate import simulate
 
@@ -12,9 +13,10 @@ __all__ = ["profile"]
 
 profile = typer.Typer(
     name="profile",
-    help="Measure this machine, simulate rounds of a fleet of clients, and plan what they can encrypt in time.",
+    help="Calibrate this machine, simulate and measure rounds of a fleet of clients, and plan what they can encrypt.",
     no_args_is_help=True,
 )
 profile.command()(calibrate)
 profile.command()(simulate)
 profile.command()(plan)
+profile.command()(measure)

@@ -14,7 +14,7 @@ from shieldfl.fleet.device_profile import SchemeProfile
 from shieldfl.fleet.stopwatch import median_seconds
 from shieldfl.roles.key_authority import KeyAuthority
 
-__all__ = ["SCHEMES", "SchemeWork", "measure_scheme"]
+__all__ = ["SCHEMES", "SchemeWork", "measure_scheme", "scheme_parameters"]
 
 SCHEMES = ("ckks", "paillier-dense", "paillier-dense-pooled", "paillier-single", "paillier-single-pooled")
 """``-pooled`` takes randomisers that were made while the model trained, so only what is left is counted."""
@@ -35,6 +35,14 @@ class SchemeWork:
     """For each figure, at least."""
 
 
+def scheme_parameters(name: str, key_bits: int) -> ckks.Parameters | paillier.Parameters:
+    """Return the parameters that one of :data:`SCHEMES` is measured with; ``key_bits`` are Paillier's."""
+    family, *how = name.split("-")
+    if family == "ckks":
+        return ckks.Parameters.plan(goal="speed")
+    return paillier.Parameters(key_bits=key_bits, packing=how[0])
+
+
 def measure_scheme(name: str, work: SchemeWork) -> SchemeProfile:
     """Measure one of :data:`SCHEMES`; Paillier takes seconds more for its key.
 
@@ -42,12 +50,8 @@ def measure_scheme(name: str, work: SchemeWork) -> SchemeProfile:
     Raises RangeError should a sum be opened wrongly.
     """
     family, *how = name.split("-")
-    if family == "ckks":
-        module: Any = ckks
-        parameters: Any = ckks.Parameters.plan(goal="speed")
-    else:
-        module = paillier
-        parameters = paillier.Parameters(key_bits=work.key_bits, packing=how[0])
+    module: Any = ckks if family == "ckks" else paillier
+    parameters: Any = scheme_parameters(name, work.key_bits)
     # Each repetition opens anew; without the protection against two totals of a round, which costs nothing to check.
     authority = KeyAuthority(parameters, min_clients=1, one_total_per_round=False, threads=1)
     in_one = int(parameters.values_per_ciphertext)
@@ -57,7 +61,7 @@ def measure_scheme(name: str, work: SchemeWork) -> SchemeProfile:
         encryptor = module.Encryptor(authority.public_key, threads=threads)
         bench = _Bench(module, authority, encryptor, np.resize(work.update, count))
         prepare = bench.fill_pool if "pooled" in how else None
-        seconds = median_seconds(bench.encrypt, work.seconds, prepare)
+        seconds = median_seconds(bench.encrypt, work.seconds, prepare, threads)
         encrypt_seconds[threads] = seconds / (count / in_one)
     bench.check(2.0**-parameters.fraction_bits)
     return SchemeProfile(
