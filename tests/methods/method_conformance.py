@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 import pytest
@@ -34,12 +34,39 @@ class Variant:
     method: str
     settings: SelectiveShieldSettings
     label: str
-    sense_crypt: SenseCryptSettings = field(default_factory=SenseCryptSettings)
+    others: MethodSettings = field(default_factory=MethodSettings)
+    """The settings of all methods but SelectiveShield."""
 
     @property
     def averages_all(self) -> bool:
         """Whether the mean of all updates is what it gives, up to the fixed point of what is encrypted."""
         return self.method != "selective-shield"
+
+    @property
+    def first_trained(self) -> int:
+        """The first of the parameters that are trained; those before it stay as they are."""
+        return LAYER_OFFSETS[-3] if self.method == "top-2" else 0
+
+    @property
+    def may_encrypt_nothing(self) -> bool:
+        """Whether there are settings under which every parameter is sent in the clear."""
+        return self.method in ("fedavg", "selective-shield", "sense-crypt", "fedml-he", "mask-crypt")
+
+    @property
+    def exposes(self) -> bool:
+        """Whether something of a client is neither encrypted nor noised."""
+        return self.method not in ("full-he", "plain-he", "top-2")
+
+    def all_settings(self) -> MethodSettings:
+        return replace(self.others, selective_shield=self.settings)
+
+    def with_others(self, **changes: object) -> Variant:
+        """Change the settings of its method, other than SelectiveShield; fields that it does not have are ignored."""
+        if self.method.replace("-", "_") not in {one.name for one in fields(MethodSettings)}:
+            return self
+        known = {one.name for one in fields(getattr(self.others, self.method.replace("-", "_")))}
+        fitting = {name: value for name, value in changes.items() if name in known}
+        return replace(self, others=self.others.changed(self.method, fitting))
 
     @property
     def noisy(self) -> bool:
@@ -50,15 +77,14 @@ class Variant:
 
     def losing_nothing(self, fraction_bits: int) -> Variant:
         """Every position is encrypted or sent in the clear, with so many bits behind the point."""
-        sense_crypt = replace(self.sense_crypt, fraction_bits=fraction_bits)
         changed = self.with_settings(threshold=-1.0, consensus=1.0, fraction_bits=fraction_bits)
-        return replace(changed, sense_crypt=sense_crypt)
+        return changed.with_others(fraction_bits=fraction_bits)
 
     def encrypting_nothing(self) -> Variant:
-        sense_crypt = replace(
-            self.sense_crypt, exposed_share=1.0, exposure_decay=1e-300, information_bits=9.0, cost_weight=1e12
+        """Where the method has a zone that may be empty, it is."""
+        return self.with_settings(threshold=1.0).with_others(
+            exposed_share=1.0, exposure_decay=1e-300, information_bits=9.0, cost_weight=1e12, ratio=1e-9
         )
-        return replace(self.with_settings(threshold=1.0), sense_crypt=sense_crypt)
 
 
 # Noise far below a float32 rounding of the weights, so that a comparison can look through it; nothing is
@@ -94,14 +120,22 @@ def variants() -> list[Variant]:
     """Every registered method, those with options under each of them."""
     settings = SelectiveShieldSettings(threshold=0.5)
     with_options = ("selective-shield", "sense-crypt")
-    found = [Variant(name, settings, name) for name in METHOD_NAMES if name not in with_options]
+    found = [
+        Variant(name, settings, name).with_others(key_bits=2048)
+        for name in METHOD_NAMES
+        if name not in with_options
+    ]
+    found += [
+        Variant(name, settings, f"{name}/{encryption}").with_others(encryption=encryption, key_bits=2048)
+        for name, encryption in (("full-he", "paillier-dense"), ("fedml-he", "paillier-dense"))
+    ]
     # Normal weights have more than 2 bits in 256 bins; a limit of 5 leaves something in the clear.
     found += [
         Variant(
             "sense-crypt",
             settings,
             f"sense-crypt/{label}",
-            SenseCryptSettings(key_bits=2048, information_bits=5.0, **changes),
+            MethodSettings(sense_crypt=SenseCryptSettings(key_bits=2048, information_bits=5.0, **changes)),
         )
         for label, changes in _SENSE_CRYPT.items()
     ]
@@ -177,6 +211,7 @@ class SteppedRun:
         self.answers: dict[str, Message] = {}
         """By phase: what the clients got."""
         self._train = train
+        self._first_trained = variant.first_trained
         self._round = 0
 
     @property
@@ -217,7 +252,10 @@ class SteppedRun:
         for index in chosen:
             model = self.method.message_for(index, self.model)
             start = self.clients[index].begin_round(self._round, len(chosen), model)
-            self.clients[index].finish_training(self._train(self._round, index, start))
+            update = self._train(self._round, index, start)
+            frozen = min(self._first_trained, update.parameters.size)
+            update.parameters[:frozen] = start.parameters[:frozen]
+            self.clients[index].finish_training(update)
         answer = None
         phases = self.method.phases_of(self.model)
         for phase in phases:

@@ -14,15 +14,12 @@ from methods.method_conformance import (
     PARAMETERS,
     SteppedRun,
     contraction,
-    initial_model,
 )
 from methods.sense_crypt_cases import every_encryption, variant
 from shieldfl import paillier
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.methods.sense_crypt import SenseCrypt
 from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
-from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from methods.method_conformance import PARAMETERS, every_variant, initial_model
+from methods.method_conformance import LAYER_OFFSETS, PARAMETERS, every_variant, initial_model
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.methods.method import LocalUpdate, StartingPoint
 from shieldfl.methods.registry import Federation, make_method
@@ -44,9 +44,15 @@ class Trainer:
 
 def federation_of(variant, broken: dict[int, int] | None = None) -> EmbeddedFederation:
     federation = Federation(
-        clients=CLIENTS, rounds=3, min_clients=2, sample_rate=1.0, server_learning_rate=1.0, threads=1
+        clients=CLIENTS,
+        rounds=3,
+        min_clients=2,
+        sample_rate=1.0,
+        server_learning_rate=1.0,
+        threads=1,
+        layer_offsets=LAYER_OFFSETS,
     )
-    settings = MethodSettings(selective_shield=variant.settings, sense_crypt=variant.sense_crypt)
+    settings = variant.all_settings()
     method = make_method(variant.method, initial_model(), federation, settings)
     return EmbeddedFederation(
         method, [Trainer(client, (broken or {}).get(client, 0)) for client in range(CLIENTS)], seed=0
@@ -60,7 +66,7 @@ def model_of(federation: EmbeddedFederation) -> bytes:
 @every_variant
 def test_a_client_may_leave_before_any_phase(variant):
     federation = federation_of(variant)
-    for number, phase in enumerate(federation.method.phases, start=1):
+    for number, phase in enumerate(federation.method.phases_of(federation.model), start=1):
         before = model_of(federation)
         traffic = federation.run_round(number, range(CLIENTS), 2, {1: phase.name})
         assert (traffic.participants, traffic.finished) == (CLIENTS, CLIENTS - 1)
@@ -75,7 +81,7 @@ def test_a_client_may_leave_before_any_phase(variant):
 def test_a_round_of_too_few_is_given_up_and_the_next_one_goes_on(variant):
     federation = federation_of(variant)
     federation.run_round(1, range(CLIENTS), 2)
-    for number, phase in enumerate(federation.method.phases, start=2):
+    for number, phase in enumerate(federation.method.phases_of(federation.model), start=2):
         before = federation.model
         traffic = federation.run_round(number, range(CLIENTS), 2, dict.fromkeys((0, 2, 3), phase.name))
         assert traffic.finished == 0

@@ -72,9 +72,7 @@ class AgreedMaskAggregator(MaskedAverageAggregator):
             self._scores.add(read_expected_batch(message["scores"], positions, self.round, weighted=True))
 
     def _conclude(self, phase: str) -> Message:
-        return Message(
-            {"round": Message.from_number(self.round), "total": self._scores.total().to_bytes()}
-        )
+        return Message({"round": Message.from_number(self.round), "total": self._scores.total().to_bytes()})
 
 
 class AgreedMaskAuthority(MaskedAverageAuthority):
@@ -97,7 +95,9 @@ class AgreedMaskAuthority(MaskedAverageAuthority):
             size = self.context.initial.parameters.size
             total = ckks.Total.from_bytes(message["total"])
             if not total.is_of(Mask.full(size)) or total.round != message.number("round"):
-                raise WireFormatError("the total is of another round, or has not one score for each parameter")
+                raise WireFormatError(
+                    "the total is of another round, or has not one score for each parameter"
+                )
             if self.zone is None:
                 mean = np.maximum(self._score_keys.open_mean(total), 0.0)
                 chosen = top_k(mean, int(self._ratio * size), self.context.threads)

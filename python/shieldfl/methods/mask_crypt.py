@@ -65,9 +65,7 @@ class MaskCryptAggregator(MaskedAverageAggregator):
 
     def _hear(self, phase: str, client: int, message: Message) -> None:
         with self.context.clock.stage("negotiate"):
-            self._rankings[client] = decode_ranking(
-                message["ranking"], self.context.initial.parameters.size
-            )
+            self._rankings[client] = decode_ranking(message["ranking"], self.context.initial.parameters.size)
 
     def _conclude(self, phase: str) -> Message:
         with self.context.clock.stage("negotiate"):

@@ -107,7 +107,9 @@ class MaskedAverage(Method):
 
     def privacy_spent(self) -> PrivacySpent:
         """Nothing bounds what values in the clear tell; where all are encrypted, no noise is needed or counted."""
-        exposed = any(client.disclosure.clear.count or client.clear_parts != ("weight",) for client in self.made)
+        exposed = any(
+            client.disclosure.clear.count or client.clear_parts != ("weight",) for client in self.made
+        )
         epsilon = math.inf if exposed and self._rounds else 0.0
         return PrivacySpent(paper=epsilon, added=epsilon, delta=math.nan, rounds=self._rounds)
 

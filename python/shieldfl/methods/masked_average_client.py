@@ -84,7 +84,9 @@ class MaskedAverageClient(ClientSteps):
             if update.scores is None:
                 raise ParameterError("the method needs sensitivity scores: pass them in the LocalUpdate")
             if not np.isfinite(update.scores).all():
-                raise RangeError("a sensitivity is NaN or infinite: lower the learning rate or check the data")
+                raise RangeError(
+                    "a sensitivity is NaN or infinite: lower the learning rate or check the data"
+                )
             self.trained_scores = update.scores
         self.update = GlobalModel(update.parameters, update.buffers)
 
@@ -147,6 +149,4 @@ class MaskedAverageClient(ClientSteps):
     def merged_model(self, model: Message) -> StartingPoint:
         """The global model is everybody's."""
         initial = self.context.initial
-        return GlobalModel.from_message(
-            model, initial.parameters.size, initial.buffers.size
-        ).starting_point()
+        return GlobalModel.from_message(model, initial.parameters.size, initial.buffers.size).starting_point()

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from shieldfl.errors import ParameterError
 from shieldfl.methods.agreed_mask import AgreedMask
-from shieldfl.methods.federation import Federation
 from shieldfl.methods.fedavg import FedAvg
+from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.mask_crypt import MaskCrypt
 from shieldfl.methods.masked_average import FullEncryption, LastLayerEncryption
@@ -77,9 +77,7 @@ _FACTORIES: dict[str, Factory] = {
 METHOD_NAMES = tuple(_FACTORIES)
 
 
-def make_method(
-    name: str, initial: GlobalModel, federation: Federation, settings: MethodSettings
-) -> Method:
+def make_method(name: str, initial: GlobalModel, federation: Federation, settings: MethodSettings) -> Method:
     """Set a method up. Raises ParameterError that lists the names for an unknown one."""
     if name not in _FACTORIES:
         raise ParameterError(f"unknown method {name!r}: choose from {', '.join(METHOD_NAMES)}")
