@@ -10,7 +10,7 @@ import pytest
 
 from shieldfl import ckks, paillier
 from shieldfl.methods.global_model import GlobalModel
-from shieldfl.methods.method import AggregatorSteps, LocalUpdate, StartingPoint
+from shieldfl.methods.method import AggregatorSteps, LocalUpdate, PrivateSteps, StartingPoint
 from shieldfl.methods.registry import METHOD_NAMES, Federation, make_method
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
@@ -50,12 +50,13 @@ class Variant:
     @property
     def may_encrypt_nothing(self) -> bool:
         """Whether there are settings under which every parameter is sent in the clear."""
-        return self.method in ("fedavg", "selective-shield", "sense-crypt", "fedml-he", "mask-crypt")
+        never = ("full-he", "plain-he", "top-2", "dict-pfl", "batch-crypt")
+        return self.method not in never
 
     @property
     def exposes(self) -> bool:
         """Whether something of a client is neither encrypted nor noised."""
-        return self.method not in ("full-he", "plain-he", "top-2")
+        return self.method not in ("full-he", "plain-he", "top-2", "dict-pfl")
 
     def all_settings(self) -> MethodSettings:
         return replace(self.others, selective_shield=self.settings)
@@ -78,12 +79,17 @@ class Variant:
     def losing_nothing(self, fraction_bits: int) -> Variant:
         """Every position is encrypted or sent in the clear, with so many bits behind the point."""
         changed = self.with_settings(threshold=-1.0, consensus=1.0, fraction_bits=fraction_bits)
-        return changed.with_others(fraction_bits=fraction_bits)
+        return changed.with_others(fraction_bits=fraction_bits, small_percent=0.0)
 
     def encrypting_nothing(self) -> Variant:
         """Where the method has a zone that may be empty, it is."""
         return self.with_settings(threshold=1.0).with_others(
-            exposed_share=1.0, exposure_decay=1e-300, information_bits=9.0, cost_weight=1e12, ratio=1e-9
+            exposed_share=1.0,
+            exposure_decay=1e-300,
+            information_bits=9.0,
+            cost_weight=1e12,
+            ratio=1e-9,
+            encrypted_share=0.0,
         )
 
 
@@ -116,18 +122,35 @@ _SENSE_CRYPT = {
 }
 
 
+# Methods that noise, without it; nothing is clipped.
+_WITHOUT_NOISE = {"noise_multiplier": 0.0, "clip_norm": 1000.0}
+# Alt-FL: two rounds of its first kind, one of the second. No data set says what delta is.
+_ENCRYPTED_FIRST = {"interleaving_ratio": "1/4", "encrypted_share": 0.5, "delta": 1e-5}
+
+
 def variants() -> list[Variant]:
     """Every registered method, those with options under each of them."""
     settings = SelectiveShieldSettings(threshold=0.5)
     with_options = ("selective-shield", "sense-crypt")
     found = [
-        Variant(name, settings, name).with_others(key_bits=2048)
+        Variant(name, settings, name).with_others(
+            key_bits=2048, width=32, patience_rounds=1, **_WITHOUT_NOISE, **_ENCRYPTED_FIRST
+        )
         for name in METHOD_NAMES
         if name not in with_options
     ]
     found += [
         Variant(name, settings, f"{name}/{encryption}").with_others(encryption=encryption, key_bits=2048)
         for name, encryption in (("full-he", "paillier-dense"), ("fedml-he", "paillier-dense"))
+    ]
+    found += [
+        Variant(name, settings, f"{name}/{label}").with_others(**_ENCRYPTED_FIRST | changes, key_bits=2048)
+        for name, label, changes in (
+            ("alt-fl-pi", "dense", {"encryption": "paillier-dense"}),
+            ("alt-fl-mp", "noised", {}),
+            ("alt-fl-si-dp", "noised", {}),
+            ("dp-sgd", "noised", {}),
+        )
     ]
     # Normal weights have more than 2 bits in 256 bins; a limit of 5 leaves something in the clear.
     found += [
@@ -167,6 +190,7 @@ def contraction(round_number: int, client: int, start: StartingPoint) -> LocalUp
         start.parameters + step * (targets[0] - start.parameters),
         start.buffers + step * (targets[1] - start.buffers),
         scores,
+        None if start.noise is None else PrivateSteps(steps=2, sample_rate=0.5),
     )
 
 
@@ -198,6 +222,7 @@ class SteppedRun:
             threads=1,
             weights=weights,
             layer_offsets=LAYER_OFFSETS,
+            shared_secret=bytes(range(32)),
         )
         self.method = make_method(variant.method, self.initial, federation, variant.all_settings())
         self.clients = [self.method.client(index) for index in range(clients)]
@@ -257,7 +282,8 @@ class SteppedRun:
             update.parameters[:frozen] = start.parameters[:frozen]
             self.clients[index].finish_training(update)
         answer = None
-        phases = self.method.phases_of(self.model)
+        self.sent = {}
+        phases = self.method.phases_of(self.model, self._round)
         for phase in phases:
             last = phase is phases[-1]
             senders = [index for index in chosen if not (last and index in leaving)]

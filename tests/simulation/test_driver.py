@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from shieldfl.errors import ConvergenceError, DataError, ParameterError, RangeError
+from shieldfl.methods.dict_pfl_settings import DictPflSettings
 from shieldfl.methods.registry import METHOD_NAMES
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
@@ -75,10 +76,10 @@ def test_every_round_of_every_method_is_reported_as_it_ends(both):
 
 def test_the_figures_of_a_run_hang_together(both):
     result, _ = both
-    assert result.model == "linear"
+    assert (result.model, result.parameters) == ("linear", 65 * 10)
     assert "digits" in result.dataset.lower()
     for method in result.methods:
-        assert method.parameters == 65 * 10
+        assert method.parameters == (4 * 64 + 10 if method.method == "dict-pfl" else 65 * 10)
         assert method.seconds > 0.0
         for record in method.rounds:
             assert record.participants == 4
@@ -153,6 +154,33 @@ def test_a_seed_repeats_a_run_and_another_does_not(method, monkeypatch):
     )
     np.testing.assert_array_equal(first, second)
     assert not np.array_equal(first, other)
+
+
+def test_a_method_starts_from_the_same_model_whatever_ran_before_it():
+    together = run_methods(tiny(), ["fedavg", "dict-pfl"]).methods[1]
+    alone = run_methods(tiny(), ["dict-pfl"]).methods[0]
+    for mine, other in zip(together.rounds, alone.rounds, strict=True):
+        assert (mine.loss, mine.accuracy, mine.bytes_up) == (other.loss, other.accuracy, other.bytes_up)
+
+
+def test_a_model_that_one_method_cannot_take_ends_the_run_before_any_trains():
+    seen = []
+    settings = MethodSettings(dict_pfl=DictPflSettings(rank=11))
+    with pytest.raises(ParameterError, match="rank 11 is larger than layer '1' allows"):
+        run_methods(tiny(), ["fedavg", "dict-pfl"], settings, on_round=lambda *record: seen.append(record))
+    assert not seen
+
+
+def test_methods_that_train_a_part_of_the_model_say_how_much():
+    result = run_methods(tiny(model="mlp", rounds=1), ["top-2", "dict-pfl"])
+    size = 65 * 256 + 257 * 128 + 129 * 10
+    assert result.parameters == size
+    top, tables = result.methods
+    assert top.parameters == 129 * 10
+    assert top.last.zone_shares["encrypted"] == pytest.approx(129 * 10 / size)
+    assert tables.parameters == 4 * (64 + 256 + 128) + 256 + 128 + 10
+    assert tables.last.zone_shares["encrypted"] == 1.0
+    assert tables.last.bytes_up < top.last.bytes_up * 4
 
 
 @pytest.mark.parametrize("negotiation", ["clear", "encrypted"])
@@ -313,5 +341,5 @@ def test_more_clients_than_samples_are_refused():
 @pytest.mark.parametrize("method", METHOD_NAMES)
 @pytest.mark.parametrize("rate", [1e8, 1e30])
 def test_a_training_that_diverges_ends_the_run_with_advice(method, rate):
-    with pytest.raises(RangeError, match=r"lower the learning rate"):
+    with pytest.raises(RangeError, match=r"lower the learning rate|raise value_bits"):
         run_methods(tiny(model="mlp", learning_rate=rate), [method])

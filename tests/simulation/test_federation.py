@@ -11,7 +11,7 @@ import pytest
 
 from methods.method_conformance import LAYER_OFFSETS, PARAMETERS, every_variant, initial_model
 from shieldfl.errors import ParameterError, RangeError
-from shieldfl.methods.method import LocalUpdate, StartingPoint
+from shieldfl.methods.method import LocalUpdate, PrivateSteps, StartingPoint
 from shieldfl.methods.registry import Federation, make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.config import RunConfig
@@ -39,7 +39,8 @@ class Trainer:
         if self._rounds == self._broken_in:
             moved[0][3] = np.nan
         scores = generator.random(PARAMETERS, dtype=np.float32)
-        return LocalUpdate(moved[0], moved[1], scores), float(self._client)
+        steps = None if start.noise is None else PrivateSteps(steps=2, sample_rate=0.5)
+        return LocalUpdate(moved[0], moved[1], scores, steps), float(self._client)
 
 
 def federation_of(variant, broken: dict[int, int] | None = None) -> EmbeddedFederation:
@@ -66,7 +67,7 @@ def model_of(federation: EmbeddedFederation) -> bytes:
 @every_variant
 def test_a_client_may_leave_before_any_phase(variant):
     federation = federation_of(variant)
-    for number, phase in enumerate(federation.method.phases_of(federation.model), start=1):
+    for number, phase in enumerate(federation.method.phases_of(federation.model, 1), start=1):
         before = model_of(federation)
         traffic = federation.run_round(number, range(CLIENTS), 2, {1: phase.name})
         assert (traffic.participants, traffic.finished) == (CLIENTS, CLIENTS - 1)
@@ -81,7 +82,7 @@ def test_a_client_may_leave_before_any_phase(variant):
 def test_a_round_of_too_few_is_given_up_and_the_next_one_goes_on(variant):
     federation = federation_of(variant)
     federation.run_round(1, range(CLIENTS), 2)
-    for number, phase in enumerate(federation.method.phases_of(federation.model), start=2):
+    for number, phase in enumerate(federation.method.phases_of(federation.model, 2), start=2):
         before = federation.model
         traffic = federation.run_round(number, range(CLIENTS), 2, dict.fromkeys((0, 2, 3), phase.name))
         assert traffic.finished == 0

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from shieldfl import ckks
-from shieldfl.errors import WireFormatError
+from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_positions import encrypted_positions
-from shieldfl.methods.encryption_settings import FedMlHeSettings
+from shieldfl.methods.encryption_settings import EncryptionSettings
 from shieldfl.methods.expected_batch import read_expected_batch
 from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
@@ -23,7 +23,7 @@ from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
 from shieldfl.selection import top_k
 
-__all__ = ["AgreedMask", "AgreedMaskAggregator", "AgreedMaskAuthority", "AgreedMaskClient"]
+__all__ = ["SCORES", "AgreedMask", "AgreedMaskAggregator", "AgreedMaskAuthority", "AgreedMaskClient"]
 
 SCORES = Phase("scores", answered_by_authority=True)
 SCORE_BITS = 40
@@ -104,8 +104,12 @@ class AgreedMaskAuthority(MaskedAverageAuthority):
                 self.zone = encrypted_positions(chosen, self.context.initial.buffers.size)
             return Message({"zone": self.zone.to_bytes()})
         answer = super()._decide(phase, message)
-        assert self.zone is not None
-        return Message({**answer, "zone": self.zone.to_bytes()})
+        return answer if self.zone is None else Message({**answer, "zone": self.zone.to_bytes()})
+
+    def _zone_of(self, round_number: int) -> Mask:
+        if self.zone is None:
+            raise PolicyError("no mask has been agreed on: send the scores first")
+        return self.zone
 
 
 class AgreedMask(MaskedAverage):
@@ -115,8 +119,9 @@ class AgreedMask(MaskedAverage):
 
     Parameters
     ----------
-    kind : of the scores, see ``StartingPoint.scores``.
     name, initial, clock, settings, federation : as for :class:`MaskedAverage`.
+    ratio : the share of the parameters that is encrypted.
+    kind : of the scores, see ``StartingPoint.scores``.
     """
 
     def __init__(
@@ -124,31 +129,33 @@ class AgreedMask(MaskedAverage):
         name: str,
         initial: GlobalModel,
         clock: StageClock,
-        settings: FedMlHeSettings,
+        settings: EncryptionSettings,
         federation: Federation,
+        *,
+        ratio: float,
         kind: str = "label",
     ) -> None:
         super().__init__(name, initial, clock, settings, federation, None)
         self._kind = kind
-        self._ratio = settings.ratio
+        self.ratio = ratio
         score_parameters = ckks.Parameters(
             max_clients=federation.clients, value_bits=SCORE_BITS, fraction_bits=SCORE_FRACTION_BITS
         )
-        self._score_keys = KeyAuthority(score_parameters, federation.min_clients, threads=federation.threads)
+        self.score_keys = KeyAuthority(score_parameters, federation.min_clients, threads=federation.threads)
 
-    def phases_of(self, model: Message) -> tuple[Phase, ...]:
+    def phases_of(self, model: Message, round_number: int) -> tuple[Phase, ...]:
         """Scores first, until a model comes with the mask."""
         return (UPDATE,) if "zone" in model else (SCORES, UPDATE)
 
     def _make_client(self, index: int) -> AgreedMaskClient:
-        return AgreedMaskClient(index, self.context, self._score_keys.public_key, self._kind)
+        return AgreedMaskClient(index, self.context, self.score_keys.public_key, self._kind)
 
     def aggregator(self) -> AgreedMaskAggregator:
         """Make the aggregator: it holds the public keys alone."""
-        return AgreedMaskAggregator(self.context, self._score_keys.public_key)
+        return AgreedMaskAggregator(self.context, self.score_keys.public_key)
 
     def authority(self) -> AgreedMaskAuthority:
         """Make the key authority's steps."""
         return AgreedMaskAuthority(
-            self.context, self.keys, self._score_keys, self.federation.server_learning_rate, self._ratio
+            self.context, self.keys, self.score_keys, self.federation.server_learning_rate, self.ratio
         )

@@ -30,6 +30,7 @@ from shieldfl.errors import ParameterError, RangeError
 
 __all__ = [
     "QuantisedUpdate",
+    "checked_bounds",
     "clip_bounds",
     "clip_factor",
     "dequantise",
@@ -215,7 +216,7 @@ def quantise(
     """
     values = as_vector(update, (np.float32,), "the update")
     layers = _layers(offsets, values.size)
-    alphas = _checked_bounds(bounds, len(layers))
+    alphas = checked_bounds(bounds, len(layers))
     most = largest_magnitude(width, parties)
     if not np.isfinite(values).all():
         raise RangeError(
@@ -259,7 +260,7 @@ def dequantise(
     """
     totals = as_vector(sums, (np.int64, np.float64), "the sums")
     layers = _layers(offsets, totals.size)
-    alphas = _checked_bounds(bounds, len(layers))
+    alphas = checked_bounds(bounds, len(layers))
     most = parties * largest_magnitude(width, parties)
     values = totals.astype(np.float64)
     if not ((np.abs(values) <= most).all() and (values == np.rint(values)).all()):
@@ -296,7 +297,8 @@ def _layers(offsets: Sequence[int], size: int) -> list[slice]:
     return [slice(start, stop) for start, stop in itertools.pairwise(offsets)]
 
 
-def _checked_bounds(bounds: Any, layers: int) -> NDArray[np.float64]:
+def checked_bounds(bounds: Any, layers: int) -> NDArray[np.float64]:
+    """Return the clip bounds of so many layers. Raises ParameterError for another number, or one out of range."""
     alphas = as_vector(bounds, (np.float64,), "the clip bounds")
     if alphas.size != layers:
         raise ParameterError(f"there are {alphas.size:,} clip bounds for {layers:,} layers")

@@ -23,6 +23,8 @@ class Disclosure:
     """Names of further message parts that depend on the client's data and travel unprotected, such as a mask."""
     buffers: str = "local"
     """BatchNorm statistics: ``"local"``, ``"encrypted"``, ``"noised"`` or ``"clear"``."""
+    synthetic: bool = False
+    """Whether the values come from training on synthetic data alone, and so tell no more than those data do."""
 
     @classmethod
     def of_nothing(cls, size: int) -> Disclosure:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shieldfl.errors import ParameterError
 
@@ -27,6 +27,10 @@ class Federation:
     """How much each client counts, such as its number of samples; None for all alike."""
     layer_offsets: tuple[int, ...] = ()
     """Where the model's parameter tensors begin in the flat vector, and where the last one ends."""
+    samples: int | None = None
+    """Of all clients together, where it is known: 1/N is the delta of what is private for each sample."""
+    shared_secret: bytes | None = field(default=None, repr=False)
+    """For methods in which clients and key authority share one; None draws it at random. Given for repeatable runs."""
 
     def __post_init__(self) -> None:
         if self.weights is not None and (len(self.weights) != self.clients or min(self.weights) < 1):

@@ -140,8 +140,8 @@ class FullEncryption(MaskedAverage):
 class LastLayerEncryption(MaskedAverage):
     """``top-2``: the last layer's weight and bias alone are trained and shared, encrypted (DictPFL's FedHE-Top2).
 
-    Training has to leave the other parameters as they are: see ``shieldfl.simulation.frozen_layers``. Nothing of them
-    is sent.
+    Training has to leave the other parameters as they are: :mod:`shieldfl.methods.model_adaptation` freezes them.
+    Nothing of them is sent.
     """
 
     def __init__(

@@ -76,7 +76,7 @@ class MaskedAverageAggregator(AggregatorSteps):
             weight = message.number("weight")
             if not 1 <= weight <= max(self.context.weights):
                 raise RangeError(f"client {client} sent a weight that is not between 1 and the largest one")
-            dense: NDArray[np.float32] = np.zeros(self.context.update_size, dtype=np.float32)
+            dense: NDArray[np.float32] = np.zeros(self.zone.size, dtype=np.float32)
             if self._sends_rest:
                 rest = ~self.zone
                 values = message.vector("values", np.float32, rest.count)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from shieldfl.errors import ParameterError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.method import AuthoritySteps
@@ -38,7 +41,7 @@ class MaskedAverageAuthority(AuthoritySteps):
         self.context = context
         self.zone = zone
         self.model = context.initial
-        self._keys = keys
+        self.keys = keys
         self._learning_rate = server_learning_rate
         self._sends_rest = sends_rest
         self._replies = Replies()
@@ -58,9 +61,18 @@ class MaskedAverageAuthority(AuthoritySteps):
             raise ParameterError(f"there is no phase {phase!r}")
         number = message.number("round")
         claim = MixedTotal.read(
-            message, "", self._keys, self.context.update_size, number, has_rest=self._sends_rest
+            message, "", self.keys, self.context.update_size, number, has_rest=self._sends_rest
         )
-        if self.zone is not None and claim.positions != self.zone:
+        zone = self._zone_of(number)
+        if zone is not None and claim.positions != zone:
             raise WireFormatError("the total covers other positions than those that were agreed on")
-        self.model = self.model.moved_finite(claim.open_mean(self._keys), self._learning_rate)
+        self.model = self.model.moved_finite(self._open_mean(claim, message), self._learning_rate)
         return self.model.to_message()
+
+    def _zone_of(self, round_number: int) -> Mask | None:
+        """Return the positions that the round's total must cover."""
+        return self.zone
+
+    def _open_mean(self, claim: MixedTotal, message: Message) -> NDArray[np.float64]:
+        """Return the mean update, float64 (N,)."""
+        return claim.open_mean(self.keys)

@@ -122,8 +122,8 @@ class MaskedAverageClient(ClientSteps):
             return Mask.from_bytes(answer["zone"], expected_size=self.context.update_size)
         return self.zone
 
-    def _vector(self) -> NDArray[np.float32]:
-        """Return what is averaged: the differences of parameters, then of buffers, float32 (N,)."""
+    def _vector(self) -> NDArray[np.float32] | NDArray[np.float64]:
+        """Return what is averaged (N,): the differences of parameters, then of buffers, float32."""
         return np.concatenate(
             (
                 self.update.parameters - self.start.parameters,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ __all__ = [
     "Phase",
     "PrivateSteps",
     "StartingPoint",
+    "SyntheticDemand",
 ]
 
 FloatVector = NDArray[np.float32]
@@ -101,6 +103,17 @@ class LocalUpdate:
                 f"an update of this model has {parameters} parameters, as many scores, and {buffers} buffer "
                 "values: make it with the functions of shieldfl.torch_bridge"
             )
+
+
+@dataclass(frozen=True)
+class SyntheticDemand:
+    """What synthetic data set a method's rounds train on, if nobody brings one."""
+
+    epsilon: float
+    """What it may cost the real data."""
+    delta: float
+    samples: int | None
+    """For all clients together; None for as many as there are real ones."""
 
 
 class ClientSteps(abc.ABC):
@@ -176,6 +189,10 @@ class Method(abc.ABC):
     name: str
     phases: tuple[Phase, ...]
     """Of a round in which there is nothing left to agree on."""
+    synthetic_demand: SyntheticDemand | None = None
+    """None where no round trains on synthetic data."""
+    interleaving: Fraction | None = None
+    """The share of the second of two kinds of rounds; None where all are alike."""
 
     def __init__(self, clock: StageClock) -> None:
         self.clock = clock
@@ -197,7 +214,7 @@ class Method(abc.ABC):
     def initial_model(self) -> Message:
         """Return the message that starts the first round."""
 
-    def phases_of(self, model: Message) -> tuple[Phase, ...]:
+    def phases_of(self, model: Message, round_number: int) -> tuple[Phase, ...]:
         """Return the phases of a round that starts from this model; what was agreed on before travels with it."""
         return self.phases
 
@@ -212,6 +229,9 @@ class Method(abc.ABC):
     @abc.abstractmethod
     def charge_draw(self, participants: int) -> None:
         """Account for a draw of clients, also one that was too small and is drawn again."""
+
+    def charge_synthetic_data(self, noise_multiplier: float) -> None:  # noqa: B027
+        """Account for the release, with this multiplier, of what synthetic data were made from."""
 
     @abc.abstractmethod
     def settings(self) -> dict[str, Any]:

@@ -49,7 +49,11 @@ class MixedUpload:
         return Mask.from_bytes(message["union"], expected_size=size)
 
     def encrypt(
-        self, update: NDArray[np.float32], own: Mask, union: paillier.UnionOrder | Mask, round_number: int
+        self,
+        update: NDArray[np.float32] | NDArray[np.float64],
+        own: Mask,
+        union: paillier.UnionOrder | Mask,
+        round_number: int,
     ) -> tuple[bytes, Mask]:
         """Encrypt an update (N,) and say which positions that covered.
 
@@ -65,7 +69,9 @@ class MixedUpload:
         batch = self.encryptor.encrypt(update, union, self._encrypted_weight, round_number)
         return batch.to_bytes(), union
 
-    def parts(self, update: NDArray[np.float32], ciphertexts: bytes, encrypted: Mask) -> dict[str, bytes]:
+    def parts(
+        self, update: NDArray[np.float32] | NDArray[np.float64], ciphertexts: bytes, encrypted: Mask
+    ) -> dict[str, bytes]:
         """Return the message parts of an update whose ``encrypted`` positions are in the ciphertexts."""
         parts = {"weight": np.uint64(self._weight).tobytes(), "ciphertexts": ciphertexts}
         if self._sends_rest:

@@ -6,6 +6,11 @@ from collections.abc import Callable
 
 from shieldfl.errors import ParameterError
 from shieldfl.methods.agreed_mask import AgreedMask
+from shieldfl.methods.alt_fl import AltFl, AltFlWithoutEncryption
+from shieldfl.methods.batch_crypt import BatchCrypt
+from shieldfl.methods.dict_pfl import DictPfl
+from shieldfl.methods.dp_fedavg import DpFedAvg
+from shieldfl.methods.dp_sgd_averaging import DpSgdAveraging
 from shieldfl.methods.fedavg import FedAvg
 from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
@@ -68,10 +73,34 @@ _FACTORIES: dict[str, Factory] = {
         "top-2", initial, clock, settings.top_2, federation
     ),
     "fedml-he": lambda initial, clock, settings, federation: AgreedMask(
-        "fedml-he", initial, clock, settings.fedml_he, federation
+        "fedml-he", initial, clock, settings.fedml_he, federation, ratio=settings.fedml_he.ratio
     ),
     "mask-crypt": lambda initial, clock, settings, federation: MaskCrypt(
         "mask-crypt", initial, clock, settings.mask_crypt, federation
+    ),
+    "dict-pfl": lambda initial, clock, settings, federation: DictPfl(
+        "dict-pfl", initial, clock, settings.dict_pfl, federation
+    ),
+    "batch-crypt": lambda initial, clock, settings, federation: BatchCrypt(
+        "batch-crypt", initial, clock, settings.batch_crypt, federation
+    ),
+    "alt-fl-pi": lambda initial, clock, settings, federation: AltFl(
+        "alt-fl-pi", initial, clock, settings.alt_fl_pi, federation
+    ),
+    "alt-fl-si-dp": lambda initial, clock, settings, federation: AltFlWithoutEncryption(
+        "alt-fl-si-dp", initial, clock, settings.alt_fl_si_dp, federation
+    ),
+    "alt-fl-si-he": lambda initial, clock, settings, federation: AltFl(
+        "alt-fl-si-he", initial, clock, settings.alt_fl_si_he, federation
+    ),
+    "alt-fl-mp": lambda initial, clock, settings, federation: AltFl(
+        "alt-fl-mp", initial, clock, settings.alt_fl_mp, federation
+    ),
+    "dp-sgd": lambda initial, clock, settings, federation: DpSgdAveraging(
+        "dp-sgd", initial, clock, settings.dp_sgd, federation
+    ),
+    "dp-fedavg": lambda initial, clock, settings, federation: DpFedAvg(
+        initial, clock, settings.dp_fedavg, federation
     ),
 }
 METHOD_NAMES = tuple(_FACTORIES)

@@ -7,6 +7,10 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from shieldfl.errors import ParameterError
+from shieldfl.methods.alt_fl_settings import AltFlSettings, DpSgdSettings
+from shieldfl.methods.batch_crypt_settings import BatchCryptSettings
+from shieldfl.methods.dict_pfl_settings import DictPflSettings
+from shieldfl.methods.dp_fedavg_settings import DpFedAvgSettings
 from shieldfl.methods.encryption_settings import (
     EncryptionSettings,
     FedMlHeSettings,
@@ -31,6 +35,14 @@ class MethodSettings:
     top_2: EncryptionSettings = field(default_factory=EncryptionSettings)
     fedml_he: FedMlHeSettings = field(default_factory=FedMlHeSettings)
     mask_crypt: MaskCryptSettings = field(default_factory=MaskCryptSettings)
+    dict_pfl: DictPflSettings = field(default_factory=DictPflSettings)
+    batch_crypt: BatchCryptSettings = field(default_factory=BatchCryptSettings)
+    alt_fl_pi: AltFlSettings = field(default_factory=AltFlSettings)
+    alt_fl_si_dp: AltFlSettings = field(default_factory=AltFlSettings)
+    alt_fl_si_he: AltFlSettings = field(default_factory=AltFlSettings)
+    alt_fl_mp: AltFlSettings = field(default_factory=AltFlSettings)
+    dp_sgd: DpSgdSettings = field(default_factory=DpSgdSettings)
+    dp_fedavg: DpFedAvgSettings = field(default_factory=DpFedAvgSettings)
 
     @classmethod
     def names(cls) -> tuple[str, ...]:

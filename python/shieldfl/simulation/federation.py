@@ -67,9 +67,11 @@ class EmbeddedFederation:
             f"{_MOST_DRAWS:,} draws gave no {min_clients} clients: raise sample_rate or lower min_clients"
         )
 
-    def draw_leavers(self, participants: Sequence[int], dropout: float) -> dict[int, str]:
+    def draw_leavers(
+        self, participants: Sequence[int], dropout: float, round_number: int
+    ) -> dict[int, str]:
         """Draw who leaves the round, and before which phase: each with the same probability, any phase alike."""
-        phases = [phase.name for phase in self.method.phases_of(self.model)]
+        phases = [phase.name for phase in self.method.phases_of(self.model, round_number)]
         return {
             index: phases[self._dropouts.integers(len(phases))]
             for index in participants
@@ -97,7 +99,7 @@ class EmbeddedFederation:
         self._refusal = None
         left = [index for index in participants if self._train(round_number, index, traffic)]
         answer: Message | None = None
-        for phase in self.method.phases_of(self.model):
+        for phase in self.method.phases_of(self.model, round_number):
             left = [index for index in left if (leaving or {}).get(index) != phase.name]
             if answer is not None:
                 traffic.bytes_down += sum(len(self._for(index, answer).to_bytes()) for index in left)
