@@ -61,5 +61,6 @@ def _positive(values: ArrayLike, what: str) -> FloatVector:
 def _scaled(values: FloatVector, clusters: IntVector) -> FloatVector:
     largest = np.zeros(int(clusters.max()) + 1)
     np.maximum.at(largest, clusters, values)
-    scaled: FloatVector = values / largest[clusters]
+    # A quotient that is too small for a double is still a budget above zero.
+    scaled: FloatVector = np.maximum(values / largest[clusters], np.finfo(np.float64).tiny)
     return scaled

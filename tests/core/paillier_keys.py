@@ -28,9 +28,13 @@ def factors_of(authority: sf.KeyAuthority) -> tuple[int, int]:
     return int.from_bytes(secret[:half], "big"), int.from_bytes(secret[half:], "big")
 
 
-@functools.cache
 def primes(key_bits: int, which: int = 0) -> tuple[int, int]:
     """Two primes that are 3 modulo 4 and have a product of just this length; others for another ``which``."""
+    return _primes(key_bits, which)
+
+
+@functools.cache
+def _primes(key_bits: int, which: int) -> tuple[int, int]:
     p, q = (prime_above(3 << (key_bits // 2 - 2), key_bits // 2 - 3) for _ in range(2))
     return p, q
 

@@ -65,11 +65,11 @@ def test_masks_follow_from_scores_weights_and_budgets():
 
 
 def test_a_budget_that_is_too_small_is_kept_and_reported():
-    run = SteppedRun(variant(bandwidths=(1.0, 0.01), information_bits=1.0))
+    run = SteppedRun(variant(bandwidths=(1.0, 0.01), information_bits=1.0, least_budget=0.02))
     run.run_round()
     run.run_round()
     short = run.clients[1].selection
-    assert short.count <= 0.01 * PARAMETERS
+    assert 0 < short.count <= 0.02 * PARAMETERS
     assert not short.meets_information
     notes = [note for note in run.method.notes if "too small" in note]
     assert [note.split(":")[0] for note in notes] == ["client 1", "client 3"]
@@ -200,3 +200,13 @@ def test_settings_say_what_they_come_to():
     assert single["bytes_per_encrypted_value"] == pytest.approx(512)
     keys = {type(SteppedRun(variant(encryption=name)).method._keys.public_key) for name in ENCRYPTIONS}
     assert keys == {ckks.PublicKey, paillier.PublicKey}
+
+
+def test_an_upload_for_clustering_is_charged_though_its_client_left_then():
+    run = SteppedRun(variant(clustering="affinity-propagation", information_bits=0.0, encryption="ckks"))
+    run.method.charge_draw(CLIENTS)
+    run.clients[0].begin_round(1, CLIENTS, run.model)
+    run.clients[0].finish_training(contraction(1, 0, run.initial.starting_point()))
+    assert run.method.privacy_spent().paper == 0.0
+    run.clients[0].step("cluster", None)
+    assert math.isinf(run.method.privacy_spent().paper)

@@ -15,7 +15,7 @@ from methods.method_conformance import (
     SteppedRun,
     contraction,
 )
-from methods.sense_crypt_cases import every_encryption, variant
+from methods.sense_crypt_cases import every_encryption, grouped, variant
 from shieldfl import paillier
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
@@ -148,6 +148,9 @@ def test_messages_out_of_order_are_refused():
         {"compute_speeds": ("fast",)},
         {"clustering_epsilon": 0.0},
         {"clustering_epsilon": math.inf},
+        {"clustering_epsilon": 1e-300},
+        {"clustering_epsilon": "abc"},
+        {"least_budget": 0.0},
         {"clustering_delta": 1.0},
         {"clustering_clip_norm": 0.0},
         {"exposed_share": 0.0},
@@ -163,3 +166,61 @@ def test_messages_out_of_order_are_refused():
 def test_settings_out_of_range(bad):
     with pytest.raises(ParameterError, match=next(iter(bad))):
         SenseCryptSettings(**bad)
+
+
+def test_a_round_that_is_begun_again_gets_no_second_update():
+    """Two totals of one round, of groups that differ by a client, would give its update away."""
+    run = SteppedRun(variant(encryption="ckks"))
+    run.run_round()
+    client = run.clients[0]
+    sent = run.sent["update"][0]
+    client.begin_round(1, CLIENTS, run.method.initial_model())
+    client.finish_training(contraction(1, 0, run.initial.starting_point()))
+    assert client.step("update", run.method.message_for(0, run.answers["mask"])) == sent
+    other = Message({"cluster": Message.from_number(1), "budget": np.float64(1.0).tobytes()})
+    with pytest.raises(PolicyError, match="round 1 has been answered"):
+        client.step("mask", other)
+
+
+def test_what_an_earlier_round_chose_is_not_sent_in_a_later_one():
+    run = SteppedRun(variant(encryption="ckks"))
+    run.run_round()
+    client = run.clients[0]
+    client.begin_round(2, CLIENTS, run.method.message_for(0, run.model))
+    with pytest.raises(ParameterError, match="training"):
+        client.step("cluster", None)
+    client.finish_training(contraction(2, 0, run.initial.starting_point()))
+    with pytest.raises(ParameterError, match="mask"):
+        client.step("update", run.method.message_for(0, run.answers["mask"]))
+
+
+def test_clients_never_change_their_cluster():
+    run = SteppedRun(variant(clustering="affinity-propagation"), clients=6, train=grouped)
+    run.run_round()
+    changed = np.frombuffer(run.closed["update"]["clusters"], dtype=np.int64).copy()
+    changed[[0, 2]] = changed[[2, 0]]
+    parts = {**run.closed["update"], "round": Message.from_number(2), "clusters": changed.tobytes()}
+    with pytest.raises(PolicyError, match="changed its cluster"):
+        run.authority.answer("update", Message(parts))
+    for wrong in (-2, 6, 2**40):
+        parts["clusters"] = np.array([wrong, 0, 1, 1, 0, 1]).tobytes()
+        with pytest.raises(WireFormatError, match="no cluster of this number"):
+            run.authority.answer("update", Message(parts))
+    client = run.clients[0]
+    client.begin_round(2, 6, run.method.message_for(0, run.model))
+    client.finish_training(grouped(2, 0, run.initial.starting_point()))
+    answer = Message({"cluster": Message.from_number(6), "budget": np.float64(1.0).tobytes()})
+    with pytest.raises(WireFormatError, match="no cluster of this number"):
+        client.step("mask", answer)
+
+
+@pytest.mark.parametrize("claimed", [1e-300, 0.0, -1.0])
+def test_a_budget_that_others_bring_down_has_a_floor(claimed):
+    run = SteppedRun(variant(encryption="ckks", information_bits=0.0, least_budget=0.25))
+    client = run.clients[0]
+    client.begin_round(1, CLIENTS, run.model)
+    client.finish_training(contraction(1, 0, run.initial.starting_point()))
+    client.step("cluster", None)
+    answer = Message({"cluster": Message.from_number(0), "budget": np.float64(claimed).tobytes()})
+    mask = Mask.from_bytes(client.step("mask", answer)["mask"])
+    assert mask.count == int(0.25 * PARAMETERS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 
@@ -70,11 +69,11 @@ def test_a_client_may_leave_before_any_phase(variant):
     for number, phase in enumerate(federation.method.phases_of(federation.model, 1), start=1):
         before = model_of(federation)
         traffic = federation.run_round(number, range(CLIENTS), 2, {1: phase.name})
-        assert (traffic.participants, traffic.finished) == (CLIENTS, CLIENTS - 1)
+        assert (traffic.participants, traffic.finished) == (CLIENTS, [0, 2, 3])
         assert len(traffic.losses) == CLIENTS
         assert model_of(federation) != before
     whole = federation.run_round(9, range(CLIENTS), 2)
-    assert whole.finished == CLIENTS
+    assert whole.finished == list(range(CLIENTS))
     assert not any("given up" in note for note in federation.method.notes)
 
 
@@ -85,11 +84,11 @@ def test_a_round_of_too_few_is_given_up_and_the_next_one_goes_on(variant):
     for number, phase in enumerate(federation.method.phases_of(federation.model, 2), start=2):
         before = federation.model
         traffic = federation.run_round(number, range(CLIENTS), 2, dict.fromkeys((0, 2, 3), phase.name))
-        assert traffic.finished == 0
+        assert traffic.finished == []
         assert federation.model == before
         assert federation.method.notes[-1] == f"round {number} was given up: 1 of 4 clients were left"
     before = model_of(federation)
-    assert federation.run_round(8, range(CLIENTS), 2).finished == CLIENTS
+    assert len(federation.run_round(8, range(CLIENTS), 2).finished) == CLIENTS
     assert model_of(federation) != before
 
 
@@ -97,10 +96,10 @@ def test_a_round_of_too_few_is_given_up_and_the_next_one_goes_on(variant):
 def test_a_client_whose_training_is_refused_leaves_and_says_why(variant):
     federation = federation_of(variant, {2: 1})
     traffic = federation.run_round(1, range(CLIENTS), 2)
-    assert traffic.finished == CLIENTS - 1
+    assert traffic.finished == [0, 1, 3]
     assert any("client 2 left round 1: training gave NaN" in note for note in federation.method.notes)
     assert np.isfinite(np.frombuffer(model_of(federation), dtype=np.float32)).all()
-    assert federation.run_round(2, range(CLIENTS), 2).finished == CLIENTS
+    assert len(federation.run_round(2, range(CLIENTS), 2).finished) == CLIENTS
 
 
 @every_variant
@@ -110,26 +109,49 @@ def test_too_many_refused_trainings_end_the_run(variant):
         federation.run_round(1, range(CLIENTS), 2)
 
 
-def test_an_update_that_its_client_cannot_encrypt_leaves_the_round():
+@pytest.mark.parametrize("label", ["sense-crypt/ckks", "sense-crypt/dense", "selective-shield/clear"])
+def test_a_client_whose_values_no_sum_has_room_for_leaves(label):
+    """Encrypted by itself they are refused by the client, in the clear beside others' ciphertexts by the aggregator."""
+
     class Wild(Trainer):
         def train(self, start, seed):
             update, loss = super().train(start, seed)
             return replace(update, parameters=update.parameters + np.float32(9.0)), loss
 
-    variant = next(value for value in every_variant.args[1] if value.label == "sense-crypt/ckks")
+    variant = next(value for value in every_variant.args[1] if value.label == label)
     federation = federation_of(variant)
     federation._trainers[3] = Wild(3)
     traffic = federation.run_round(1, range(CLIENTS), 2)
-    assert traffic.finished == CLIENTS - 1
+    assert traffic.finished == [0, 1, 2]
     assert any("client 3 left round 1" in note for note in federation.method.notes)
 
 
-@pytest.mark.parametrize("method", ["fedavg", "sense-crypt"])
+def test_a_refusal_and_dropouts_give_a_round_up_where_either_alone_would_not():
+    variant = next(value for value in every_variant.args[1] if value.label == "sense-crypt/ckks")
+    federation = federation_of(variant, {0: 1})
+    assert federation.run_round(1, range(CLIENTS), 2, {1: "mask", 2: "mask"}).finished == []
+    assert federation.run_round(2, range(CLIENTS), 2).finished == list(range(CLIENTS))
+
+
+def test_in_every_method_the_same_clients_leave():
+    drawn = []
+    for label in ("fedavg", "sense-crypt/ckks", "selective-shield/clear"):
+        variant = next(value for value in every_variant.args[1] if value.label == label)
+        federation = federation_of(variant)
+        drawn.append(
+            [sorted(federation.draw_leavers(range(CLIENTS), 0.4, number)) for number in range(1, 21)]
+        )
+    assert drawn[0] == drawn[1] == drawn[2]
+    leavers = [client for round_leavers in drawn[0] for client in round_leavers]
+    assert 0 < len(leavers) < 20 * CLIENTS
+
+
+@pytest.mark.parametrize("method", ["fedavg", "sense-crypt", "selective-shield"])
 def test_dropouts_are_drawn_counted_and_repeatable(method):
     config = RunConfig(
         clients=6, rounds=4, local_epochs=1, model="linear", threads=1, dropout=0.4, weighting="samples"
     )
-    settings = MethodSettings().changed("sense-crypt", {"encryption": "ckks"})
+    settings = MethodSettings().changed("sense-crypt", {"encryption": "ckks", "information_bits": 0.0})
     first, again = (run_methods(config, [method], settings).methods[0] for _ in range(2))
     dropped = [record.dropped for record in first.rounds]
     assert 0 < sum(dropped) < 24
@@ -142,7 +164,22 @@ def test_dropouts_are_drawn_counted_and_repeatable(method):
             other.accuracy,
             other.bytes_down,
         )
-    assert json.dumps(first.rounds[0].zone_shares)
+        assert sum(mine.zone_shares.values()) == pytest.approx(1.0)
+        if method == "sense-crypt" and mine.participants:
+            # Whoever left has sent nothing: what was sent was encrypted, all of it.
+            assert mine.zone_shares["encrypted"] == 1.0
+        if not mine.participants:
+            assert mine.zone_shares["personalised"] == 1.0
+
+
+def test_clients_in_no_cluster_do_not_count_in_the_accuracy():
+    config = RunConfig(
+        clients=4, rounds=2, local_epochs=1, model="linear", threads=1, sample_rate=0.6, seed=3
+    )
+    settings = MethodSettings().changed("sense-crypt", {"encryption": "ckks", "least_silhouette": 1.0})
+    plain, clustered = run_methods(config, ["fedavg", "sense-crypt"], settings).methods
+    assert plain.rounds[0].participants < 4
+    assert clustered.rounds[0].accuracy == pytest.approx(plain.rounds[0].accuracy, abs=0.02)
 
 
 def test_selective_shield_says_that_it_does_not_weigh():

@@ -15,6 +15,7 @@ from shieldfl.cli.bench_progress import progress_of
 from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.cli.json_output import is_stdout, write_json
 from shieldfl.cli.profile_pictures import picture_option
+from shieldfl.cli.termination import exit_on_sigterm
 from shieldfl.fleet.calibration import CalibrationSettings, calibrate
 from shieldfl.fleet.device_profile import DeviceProfile, load_profile
 from shieldfl.fleet.fleet import Fleet
@@ -59,7 +60,8 @@ def measure(
     Each client trains, scores, selects, encrypts and uploads for real; an aggregator adds, the key authority opens, and
     every opened sum is checked. Without --profile this machine is calibrated first.
     """
-    with failures_on_stderr():
+    # Told to end, it ends its clients and takes their limits away first.
+    with exit_on_sigterm(), failures_on_stderr():
         fleet = load_fleet(fleet_file)
         quotas = processor_quotas(fleet, build_info()["threads"])
         trains = trains_model(fleet)

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +29,9 @@ __all__ = ["ClientLetter", "ClientProcesses"]
 
 _START_SECONDS = 300.0
 _POLL_SECONDS = 0.2
+_WORD_SECONDS = 10.0
+"""For whoever connects to say the word; a client does at once."""
+_MOST_GREETING_BYTES = 4096
 _WORD_BYTES = 16
 _LAST_WORDS = 300
 # Libraries that start threads of their own look here.
@@ -131,14 +134,15 @@ class ClientProcesses:
             self._limit.release(process.pid)
 
     def close(self) -> None:
-        """End everything."""
-        for client in range(len(self._processes)):
-            self.end(client)
-        for reader in self._readers:
-            reader.join()
-        if self._limit is not None:
-            self._limit.close()
-        self._errors.close()
+        """End everything, also where ending one thing fails."""
+        with ExitStack() as stack:
+            stack.callback(self._errors.close)
+            if self._limit is not None:
+                stack.callback(self._limit.close)
+            for reader in self._readers:
+                stack.callback(reader.join)
+            for client in range(len(self._processes)):
+                stack.callback(self.end, client)
 
     def _start(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -190,11 +194,11 @@ class ClientProcesses:
             stream, _ = server.accept()
         except TimeoutError:
             return
-        stream.settimeout(_START_SECONDS)
+        stream.settimeout(_WORD_SECONDS)
         connection = Connection(stream)
         facts: dict[str, Any] = {}
         with suppress(OSError, WireFormatError):
-            facts = connection.receive().facts
+            facts = connection.receive(_MOST_GREETING_BYTES).facts
         # Anybody on this machine can connect; only the clients know the word.
         if not secrets.compare_digest(str(facts.get("word", "")), word):
             connection.close()

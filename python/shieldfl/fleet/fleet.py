@@ -16,6 +16,10 @@ FloatVector = NDArray[np.float64]
 IntVector = NDArray[np.int64]
 
 
+MOST_CLIENTS = 1_000_000
+"""Of a fleet: a hundred bytes of vectors for each."""
+
+
 @dataclass(frozen=True)
 class Model:
     """What is trained."""
@@ -81,6 +85,8 @@ class Fleet:
     def __post_init__(self) -> None:
         if not self.kinds:
             raise ParameterError("the fleet has no clients")
+        if self.size > MOST_CLIENTS:
+            raise ParameterError(f"the fleet has {self.size:,} clients: {MOST_CLIENTS:,} are the most")
 
     @cached_property
     def size(self) -> int:

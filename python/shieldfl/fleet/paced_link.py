@@ -87,13 +87,13 @@ class Connection:
             bucket.take(len(piece))
             self._stream.sendall(piece)
 
-    def receive(self) -> Letter:
-        """Wait for the next letter.
+    def receive(self, most_bytes: int = _MOST_BYTES) -> Letter:
+        """Wait for the next letter, of at most so many bytes.
 
         Raises ConnectionError where the other side has gone, OSError, WireFormatError for what is no letter.
         """
         (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
-        if length > _MOST_BYTES:
+        if length > most_bytes:
             raise WireFormatError(f"a letter of {length:,} bytes was announced: this is no client of a fleet")
         encoded = self._read(length)
         at = self._clock()

@@ -25,15 +25,15 @@ _PATIENCE_SECONDS = 120.0
 def measure_slowdown(processes: ClientProcesses, fleet: Fleet, costs: CostModel) -> dict[str, FloatVector]:
     """Return factors for the stages train and encrypt, each of shape (K,): 1 for what takes as long as calibrated.
 
-    Processor time is compared, which does not count what limits keep a client from. A client that does not answer
-    gets 1.
+    Processor time is compared, which does not count what limits keep a client from. A client that has gone gets the
+    mean of the others, or 1 where nobody answers.
     """
     # What calibration says that all threads of a client spend on a sample and a ciphertext.
     expected = {
         "train": costs.train_seconds_per_sample * _threads_cost(fleet, costs.train_serial_share),
         "encrypt": costs.scheme.encrypt_seconds * _threads_cost(fleet, costs.scheme.serial_share),
     }
-    factors = {name: np.ones(fleet.size) for name in expected}
+    factors = {name: np.full(fleet.size, np.nan) for name in expected}
     waiting = set(processes.alive)
     for client in processes.alive:
         processes.send(client, "probe", {"seconds": _PROBE_SECONDS})
@@ -47,6 +47,9 @@ def measure_slowdown(processes: ClientProcesses, fleet: Fleet, costs: CostModel)
         waiting.discard(found.client)
         for name, seconds in {} if found.letter is None else found.letter.facts.items():
             factors[name][found.client] = seconds / expected[name][found.client]
+    for known in factors.values():
+        gone = np.isnan(known)
+        known[gone] = 1.0 if gone.all() else known[~gone].mean()
     return factors
 
 

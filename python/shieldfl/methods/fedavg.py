@@ -28,7 +28,9 @@ class FedAvgClient(ClientSteps):
 
     def __init__(self, initial: GlobalModel, weight: float, clock: StageClock) -> None:
         size = initial.parameters.size
-        self.disclosure = Disclosure(Mask.empty(size), Mask.empty(size), Mask.full(size), ("weight",), "clear")
+        self.disclosure = Disclosure(
+            Mask.empty(size), Mask.empty(size), Mask.full(size), ("weight",), "clear"
+        )
         self._sizes = initial.parameters.size, initial.buffers.size
         self._weight = weight
         self._clock = clock

@@ -60,12 +60,13 @@ class MaskedAverageClient(ClientSteps):
             context.threads,
             sends_rest=sends_rest,
         )
+        self._has_trained = False
         self._replies = Replies()
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the global model; take the zone that comes with it, where one was agreed on."""
         self.round = round_number
-        self._replies = Replies()
+        self._has_trained = False
         initial = self.context.initial
         self.start = GlobalModel.from_message(model, initial.parameters.size, initial.buffers.size)
         if "zone" in model:
@@ -89,12 +90,15 @@ class MaskedAverageClient(ClientSteps):
                 )
             self.trained_scores = update.scores
         self.update = GlobalModel(update.parameters, update.buffers)
+        self._has_trained = True
 
     def step(self, phase: str, answer: Message | None) -> Message:
         """Make this phase's message; the same bytes when asked again."""
         return self._replies.reply(phase, self.round, answer, lambda: self._make(phase, answer))
 
     def _make(self, phase: str, answer: Message | None) -> Message:
+        if not self._has_trained:
+            raise ParameterError("there is nothing to send before training has finished")
         if phase != "update":
             return self._speak(phase)
         self.zone = self._zone_from(answer)

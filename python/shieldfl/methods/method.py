@@ -222,6 +222,10 @@ class Method(abc.ABC):
         """Return the part of the last phase's answer, or of an earlier one, that this client gets: here all of it."""
         return message
 
+    def has_model(self, client: int, message: Message) -> bool:
+        """Say whether a model of the answer is the client's: not so for one that no cluster has taken in."""
+        return True
+
     @abc.abstractmethod
     def privacy_spent(self) -> PrivacySpent:
         """Return what the rounds so far have spent."""

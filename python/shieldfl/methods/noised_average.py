@@ -45,7 +45,6 @@ class NoisedAverageClient(ClientSteps):
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the global parameters with the client's own buffers."""
         self.round = round_number
-        self._replies = Replies()
         self.start = GlobalModel.from_message(model, self.start.parameters.size, 0)
         return self.start.starting_point(self._buffers)
 

@@ -14,7 +14,8 @@ __all__ = ["Replies"]
 class Replies:
     """One reply for each phase of a round: a lost one can be asked for again, a second one is never made.
 
-    A second reply to other words would be fresh noise on the same values, or another sum of the same round.
+    A second reply to other words would be fresh noise on the same values, or another sum of the same round. So a role
+    keeps one of these for its life, also where a round is begun again.
     """
 
     def __init__(self) -> None:

@@ -80,7 +80,6 @@ class SelectiveShieldClient(ClientSteps):
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the merged model: own values on the personalised positions, global ones elsewhere."""
         self._round = round_number
-        self._replies = Replies()
         self._participants = participants
         self._global = self._read_model(model)
         return replace(self.merged_model(model), scores=self._settings.sensitivity)

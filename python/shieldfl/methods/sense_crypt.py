@@ -148,6 +148,12 @@ class SenseCrypt(Method):
             {name.removesuffix(suffix): part for name, part in message.items() if name.endswith(suffix)}
         )
 
+    def has_model(self, client: int, message: Message) -> bool:
+        """Say whether the client is in a cluster."""
+        if "clusters" not in message:
+            return True
+        return bool(message.vector("clusters", np.int64, self._clients)[client] >= 0)
+
     def charge_draw(self, participants: int) -> None:
         """Count the round."""
         self._rounds += 1
@@ -158,7 +164,7 @@ class SenseCrypt(Method):
         epsilon = 0.0
         if any(client.sent_clear for client in self._made):
             epsilon = math.inf
-        elif settings.clustering != "none" and any(client.introduced for client in self._made):
+        elif any(client.sent_sensitivity for client in self._made):
             epsilon = math.inf if settings.clustering_epsilon is None else settings.clustering_epsilon
         return PrivacySpent(
             paper=epsilon, added=epsilon, delta=settings.clustering_delta, rounds=self._rounds

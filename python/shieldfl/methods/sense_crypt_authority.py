@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
+from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import AuthoritySteps
 from shieldfl.methods.mixed_total import MixedTotal
@@ -40,6 +42,7 @@ class SenseCryptAuthority(AuthoritySteps):
     ) -> None:
         self._initial = initial
         self._models: dict[int, GlobalModel] = {}
+        self._clusters: NDArray[np.int64] = np.full(clients, -1)
         self._keys = keys
         self._clients = clients
         self._learning_rate = server_learning_rate
@@ -59,6 +62,12 @@ class SenseCryptAuthority(AuthoritySteps):
 
     def _open(self, message: Message) -> Message:
         clusters = message.vector("clusters", np.int64, self._clients)
+        if clusters.min() < -1 or clusters.max() >= self._clients:
+            raise WireFormatError("there is no cluster of this number")
+        if ((self._clusters >= 0) & (clusters != self._clusters)).any():
+            raise PolicyError(
+                "a client has changed its cluster: totals of changing groups would single clients out"
+            )
         round_number = message.number("round")
         known = range(int(clusters.max(initial=-1)) + 1)
         claims = {
@@ -76,6 +85,7 @@ class SenseCryptAuthority(AuthoritySteps):
                 continue
             moved[cluster] = self._move(cluster, claim)
         self._models = moved
+        self._clusters = clusters
         parts = {"clusters": message["clusters"]}
         for cluster in known:
             model = self._models.get(cluster, self._initial).to_message()

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl import ckks, paillier
-from shieldfl.errors import ParameterError, RangeError
+from shieldfl.errors import ParameterError, RangeError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.client_clustering import noised_sensitivity
 from shieldfl.methods.disclosure import Disclosure
@@ -76,6 +76,8 @@ class SenseCryptClient(ClientSteps):
         self.disclosure = Disclosure.of_nothing(initial.parameters.size)
         self.introduced = False
         """Whether its sensitivity, or without clustering what it reports of itself, has arrived."""
+        self.sent_sensitivity = False
+        """Whether a sensitivity has left this client."""
         self.sent_clear = False
         """Whether any value has left this client without encryption."""
         self.selection: Selection | None = None
@@ -101,7 +103,9 @@ class SenseCryptClient(ClientSteps):
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the cluster's model."""
         self._round = round_number
-        self._replies = Replies()
+        # What an earlier round left must not be sent in this one.
+        self.selection = None
+        self._scores = np.empty(0, dtype=np.float32)
         self._start = GlobalModel.from_message(model, self._size, self._buffer_count)
         return replace(self._start.starting_point(), scores="taylor")
 
@@ -124,6 +128,8 @@ class SenseCryptClient(ClientSteps):
         return self._replies.reply(phase, self._round, answer, lambda: self._make(phase, answer))
 
     def _make(self, phase: str, answer: Message | None) -> Message:
+        if not self._scores.size:
+            raise ParameterError("there is nothing to send before training has finished")
         if phase == "cluster":
             return self._introduce()
         if answer is None:
@@ -149,13 +155,17 @@ class SenseCryptClient(ClientSteps):
                         self._threads,
                     ).tobytes()
                 parts["sensitivity"] = self._introduction
+                self.sent_sensitivity = True
             return Message(parts)
 
     def _choose(self, answer: Message) -> Message:
         with self._clock.stage("score"):
             self._cluster = answer.number("cluster")
             self.introduced = True
-            budget = float(answer.vector("budget", np.float64, 1)[0])
+            if self._cluster >= self._clients:
+                raise WireFormatError("there is no cluster of this number")
+            # A budget follows from what others report, so it does not decide alone how little is protected.
+            budget = max(float(answer.vector("budget", np.float64, 1)[0]), self._settings.least_budget)
             chosen = select(
                 self._scores, self._trained.parameters, self._settings.limits(budget), self._threads
             )

@@ -34,6 +34,8 @@ class SenseCryptSettings:
     far it has trained."""
     least_silhouette: float = 0.25
     """A clustering with a lower mean silhouette counts as none: all clients form one cluster. -1 keeps any."""
+    least_budget: float = 0.1
+    """Budgets below count as this one: a client that reports great speed lowers those of all others."""
     bandwidths: tuple[float, ...] = (1.0,)
     """Of the clients, in any unit. Several kinds are dealt out in turn: client i is of kind i modulo their number."""
     compute_speeds: tuple[float, ...] = (1.0,)
@@ -63,25 +65,30 @@ class SenseCryptSettings:
             values = getattr(self, name)
             if not values or not all(math.isfinite(as_real(value, name)) and value > 0.0 for value in values):
                 raise ParameterError(f"{name} must be positive and finite, at least one of them")
-        epsilon = self.clustering_epsilon
-        if epsilon is not None and not (math.isfinite(epsilon) and epsilon > 0.0):
-            raise ParameterError("clustering_epsilon must be positive and finite")
-        if not 0.0 < self.clustering_delta < 1.0:
-            raise ParameterError("clustering_delta must lie between 0 and 1")
-        if not (math.isfinite(self.clustering_clip_norm) and self.clustering_clip_norm > 0.0):
-            raise ParameterError("clustering_clip_norm must be positive and finite")
+        self._check_clustering()
+        if not 0.0 < self.least_budget <= 1.0:
+            raise ParameterError("least_budget must be above 0 and at most 1")
         if not (0.0 < self.exposed_share <= 1.0 and 0.0 < self.exposure_decay < math.inf):
             raise ParameterError(
                 "exposed_share (C) must be above 0 and at most 1, exposure_decay (B) positive"
             )
         if not (self.information_bits >= 0.0 and self.cost_weight > 0.0):
             raise ParameterError("information_bits must not be negative, cost_weight must be positive")
-        if not -1.0 <= self.least_silhouette <= 1.0:
-            raise ParameterError("least_silhouette must lie in [-1, 1]")
         if as_unsigned(self.key_bits, "key_bits") not in (2048, 3072, 4096):
             raise ParameterError("key_bits must be 2048, 3072 or 4096")
         for name in ("value_bits", "fraction_bits"):
             as_unsigned(getattr(self, name), name)
+
+    def _check_clustering(self) -> None:
+        epsilon = self.clustering_epsilon
+        if epsilon is not None and not 1e-6 <= as_real(epsilon, "clustering_epsilon") <= 1e9:
+            raise ParameterError("clustering_epsilon must be between 1e-6 and 1e9")
+        if not 0.0 < self.clustering_delta < 1.0:
+            raise ParameterError("clustering_delta must lie between 0 and 1")
+        if not 2.0**-100 <= self.clustering_clip_norm <= 2.0**100:
+            raise ParameterError("clustering_clip_norm must be between 2^-100 and 2^100")
+        if not -1.0 <= self.least_silhouette <= 1.0:
+            raise ParameterError("least_silhouette must lie in [-1, 1]")
 
     def limits(self, budget: float) -> SelectionLimits:
         """Return what a client with this budget has to keep to."""

@@ -79,6 +79,9 @@ def run_methods(
     return result
 
 
+_NOTHING_SENT = {"encrypted": 0.0, "personalised": 1.0, "noise": 0.0, "clear": 0.0}
+
+
 class _MethodRun:
     """One method of a run."""
 
@@ -149,7 +152,7 @@ class _MethodRun:
             leaving = self._federation.draw_leavers(participants, config.dropout, round_number)
             traffic = self._federation.run_round(round_number, participants, config.min_clients, leaving)
             seconds += time.perf_counter() - start
-            records.append(self._record(round_number, participants, traffic))
+            records.append(self._record(round_number, traffic))
             if on_round is not None:
                 on_round(method.name, records[-1])
         delta = method.privacy_spent().delta
@@ -164,19 +167,22 @@ class _MethodRun:
             averaging_window(method.interleaving),
         )
 
-    def _record(self, round_number: int, participants: Sequence[int], traffic: RoundTraffic) -> RoundRecord:
+    def _record(self, round_number: int, traffic: RoundTraffic) -> RoundRecord:
         accuracy, personalised = self._evaluate()
         spent = self._method.privacy_spent()
-        shares = [self._federation.clients[index].disclosure.shares() for index in participants]
+        shares = [self._federation.clients[index].disclosure.shares() for index in traffic.finished]
         count = traffic.participants
+        finished = len(traffic.finished)
         return RoundRecord(
             round=round_number,
-            participants=traffic.finished,
-            dropped=count - traffic.finished,
+            participants=finished,
+            dropped=count - finished,
             loss=float(np.mean(traffic.losses)) if traffic.losses else float("nan"),
             accuracy=accuracy,
             personalised_accuracy=personalised,
-            zone_shares={zone: sum(share[zone] for share in shares) / count for zone in shares[0]},
+            zone_shares={zone: sum(share[zone] for share in shares) / finished for zone in shares[0]}
+            if shares
+            else _NOTHING_SENT,
             stage_seconds=self._method.clock.take(),
             bytes_up=traffic.bytes_up / count,
             bytes_down=traffic.bytes_down / count,
@@ -189,11 +195,13 @@ class _MethodRun:
 
         Where buffers stay local, or clusters have models of their own, there is no global model: then the first figure
         too is a mean over the clients, of the global parameters with each client's buffers, or of the clusters' models.
+        Clients that are in no cluster yet do not count.
         """
         message = self._federation.model
         merged = [
             client.merged_model(self._method.message_for(index, message))
             for index, client in enumerate(self._federation.clients)
+            if self._method.has_model(index, message)
         ]
         own = float(np.mean(self._accuracies(merged)))
         if "parameters" not in message:

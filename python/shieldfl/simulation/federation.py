@@ -22,8 +22,8 @@ class RoundTraffic:
     def __init__(self, participants: int) -> None:
         self.participants = participants
         """Clients that began the round."""
-        self.finished = 0
-        """Clients whose updates are in the new model: none where the round was given up."""
+        self.finished: list[int] = []
+        """Clients that went through the whole round: none where it was given up."""
         self.bytes_up = 0
         self.bytes_down = 0
         self.losses: list[float] = []
@@ -51,7 +51,7 @@ class EmbeddedFederation:
         self._sampling = np.random.default_rng([seed, len(trainers)])
         # Of its own, so that dropouts do not change who is drawn.
         self._dropouts = np.random.default_rng([seed, len(trainers), 1])
-        self._refusal: RangeError | None = None
+        self._refusals: list[RangeError] = []
 
     def draw(self, sample_rate: float, min_clients: int) -> list[int]:
         """Draw each client with the same probability; draw again, and charge it, when too few came.
@@ -67,15 +67,17 @@ class EmbeddedFederation:
             f"{_MOST_DRAWS:,} draws gave no {min_clients} clients: raise sample_rate or lower min_clients"
         )
 
-    def draw_leavers(
-        self, participants: Sequence[int], dropout: float, round_number: int
-    ) -> dict[int, str]:
-        """Draw who leaves the round, and before which phase: each with the same probability, any phase alike."""
+    def draw_leavers(self, participants: Sequence[int], dropout: float, round_number: int) -> dict[int, str]:
+        """Draw who leaves the round, and before which phase: each with the same probability, any phase alike.
+
+        In every method the same clients leave.
+        """
         phases = [phase.name for phase in self.method.phases_of(self.model, round_number)]
+        draws = self._dropouts.random((len(participants), 2))
         return {
-            index: phases[self._dropouts.integers(len(phases))]
-            for index in participants
-            if self._dropouts.random() < dropout
+            index: phases[int(moment * len(phases))]
+            for index, (chance, moment) in zip(participants, draws, strict=True)
+            if chance < dropout
         }
 
     def run_round(
@@ -96,7 +98,7 @@ class EmbeddedFederation:
         Raises RangeError when so many updates are refused that the round cannot go on.
         """
         traffic = RoundTraffic(len(participants))
-        self._refusal = None
+        self._refusals = []
         left = [index for index in participants if self._train(round_number, index, traffic)]
         answer: Message | None = None
         for phase in self.method.phases_of(self.model, round_number):
@@ -105,13 +107,15 @@ class EmbeddedFederation:
                 traffic.bytes_down += sum(len(self._for(index, answer).to_bytes()) for index in left)
             answer, left = self._run_phase(phase, round_number, left, min_clients, answer, traffic)
             if answer is None:
+                if len(participants) - len(self._refusals) < min_clients:
+                    raise self._refusals[-1]
                 self.method.notes.append(
                     f"round {round_number} was given up: {len(left)} of {len(participants)} clients were left"
                 )
                 return traffic
         assert answer is not None
         self.model = answer
-        traffic.finished = len(left)
+        traffic.finished = left
         for index in left:
             with self.method.clock.stage("merge"):
                 self.clients[index].end_round(self._for(index, answer))
@@ -136,7 +140,7 @@ class EmbeddedFederation:
         return True
 
     def _leave(self, round_number: int, index: int, error: RangeError) -> None:
-        self._refusal = error
+        self._refusals.append(error)
         self.method.notes.append(f"client {index} left round {round_number}: {error}")
 
     def _run_phase(
@@ -157,18 +161,16 @@ class EmbeddedFederation:
                 message = self.clients[index].step(
                     phase.name, None if answer is None else self._for(index, answer)
                 )
+                with clock.stage("upload"):
+                    wire = message.to_bytes()
+                    received = Message.from_bytes(wire)
+                traffic.bytes_up += len(wire)
+                self._aggregator.receive(phase.name, index, received)
             except RangeError as error:
                 self._leave(round_number, index, error)
                 continue
-            with clock.stage("upload"):
-                wire = message.to_bytes()
-                received = Message.from_bytes(wire)
-            traffic.bytes_up += len(wire)
-            self._aggregator.receive(phase.name, index, received)
             left.append(index)
         if len(left) < min_clients:
-            if self._refusal is not None:
-                raise self._refusal
             return None, left
         result = self._aggregator.close(phase.name)
         if phase.answered_by_authority:

@@ -21,7 +21,7 @@ class RoundRecord:
     round: int
     """From 1."""
     participants: int
-    """Clients whose updates are in the round's total."""
+    """Clients that went through the whole round."""
     dropped: int
     """Clients that began the round and left it. Where ``participants`` is 0 it was given up: the model stayed."""
     loss: float
@@ -33,8 +33,8 @@ class RoundRecord:
     zone_shares: dict[str, float]
     """Share of the parameters that is ``encrypted``, ``personalised``, ``noise`` and ``clear``, summing to 1.
 
-    A mean over the clients that began the round: the personalised zone differs between them. ``noise`` is what is
-    sent with noise added, ``clear`` what is sent as it is.
+    A mean over the clients that went through the whole round: zones differ between them. ``noise`` is what is sent with
+    noise added, ``clear`` what is sent as it is; what is not sent is ``personalised``.
     """
     stage_seconds: dict[str, float]
     """Seconds for each of :data:`STAGES`."""
