@@ -12,6 +12,7 @@ from shieldfl.methods.encryption_settings import EncryptionSettings
 from shieldfl.methods.expected_batch import read_expected_batch
 from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
+from shieldfl.methods.mask_crypt_consensus import positions_within
 from shieldfl.methods.masked_average import UPDATE, MaskedAverage
 from shieldfl.methods.masked_average_aggregator import MaskedAverageAggregator
 from shieldfl.methods.masked_average_authority import MaskedAverageAuthority
@@ -100,7 +101,7 @@ class AgreedMaskAuthority(MaskedAverageAuthority):
                 )
             if self.zone is None:
                 mean = np.maximum(self._score_keys.open_mean(total), 0.0)
-                chosen = top_k(mean, int(self._ratio * size), self.context.threads)
+                chosen = top_k(mean, positions_within(self._ratio, size), self.context.threads)
                 self.zone = encrypted_positions(chosen, self.context.initial.buffers.size)
             return Message({"zone": self.zone.to_bytes()})
         answer = super()._decide(phase, message)

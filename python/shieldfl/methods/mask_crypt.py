@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from shieldfl.errors import WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_positions import encrypted_positions
 from shieldfl.methods.encryption_settings import MaskCryptSettings
@@ -15,6 +16,7 @@ from shieldfl.methods.mask_crypt_consensus import (
     decode_ranking,
     encode_ranking,
     exposure_scores,
+    positions_within,
     propose,
 )
 from shieldfl.methods.masked_average import UPDATE, MaskedAverage
@@ -57,7 +59,8 @@ class MaskCryptAggregator(MaskedAverageAggregator):
 
     def __init__(self, context: RoleContext, ratio: float, cut: bool) -> None:
         super().__init__(context, None)
-        self._limit = int(ratio * context.initial.parameters.size) if cut else None
+        self._proposed = positions_within(ratio, context.initial.parameters.size)
+        self._limit = self._proposed if cut else None
         self._rankings: dict[int, NDArray[np.int64]] = {}
 
     def _begin(self, phase: str) -> None:
@@ -65,7 +68,12 @@ class MaskCryptAggregator(MaskedAverageAggregator):
 
     def _hear(self, phase: str, client: int, message: Message) -> None:
         with self.context.clock.stage("negotiate"):
-            self._rankings[client] = decode_ranking(message["ranking"], self.context.initial.parameters.size)
+            ranking = decode_ranking(message["ranking"], self.context.initial.parameters.size)
+            if ranking.size != self._proposed:
+                raise WireFormatError(
+                    f"client {client} proposed {ranking.size} positions instead of {self._proposed}"
+                )
+            self._rankings[client] = ranking
 
     def _conclude(self, phase: str) -> Message:
         with self.context.clock.stage("negotiate"):
