@@ -47,7 +47,7 @@ class Driver:
         self.config, self.methods, self.settings = config, methods, settings
         if self.error is not None:
             raise self.error
-        result = RunResult("made-up data", "mlp", asdict(config), {"version": "9.9"})
+        result = RunResult("made-up data", "mlp", asdict(config), {"version": "9.9"}, 1000)
         for name in methods:
             rounds = [self._record(number, name != "fedavg") for number in range(1, config.rounds + 1)]
             for record in rounds:

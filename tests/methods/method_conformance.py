@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 import pytest
 
 from shieldfl import ckks, paillier
 from shieldfl.methods.global_model import GlobalModel
-from shieldfl.methods.method import AggregatorSteps, LocalUpdate, StartingPoint
+from shieldfl.methods.method import AggregatorSteps, LocalUpdate, PrivateSteps, StartingPoint
 from shieldfl.methods.registry import METHOD_NAMES, Federation, make_method
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
@@ -19,6 +19,7 @@ from shieldfl.roles.message import Message
 
 PARAMETERS = 333  # no multiple of 64
 BUFFERS = 5
+LAYER_OFFSETS = (0, 200, 320, PARAMETERS)
 CLIENTS = 4
 
 Train = Callable[[int, int, StartingPoint], LocalUpdate]
@@ -33,12 +34,40 @@ class Variant:
     method: str
     settings: SelectiveShieldSettings
     label: str
-    sense_crypt: SenseCryptSettings = field(default_factory=SenseCryptSettings)
+    others: MethodSettings = field(default_factory=MethodSettings)
+    """The settings of all methods but SelectiveShield."""
 
     @property
     def averages_all(self) -> bool:
         """Whether the mean of all updates is what it gives, up to the fixed point of what is encrypted."""
         return self.method != "selective-shield"
+
+    @property
+    def first_trained(self) -> int:
+        """The first of the parameters that are trained; those before it stay as they are."""
+        return LAYER_OFFSETS[-3] if self.method == "top-2" else 0
+
+    @property
+    def may_encrypt_nothing(self) -> bool:
+        """Whether there are settings under which every parameter is sent in the clear."""
+        never = ("full-he", "plain-he", "top-2", "dict-pfl", "batch-crypt")
+        return self.method not in never
+
+    @property
+    def exposes(self) -> bool:
+        """Whether something of a client is neither encrypted nor noised."""
+        return self.method not in ("full-he", "plain-he", "top-2", "dict-pfl")
+
+    def all_settings(self) -> MethodSettings:
+        return replace(self.others, selective_shield=self.settings)
+
+    def with_others(self, **changes: object) -> Variant:
+        """Change the settings of its method, other than SelectiveShield; fields that it does not have are ignored."""
+        if self.method.replace("-", "_") not in {one.name for one in fields(MethodSettings)}:
+            return self
+        known = {one.name for one in fields(getattr(self.others, self.method.replace("-", "_")))}
+        fitting = {name: value for name, value in changes.items() if name in known}
+        return replace(self, others=self.others.changed(self.method, fitting))
 
     @property
     def noisy(self) -> bool:
@@ -49,15 +78,19 @@ class Variant:
 
     def losing_nothing(self, fraction_bits: int) -> Variant:
         """Every position is encrypted or sent in the clear, with so many bits behind the point."""
-        sense_crypt = replace(self.sense_crypt, fraction_bits=fraction_bits)
         changed = self.with_settings(threshold=-1.0, consensus=1.0, fraction_bits=fraction_bits)
-        return replace(changed, sense_crypt=sense_crypt)
+        return changed.with_others(fraction_bits=fraction_bits, small_percent=0.0)
 
     def encrypting_nothing(self) -> Variant:
-        sense_crypt = replace(
-            self.sense_crypt, exposed_share=1.0, exposure_decay=1e-300, information_bits=9.0, cost_weight=1e12
+        """Where the method has a zone that may be empty, it is."""
+        return self.with_settings(threshold=1.0).with_others(
+            exposed_share=1.0,
+            exposure_decay=1e-300,
+            information_bits=9.0,
+            cost_weight=1e12,
+            ratio=1e-9,
+            encrypted_share=0.0,
         )
-        return replace(self.with_settings(threshold=1.0), sense_crypt=sense_crypt)
 
 
 # Noise far below a float32 rounding of the weights, so that a comparison can look through it; nothing is
@@ -89,18 +122,43 @@ _SENSE_CRYPT = {
 }
 
 
+# Methods that noise, without it; nothing is clipped.
+_WITHOUT_NOISE = {"noise_multiplier": 0.0, "clip_norm": 1000.0}
+# Alt-FL: two rounds of its first kind, one of the second. No data set says what delta is.
+_ENCRYPTED_FIRST = {"interleaving_ratio": "1/4", "encrypted_share": 0.5, "delta": 1e-5}
+
+
 def variants() -> list[Variant]:
     """Every registered method, those with options under each of them."""
     settings = SelectiveShieldSettings(threshold=0.5)
     with_options = ("selective-shield", "sense-crypt")
-    found = [Variant(name, settings, name) for name in METHOD_NAMES if name not in with_options]
+    found = [
+        Variant(name, settings, name).with_others(
+            key_bits=2048, width=32, patience_rounds=1, **_WITHOUT_NOISE, **_ENCRYPTED_FIRST
+        )
+        for name in METHOD_NAMES
+        if name not in with_options
+    ]
+    found += [
+        Variant(name, settings, f"{name}/{encryption}").with_others(encryption=encryption, key_bits=2048)
+        for name, encryption in (("full-he", "paillier-dense"), ("fedml-he", "paillier-dense"))
+    ]
+    found += [
+        Variant(name, settings, f"{name}/{label}").with_others(**_ENCRYPTED_FIRST | changes, key_bits=2048)
+        for name, label, changes in (
+            ("alt-fl-pi", "dense", {"encryption": "paillier-dense"}),
+            ("alt-fl-mp", "noised", {}),
+            ("alt-fl-si-dp", "noised", {}),
+            ("dp-sgd", "noised", {}),
+        )
+    ]
     # Normal weights have more than 2 bits in 256 bins; a limit of 5 leaves something in the clear.
     found += [
         Variant(
             "sense-crypt",
             settings,
             f"sense-crypt/{label}",
-            SenseCryptSettings(key_bits=2048, information_bits=5.0, **changes),
+            MethodSettings(sense_crypt=SenseCryptSettings(key_bits=2048, information_bits=5.0, **changes)),
         )
         for label, changes in _SENSE_CRYPT.items()
     ]
@@ -132,6 +190,7 @@ def contraction(round_number: int, client: int, start: StartingPoint) -> LocalUp
         start.parameters + step * (targets[0] - start.parameters),
         start.buffers + step * (targets[1] - start.buffers),
         scores,
+        None if start.noise is None else PrivateSteps(steps=2, sample_rate=0.5),
     )
 
 
@@ -162,9 +221,10 @@ class SteppedRun:
             server_learning_rate=server_learning_rate,
             threads=1,
             weights=weights,
+            layer_offsets=LAYER_OFFSETS,
+            shared_secret=bytes(range(32)),
         )
-        settings = MethodSettings(selective_shield=variant.settings, sense_crypt=variant.sense_crypt)
-        self.method = make_method(variant.method, self.initial, federation, settings)
+        self.method = make_method(variant.method, self.initial, federation, variant.all_settings())
         self.clients = [self.method.client(index) for index in range(clients)]
         self.aggregator = self.method.aggregator()
         self.authority = self.method.authority()
@@ -176,6 +236,7 @@ class SteppedRun:
         self.answers: dict[str, Message] = {}
         """By phase: what the clients got."""
         self._train = train
+        self._first_trained = variant.first_trained
         self._round = 0
 
     @property
@@ -189,9 +250,15 @@ class SteppedRun:
         """Its buffers; empty where they stay local."""
         return np.frombuffer(self.method.message_for(0, self.model)["buffers"], dtype=np.float32)
 
+    @property
+    def encryptor(self) -> ckks.Encryptor | paillier.Encryptor:
+        """What the first client encrypts its update with."""
+        client = self.clients[0]
+        return client._upload.encryptor if hasattr(client, "_upload") else client._encryptor
+
     def batch(self, frame: bytes) -> ckks.CiphertextBatch | paillier.CiphertextBatch:
         """Read a batch of the scheme that the first client encrypts with."""
-        scheme = paillier if isinstance(self.clients[0]._encryptor, paillier.Encryptor) else ckks
+        scheme = paillier if isinstance(self.encryptor, paillier.Encryptor) else ckks
         return scheme.CiphertextBatch.from_bytes(frame)
 
     def run_round(
@@ -210,10 +277,15 @@ class SteppedRun:
         for index in chosen:
             model = self.method.message_for(index, self.model)
             start = self.clients[index].begin_round(self._round, len(chosen), model)
-            self.clients[index].finish_training(self._train(self._round, index, start))
+            update = self._train(self._round, index, start)
+            frozen = min(self._first_trained, update.parameters.size)
+            update.parameters[:frozen] = start.parameters[:frozen]
+            self.clients[index].finish_training(update)
         answer = None
-        for phase in self.method.phases:
-            last = phase is self.method.phases[-1]
+        self.sent = {}
+        phases = self.method.phases_of(self.model, self._round)
+        for phase in phases:
+            last = phase is phases[-1]
             senders = [index for index in chosen if not (last and index in leaving)]
             self.aggregator.begin_phase(phase.name, self._round, answer)
             messages = {

@@ -15,7 +15,9 @@ from methods.method_conformance import (
 )
 from shieldfl.methods.method import LocalUpdate, StartingPoint
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
-from shieldfl.methods.sense_crypt_settings import ENCRYPTIONS, SenseCryptSettings
+from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.methods.update_parameters import ENCRYPTIONS
 
 # Half a step of 2^-20 for each value, at most, and as much again for the sum of plain numbers.
 QUANTISATION = 2.0**-20
@@ -23,7 +25,12 @@ QUANTISATION = 2.0**-20
 
 def variant(**settings) -> Variant:
     chosen = {"key_bits": 2048, "information_bits": 5.0, "clustering": "none", **settings}
-    return Variant("sense-crypt", SelectiveShieldSettings(), "sense-crypt", SenseCryptSettings(**chosen))
+    return Variant(
+        "sense-crypt",
+        SelectiveShieldSettings(),
+        "sense-crypt",
+        MethodSettings(sense_crypt=SenseCryptSettings(**chosen)),
+    )
 
 
 def grouped(round_number: int, client: int, start: StartingPoint) -> LocalUpdate:

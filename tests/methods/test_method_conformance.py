@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from methods.method_conformance import (
+    BUFFERS,
     CLIENTS,
     FAINT_TOLERANCE,
     PARAMETERS,
@@ -35,6 +36,15 @@ def masks_of(
     return {client: scores[client] > np.float32(variant.settings.threshold_of(client)) for client in clients}
 
 
+def plain_of(variant: Variant) -> Variant:
+    """FedAvg, training what the variant trains."""
+
+    class Plain(Variant):
+        first_trained = variant.first_trained
+
+    return Plain("fedavg", variant.settings, "plain")
+
+
 def test_every_registered_method_is_covered():
     assert {variant.method for variant in variants()} == set(METHOD_NAMES)
 
@@ -60,7 +70,7 @@ def test_two_runs_from_one_start_train_the_same_model(variant):
 @pytest.mark.parametrize("fraction_bits", [12, 20])
 def test_a_protection_that_loses_nothing_gives_plain_fedavg(variant, fraction_bits):
     lossless = variant.losing_nothing(fraction_bits)
-    run, plain = SteppedRun(lossless), SteppedRun(Variant("fedavg", lossless.settings, "plain"))
+    run, plain = SteppedRun(lossless), SteppedRun(plain_of(lossless))
     # Updates are equal in the first round. Each is rounded to the nearest multiple of 2^-f, so the mean is
     # off by half of that at most, and both models are rounded to float32 once.
     quantisation = 2.0 ** -(fraction_bits + 1)
@@ -89,6 +99,8 @@ def test_a_client_that_drops_out_between_two_phases_is_survived(variant):
     everybody, uploaders = list(range(CLIENTS)), [0, 2, 3]
     start = run.initial.starting_point()
     updates = {client: contraction(1, client, start).parameters - start.parameters for client in everybody}
+    for update in updates.values():
+        update[: variant.first_trained] = 0.0
     twin = twin_round(
         start.parameters,
         updates,
@@ -105,7 +117,7 @@ def test_a_client_that_drops_out_between_two_phases_is_survived(variant):
         assert any("dropped out" in note for note in run.method.notes)
     difference = np.abs(run.parameters - twin.parameters)
     # What has the twin's mask is compared after the twin's own rounding; a mean of roundings is off by half a step.
-    quantisation = 2.0**-21 if variant.method == "sense-crypt" else 0.0
+    quantisation = 2.0**-21 if variant.averages_all else 0.0
     assert np.all(difference[comparable] <= quantisation + spacing[comparable])
     assert twin.encrypted.any() or variant.averages_all
     # Whoever dropped out can come back.
@@ -113,18 +125,20 @@ def test_a_client_that_drops_out_between_two_phases_is_survived(variant):
     assert np.isfinite(run.parameters).all()
 
 
-@every_variant
+@pytest.mark.parametrize(
+    "variant", [one for one in variants() if one.may_encrypt_nothing], ids=lambda variant: variant.label
+)
 def test_an_empty_encrypted_zone_works(variant):
     nothing = variant.encrypting_nothing()
-    run, plain = SteppedRun(nothing), SteppedRun(Variant("fedavg", nothing.settings, "plain"))
+    run, plain = SteppedRun(nothing), SteppedRun(plain_of(nothing))
     run.run_round()
     plain.run_round()
     # Nothing is encrypted and nothing kept: everything goes through the noise zone.
     difference = np.abs(run.parameters - plain.parameters.astype(np.float64))
     tolerance = float_spacing(run.parameters, plain.parameters) + (FAINT_TOLERANCE if variant.noisy else 0.0)
     assert np.all(difference <= tolerance)
-    assert run.clients[0].zone_shares["encrypted"] == 0.0
-    assert run.clients[0].zone_shares["personalised"] == 0.0
+    assert run.clients[0].disclosure.shares()["encrypted"] == 0.0
+    assert run.clients[0].disclosure.shares()["personalised"] == 0.0
 
 
 @every_variant
@@ -133,7 +147,7 @@ def test_zone_shares_sum_to_one(variant):
     for participants in ([0, 1, 2, 3], [0, 3]):
         run.run_round(participants)
         for client in participants:
-            shares = run.clients[client].zone_shares
+            shares = run.clients[client].disclosure.shares()
             assert set(shares) == {"encrypted", "personalised", "noise", "clear"}
             assert all(0.0 <= share <= 1.0 for share in shares.values())
             assert sum(shares.values()) == pytest.approx(1.0, abs=1e-12)
@@ -162,6 +176,43 @@ def test_settings_are_plain_data_and_costs_are_counted(variant):
     run.run_round()
     spent = run.method.privacy_spent()
     assert spent.rounds == 1
-    assert spent.paper > 0.0
+    assert (spent.paper > 0.0) == variant.exposes
     assert spent.paper >= spent.added or math.isinf(spent.paper)
     assert all(isinstance(name, str) for name in run.method.settings())
+
+
+@every_variant
+def test_a_disclosure_says_what_really_left(variant):
+    run = SteppedRun(variant)
+    for participants in ([0, 1, 2, 3], [0, 2]):
+        start, shared = run.merged(0), run.parameters.copy()
+        run.run_round(participants)
+    client = run.clients[0]
+    stated = client.disclosure
+    zones = (stated.encrypted, stated.noised, stated.clear, stated.kept)
+    assert sum(zone.count for zone in zones) == PARAMETERS
+    update = contraction(2, 0, start).parameters
+    frozen = slice(variant.first_trained)
+    update[frozen] = start.parameters[frozen]
+    delta = update - shared
+    parts = {
+        name: (phase, part) for phase, messages in run.sent.items() for name, part in messages[0].items()
+    }
+    # Every part is a number of the protocol, a ciphertext, values, or named.
+    protected = {"round", "votes", "ciphertexts", "scores", "values", "update"}
+    assert set(parts) <= protected | set(stated.parts)
+    # A value in the clear is one of the stated positions', and every stated position's is there.
+    sent = [np.frombuffer(parts[name][1], np.float32) for name in ("values", "update") if name in parts]
+    plain = np.concatenate([np.empty(0, np.float32), *sent])
+    clear = stated.clear.to_bool()
+    if clear.any():
+        np.testing.assert_array_equal(plain[: clear.sum()], delta[clear])
+    hidden = delta[stated.encrypted.to_bool() & (delta != 0.0)]
+    assert not np.isin(hidden, plain).any()
+    for name in ("votes", "ciphertexts", "scores", *stated.parts):
+        if name in parts:
+            assert not any(value.tobytes() in parts[name][1] for value in delta[delta != 0.0][:50])
+    if stated.encrypted.count and "ciphertexts" in parts and variant.method != "sense-crypt":
+        buffers = BUFFERS if stated.buffers == "encrypted" else 0
+        assert run.batch(parts["ciphertexts"][1]).count == stated.encrypted.count + buffers
+    assert (stated.buffers == "clear") == (plain.size == clear.sum() + BUFFERS and variant.method == "fedavg")

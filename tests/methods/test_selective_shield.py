@@ -108,7 +108,7 @@ def test_zones_are_disjoint_and_cover_everything_for_every_client():
         zones = run.clients[client]._zones
         stacked = np.stack([zone.to_bool() for zone in zones])
         np.testing.assert_array_equal(stacked.sum(axis=0), np.ones(777))
-        shares = run.clients[client].zone_shares
+        shares = run.clients[client].disclosure.shares()
         assert shares["encrypted"] == zones.encrypted.count / 777
         assert shares["personalised"] == zones.personalised.count / 777
         assert shares["clear"] == zones.noise.count / 777

@@ -101,7 +101,7 @@ def test_without_a_noise_multiplier_the_distribution_changes_nothing():
         run.run_round()
     np.testing.assert_array_equal(values_of(runs[0], 0), values_of(runs[1], 0))
     np.testing.assert_array_equal(runs[0].parameters, runs[1].parameters)
-    assert runs[1].clients[0].zone_shares["clear"] > 0.0
+    assert runs[1].clients[0].disclosure.shares()["clear"] > 0.0
 
 
 def test_a_client_that_is_asked_again_sends_the_same_noise_again():

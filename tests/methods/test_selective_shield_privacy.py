@@ -156,7 +156,7 @@ def test_hidden_positions_carry_noise_alone(kept):
     for part in (upload[:kept], upload[kept:]):
         if part.size >= 1000:
             assert_gaussian(part, 0.5 * math.sqrt(3.0))
-    assert run.clients[0].zone_shares["personalised"] == kept / SIZE
+    assert run.clients[0].disclosure.shares()["personalised"] == kept / SIZE
     merged = run.clients[0].merged_model(run.model).parameters
     np.testing.assert_array_equal(merged[:kept], np.float32(5.0))
 
@@ -231,8 +231,8 @@ def test_what_is_sent_in_the_clear_has_no_bound():
     spent = run.method.privacy_spent()
     assert math.isinf(spent.paper)
     assert math.isinf(spent.added)
-    assert run.clients[0].zone_shares["noise"] == 0.0
-    assert run.clients[0].zone_shares["clear"] > 0.0
+    assert run.clients[0].disclosure.shares()["noise"] == 0.0
+    assert run.clients[0].disclosure.shares()["clear"] > 0.0
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])

@@ -22,7 +22,8 @@ from shieldfl import ckks, paillier
 from shieldfl.encryption_budgets import sense_crypt_budgets
 from shieldfl.masks import Mask
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
-from shieldfl.methods.sense_crypt_settings import ENCRYPTIONS, SenseCryptSettings
+from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
+from shieldfl.methods.update_parameters import ENCRYPTIONS
 from shieldfl.selection import select
 
 
@@ -41,7 +42,7 @@ def test_only_what_the_mask_leaves_out_is_sent_in_the_clear(encryption):
             own = Mask.from_bytes(run.answers["mask"]["union 0"], PARAMETERS + BUFFERS).to_bool()
         values = np.frombuffer(sent["values"], dtype=np.float32)
         np.testing.assert_array_equal(values, dense[~own])
-        assert client.zone_shares["encrypted"] == pytest.approx(own[:PARAMETERS].mean())
+        assert client.disclosure.shares()["encrypted"] == pytest.approx(own[:PARAMETERS].mean())
         # Buffers are statistics of the client's data: never among them.
         assert own[PARAMETERS:].all()
     masks = [client.selection.mask for client in run.clients]
@@ -184,7 +185,7 @@ def test_what_is_in_the_clear_is_not_called_private():
         run = SteppedRun(variant(information_bits=0.0, encryption="ckks", **settings))
         run.method.charge_draw(CLIENTS)
         run.run_round()
-        assert all(client.zone_shares["clear"] == 0.0 for client in run.clients)
+        assert all(client.disclosure.shares()["clear"] == 0.0 for client in run.clients)
         spent = run.method.privacy_spent()
         assert (spent.paper, spent.added, spent.rounds) == (epsilon, epsilon, 1)
 

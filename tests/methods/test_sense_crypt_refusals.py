@@ -14,15 +14,12 @@ from methods.method_conformance import (
     PARAMETERS,
     SteppedRun,
     contraction,
-    initial_model,
 )
 from methods.sense_crypt_cases import every_encryption, grouped, variant
 from shieldfl import paillier
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.methods.sense_crypt import SenseCrypt
 from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
-from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 
 
@@ -43,9 +40,7 @@ def test_a_weight_out_of_range_is_refused(encryption, weight):
 @pytest.mark.parametrize("weights", [(1, 2, 3), (1, 1, 1, 0)])
 def test_weights_that_fit_no_federation(weights):
     with pytest.raises(ParameterError, match="weight"):
-        SenseCrypt(
-            initial_model(), StageClock(), SenseCryptSettings(encryption="ckks"), clients=4, weights=weights
-        )
+        SteppedRun(variant(encryption="ckks"), weights=weights)
 
 
 def test_a_union_that_leaves_positions_out_gets_nothing():

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from methods.method_conformance import PARAMETERS, every_variant, initial_model
+from methods.method_conformance import LAYER_OFFSETS, PARAMETERS, every_variant, initial_model
 from shieldfl.errors import ParameterError, RangeError
-from shieldfl.methods.method import LocalUpdate, StartingPoint
+from shieldfl.methods.method import LocalUpdate, PrivateSteps, StartingPoint
 from shieldfl.methods.registry import Federation, make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.config import RunConfig
@@ -38,14 +38,21 @@ class Trainer:
         if self._rounds == self._broken_in:
             moved[0][3] = np.nan
         scores = generator.random(PARAMETERS, dtype=np.float32)
-        return LocalUpdate(moved[0], moved[1], scores), float(self._client)
+        steps = None if start.noise is None else PrivateSteps(steps=2, sample_rate=0.5)
+        return LocalUpdate(moved[0], moved[1], scores, steps), float(self._client)
 
 
 def federation_of(variant, broken: dict[int, int] | None = None) -> EmbeddedFederation:
     federation = Federation(
-        clients=CLIENTS, rounds=3, min_clients=2, sample_rate=1.0, server_learning_rate=1.0, threads=1
+        clients=CLIENTS,
+        rounds=3,
+        min_clients=2,
+        sample_rate=1.0,
+        server_learning_rate=1.0,
+        threads=1,
+        layer_offsets=LAYER_OFFSETS,
     )
-    settings = MethodSettings(selective_shield=variant.settings, sense_crypt=variant.sense_crypt)
+    settings = variant.all_settings()
     method = make_method(variant.method, initial_model(), federation, settings)
     return EmbeddedFederation(
         method, [Trainer(client, (broken or {}).get(client, 0)) for client in range(CLIENTS)], seed=0
@@ -59,7 +66,7 @@ def model_of(federation: EmbeddedFederation) -> bytes:
 @every_variant
 def test_a_client_may_leave_before_any_phase(variant):
     federation = federation_of(variant)
-    for number, phase in enumerate(federation.method.phases, start=1):
+    for number, phase in enumerate(federation.method.phases_of(federation.model, 1), start=1):
         before = model_of(federation)
         traffic = federation.run_round(number, range(CLIENTS), 2, {1: phase.name})
         assert (traffic.participants, traffic.finished) == (CLIENTS, [0, 2, 3])
@@ -74,7 +81,7 @@ def test_a_client_may_leave_before_any_phase(variant):
 def test_a_round_of_too_few_is_given_up_and_the_next_one_goes_on(variant):
     federation = federation_of(variant)
     federation.run_round(1, range(CLIENTS), 2)
-    for number, phase in enumerate(federation.method.phases, start=2):
+    for number, phase in enumerate(federation.method.phases_of(federation.model, 2), start=2):
         before = federation.model
         traffic = federation.run_round(number, range(CLIENTS), 2, dict.fromkeys((0, 2, 3), phase.name))
         assert traffic.finished == []
@@ -131,7 +138,9 @@ def test_in_every_method_the_same_clients_leave():
     for label in ("fedavg", "sense-crypt/ckks", "selective-shield/clear"):
         variant = next(value for value in every_variant.args[1] if value.label == label)
         federation = federation_of(variant)
-        drawn.append([sorted(federation.draw_leavers(range(CLIENTS), 0.4)) for _ in range(20)])
+        drawn.append(
+            [sorted(federation.draw_leavers(range(CLIENTS), 0.4, number)) for number in range(1, 21)]
+        )
     assert drawn[0] == drawn[1] == drawn[2]
     leavers = [client for round_leavers in drawn[0] for client in round_leavers]
     assert 0 < len(leavers) < 20 * CLIENTS

@@ -30,13 +30,78 @@ def linear_parameters(shape: tuple[int, ...], classes: int) -> int:
     return (math.prod(shape) + 1) * classes
 
 
-COUNTS = {"mlp": mlp_parameters, "simple-cnn": simple_cnn_parameters, "linear": linear_parameters}
+def lenet5_parameters(shape: tuple[int, ...], classes: int) -> int:
+    channels, height, width = shape
+    convolutions = (channels * 25 + 1) * 6 + (6 * 25 + 1) * 16
+    features = 16 * (height // 4 - 2) * (width // 4 - 2)
+    return convolutions + (features + 1) * 120 + (120 + 1) * 84 + (84 + 1) * classes
+
+
+def small_vit_parameters(shape: tuple[int, ...], classes: int) -> int:
+    channels, height, width = shape
+    patches = (channels * 4 * 4 + 1) * 128 + (height // 4) * (width // 4) * 128
+    attention = (128 + 1) * 3 * 128 + (128 + 1) * 128
+    mlp = (128 + 1) * 512 + (512 + 1) * 128
+    norm = 2 * 128
+    return patches + 6 * (attention + mlp + 2 * norm) + norm + (128 + 1) * classes
+
+
+COUNTS = {
+    "mlp": mlp_parameters,
+    "simple-cnn": simple_cnn_parameters,
+    "linear": linear_parameters,
+    "lenet5": lenet5_parameters,
+    "small-vit": small_vit_parameters,
+}
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize(("shape", "classes"), [((3, 32, 32), 100), ((1, 28, 28), 10), ((1, 9, 7), 2)])
+@pytest.mark.parametrize(("shape", "classes"), [((3, 32, 32), 100), ((1, 28, 28), 10), ((2, 12, 16), 2)])
 def test_parameter_count_follows_the_formula(name: str, shape: tuple[int, ...], classes: int) -> None:
     assert flatten(build_model(name, shape, classes, 0)).size == COUNTS[name](shape, classes)
+
+
+@pytest.mark.parametrize("shape", [(1, 9, 7), (3, 4, 5)])
+def test_sides_need_no_common_divisor_for_the_simple_cnn(shape: tuple[int, ...]) -> None:
+    model = build_model("simple-cnn", shape, 2, 0)
+    assert flatten(model).size == simple_cnn_parameters(shape, 2)
+    assert model.eval()(torch.zeros(1, *shape)).shape == (1, 2)
+
+
+def test_alt_fls_lenet_has_its_known_size() -> None:
+    assert flatten(build_model("lenet5", (3, 32, 32), 10, 0)).size == 83_126
+
+
+def test_lenet_takes_its_smallest_and_odd_images() -> None:
+    for shape in ((1, 12, 12), (3, 13, 31)):
+        assert build_model("lenet5", shape, 4, 0)(torch.zeros(2, *shape)).shape == (2, 4)
+
+
+def test_the_transformer_sees_where_patches_are() -> None:
+    model = build_model("small-vit", (1, 8, 8), 3, 0)
+    image = torch.randn(1, 1, 8, 8)
+    swapped = torch.cat((image[:, :, 4:], image[:, :, :4]), dim=2)
+    assert not torch.allclose(model(image), model(swapped), atol=1e-5)
+    with torch.no_grad():
+        model.get_parameter("positions").zero_()
+    torch.testing.assert_close(model(image), model(swapped))
+
+
+def test_the_transformers_attention_is_torchs() -> None:
+    """Its weights in torch's own attention layer give the same."""
+    attention = build_model("small-vit", (1, 8, 8), 3, 0).get_submodule("blocks.0.attention")
+    theirs = nn.MultiheadAttention(128, 4, batch_first=True)
+    qkv, projection = attention.get_submodule("qkv"), attention.get_submodule("projection")
+    theirs.load_state_dict(
+        {
+            "in_proj_weight": qkv.weight,
+            "in_proj_bias": qkv.bias,
+            "out_proj.weight": projection.weight,
+            "out_proj.bias": projection.bias,
+        }
+    )
+    tokens = torch.randn(2, 5, 128)
+    torch.testing.assert_close(attention(tokens), theirs(tokens, tokens, tokens)[0])
 
 
 def test_the_papers_mlp_has_its_known_size() -> None:
@@ -45,16 +110,16 @@ def test_the_papers_mlp_has_its_known_size() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_logits_have_one_column_per_class(name: str) -> None:
-    model = build_model(name, (3, 12, 8), 7, 0)
-    logits = model(torch.randn(5, 3, 12, 8))
+    model = build_model(name, (3, 12, 16), 7, 0)
+    logits = model(torch.randn(5, 3, 12, 16))
     assert logits.shape == (5, 7)
     assert bool((logits < 0).any())
     assert not torch.allclose(logits.exp().sum(dim=1), torch.ones(5))
 
 
-def test_only_the_cnn_has_running_statistics() -> None:
-    sizes = {name: flatten_buffers(build_model(name, (1, 8, 8), 10, 0)).size for name in MODELS}
-    assert sizes == {"linear": 0, "mlp": 0, "simple-cnn": 2 * (32 + 64)}
+def test_only_the_simple_cnn_has_running_statistics() -> None:
+    sizes = {name: flatten_buffers(build_model(name, (1, 12, 12), 10, 0)).size for name in MODELS}
+    assert sizes == {name: 2 * (32 + 64) if name == "simple-cnn" else 0 for name in MODELS}
 
 
 def test_the_cnn_follows_table_7() -> None:
@@ -66,20 +131,24 @@ def test_the_cnn_follows_table_7() -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_seed_decides_the_weights_and_nothing_else_changes(name: str) -> None:
     torch.manual_seed(11)
-    first = flatten(build_model(name, (1, 8, 8), 10, 5))
+    first = flatten(build_model(name, (1, 12, 12), 10, 5))
     after_build = torch.rand(3)
     torch.manual_seed(11)
     assert torch.equal(after_build, torch.rand(3))
-    np.testing.assert_array_equal(first, flatten(build_model(name, (1, 8, 8), 10, 5)))
-    assert not np.array_equal(first, flatten(build_model(name, (1, 8, 8), 10, 6)))
+    np.testing.assert_array_equal(first, flatten(build_model(name, (1, 12, 12), 10, 5)))
+    assert not np.array_equal(first, flatten(build_model(name, (1, 12, 12), 10, 6)))
 
 
 @pytest.mark.parametrize(
     ("name", "shape", "classes", "message"),
     [
-        ("resnet", (1, 8, 8), 10, "choose one of linear, mlp, simple-cnn"),
+        ("resnet", (1, 8, 8), 10, "choose one of linear, mlp, simple-cnn, lenet5, small-vit"),
         ("simple-cnn", (64,), 10, "simple-cnn needs images"),
         ("simple-cnn", (3, 3, 32), 10, "simple-cnn needs images"),
+        ("lenet5", (64,), 10, "lenet5 needs images"),
+        ("lenet5", (3, 32, 11), 10, "lenet5 needs images"),
+        ("small-vit", (64,), 10, "small-vit needs images"),
+        ("small-vit", (3, 32, 30), 10, "multiples of 4"),
         ("mlp", (), 10, "positive sides"),
         ("mlp", (0, 8), 10, "positive sides"),
         ("mlp", (1, 8, 8), 1, "2 classes"),

@@ -51,6 +51,7 @@ def run_of(*methods: str, rounds: int = 3) -> RunResult:
         model="mlp",
         config=asdict(RunConfig(clients=20, rounds=rounds)),
         environment={"version": "9.9", "processor": "a <fast> one"},
+        parameters=12_345,
         methods=[
             MethodResult(
                 method=name,

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import typer
 
 from shieldfl.cli import run_options as options
+from shieldfl.cli.experiment_overrides import overrides_of
 from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.cli.json_output import JsonFile
 from shieldfl.cli.method_settings_option import apply_assignments
@@ -60,6 +61,7 @@ def run(
     value_bits: options.ValueBits = SelectiveShieldSettings.value_bits,
     fraction_bits: options.FractionBits = SelectiveShieldSettings.fraction_bits,
     assignments: options.Assignments = None,
+    experiment: options.ExperimentFile = None,
     json_file: JsonFile = None,
     report: options.Report = None,
 ) -> None:
@@ -68,6 +70,13 @@ def run(
     Several methods run on the same data, partition and initial model. The default data set, scikit-learn's
     digits, needs no download.
     """
+    if experiment is not None:
+        overrides = overrides_of(context)
+        with failures_on_stderr():
+            from shieldfl.cli.experiment_session import run_experiment
+
+            run_experiment(experiment, overrides, json_file, report)
+        return
     config = _from_options(RunConfig, context.params)
     settings = apply_assignments(
         MethodSettings(selective_shield=_from_options(SelectiveShieldSettings, context.params)),

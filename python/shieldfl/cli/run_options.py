@@ -233,6 +233,19 @@ Assignments = Annotated[
     ),
 ]
 
+ExperimentFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--experiment",
+        metavar="FILE",
+        help="Run what a TOML file says, and print what a paper measured beside it; of the other options only "
+        "--data-dir, --rounds, --seed, --threads and those of the output go with it.",
+        rich_help_panel="Experiments",
+        show_default=False,
+        dir_okay=False,
+    ),
+]
+
 Report = Annotated[
     Path | None,
     typer.Option(

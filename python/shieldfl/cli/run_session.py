@@ -9,12 +9,14 @@ from pathlib import Path
 import typer
 
 from shieldfl.cli.json_output import is_stdout, write_json
+from shieldfl.cli.paper_table import print_compared
 from shieldfl.cli.run_progress import RoundProgress
 from shieldfl.cli.run_table import print_run
 from shieldfl.methods.registry import METHOD_NAMES
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation import driver
 from shieldfl.simulation.config import RunConfig
+from shieldfl.simulation.paper_figures import PaperFigure, compare_figures
 
 __all__ = ["run_session"]
 
@@ -25,8 +27,12 @@ def run_session(
     settings: MethodSettings,
     json_file: Path | None,
     report_folder: Path | None,
+    papers: tuple[PaperFigure, ...] = (),
 ) -> None:
-    """Run the methods, then write and print what they measured. Raises ShieldError, OSError."""
+    """Run the methods, then write and print what they measured. Raises ShieldError, OSError.
+
+    ``papers`` are what was published of such runs: ours are printed beside them.
+    """
     unknown = [name for name in methods if name not in METHOD_NAMES]
     if unknown:
         raise typer.BadParameter(
@@ -39,10 +45,13 @@ def run_session(
         report_folder.mkdir(parents=True, exist_ok=True)
     with RoundProgress(methods, config.rounds) as progress:
         result = driver.run_methods(config, methods, settings, progress)
-    write_json(result.to_json(), json_file)
+    compared = compare_figures(result, papers)
+    paper_facts = {"paper": [figure.to_json() for figure in compared]} if papers else {}
+    write_json(result.to_json() | paper_facts, json_file)
     if report_folder is not None:
         page = write_report(result, report_folder)[-1]
         if sys.stderr.isatty():
             typer.echo(f"report: {page}", err=True)
     if not is_stdout(json_file):
         print_run(result)
+        print_compared(compared)

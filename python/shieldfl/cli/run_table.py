@@ -10,17 +10,14 @@ from rich.text import Text
 from shieldfl.simulation.results import RunResult
 from shieldfl.simulation.summary import describe_run, summarise
 
-__all__ = ["print_run"]
+__all__ = ["print_run", "table_console"]
 
 _UNLIMITED_WIDTH = 10_000
 
 
 def print_run(result: RunResult) -> None:
     """Print the figures side by side on standard output."""
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        # A file has no width that columns would have to be cut to.
-        console = Console(highlight=False, markup=False, width=_UNLIMITED_WIDTH)
+    console = table_console()
     console.print(describe_run(result))
     console.print(_table(result))
     if len(result.methods) > 1:
@@ -28,6 +25,15 @@ def print_run(result: RunResult) -> None:
     for method in result.methods:
         for note in method.notes:
             console.print(f"{method.method}: {note}")
+
+
+def table_console() -> Console:
+    """Return a console for tables on standard output."""
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        # A file has no width that columns would have to be cut to.
+        console = Console(highlight=False, markup=False, width=_UNLIMITED_WIDTH)
+    return console
 
 
 def _table(result: RunResult) -> Table:

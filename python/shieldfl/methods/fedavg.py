@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError, RangeError
+from shieldfl.masks import Mask
+from shieldfl.methods.disclosure import Disclosure
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import AggregatorSteps, ClientSteps, LocalUpdate, Method, Phase, StartingPoint
 from shieldfl.privacy.accounting import PrivacySpent
@@ -25,7 +27,10 @@ class FedAvgClient(ClientSteps):
     """Sends its whole update, parameters and buffers, as float32."""
 
     def __init__(self, initial: GlobalModel, weight: float, clock: StageClock) -> None:
-        self.zone_shares = {"encrypted": 0.0, "personalised": 0.0, "noise": 0.0, "clear": 1.0}
+        size = initial.parameters.size
+        self.disclosure = Disclosure(
+            Mask.empty(size), Mask.empty(size), Mask.full(size), ("weight",), "clear"
+        )
         self._sizes = initial.parameters.size, initial.buffers.size
         self._weight = weight
         self._clock = clock

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from shieldfl.errors import RangeError
 from shieldfl.methods.method import FloatVector, StartingPoint
 from shieldfl.roles.message import Message
 
@@ -43,6 +44,15 @@ class GlobalModel:
                 (self.parameters + learning_rate * mean[:count]).astype(np.float32),
                 (self.buffers + mean[count:]).astype(np.float32),
             )
+
+    def moved_finite(self, mean: NDArray[np.float64], learning_rate: float) -> GlobalModel:
+        """Move as :meth:`moved` does. Raises RangeError where the result is not finite."""
+        moved = self.moved(mean, learning_rate)
+        if not (np.isfinite(moved.parameters).all() and np.isfinite(moved.buffers).all()):
+            raise RangeError(
+                "the new global model is not finite: lower the server's learning rate or the noise"
+            )
+        return moved
 
     def starting_point(self, local_buffers: FloatVector | None = None) -> StartingPoint:
         """Return a client's starting point, with its own buffers where they stay local."""

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.errors import ParameterError
+from shieldfl.methods.disclosure import Disclosure
 from shieldfl.privacy.accounting import PrivacySpent
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
@@ -25,10 +27,13 @@ __all__ = [
     "AuthoritySteps",
     "ClientSteps",
     "FloatVector",
+    "GradientNoise",
     "LocalUpdate",
     "Method",
     "Phase",
+    "PrivateSteps",
     "StartingPoint",
+    "SyntheticDemand",
 ]
 
 FloatVector = NDArray[np.float32]
@@ -44,11 +49,36 @@ class Phase:
 
 
 @dataclass(frozen=True)
+class GradientNoise:
+    """DP-SGD: every sample's gradient is clipped to a norm, and the sum of a batch noised by a multiple of it."""
+
+    noise_multiplier: float
+    max_grad_norm: float
+
+
+@dataclass(frozen=True)
 class StartingPoint:
-    """What a client trains from: float32 parameters (P,) and float buffers (B,)."""
+    """What a client trains from, and how: float32 parameters (P,) and float buffers (B,)."""
 
     parameters: FloatVector
     buffers: FloatVector
+    scores: str | None = None
+    """What training has to bring along for each parameter, see ``LocalUpdate.scores``: a Fisher information
+    (``"full-batch"``, ``"batch"``, ``"per-sample"``), what the loss would change without a parameter (``"taylor"``),
+    the mean over samples of the gradient's magnitude (``"label"``), the gradient of all data (``"gradient"``), or None.
+    """
+    noise: GradientNoise | None = None
+    """Train by DP-SGD."""
+    synthetic: bool = False
+    """Train on the synthetic data set instead of the client's own."""
+
+
+@dataclass(frozen=True)
+class PrivateSteps:
+    """What DP-SGD did: so many steps, each on a sample of the data."""
+
+    steps: int
+    sample_rate: float
 
 
 @dataclass(frozen=True)
@@ -60,8 +90,10 @@ class LocalUpdate:
     buffers: FloatVector
     """Float buffers (BatchNorm statistics) after training, float32 (B,)."""
     scores: FloatVector | None
-    """Sensitivity of each parameter, float32 (P,), of the kind that the method asks for; None where it asks for none.
-    Fisher informations are normalised to [0, 1] in each layer."""
+    """What ``StartingPoint.scores`` asked for, float32 (P,); None for nothing. Fisher informations are normalised to
+    [0, 1] in each layer; gradients are signed."""
+    private_steps: PrivateSteps | None = None
+    """What training by DP-SGD did."""
 
     def check_sizes(self, parameters: int, buffers: int) -> None:
         """Raise ParameterError unless the vectors have these sizes."""
@@ -73,11 +105,22 @@ class LocalUpdate:
             )
 
 
+@dataclass(frozen=True)
+class SyntheticDemand:
+    """What synthetic data set a method's rounds train on, if nobody brings one."""
+
+    epsilon: float
+    """What it may cost the real data."""
+    delta: float
+    samples: int | None
+    """For all clients together; None for as many as there are real ones."""
+
+
 class ClientSteps(abc.ABC):
     """One client: its own data's update, its own model, the public keys."""
 
-    zone_shares: dict[str, float]
-    """Shares of the parameters by what was done with them in the last round (see RoundRecord.zone_shares)."""
+    disclosure: Disclosure
+    """What left the client in the last round in which it sent an update, and how."""
 
     @abc.abstractmethod
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
@@ -145,9 +188,11 @@ class Method(abc.ABC):
 
     name: str
     phases: tuple[Phase, ...]
-    sensitivity: str | None = None
-    """Scores that clients must bring along: a Fisher information (``"full-batch"``, ``"batch"``, ``"per-sample"``), the
-    change of the loss without a parameter (``"taylor"``), or None."""
+    """Of a round in which there is nothing left to agree on."""
+    synthetic_demand: SyntheticDemand | None = None
+    """None where no round trains on synthetic data."""
+    interleaving: Fraction | None = None
+    """The share of the second of two kinds of rounds; None where all are alike."""
 
     def __init__(self, clock: StageClock) -> None:
         self.clock = clock
@@ -169,6 +214,10 @@ class Method(abc.ABC):
     def initial_model(self) -> Message:
         """Return the message that starts the first round."""
 
+    def phases_of(self, model: Message, round_number: int) -> tuple[Phase, ...]:
+        """Return the phases of a round that starts from this model; what was agreed on before travels with it."""
+        return self.phases
+
     def message_for(self, client: int, message: Message) -> Message:
         """Return the part of the last phase's answer, or of an earlier one, that this client gets: here all of it."""
         return message
@@ -184,6 +233,9 @@ class Method(abc.ABC):
     @abc.abstractmethod
     def charge_draw(self, participants: int) -> None:
         """Account for a draw of clients, also one that was too small and is drawn again."""
+
+    def charge_synthetic_data(self, noise_multiplier: float) -> None:  # noqa: B027
+        """Account for the release, with this multiplier, of what synthetic data were made from."""
 
     @abc.abstractmethod
     def settings(self) -> dict[str, Any]:

@@ -73,7 +73,6 @@ class SelectiveShield(Method):
         if settings.has_discrete_noise:
             _check_grid(settings, clients, initial.parameters.size)
         self._settings = settings
-        self.sensitivity = settings.sensitivity
         encrypted_votes = settings.negotiation == "encrypted"
         self.phases = (Phase("negotiate", encrypted_votes), Phase("update", answered_by_authority=True))
         if settings.adaptive_clip and settings.noise_multiplier > 0.0:

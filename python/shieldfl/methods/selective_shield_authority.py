@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl import _core, ckks
-from shieldfl.errors import PolicyError, RangeError, WireFormatError
+from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_positions import encrypted_positions
 from shieldfl.methods.global_model import GlobalModel
@@ -107,12 +107,7 @@ class SelectiveShieldAuthority(AuthoritySteps):
         zone.scatter(opened[: zone.count], sums)
         zone.scatter(np.full(zone.count, float(total.clients)), divisors)
         mean = np.concatenate((sums / divisors, opened[zone.count :] / total.clients))
-        moved = self._model.moved(mean, self._learning_rate)
-        if not np.isfinite(moved.parameters).all():
-            raise RangeError(
-                "the new global model is not finite: lower the server's learning rate or the noise"
-            )
-        self._model = moved
+        self._model = self._model.moved_finite(mean, self._learning_rate)
         return self._model.to_message()
 
     def _noise_zone(self, message: Message, clients: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from shieldfl import ckks
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.masks import Mask, Zones, split_zones
+from shieldfl.methods.disclosure import Disclosure
 from shieldfl.methods.encrypted_positions import encrypted_positions
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import ClientSteps, FloatVector, LocalUpdate, StartingPoint
@@ -72,7 +73,7 @@ class SelectiveShieldClient(ClientSteps):
         self._mask = self._personalised
         self._zones = Zones(self._personalised, self._personalised, self._personalised)
         self._replies = Replies()
-        self.zone_shares = {}
+        self.disclosure = Disclosure.of_nothing(self._size)
         self.sent_clear = False
         """Whether any value has left this client without noise and without encryption."""
 
@@ -81,7 +82,7 @@ class SelectiveShieldClient(ClientSteps):
         self._round = round_number
         self._participants = participants
         self._global = self._read_model(model)
-        return self.merged_model(model)
+        return replace(self.merged_model(model), scores=self._settings.sensitivity)
 
     def finish_training(self, update: LocalUpdate) -> None:
         """Choose the sensitive positions (eq. 14) and keep the difference to the global model (eq. 11).
@@ -130,8 +131,8 @@ class SelectiveShieldClient(ClientSteps):
         with self._clock.stage("negotiate"):
             encrypted = Mask.from_bytes(answer["encrypted zone"], expected_size=self._size)
             self._zones = split_zones(self._mask, encrypted)
-            self.zone_shares = self._measure_zones()
-            self.sent_clear |= self.zone_shares["clear"] > 0.0
+            self.disclosure = self._disclose()
+            self.sent_clear |= self.disclosure.clear.count > 0
         with self._clock.stage("encrypt"):
             parts = {"ciphertexts": self._encrypt(encrypted), "values": self._noised_values().tobytes()}
             if self._vote_encryptor is not None and not self._settings.hide_personalised:
@@ -180,15 +181,19 @@ class SelectiveShieldClient(ClientSteps):
         # nothing but the private result, so it costs no privacy.
         return exact.astype(np.float32), original_norm
 
-    def _measure_zones(self) -> dict[str, float]:
-        noise = self._zones.noise.count / self._size
+    def _disclose(self) -> Disclosure:
+        # Where personalised positions are hidden, what is sent for them is noise and nothing else.
+        uploaded = self._zones.noise
+        nothing = Mask.empty(self._size)
         noisy = self._settings.noise_multiplier > 0.0
-        return {
-            "encrypted": self._zones.encrypted.count / self._size,
-            "personalised": self._zones.personalised.count / self._size,
-            "noise": noise if noisy else 0.0,
-            "clear": 0.0 if noisy else noise,
-        }
+        parts = () if self._settings.hide_personalised else ("positions",)
+        return Disclosure(
+            self._zones.encrypted,
+            uploaded if noisy else nothing,
+            nothing if noisy else uploaded,
+            parts=("mask",) if self._vote_encryptor is None else parts,
+            buffers="encrypted" if self._shares_buffers else "local",
+        )
 
     def end_round(self, answer: Message) -> None:
         """Remember which positions are the client's own until it takes part again."""

@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from shieldfl import ckks, paillier
-from shieldfl.errors import ParameterError
 from shieldfl.methods.cluster_registry import ClusterRegistry
+from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import Method, Phase
 from shieldfl.methods.sense_crypt_aggregator import SenseCryptAggregator
 from shieldfl.methods.sense_crypt_authority import SenseCryptAuthority
 from shieldfl.methods.sense_crypt_client import Capability, SenseCryptClient
 from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
+from shieldfl.methods.update_parameters import FixedPoint, update_parameters
 from shieldfl.privacy.accounting import PrivacySpent
 from shieldfl.privacy.gaussian_mechanism import gaussian_noise_multiplier
 from shieldfl.profiling.stages import StageClock
@@ -38,11 +38,7 @@ class SenseCrypt(Method):
     initial : model and float buffers before the first round; buffers are averaged, always encrypted.
     clock : where the stages' time goes.
     settings : the method's settings.
-    clients : how many clients there are.
-    min_clients : the key authority opens no total of fewer; smaller clusters are merged.
-    server_learning_rate : 1 is FedAvg.
-    weights : a whole positive number for each client, such as its number of samples; None weighs all alike.
-    threads : for the core; None for all cores.
+    federation : its sizes and policies. Clusters of fewer than ``min_clients`` are merged.
     """
 
     name = "sense-crypt"
@@ -51,57 +47,39 @@ class SenseCrypt(Method):
         Phase("mask", answered_by_authority=False),
         Phase("update", answered_by_authority=True),
     )
-    sensitivity = "taylor"
 
     def __init__(
         self,
         initial: GlobalModel,
         clock: StageClock,
         settings: SenseCryptSettings,
-        *,
-        clients: int,
-        min_clients: int = 2,
-        server_learning_rate: float = 1.0,
-        weights: tuple[int, ...] | None = None,
-        threads: int | None = None,
+        federation: Federation,
     ) -> None:
         super().__init__(clock)
-        if weights is not None and (len(weights) != clients or min(weights) < 1):
-            raise ParameterError("give each client a weight of at least 1")
+        clients, min_clients = federation.clients, federation.min_clients
         self._initial = initial
         self._settings = settings
         self._clients = clients
-        self._weights = weights or (1,) * clients
-        self._learning_rate = server_learning_rate
-        self._threads = threads
+        self._weights = federation.client_weights
+        self._learning_rate = federation.server_learning_rate
+        self._threads = federation.threads
         self._noise_multiplier = 0.0
         if settings.clustering_epsilon is not None and settings.clustering != "none":
             self._noise_multiplier = gaussian_noise_multiplier(
                 settings.clustering_epsilon, settings.clustering_delta
             )
         self._min_clients = min_clients
-        self._keys = KeyAuthority(self._parameters(), min_clients, threads=threads)
+        parameters = update_parameters(
+            settings.encryption,
+            clients,
+            FixedPoint(settings.value_bits, settings.fraction_bits),
+            most_weight=max(self._weights),
+            key_bits=settings.key_bits,
+            takes_clear_values=True,
+        )
+        self._keys = KeyAuthority(parameters, min_clients, threads=federation.threads)
         self._made: list[SenseCryptClient] = []
         self._rounds = 0
-
-    def _parameters(self) -> ckks.Parameters | paillier.Parameters:
-        settings = self._settings
-        if settings.encryption == "ckks":
-            return ckks.Parameters(
-                max_clients=self._clients,
-                value_bits=settings.value_bits,
-                fraction_bits=settings.fraction_bits,
-            )
-        return paillier.Parameters(
-            key_bits=settings.key_bits,
-            packing=settings.encryption.removeprefix("paillier-"),
-            # Twice, as nobody can see whether a client encrypts where it also sends a plain number: fields have room
-            # for both.
-            max_clients=2 * self._clients,
-            value_bits=settings.value_bits,
-            fraction_bits=settings.fraction_bits,
-            max_weight=max(self._weights),
-        )
 
     def client(self, index: int) -> SenseCryptClient:
         """Make the client of this index, of a kind that its index picks."""

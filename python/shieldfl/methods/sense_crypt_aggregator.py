@@ -10,9 +10,9 @@ from shieldfl.encryption_budgets import sense_crypt_budgets
 from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.cluster_registry import ClusterRegistry
-from shieldfl.methods.cluster_sum import ClusterSum
 from shieldfl.methods.encrypted_positions import encrypted_positions
 from shieldfl.methods.method import AggregatorSteps
+from shieldfl.methods.mixed_sum import MixedSum
 from shieldfl.methods.sense_crypt_client import cluster_round
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
@@ -54,7 +54,7 @@ class SenseCryptAggregator(AggregatorSteps):
         self._round = 0
         self._seen: set[int] = set()
         self._masks: dict[int, Mask] = {}
-        self._sums: dict[int, ClusterSum] = {}
+        self._sums: dict[int, MixedSum] = {}
 
     def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Start to collect; who is in which cluster is kept from round to round, masks from phase to phase."""
@@ -146,7 +146,7 @@ class SenseCryptAggregator(AggregatorSteps):
         for cluster in sorted({int(clusters[client]) for client in self._masks}):
             masks = [mask for client, mask in self._masks.items() if clusters[client] == cluster]
             number = cluster_round(self._round, cluster, clusters.size)
-            total = ClusterSum(self._key, masks, number, self._most_weight > 1, self._threads)
+            total = MixedSum(self._key, masks, number, self._most_weight > 1, self._threads)
             self._sums[cluster] = total
             parts |= total.union_parts(f" {cluster}")
         return Message(parts)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl import ckks, paillier
-from shieldfl.errors import PolicyError, RangeError, WireFormatError
-from shieldfl.masks import Mask
+from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import AuthoritySteps
+from shieldfl.methods.mixed_total import MixedTotal
 from shieldfl.methods.replies import Replies
 from shieldfl.methods.sense_crypt_client import cluster_round
 from shieldfl.profiling.stages import StageClock
@@ -19,18 +16,6 @@ from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
 
 __all__ = ["SenseCryptAuthority"]
-
-
-@dataclass(frozen=True)
-class _Claim:
-    """What the aggregator says of one cluster's round, looked at before anything is opened."""
-
-    cluster: int
-    total: ckks.Total | paillier.Total
-    union: paillier.UnionOrder | Mask
-    outside: Mask
-    sums: NDArray[np.float64]
-    weight: int
 
 
 class SenseCryptAuthority(AuthoritySteps):
@@ -85,18 +70,20 @@ class SenseCryptAuthority(AuthoritySteps):
             )
         round_number = message.number("round")
         known = range(int(clusters.max(initial=-1)) + 1)
-        claims = [
-            self._read(message, round_number, cluster) for cluster in known if f"total {cluster}" in message
-        ]
+        claims = {
+            cluster: self._read(message, round_number, cluster)
+            for cluster in known
+            if f"total {cluster}" in message
+        }
         moved = dict(self._models)
-        for claim in claims:
+        for cluster, claim in claims.items():
             if claim.total.clients < self._keys.min_clients:
                 self._notes.append(
-                    f"round {round_number}: {claim.total.clients} client(s) of cluster {claim.cluster} sent an update, "
-                    "too few to open: its model stays"
+                    f"round {round_number}: {claim.total.clients} client(s) of cluster {cluster} sent an update, too "
+                    "few to open: its model stays"
                 )
                 continue
-            moved[claim.cluster] = self._move(claim)
+            moved[cluster] = self._move(cluster, claim)
         self._models = moved
         self._clusters = clusters
         parts = {"clusters": message["clusters"]}
@@ -105,32 +92,11 @@ class SenseCryptAuthority(AuthoritySteps):
             parts |= {f"{name} {cluster}": part for name, part in model.items()}
         return Message(parts)
 
-    def _read(self, message: Message, round_number: int, cluster: int) -> _Claim:
+    def _read(self, message: Message, round_number: int, cluster: int) -> MixedTotal:
         size = self._initial.parameters.size + self._initial.buffers.size
-        union: paillier.UnionOrder | Mask
-        total: ckks.Total | paillier.Total
-        if isinstance(self._keys.public_key, paillier.PublicKey):
-            union = paillier.UnionOrder.from_bytes(message[f"order {cluster}"], size)
-            total = paillier.Total.from_bytes(message[f"total {cluster}"])
-            fits, outside = total.is_of(union), ~union.mask
-        else:
-            union = Mask.from_bytes(message[f"union {cluster}"], size)
-            total = ckks.Total.from_bytes(message[f"total {cluster}"])
-            fits, outside = total.is_of(union), ~union
-        if not fits or total.round != cluster_round(round_number, cluster, self._clients):
-            raise WireFormatError("the total is of another round, or of other positions than the union's")
-        sums = message.vector(f"sums {cluster}", np.float64, outside.count)
-        weight = message.number(f"weight {cluster}")
-        weights_differ = isinstance(total, paillier.Total) and total.total_weight != weight
-        if not np.isfinite(sums).all() or weight < total.clients or weights_differ:
-            raise WireFormatError("the sums hold NaN or infinity, or their weight is not that of the total")
-        return _Claim(cluster, total, union, outside, sums, weight)
+        number = cluster_round(round_number, cluster, self._clients)
+        return MixedTotal.read(message, f" {cluster}", self._keys, size, number)
 
-    def _move(self, claim: _Claim) -> GlobalModel:
-        mean = np.zeros(claim.outside.size)
-        claim.union.scatter(self._keys.open_mean(claim.total), mean)
-        claim.outside.scatter(claim.sums / claim.weight, mean)
-        moved = self._models.get(claim.cluster, self._initial).moved(mean, self._learning_rate)
-        if not np.isfinite(moved.parameters).all():
-            raise RangeError("the new model is not finite: lower the server's learning rate")
-        return moved
+    def _move(self, cluster: int, claim: MixedTotal) -> GlobalModel:
+        mean = claim.open_mean(self._keys)
+        return self._models.get(cluster, self._initial).moved_finite(mean, self._learning_rate)

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl import ckks, paillier
-from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
+from shieldfl.errors import ParameterError, RangeError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.client_clustering import noised_sensitivity
+from shieldfl.methods.disclosure import Disclosure
 from shieldfl.methods.encrypted_positions import encrypted_positions
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import ClientSteps, LocalUpdate, StartingPoint
+from shieldfl.methods.mixed_upload import MixedUpload
 from shieldfl.methods.replies import Replies
 from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 from shieldfl.selection import Selection, select
 
-__all__ = ["Capability", "SenseCryptClient", "cluster_round", "public_encryptor"]
+__all__ = ["Capability", "SenseCryptClient", "cluster_round"]
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,6 @@ def cluster_round(round_number: int, cluster: int, clients: int) -> int:
     The key authority opens one total for each. There are at most as many clusters as clients.
     """
     return round_number * clients + cluster
-
-
-def public_encryptor(key: Any, threads: int | None) -> ckks.Encryptor | paillier.Encryptor:
-    """Make the encryptor of a public key's scheme."""
-    if isinstance(key, paillier.PublicKey):
-        return paillier.Encryptor(key, threads)
-    return ckks.Encryptor(key, threads)
 
 
 class SenseCryptClient(ClientSteps):
@@ -79,7 +73,7 @@ class SenseCryptClient(ClientSteps):
         notes: list[str],
         threads: int | None,
     ) -> None:
-        self.zone_shares = {"encrypted": 0.0, "personalised": 0.0, "noise": 0.0, "clear": 1.0}
+        self.disclosure = Disclosure.of_nothing(initial.parameters.size)
         self.introduced = False
         """Whether its sensitivity, or without clustering what it reports of itself, has arrived."""
         self.sent_sensitivity = False
@@ -92,9 +86,8 @@ class SenseCryptClient(ClientSteps):
         self._settings = settings
         self._noise_multiplier = noise_multiplier
         self._capability = capability
-        self._encryptor = public_encryptor(key, threads)
+        self._upload = MixedUpload(key, capability.weight, most_weight, threads)
         self._clients = clients
-        self._most_weight = most_weight
         self._clock = clock
         self._notes = notes
         self._threads = threads
@@ -114,7 +107,7 @@ class SenseCryptClient(ClientSteps):
         self.selection = None
         self._scores = np.empty(0, dtype=np.float32)
         self._start = GlobalModel.from_message(model, self._size, self._buffer_count)
-        return self._start.starting_point()
+        return replace(self._start.starting_point(), scores="taylor")
 
     def finish_training(self, update: LocalUpdate) -> None:
         """Keep the trained model and its sensitivities (eq. 2)."""
@@ -197,35 +190,21 @@ class SenseCryptClient(ClientSteps):
         mask = encrypted_positions(self.selection.mask, self._buffer_count)
         number = cluster_round(self._round, self._cluster, self._clients)
         with self._clock.stage("encrypt"):
-            if isinstance(self._encryptor, paillier.Encryptor):
-                order = paillier.UnionOrder.from_bytes(answer["order"], mask.size)
-                batch = self._encryptor.encrypt_in_union(update, order, mask, number).to_bytes()
-            else:
-                union = Mask.from_bytes(answer["union"], expected_size=mask.size)
-                if (mask - union).count:
-                    raise PolicyError(
-                        "the union leaves out positions that this client protects: nothing was sent"
-                    )
-                mask = union
-                weight = None if self._most_weight == 1 else self._capability.weight / self._most_weight
-                batch = self._encryptor.encrypt(update, mask, weight, number).to_bytes()
+            union = self._upload.read_union(answer, mask.size)
+            ciphertexts, mask = self._upload.encrypt(update, mask, union, number)
         self.sent_clear |= mask.count < mask.size
-        encrypted = (mask.count - self._buffer_count) / self._size
-        self.zone_shares = {
-            "encrypted": encrypted,
-            "personalised": 0.0,
-            "noise": 0.0,
-            "clear": 1.0 - encrypted,
-        }
+        encrypted = Mask.from_bool(mask.to_bool()[: self._size])
+        introduction = () if self._settings.clustering == "none" else ("sensitivity",)
+        self.disclosure = Disclosure(
+            encrypted,
+            Mask.empty(self._size),
+            ~encrypted,
+            parts=("mask", "weight", "capability", *introduction),
+            buffers="encrypted",
+        )
         with self._clock.stage("upload"):
-            return Message(
-                {
-                    "round": Message.from_number(self._round),
-                    "weight": Message.from_number(self._capability.weight),
-                    "ciphertexts": batch,
-                    "values": (~mask).gather(update).tobytes(),
-                }
-            )
+            parts = self._upload.parts(update, ciphertexts, mask)
+            return Message({"round": Message.from_number(self._round), **parts})
 
     def end_round(self, answer: Message) -> None:
         """Nothing is kept but the sensitivity that was sent."""

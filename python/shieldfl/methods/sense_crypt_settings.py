@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from shieldfl.array_view import as_real, as_unsigned
 from shieldfl.errors import ParameterError
+from shieldfl.methods.update_parameters import ENCRYPTIONS
 from shieldfl.selection import SelectionLimits
 
-__all__ = ["ENCRYPTIONS", "SenseCryptSettings"]
-
-ENCRYPTIONS = ("paillier-dense", "paillier-single", "ckks")
+__all__ = ["SenseCryptSettings"]
 
 
 @dataclass(frozen=True)

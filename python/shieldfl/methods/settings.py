@@ -7,6 +7,15 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from shieldfl.errors import ParameterError
+from shieldfl.methods.alt_fl_settings import AltFlSettings, DpSgdSettings
+from shieldfl.methods.batch_crypt_settings import BatchCryptSettings
+from shieldfl.methods.dict_pfl_settings import DictPflSettings
+from shieldfl.methods.dp_fedavg_settings import DpFedAvgSettings
+from shieldfl.methods.encryption_settings import (
+    EncryptionSettings,
+    FedMlHeSettings,
+    MaskCryptSettings,
+)
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
 
@@ -19,6 +28,21 @@ class MethodSettings:
 
     selective_shield: SelectiveShieldSettings = field(default_factory=SelectiveShieldSettings)
     sense_crypt: SenseCryptSettings = field(default_factory=SenseCryptSettings)
+    full_he: EncryptionSettings = field(default_factory=EncryptionSettings)
+    plain_he: EncryptionSettings = field(
+        default_factory=lambda: EncryptionSettings(encryption="paillier-single")
+    )
+    top_2: EncryptionSettings = field(default_factory=EncryptionSettings)
+    fedml_he: FedMlHeSettings = field(default_factory=FedMlHeSettings)
+    mask_crypt: MaskCryptSettings = field(default_factory=MaskCryptSettings)
+    dict_pfl: DictPflSettings = field(default_factory=DictPflSettings)
+    batch_crypt: BatchCryptSettings = field(default_factory=BatchCryptSettings)
+    alt_fl_pi: AltFlSettings = field(default_factory=AltFlSettings)
+    alt_fl_si_dp: AltFlSettings = field(default_factory=AltFlSettings)
+    alt_fl_si_he: AltFlSettings = field(default_factory=AltFlSettings)
+    alt_fl_mp: AltFlSettings = field(default_factory=AltFlSettings)
+    dp_sgd: DpSgdSettings = field(default_factory=DpSgdSettings)
+    dp_fedavg: DpFedAvgSettings = field(default_factory=DpFedAvgSettings)
 
     @classmethod
     def names(cls) -> tuple[str, ...]:

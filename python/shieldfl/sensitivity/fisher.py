@@ -19,16 +19,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
-from torch.func import functional_call, grad, vmap
 
 from shieldfl.errors import ArrayTypeError, ParameterError
-from shieldfl.sensitivity.gradient import (
-    check_samples,
-    evaluation_mode,
-    flat_by_layer,
-    gradient_by_layer,
-    reject_non_finite,
-)
+from shieldfl.sensitivity.gradient import FloatVector, flat_by_layer, gradient_by_layer, reject_non_finite
+from shieldfl.sensitivity.per_sample_gradients import mean_over_samples
 from shieldfl.torch_bridge import ParameterLayout, parameter_layout
 
 __all__ = [
@@ -38,8 +32,6 @@ __all__ = [
     "per_sample_fisher",
     "sensitive_positions",
 ]
-
-FloatVector = npt.NDArray[np.float32]
 
 
 class FisherAccumulator:
@@ -192,25 +184,7 @@ def per_sample_fisher(
     RangeError
         If a gradient is NaN or infinite; the message names the layer.
     """
-    layout = parameter_layout(model)
-    check_samples(features, labels, batch_size)
-    trained = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
-    fixed = {name: p.detach() for name, p in model.named_parameters() if not p.requires_grad}
-    fixed.update(model.named_buffers())
-
-    def loss(parameters: dict[str, torch.Tensor], sample: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
-        logits = functional_call(model, {**parameters, **fixed}, (sample.unsqueeze(0),))
-        return nn.functional.cross_entropy(logits, label.unsqueeze(0))
-
-    sample_gradients = vmap(grad(loss), in_dims=(None, 0, 0))
-    sums = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in trained.items()}
-    with evaluation_mode(model):
-        for batch, targets in zip(
-            torch.split(features, batch_size), torch.split(labels, batch_size), strict=True
-        ):
-            for name, gradient in sample_gradients(trained, batch, targets).items():
-                sums[name] += gradient.square_().sum(dim=0)
-    return flat_by_layer({name: total / len(features) for name, total in sums.items()}, layout)
+    return mean_over_samples(model, features, labels, batch_size, torch.Tensor.square_)
 
 
 def normalise_per_layer(scores: FloatVector, layout: ParameterLayout) -> FloatVector:

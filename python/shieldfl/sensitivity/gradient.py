@@ -14,6 +14,7 @@ from shieldfl.errors import ParameterError, RangeError
 from shieldfl.torch_bridge import ParameterLayout, parameter_layout
 
 __all__ = [
+    "FloatVector",
     "check_samples",
     "evaluation_mode",
     "flat_by_layer",

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import asdict
 
 import numpy as np
+import torch
 from torch import nn
 
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import StartingPoint
+from shieldfl.methods.model_adaptation import adapt_model, count_trained
 from shieldfl.methods.registry import METHOD_NAMES, Federation, make_method
 from shieldfl.methods.settings import MethodSettings
+from shieldfl.privacy.synthetic_data import check_labelled_samples
 from shieldfl.simulation.config import RunConfig
+from shieldfl.simulation.convergence import averaging_window
 from shieldfl.simulation.data import Dataset, load_dataset
 from shieldfl.simulation.environment import describe_environment
 from shieldfl.simulation.federation import EmbeddedFederation, RoundTraffic
@@ -22,8 +27,9 @@ from shieldfl.simulation.local_training import LocalTrainer
 from shieldfl.simulation.models import build_model, default_model
 from shieldfl.simulation.partition import dirichlet_partition
 from shieldfl.simulation.results import MethodResult, RoundRecord, RunResult
+from shieldfl.simulation.synthetic_shares import synthetic_shares
 from shieldfl.simulation.training import TrainingSettings, evaluate
-from shieldfl.torch_bridge import flatten, flatten_buffers, load_flat, load_flat_buffers
+from shieldfl.torch_bridge import flatten, flatten_buffers, load_flat, load_flat_buffers, parameter_layout
 
 __all__ = ["run_methods"]
 
@@ -33,6 +39,7 @@ def run_methods(
     methods: Sequence[str],
     settings: MethodSettings | None = None,
     on_round: Callable[[str, RoundRecord], None] | None = None,
+    synthetic: tuple[torch.Tensor, torch.Tensor] | None = None,
 ) -> RunResult:
     """Run each method from the same start and return what was measured.
 
@@ -42,6 +49,8 @@ def run_methods(
     methods : names out of ``shieldfl.methods.registry.METHOD_NAMES``.
     settings : of the methods; None for their defaults.
     on_round : called with the method's name after each round.
+    synthetic : features and labels, of the data set's shapes and classes, for methods that train on synthetic data in
+        some rounds; None makes some, see :mod:`shieldfl.simulation.synthetic_shares`.
 
     Raises ParameterError, DataError, RangeError (training diverged).
     """
@@ -56,10 +65,16 @@ def run_methods(
     partition = dirichlet_partition(dataset.train_labels.numpy(), config.clients, config.alpha, config.seed)
     model_name = config.model or default_model(dataset.name)
     model = build_model(model_name, dataset.feature_shape, dataset.classes, config.seed)
-    initial = GlobalModel(flatten(model), flatten_buffers(model))
-    result = RunResult(dataset.description, model_name, asdict(config), describe_environment())
-    for name in methods:
-        run = _MethodRun(name, config, settings or MethodSettings(), dataset, model, initial, partition)
+    if synthetic is not None:
+        check_labelled_samples(*synthetic, dataset.feature_shape, dataset.classes)
+    settings = settings or MethodSettings()
+    # Before any of them trains: of the same weights, and a model that one of them cannot take ends the run at once.
+    modules = {name: adapt_model(name, deepcopy(model), settings) for name in methods}
+    result = RunResult(
+        dataset.description, model_name, asdict(config), describe_environment(), parameter_layout(model).size
+    )
+    for name, module in modules.items():
+        run = _MethodRun(name, config, settings, dataset, module, partition, synthetic)
         result.methods.append(run.run(on_round))
     return result
 
@@ -77,9 +92,10 @@ class _MethodRun:
         settings: MethodSettings,
         dataset: Dataset,
         model: nn.Module,
-        initial: GlobalModel,
         partition: Sequence[np.ndarray],
+        given_synthetic: tuple[torch.Tensor, torch.Tensor] | None,
     ) -> None:
+        initial = GlobalModel(flatten(model), flatten_buffers(model))
         self._config = config
         self._dataset = dataset
         self._model = model
@@ -91,7 +107,11 @@ class _MethodRun:
             sample_rate=config.sample_rate,
             server_learning_rate=config.server_learning_rate,
             threads=config.threads,
+            layer_offsets=parameter_layout(model).offsets,
             weights=tuple(map(len, partition)) if config.weighting == "samples" else None,
+            samples=len(dataset.train_labels),
+            # Not secret: whoever knows the seed can repeat the run.
+            shared_secret=np.random.default_rng([config.seed, config.clients, 2]).bytes(32),
         )
         self._method = make_method(name, initial, federation, settings)
         training = TrainingSettings(
@@ -101,16 +121,17 @@ class _MethodRun:
             momentum=config.momentum,
             weight_decay=config.weight_decay,
         )
+        synthetic = synthetic_shares(self._method, dataset, config.clients, config.seed, given_synthetic)
         trainers = [
             LocalTrainer(
                 model,
                 dataset.train_features[samples],
                 dataset.train_labels[samples],
                 training,
-                self._method.sensitivity,
                 self._method.clock,
+                share,
             )
-            for samples in partition
+            for samples, share in zip(partition, synthetic, strict=True)
         ]
         self._federation = EmbeddedFederation(self._method, trainers, config.seed)
 
@@ -128,7 +149,7 @@ class _MethodRun:
                 method.notes.append(f"stopped before round {round_number}: {error}")
                 break
             start = time.perf_counter()
-            leaving = self._federation.draw_leavers(participants, config.dropout)
+            leaving = self._federation.draw_leavers(participants, config.dropout, round_number)
             traffic = self._federation.run_round(round_number, participants, config.min_clients, leaving)
             seconds += time.perf_counter() - start
             records.append(self._record(round_number, traffic))
@@ -136,13 +157,20 @@ class _MethodRun:
                 on_round(method.name, records[-1])
         delta = method.privacy_spent().delta
         return MethodResult(
-            method.name, method.settings(), self._size, delta, records, seconds, list(method.notes)
+            method.name,
+            method.settings(),
+            count_trained(self._model),
+            delta,
+            records,
+            seconds,
+            list(method.notes),
+            averaging_window(method.interleaving),
         )
 
     def _record(self, round_number: int, traffic: RoundTraffic) -> RoundRecord:
         accuracy, personalised = self._evaluate()
         spent = self._method.privacy_spent()
-        shares = [self._federation.clients[index].zone_shares for index in traffic.finished]
+        shares = [self._federation.clients[index].disclosure.shares() for index in traffic.finished]
         count = traffic.participants
         finished = len(traffic.finished)
         return RoundRecord(

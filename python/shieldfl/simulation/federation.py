@@ -67,12 +67,12 @@ class EmbeddedFederation:
             f"{_MOST_DRAWS:,} draws gave no {min_clients} clients: raise sample_rate or lower min_clients"
         )
 
-    def draw_leavers(self, participants: Sequence[int], dropout: float) -> dict[int, str]:
+    def draw_leavers(self, participants: Sequence[int], dropout: float, round_number: int) -> dict[int, str]:
         """Draw who leaves the round, and before which phase: each with the same probability, any phase alike.
 
         In every method the same clients leave.
         """
-        phases = [phase.name for phase in self.method.phases]
+        phases = [phase.name for phase in self.method.phases_of(self.model, round_number)]
         draws = self._dropouts.random((len(participants), 2))
         return {
             index: phases[int(moment * len(phases))]
@@ -101,7 +101,7 @@ class EmbeddedFederation:
         self._refusals = []
         left = [index for index in participants if self._train(round_number, index, traffic)]
         answer: Message | None = None
-        for phase in self.method.phases:
+        for phase in self.method.phases_of(self.model, round_number):
             left = [index for index in left if (leaving or {}).get(index) != phase.name]
             if answer is not None:
                 traffic.bytes_down += sum(len(self._for(index, answer).to_bytes()) for index in left)

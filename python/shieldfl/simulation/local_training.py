@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import nn
 
-from shieldfl.methods.method import FloatVector, LocalUpdate, StartingPoint
+from shieldfl.errors import ParameterError
+from shieldfl.methods.method import FloatVector, GradientNoise, LocalUpdate, PrivateSteps, StartingPoint
+from shieldfl.privacy.dp_sgd import train_privately
 from shieldfl.profiling.stages import StageClock
 from shieldfl.sensitivity.fisher import (
     FisherAccumulator,
@@ -14,6 +18,8 @@ from shieldfl.sensitivity.fisher import (
     normalise_per_layer,
     per_sample_fisher,
 )
+from shieldfl.sensitivity.gradient import full_batch_gradient
+from shieldfl.sensitivity.label_sensitivity import label_sensitivity
 from shieldfl.sensitivity.taylor import taylor_sensitivity
 from shieldfl.simulation.training import TrainingSettings, train_locally
 from shieldfl.torch_bridge import flatten, flatten_buffers, load_flat, load_flat_buffers, parameter_layout
@@ -29,8 +35,8 @@ class LocalTrainer:
     model : a module that is overwritten; several trainers may share one.
     features, labels : the client's samples.
     settings : of local training.
-    sensitivity : which scores to bring along, or None (see :class:`shieldfl.methods.method.Method`).
     clock : where the time goes: stages ``train`` and ``score``.
+    synthetic : features and labels for rounds that train on synthetic data; None where there are none.
     """
 
     def __init__(
@@ -39,20 +45,25 @@ class LocalTrainer:
         features: torch.Tensor,
         labels: torch.Tensor,
         settings: TrainingSettings,
-        sensitivity: str | None,
         clock: StageClock,
+        synthetic: tuple[torch.Tensor, torch.Tensor] | None = None,
     ) -> None:
         self._model = model
         self._layout = parameter_layout(model)
-        self._features = features
-        self._labels = labels
+        self._real = (features, labels)
+        self._synthetic = synthetic
         self._settings = settings
-        self._sensitivity = sensitivity
         self._clock = clock
 
     def train(self, start: StartingPoint, seed: int) -> tuple[LocalUpdate, float]:
-        """Train from ``start``; return the update and the mean loss of the last epoch."""
-        fisher = FisherAccumulator(self._layout) if self._sensitivity == "batch" else None
+        """Train from ``start`` and as it asks; return the update and the mean loss of the last epoch.
+
+        Raises ParameterError where it asks for synthetic data and there is none, or for an unknown kind of scores.
+        """
+        samples = self._synthetic if start.synthetic else self._real
+        if samples is None:
+            raise ParameterError("this round trains on synthetic data: give the trainer some")
+        fisher = FisherAccumulator(self._layout) if start.scores == "batch" else None
 
         def accumulate(model: nn.Module) -> None:
             assert fisher is not None
@@ -62,29 +73,60 @@ class LocalTrainer:
         with self._clock.stage("train"):
             load_flat(self._model, start.parameters)
             load_flat_buffers(self._model, start.buffers)
-        raw = None
-        if self._sensitivity == "full-batch":
-            with self._clock.stage("score"):
-                raw = full_batch_fisher(self._model, self._features, self._labels)
-        with self._clock.stage("train"):
-            hook = None if fisher is None else accumulate
-            loss = train_locally(self._model, self._features, self._labels, self._settings, seed, hook)
-            parameters, buffers = flatten(self._model), flatten_buffers(self._model)
         scores = None
-        if self._sensitivity == "taylor":
+        if start.scores == "full-batch":
             with self._clock.stage("score"):
-                scores = taylor_sensitivity(self._model, self._features, self._labels)
-        elif self._sensitivity is not None:
+                scores = full_batch_fisher(self._model, *samples)
+        steps = None
+        with self._clock.stage("train"):
+            if start.noise is None:
+                hook = None if fisher is None else accumulate
+                loss = train_locally(self._model, *samples, self._settings, seed, hook)
+            else:
+                loss, steps = self._train_privately(start.noise, *samples)
+            parameters, buffers = flatten(self._model), flatten_buffers(self._model)
+        if start.scores is not None:
             with self._clock.stage("score"):
-                scores = normalise_per_layer(self._raw_scores(raw, fisher), self._layout)
-        return LocalUpdate(parameters, buffers, scores), loss
+                if fisher is not None:
+                    scores = fisher.scores()
+                elif scores is None:
+                    scores = _scores_after(start.scores)(self._model, *samples)
+                if start.scores in _NORMALISED:
+                    scores = normalise_per_layer(scores, self._layout)
+        return LocalUpdate(parameters, buffers, scores, steps), loss
 
-    def _raw_scores(self, at_start: FloatVector | None, fisher: FisherAccumulator | None) -> FloatVector:
-        if at_start is not None:
-            return at_start
-        if fisher is not None:
-            return fisher.scores()
-        return per_sample_fisher(self._model, self._features, self._labels)
+    def _train_privately(
+        self, noise: GradientNoise, features: torch.Tensor, labels: torch.Tensor
+    ) -> tuple[float, PrivateSteps]:
+        settings = self._settings
+        done = train_privately(
+            self._model,
+            features,
+            labels,
+            local_epochs=settings.local_epochs,
+            batch_size=settings.batch_size,
+            learning_rate=settings.learning_rate,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+            noise_multiplier=noise.noise_multiplier,
+            max_grad_norm=noise.max_grad_norm,
+        )
+        return done.mean_loss, PrivateSteps(done.steps, done.sample_rate)
+
+
+_NORMALISED = ("full-batch", "batch", "per-sample")
+_AFTER_TRAINING: dict[str, Callable[[nn.Module, torch.Tensor, torch.Tensor], FloatVector]] = {
+    "per-sample": per_sample_fisher,
+    "taylor": taylor_sensitivity,
+    "label": label_sensitivity,
+    "gradient": full_batch_gradient,
+}
+
+
+def _scores_after(kind: str) -> Callable[[nn.Module, torch.Tensor, torch.Tensor], FloatVector]:
+    if kind not in _AFTER_TRAINING:
+        raise ParameterError(f"there are no scores of the kind {kind!r}")
+    return _AFTER_TRAINING[kind]
 
 
 def training_seed(seed: int, round_number: int, client: int) -> int:

@@ -6,6 +6,8 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from shieldfl.simulation.convergence import converged_at
+
 __all__ = ["STAGES", "MethodResult", "RoundRecord", "RunResult"]
 
 STAGES = ("train", "score", "negotiate", "encrypt", "upload", "aggregate", "open", "merge")
@@ -53,18 +55,25 @@ class MethodResult:
     method: str
     settings: dict[str, Any]
     parameters: int
-    """P, the number of trained parameters."""
+    """How many parameters it trains: fewer than the model has where it freezes or factorises layers."""
     delta: float
     rounds: list[RoundRecord] = field(default_factory=list)
     seconds: float = 0.0
     """Wall-clock time of all rounds, evaluation excluded."""
     notes: list[str] = field(default_factory=list)
     """What a reader must know to read the figures right, such as a fallback that was taken."""
+    averaging_window: int = 10
+    """Rounds that the accuracy is averaged over to say when it has converged."""
 
     @property
     def last(self) -> RoundRecord:
         """The last round."""
         return self.rounds[-1]
+
+    @property
+    def converged_in_round(self) -> int | None:
+        """The round by which the accuracy had stopped to grow, by Alt-FL's rule; None if it has not."""
+        return converged_at([record.accuracy for record in self.rounds], self.averaging_window)
 
     def mean_stage_seconds(self) -> dict[str, float]:
         """Seconds a round for each stage, a mean over the rounds."""
@@ -84,6 +93,8 @@ class RunResult:
     config: dict[str, Any]
     environment: dict[str, Any]
     """Versions, processor, threads."""
+    parameters: int
+    """P, of the plain model."""
     methods: list[MethodResult] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:

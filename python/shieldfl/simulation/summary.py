@@ -42,9 +42,7 @@ class Section:
 def describe_run(result: RunResult) -> str:
     """Say in one line what was trained on what."""
     config = result.config
-    parts = [result.dataset, result.model]
-    if result.methods:
-        parts.append(f"{result.methods[0].parameters:,} parameters")
+    parts = [result.dataset, result.model, f"{result.parameters:,} parameters"]
     for name in ("clients", "rounds"):
         if name in config:
             parts.append(f"{config[name]} {name if config[name] != 1 else name[:-1]}")
@@ -81,6 +79,11 @@ def summarise(result: RunResult) -> tuple[Section, ...]:
                 ),
             ),
         ),
+        Section(
+            "Convergence, by the global model's accuracy",
+            (row("converged in round", lambda method: str(method.converged_in_round or "–")),),
+        ),
+        Section("Model", (row("trained parameters", lambda method: f"{method.parameters:,}"),)),
         Section(
             "Share of the parameters, mean over rounds",
             tuple(

@@ -1,4 +1,4 @@
-"""One cluster's sum in a round: ciphertexts and plain numbers of clients whose masks differ."""
+"""The aggregator's sum of a round: ciphertexts, and plain numbers where clients did not encrypt."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from shieldfl.masks import Mask
 from shieldfl.methods.expected_batch import read_expected_batch
 from shieldfl.paillier import UnionOrder
 
-__all__ = ["ClusterSum"]
+__all__ = ["MixedSum"]
 
 
-class ClusterSum:
-    """What is encrypted in a cluster and the sum of it; outside of the union, a weighted sum of plain numbers.
+class MixedSum:
+    """What is encrypted in the union of clients' masks, summed; outside of it, a weighted sum of plain numbers.
 
     Under Paillier each client encrypts its own mask, and plain numbers are added to ciphertexts where it did not. CKKS
     ciphertexts take no plain numbers here, so there every client encrypts the union.
@@ -24,10 +24,11 @@ class ClusterSum:
     Parameters
     ----------
     key : the public key.
-    masks : of the cluster's clients, each of N positions.
+    masks : of the clients, each of N positions; one alone where it is everybody's.
     round_number : under which the ciphertexts travel.
     weighted : whether CKKS batches have an encrypted weight.
     threads : for the core; None for all cores.
+    has_rest : whether plain numbers come along.
     """
 
     def __init__(
@@ -37,7 +38,10 @@ class ClusterSum:
         round_number: int,
         weighted: bool,
         threads: int | None,
+        *,
+        has_rest: bool = True,
     ) -> None:
+        self._has_rest = has_rest
         self._round = round_number
         self._weighted = weighted
         self._order: UnionOrder | None = None
@@ -67,7 +71,8 @@ class ClusterSum:
         """
         if isinstance(self._ciphertexts, paillier.Aggregator):
             assert self._order is not None
-            self._ciphertexts.add(ciphertexts, weight, clear[self._order.positions])
+            fields = clear[self._order.positions]
+            self._ciphertexts.add(ciphertexts, weight, fields if fields.any() else None)
         else:
             self._ciphertexts.add(
                 read_expected_batch(ciphertexts, self.union, self._round, weighted=self._weighted)
@@ -86,9 +91,9 @@ class ClusterSum:
         """Return the total, as parts of a message; none where no update has arrived."""
         if not self._clients:
             return {}
-        outside = ~self.union
+        rest = (~self.union).gather(self._sums) if self._has_rest else self._sums[:0]
         return self.union_parts(suffix) | {
             f"total{suffix}": self._ciphertexts.total().to_bytes(),
-            f"sums{suffix}": outside.gather(self._sums).tobytes(),
+            f"sums{suffix}": rest.tobytes(),
             f"weight{suffix}": np.uint64(self._weight).tobytes(),
         }

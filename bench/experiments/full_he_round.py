@@ -1,0 +1,226 @@
+"""A round with everything encrypted, against one in the clear and against methods that encrypt a tenth.
+
+    SHIELDFL_DATA=... python bench/experiments/full_he_round.py [--quick] [--json FILE]
+
+SelectiveShield's CIFAR-10 setting: its SimpleCNN of 1.1 million parameters, 20 clients, 5 local epochs. The first round
+and the last are shown: FedML-HE scores in the first alone. The round of a client, from the model that it gets to the
+one that it gets next, is
+
+    training + scoring + its own stages + aggregation of all clients + opening + bytes up and down / bandwidth
+
+Clients work at the same time and are alike, so that each is the slowest. Stages of clients are means over them; the
+time of a negotiation, which all roles share, is counted as if it were the clients' alone. Training is the same work for
+all methods: the median over all methods and rounds stands for each, or its noise would hide what is asked.
+
+Training is measured over --measured-epochs and as many samples as the data set has for a client, or --samples, and
+scaled to 5 epochs and to the samples of a client, both linearly; scoring, one pass, to the samples. A second ratio says
+what 2,500 samples a client, all of CIFAR-10, would make of it where there is only a subset. --quick measures one epoch
+of 64 samples: then what the first scoring of a process loads is scaled too, so only the last round means something.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import mean, median
+
+from shieldfl.methods.global_model import GlobalModel
+from shieldfl.methods.registry import Federation, make_method
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.simulation.data import load_dataset
+from shieldfl.simulation.environment import describe_environment
+from shieldfl.simulation.federation import EmbeddedFederation
+from shieldfl.simulation.local_training import LocalTrainer
+from shieldfl.simulation.models import build_model
+from shieldfl.simulation.partition import dirichlet_partition
+from shieldfl.simulation.training import TrainingSettings
+from shieldfl.torch_bridge import flatten, flatten_buffers, parameter_layout
+
+METHODS = ("fedavg", "full-he", "fedml-he", "mask-crypt", "selective-shield")
+LOCAL_EPOCHS = 5
+WHOLE_SET_SAMPLES = 50_000
+CLIENT_STAGES = ("negotiate", "encrypt", "upload", "merge")
+
+
+@dataclass(frozen=True)
+class MeasuredRound:
+    """One round of one method, as it ran; bytes are of one client."""
+
+    stage_seconds: dict[str, float]
+    encrypted_share: float
+    bytes_up: float
+    bytes_down: float
+
+
+@dataclass(frozen=True)
+class ClientRound:
+    """Seconds of one client's round, by what they are spent on."""
+
+    method: str
+    encrypted_share: float
+    train: float
+    score: float
+    own_stages: float
+    aggregate: float
+    open: float
+    transfer: float
+    bytes_up: float
+    bytes_down: float
+    samples_factor: float
+    """How many times the samples of this run a client of the whole data set would have."""
+
+    @property
+    def seconds(self) -> float:
+        return self.train + self.score + self._rest
+
+    @property
+    def whole_set_seconds(self) -> float:
+        return self.samples_factor * (self.train + self.score) + self._rest
+
+    @property
+    def _rest(self) -> float:
+        return self.own_stages + self.aggregate + self.open + self.transfer
+
+
+def measure_rounds(name: str, options: argparse.Namespace, samples: int, epochs: int) -> list[MeasuredRound]:
+    data = load_dataset(options.dataset)
+    model = build_model(options.model, data.feature_shape, data.classes, options.seed)
+    federation = Federation(
+        clients=options.clients,
+        rounds=options.rounds,
+        min_clients=2,
+        sample_rate=1.0,
+        server_learning_rate=1.0,
+        threads=None,
+        layer_offsets=parameter_layout(model).offsets,
+    )
+    settings = MethodSettings().changed(
+        "selective-shield", {"threshold": options.tau, "consensus": options.rho}
+    )
+    method = make_method(name, GlobalModel(flatten(model), flatten_buffers(model)), federation, settings)
+    training = TrainingSettings(
+        local_epochs=epochs, batch_size=32, learning_rate=0.01, momentum=0.9, weight_decay=0.0
+    )
+    trainers = []
+    for part in dirichlet_partition(data.train_labels.numpy(), options.clients, "iid", options.seed):
+        own = part[:samples]
+        trainers.append(
+            LocalTrainer(model, data.train_features[own], data.train_labels[own], training, method.clock)
+        )
+    run = EmbeddedFederation(method, trainers, options.seed)
+    measured = []
+    for number in range(1, options.rounds + 1):
+        traffic = run.run_round(number, range(options.clients))
+        shares = [client.disclosure.shares()["encrypted"] for client in run.clients]
+        measured.append(
+            MeasuredRound(
+                method.clock.take(),
+                mean(shares),
+                traffic.bytes_up / options.clients,
+                traffic.bytes_down / options.clients,
+            )
+        )
+        print(f"{name}, round {number}", flush=True)
+    return measured
+
+
+def client_round(
+    name: str,
+    measured: MeasuredRound,
+    clients: int,
+    train_seconds: float,
+    samples_scale: float,
+    samples_factor: float,
+    bytes_per_second: float,
+) -> ClientRound:
+    stages = measured.stage_seconds
+    return ClientRound(
+        method=name,
+        encrypted_share=measured.encrypted_share,
+        train=train_seconds,
+        score=stages.get("score", 0.0) / clients * samples_scale,
+        own_stages=sum(stages.get(stage, 0.0) for stage in CLIENT_STAGES) / clients,
+        aggregate=stages.get("aggregate", 0.0),
+        open=stages.get("open", 0.0),
+        transfer=(measured.bytes_up + measured.bytes_down) / bytes_per_second,
+        bytes_up=measured.bytes_up,
+        bytes_down=measured.bytes_down,
+        samples_factor=samples_factor,
+    )
+
+
+def print_rounds(rounds: list[ClientRound]) -> None:
+    print(
+        f"{'method':<18}{'encrypted':>10}{'train':>8}{'score':>8}{'own':>8}{'sum':>8}{'open':>8}{'transfer':>10}"
+        f"{'round':>9}{'x FedAvg':>10}{'x, whole set':>14}"
+    )
+    base = rounds[0]
+    for one in rounds:
+        print(
+            f"{one.method:<18}{one.encrypted_share:>10.2%}{one.train:>8.2f}{one.score:>8.3f}{one.own_stages:>8.3f}"
+            f"{one.aggregate:>8.3f}{one.open:>8.3f}{one.transfer:>10.3f}{one.seconds:>9.2f}"
+            f"{one.seconds / base.seconds:>10.3f}{one.whole_set_seconds / base.whole_set_seconds:>14.3f}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--dataset", default="cifar10")
+    parser.add_argument("--model", default="simple-cnn")
+    parser.add_argument("--clients", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--measured-epochs", type=int, default=LOCAL_EPOCHS)
+    parser.add_argument("--samples", type=int, help="of a client that are trained on; default all")
+    parser.add_argument("--quick", action="store_true", help="--measured-epochs 1 --samples 64")
+    parser.add_argument("--megabytes-per-second", type=float, default=50.0)
+    parser.add_argument("--tau", type=float, default=0.2, help="SelectiveShield's threshold")
+    parser.add_argument("--rho", type=float, default=0.3, help="SelectiveShield's consensus")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    if options.quick:
+        options.measured_epochs, options.samples = 1, 64
+    available = len(load_dataset(options.dataset).train_labels) // options.clients
+    samples = min(options.samples or available, available)
+    measured = {name: measure_rounds(name, options, samples, options.measured_epochs) for name in METHODS}
+    trained = [one.stage_seconds["train"] / options.clients for rounds in measured.values() for one in rounds]
+    samples_scale = available / samples
+    train_seconds = median(trained) * LOCAL_EPOCHS / options.measured_epochs * samples_scale
+    first, last = (
+        [
+            client_round(
+                name,
+                rounds[which],
+                options.clients,
+                train_seconds,
+                samples_scale,
+                WHOLE_SET_SAMPLES / options.clients / available,
+                options.megabytes_per_second * 1e6,
+            )
+            for name, rounds in measured.items()
+        ]
+        for which in (0, -1)
+    )
+    print(
+        f"\n{options.dataset}, {options.model}, {options.clients} clients of {available} samples, {LOCAL_EPOCHS} local "
+        f"epochs; trained on {samples} for {options.measured_epochs}"
+    )
+    for which, rounds in (("the first round", first), ("the last round", last)):
+        print(
+            f"\n{which}, one client, in seconds; transfer both ways at {options.megabytes_per_second:g} MB/s"
+        )
+        print_rounds(rounds)
+    if options.json:
+        facts = {"environment": describe_environment(), "samples": samples, "samples_a_client": available}
+        for which, rounds in (("first_round", first), ("last_round", last)):
+            facts[which] = [
+                asdict(one) | {"seconds": one.seconds, "whole_set_seconds": one.whole_set_seconds}
+                for one in rounds
+            ]
+        options.json.write_text(json.dumps(facts, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""Alt-FL: rounds of encryption, of DP-SGD and of synthetic data in turn.
+
+PI alternates S-HE and DP-SGD, SI/HE and SI/DP alternate one of them with training on synthetic data, MP applies both
+in every round. S-HE encrypts a mask of the largest mean gradients, fixed for the run.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from shieldfl.methods.agreed_mask import SCORES, AgreedMask
+from shieldfl.methods.alt_fl_roles import AltFlAggregator, AltFlAuthority, AltFlClient
+from shieldfl.methods.alt_fl_rounds import AltFlRounds, ZonesOfRounds
+from shieldfl.methods.alt_fl_settings import AltFlSettings
+from shieldfl.methods.dp_sgd_account import DpSgdAccount
+from shieldfl.methods.dp_sgd_averaging import DpSgdAveraging
+from shieldfl.methods.federation import Federation
+from shieldfl.methods.global_model import GlobalModel
+from shieldfl.methods.masked_average import UPDATE
+from shieldfl.methods.method import Phase, SyntheticDemand
+from shieldfl.privacy.accounting import PrivacySpent
+from shieldfl.profiling.stages import StageClock
+from shieldfl.roles.message import Message
+
+__all__ = ["AltFl", "AltFlWithoutEncryption"]
+
+
+class AltFl(AgreedMask):
+    """``alt-fl-pi``, ``alt-fl-si-he`` and ``alt-fl-mp``; arguments as for :class:`MaskedAverage`.
+
+    Raises ParameterError where delta is not known.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        initial: GlobalModel,
+        clock: StageClock,
+        settings: AltFlSettings,
+        federation: Federation,
+    ) -> None:
+        super().__init__(
+            name, initial, clock, settings, federation, ratio=settings.encrypted_share, kind="gradient"
+        )
+        self.rounds = AltFlRounds(name, settings.interleaving_ratio)
+        self.account = DpSgdAccount(settings, federation)
+        self.interleaving = _interleaving(self.rounds)
+        self.synthetic_demand = _synthetic_demand(self.rounds, settings, self.account, federation)
+        self._zones = ZonesOfRounds(
+            self.rounds, settings.encrypted_share, initial.parameters.size, initial.buffers.size
+        )
+        kinds = self.rounds.kinds(federation.rounds)
+        if any(kind.encrypts and not kind.noises for kind in kinds) and settings.encrypted_share < 1.0:
+            self.notes.append(
+                f"{name}: encrypted rounds send a share of {1 - settings.encrypted_share:g} of each update in the "
+                "clear, which no epsilon covers; epsilon_of_what_was_charged is that of the other rounds alone"
+            )
+        if any(self._zones.needs_mask(number) for number in range(1, federation.rounds + 1)):
+            self.notes.append(
+                f"{name}: the mask is computed from gradients without noise, which epsilon does not cover"
+            )
+
+    def phases_of(self, model: Message, round_number: int) -> tuple[Phase, ...]:
+        """Scores first in a round that encrypts, until a model comes with the mask."""
+        negotiates = self._zones.needs_mask(round_number) and "zone" not in model
+        return (SCORES, UPDATE) if negotiates else (UPDATE,)
+
+    def _make_client(self, index: int) -> AltFlClient:
+        return AltFlClient(index, self.context, self.score_keys.public_key, self._zones, self.account)
+
+    def aggregator(self) -> AltFlAggregator:
+        """Make the aggregator: it holds the public keys alone."""
+        return AltFlAggregator(self.context, self.score_keys.public_key, self._zones)
+
+    def authority(self) -> AltFlAuthority:
+        """Make the key authority's steps."""
+        return AltFlAuthority(
+            self.context,
+            self.keys,
+            self.score_keys,
+            self.federation.server_learning_rate,
+            self.ratio,
+            self._zones,
+        )
+
+    def charge_draw(self, participants: int) -> None:
+        """Count the round; clients are charged for what they send."""
+        self.account.rounds += 1
+
+    def charge_synthetic_data(self, noise_multiplier: float) -> None:
+        """Charge the release that the built-in synthetic data were made from."""
+        self.account.charge_release(noise_multiplier)
+
+    def privacy_spent(self) -> PrivacySpent:
+        """Return what DP-SGD and synthetic data have cost; infinite where real values left in the clear."""
+        return self.account.spent()
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings, with what they come to."""
+        return super().settings() | self.account.settings()
+
+
+class AltFlWithoutEncryption(DpSgdAveraging):
+    """``alt-fl-si-dp``: nothing is encrypted, so there are no keys; arguments as for :class:`MaskedAverage`."""
+
+    def __init__(
+        self,
+        name: str,
+        initial: GlobalModel,
+        clock: StageClock,
+        settings: AltFlSettings,
+        federation: Federation,
+    ) -> None:
+        rounds = AltFlRounds(name, settings.interleaving_ratio)
+        super().__init__(name, initial, clock, settings, federation, rounds)
+        self.interleaving = _interleaving(rounds)
+        self.synthetic_demand = _synthetic_demand(rounds, settings, self.account, federation)
+
+    def charge_synthetic_data(self, noise_multiplier: float) -> None:
+        """Charge the release that the built-in synthetic data were made from."""
+        self.account.charge_release(noise_multiplier)
+
+
+def _interleaving(rounds: AltFlRounds) -> Fraction | None:
+    return rounds.schedule.ratio if rounds.alternates else None
+
+
+def _synthetic_demand(
+    rounds: AltFlRounds, settings: AltFlSettings, account: DpSgdAccount, federation: Federation
+) -> SyntheticDemand | None:
+    if not any(kind.synthetic for kind in rounds.kinds(federation.rounds)):
+        return None
+    return SyntheticDemand(settings.synthetic_epsilon, account.delta, settings.synthetic_samples)

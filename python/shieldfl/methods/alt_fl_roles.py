@@ -1,0 +1,111 @@
+"""The roles of Alt-FL's methods with encryption: the kind of the round decides what is encrypted and how to train."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shieldfl import ckks
+from shieldfl.errors import PolicyError
+from shieldfl.masks import Mask
+from shieldfl.methods.agreed_mask import AgreedMaskAggregator, AgreedMaskAuthority, AgreedMaskClient
+from shieldfl.methods.alt_fl_rounds import RoundKind, ZonesOfRounds
+from shieldfl.methods.disclosure import Disclosure
+from shieldfl.methods.dp_sgd_account import DpSgdAccount
+from shieldfl.methods.method import LocalUpdate, PrivateSteps, StartingPoint
+from shieldfl.methods.role_context import RoleContext
+from shieldfl.roles.key_authority import KeyAuthority
+from shieldfl.roles.message import Message
+
+__all__ = ["AltFlAggregator", "AltFlAuthority", "AltFlClient"]
+
+
+class AltFlClient(AgreedMaskClient):
+    """Trains and encrypts as the round's kind says."""
+
+    def __init__(
+        self,
+        index: int,
+        context: RoleContext,
+        score_key: ckks.PublicKey,
+        zones: ZonesOfRounds,
+        account: DpSgdAccount,
+    ) -> None:
+        super().__init__(index, context, score_key, "gradient")
+        self._zones = zones
+        self._account = account
+        self._kind_of_round = RoundKind()
+        self._steps: PrivateSteps | None = None
+
+    def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+        """Ask for DP-SGD or synthetic data, and for scores before the first mask."""
+        self._kind_of_round = self._zones.rounds.kind(round_number)
+        self.zone = None
+        start = super().begin_round(round_number, participants, model)
+        if not self._zones.needs_mask(round_number):
+            self.scores = None
+        noise = self._account.noise if self._kind_of_round.noises else None
+        return replace(start, scores=self.scores, noise=noise, synthetic=self._kind_of_round.synthetic)
+
+    def finish_training(self, update: LocalUpdate) -> None:
+        """Keep what is to be charged, too."""
+        super().finish_training(update)
+        self._steps = self._account.check_steps(update) if self._kind_of_round.noises else None
+
+    def _zone_from(self, answer: Message | None) -> Mask | None:
+        return self._zones.of(self.round, super()._zone_from(answer))
+
+    def _disclose(self, zone: Mask) -> None:
+        size = self.context.initial.parameters.size
+        encrypted = Mask.from_bool(zone.to_bool()[:size])
+        rest, nothing = ~encrypted, Mask.empty(size)
+        noised = self._kind_of_round.noises and self._account.noises
+        self.disclosure = Disclosure(
+            encrypted,
+            rest if noised else nothing,
+            nothing if noised else rest,
+            parts=self.clear_parts,
+            buffers="encrypted",
+            synthetic=self._kind_of_round.synthetic,
+        )
+        if self._steps is not None:
+            self._account.charge(self.index, self._steps)
+        if self.disclosure.clear.count and not self._kind_of_round.synthetic:
+            self._account.exposed = True
+
+
+class AltFlAggregator(AgreedMaskAggregator):
+    """Sums over the positions of the round's kind."""
+
+    def __init__(self, context: RoleContext, score_key: ckks.PublicKey, zones: ZonesOfRounds) -> None:
+        super().__init__(context, score_key)
+        self._zones = zones
+        self._agreed: Mask | None = None
+
+    def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
+        """Keep the mask that was agreed on, for later rounds of its kind."""
+        if answer is not None and "zone" in answer:
+            self._agreed = Mask.from_bytes(answer["zone"], expected_size=self.context.update_size)
+        self.zone = self._zones.of(round_number, self._agreed)
+        super().begin_phase(phase, round_number, None)
+
+
+class AltFlAuthority(AgreedMaskAuthority):
+    """Opens a total only if it covers what a round of its kind encrypts."""
+
+    def __init__(
+        self,
+        context: RoleContext,
+        keys: KeyAuthority,
+        score_keys: KeyAuthority,
+        server_learning_rate: float,
+        share: float,
+        zones: ZonesOfRounds,
+    ) -> None:
+        super().__init__(context, keys, score_keys, server_learning_rate, share)
+        self._zones = zones
+
+    def _zone_of(self, round_number: int) -> Mask:
+        zone = self._zones.of(round_number, self.zone)
+        if zone is None:
+            raise PolicyError("no mask has been agreed on: send the scores first")
+        return zone

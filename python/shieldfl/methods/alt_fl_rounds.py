@@ -1,0 +1,98 @@
+"""What each round of Alt-FL's four methods does: algorithms 1 to 3 and the baseline MP of its section IV."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shieldfl.masks import Mask
+from shieldfl.methods.alternating_schedule import AlternatingSchedule
+from shieldfl.methods.encrypted_positions import encrypted_positions
+
+__all__ = ["AltFlRounds", "RoundKind", "ZonesOfRounds"]
+
+
+@dataclass(frozen=True)
+class RoundKind:
+    """How a round protects what clients send; one with neither protection trains on synthetic data."""
+
+    encrypts: bool = False
+    """The most sensitive share of the update is encrypted (S-HE)."""
+    noises: bool = False
+    """Clients train by DP-SGD."""
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether clients train on synthetic data, whose updates need no protection."""
+        return not (self.encrypts or self.noises)
+
+
+_ENCRYPTED = RoundKind(encrypts=True)
+_NOISED = RoundKind(noises=True)
+_BOTH = RoundKind(encrypts=True, noises=True)
+_SYNTHETIC = RoundKind()
+_KINDS = {
+    "alt-fl-pi": (_ENCRYPTED, _NOISED),
+    "alt-fl-si-dp": (_NOISED, _SYNTHETIC),
+    "alt-fl-si-he": (_ENCRYPTED, _SYNTHETIC),
+    "alt-fl-mp": (_BOTH, _BOTH),
+    "dp-sgd": (_NOISED, _NOISED),
+}
+
+
+class AltFlRounds:
+    """The kinds of rounds of a method, in their order.
+
+    Parameters
+    ----------
+    method : ``"alt-fl-pi"``, ``"alt-fl-si-dp"``, ``"alt-fl-si-he"``, ``"alt-fl-mp"`` or ``"dp-sgd"``.
+    ratio : rho, see :class:`AlternatingSchedule`; no matter where all rounds are alike.
+    """
+
+    def __init__(self, method: str, ratio: str = "0") -> None:
+        self.schedule = AlternatingSchedule(ratio)
+        self._first, self._second = _KINDS[method]
+
+    @property
+    def alternates(self) -> bool:
+        """Whether there are two kinds."""
+        return self._first != self._second
+
+    def kind(self, round_number: int) -> RoundKind:
+        """Return what this round does, counted from 1."""
+        return self._first if self.schedule.is_first_kind(round_number) else self._second
+
+    def kinds(self, total: int) -> set[RoundKind]:
+        """Return which kinds there are among rounds 1 to ``total``."""
+        firsts = self.schedule.first_kind_rounds(total)
+        return ({self._first} if firsts else set()) | ({self._second} if len(firsts) < total else set())
+
+
+class ZonesOfRounds:
+    """Which of the N positions a round encrypts: buffers always, parameters by its kind.
+
+    Parameters
+    ----------
+    rounds : the kinds.
+    share : eta, of P parameters. 0 and 1 leave nothing to agree on.
+    parameters, buffers : P, and what comes behind them.
+    """
+
+    def __init__(self, rounds: AltFlRounds, share: float, parameters: int, buffers: int) -> None:
+        self.rounds = rounds
+        self._buffers_alone = encrypted_positions(Mask.empty(parameters), buffers)
+        count = int(share * parameters)
+        self._given: Mask | None = None
+        if count == 0:
+            self._given = self._buffers_alone
+        elif count == parameters:
+            self._given = Mask.full(parameters + buffers)
+
+    def needs_mask(self, round_number: int) -> bool:
+        """Say whether the round encrypts what only a mask that is agreed on can tell."""
+        return self.rounds.kind(round_number).encrypts and self._given is None
+
+    def of(self, round_number: int, agreed: Mask | None) -> Mask | None:
+        """Return the round's positions; None where they are not agreed on yet."""
+        if not self.rounds.kind(round_number).encrypts:
+            return self._buffers_alone
+        return agreed if self._given is None else self._given

@@ -1,0 +1,255 @@
+"""BatchCrypt (Zhang et al. 2020): updates as small integers, many in one Paillier ciphertext, summed exactly."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.errors import ParameterError, WireFormatError
+from shieldfl.masks import Mask
+from shieldfl.methods.batch_crypt_settings import BatchCryptSettings
+from shieldfl.methods.batch_quantisation import (
+    checked_bounds,
+    clip_bounds,
+    dequantise,
+    layer_ranges,
+    paillier_parameters,
+    quantise,
+)
+from shieldfl.methods.encryption_settings import EncryptionSettings
+from shieldfl.methods.federation import Federation
+from shieldfl.methods.global_model import GlobalModel
+from shieldfl.methods.masked_average import UPDATE, MaskedAverage
+from shieldfl.methods.masked_average_aggregator import MaskedAverageAggregator
+from shieldfl.methods.masked_average_authority import MaskedAverageAuthority
+from shieldfl.methods.masked_average_client import MaskedAverageClient
+from shieldfl.methods.method import Phase
+from shieldfl.methods.mixed_total import MixedTotal
+from shieldfl.methods.role_context import RoleContext
+from shieldfl.profiling.stages import StageClock
+from shieldfl.roles.key_authority import KeyAuthority
+from shieldfl.roles.message import Message
+
+__all__ = ["BatchCrypt"]
+
+RANGES = Phase("ranges", answered_by_authority=False)
+
+
+@dataclass(frozen=True)
+class Quantisation:
+    """What all roles agree on: the layers, the width r, and m, the clients of the federation.
+
+    m is not the number of a round's participants: fields are as wide as a client's integer, and that is larger for a
+    smaller m.
+    """
+
+    offsets: tuple[int, ...]
+    width: int
+    parties: int
+
+    @property
+    def layers(self) -> int:
+        """How many there are."""
+        return len(self.offsets) - 1
+
+    def read_bounds(self, message: Message) -> NDArray[np.float64]:
+        """Read the clip bounds, float64 (L,). Raises WireFormatError for another number, or what is no bound."""
+        bounds = message.vector("bounds", np.float64, self.layers)
+        try:
+            return checked_bounds(bounds, self.layers)
+        except ParameterError as error:
+            raise WireFormatError(f"the round's clip bounds cannot be used: {error}") from None
+
+
+class ClippedValues:
+    """How many values of all clients and rounds were outside of their clip bound, in one note."""
+
+    def __init__(self, notes: list[str]) -> None:
+        self._notes = notes
+        self._line: int | None = None
+        self._values = self._clipped = 0
+
+    def add(self, values: int, clipped: int) -> None:
+        """Count an update. The note appears with the first value that was clipped."""
+        self._values += values
+        self._clipped += clipped
+        if not self._clipped:
+            return
+        if self._line is None:
+            self._line = len(self._notes)
+            self._notes.append("")
+        self._notes[self._line] = (
+            f"{self._clipped:,} of {self._values:,} values were outside of their layer's clip bound and count as the "
+            "bound"
+        )
+
+
+class BatchCryptClient(MaskedAverageClient):
+    """Sends its layers' ranges, then its integers, encrypted."""
+
+    clear_parts = ("weight", "ranges")
+
+    def __init__(
+        self, index: int, context: RoleContext, zone: Mask, quantisation: Quantisation, clipped: ClippedValues
+    ) -> None:
+        super().__init__(index, context, zone, sends_rest=False)
+        self._quantisation = quantisation
+        self._clipped = clipped
+        self._bounds: NDArray[np.float64] = np.empty(0)
+
+    def _speak(self, phase: str) -> Message:
+        with self.context.clock.stage("negotiate"):
+            ranges = layer_ranges(self._difference(), self._quantisation.offsets)
+        return Message({"round": Message.from_number(self.round), "ranges": ranges.tobytes()})
+
+    def _make(self, phase: str, answer: Message | None) -> Message:
+        if phase == UPDATE.name:
+            if answer is None:
+                raise ParameterError("the update needs the clip bounds that the phase before decides")
+            self._bounds = self._quantisation.read_bounds(answer)
+        return super()._make(phase, answer)
+
+    def _vector(self) -> NDArray[np.float64]:
+        """Return the client's integers."""
+        agreed, update = self._quantisation, self._difference()
+        # Rounding hides nothing, so it need not be secret; this way the same training gives the same model, and
+        # only who knows the update can tell how it was rounded.
+        digest = hashlib.sha256(update.tobytes())
+        digest.update(np.array([self.round, self.index], dtype="<u8").tobytes())
+        generator = np.random.default_rng(int.from_bytes(digest.digest(), "little"))
+        quantised = quantise(update, agreed.offsets, self._bounds, agreed.width, agreed.parties, generator)
+        self._clipped.add(update.size, quantised.saturated)
+        return quantised.values.astype(np.float64)
+
+    def _difference(self) -> NDArray[np.float32]:
+        return super()._vector().astype(np.float32, copy=False)
+
+
+class BatchCryptAggregator(MaskedAverageAggregator):
+    """Makes clip bounds of the ranges, which it sees, and adds ciphertexts."""
+
+    def __init__(self, context: RoleContext, zone: Mask, quantisation: Quantisation) -> None:
+        super().__init__(context, zone, sends_rest=False)
+        self._quantisation = quantisation
+        self._ranges: list[NDArray[np.float32]] = []
+        self._bounds = b""
+
+    def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
+        """Start to collect; in the update phase, under the bounds that the clients have."""
+        super().begin_phase(phase, round_number, answer)
+        if phase == UPDATE.name:
+            if answer is None:
+                raise ParameterError("the update phase needs the clip bounds that the phase before decides")
+            self._bounds = self._quantisation.read_bounds(answer).tobytes()
+
+    def _begin(self, phase: str) -> None:
+        self._ranges = []
+
+    def _hear(self, phase: str, client: int, message: Message) -> None:
+        agreed = self._quantisation
+        with self.context.clock.stage("negotiate"):
+            ranges = message.vector("ranges", np.float32, 2 * agreed.layers).reshape(agreed.layers, 2)
+            clip_bounds([ranges], agreed.offsets, agreed.width)  # refuses what is no range
+            self._ranges.append(ranges)
+
+    def _conclude(self, phase: str) -> Message:
+        agreed = self._quantisation
+        with self.context.clock.stage("negotiate"):
+            bounds = clip_bounds(self._ranges, agreed.offsets, agreed.width)
+        return Message({"bounds": bounds.tobytes()})
+
+    def close(self, phase: str) -> Message:
+        """Return the phase's result; of the update phase, the total and the bounds that it stands under."""
+        result = super().close(phase)
+        return Message({**result, "bounds": self._bounds}) if phase == UPDATE.name else result
+
+
+class BatchCryptAuthority(MaskedAverageAuthority):
+    """Opens whole numbers, and only then makes an update of them."""
+
+    def __init__(
+        self,
+        context: RoleContext,
+        keys: KeyAuthority,
+        server_learning_rate: float,
+        zone: Mask,
+        quantisation: Quantisation,
+    ) -> None:
+        super().__init__(context, keys, server_learning_rate, zone, sends_rest=False)
+        self._quantisation = quantisation
+
+    def _open_mean(self, claim: MixedTotal, message: Message) -> NDArray[np.float64]:
+        agreed = self._quantisation
+        bounds = agreed.read_bounds(message)
+        sums = np.zeros(self.context.update_size)
+        claim.union.scatter(self.keys.open(claim.total), sums)
+        opened = dequantise(sums, agreed.offsets, bounds, agreed.width, agreed.parties)
+        return opened / claim.total.clients
+
+
+class BatchCrypt(MaskedAverage):
+    """BatchCrypt for one federation; arguments as for :class:`MaskedAverage`. All clients count alike."""
+
+    phases = (RANGES, UPDATE)
+
+    def __init__(
+        self,
+        name: str,
+        initial: GlobalModel,
+        clock: StageClock,
+        settings: BatchCryptSettings,
+        federation: Federation,
+    ) -> None:
+        size, everything = initial.parameters.size, initial.parameters.size + initial.buffers.size
+        parameters = paillier_parameters(settings.width, federation.clients, key_bits=settings.key_bits)
+        encryption = EncryptionSettings(
+            "paillier-dense", settings.key_bits, parameters.value_bits, parameters.fraction_bits
+        )
+        alike = replace(federation, weights=None)
+        super().__init__(name, initial, clock, encryption, alike, Mask.full(everything), sends_rest=False)
+        if federation.weights is not None:
+            self.notes.append(
+                "batch-crypt weighs all clients alike, whatever their weights: its integers share one scale"
+            )
+        self._quantisation_settings = settings
+        parameter_offsets = federation.layer_offsets or (0, size)
+        self._quantisation = Quantisation(
+            parameter_offsets if everything == size else (*parameter_offsets, everything),
+            settings.width,
+            federation.clients,
+        )
+        self._clipped = ClippedValues(self.notes)
+
+    def _make_client(self, index: int) -> BatchCryptClient:
+        return BatchCryptClient(index, self.context, self._everything, self._quantisation, self._clipped)
+
+    def aggregator(self) -> BatchCryptAggregator:
+        """Make the aggregator: it holds the public key alone."""
+        return BatchCryptAggregator(self.context, self._everything, self._quantisation)
+
+    def authority(self) -> BatchCryptAuthority:
+        """Make the key authority's steps."""
+        return BatchCryptAuthority(
+            self.context,
+            self.keys,
+            self.federation.server_learning_rate,
+            self._everything,
+            self._quantisation,
+        )
+
+    @property
+    def _everything(self) -> Mask:
+        return Mask.full(self.context.update_size)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings, with what they come to."""
+        parameters = self.keys.public_key.parameters
+        return asdict(self._quantisation_settings) | {
+            "weights": "uniform",
+            "bits_of_a_value": parameters.value_bits,
+            "bytes_per_encrypted_value": parameters.bytes_per_value,
+        }

@@ -1,0 +1,250 @@
+"""PrME: which positions a round sends, decided alike by everyone who knows the decrypted history.
+
+Source: DictPFL, "Prune-for-Minimum-Encrypt": temporal inactivity pruning and holistic reactivation correction.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+from dataclasses import astuple, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.array_view import as_unsigned, as_vector
+from shieldfl.errors import ParameterError, RangeError, WireFormatError
+from shieldfl.masks import Mask
+from shieldfl.roles.message import Message
+
+__all__ = ["HeldBack", "PruningHistory", "PruningSettings"]
+
+_SHORTEST_SECRET_BYTES = 16
+_MOST_PATIENCE = 2**16 - 1
+
+
+@dataclass(frozen=True)
+class PruningSettings:
+    """When positions are pruned and come back. Raises ParameterError for values out of range."""
+
+    small_percent: float = 70.0
+    """s, at least 0 and below 100: how many positions a round's update counts as small, of those ``ranked``."""
+    patience_rounds: int = 3
+    """tau, 1 to 65,535: a position is pruned when it was small in so many rounds running."""
+    decay: float = 0.2
+    """beta, above 0 and at most 1: what a vain reactivation multiplies its probability by."""
+    first_probability: float = 0.2
+    """p of a position that is pruned for the first time, in [0, 1]. The source does not state it; beta is as if the
+    tau small rounds were a vain reactivation. 0 never reactivates."""
+    ranked: str = "all"
+    """Of which positions s % are small. ``"all"``: a position that was not sent has the update 0 and counts as
+    small, so at most s % are pruned. ``"sent"``: of those sent in the round, so pruning goes on without a limit."""
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        if not 0.0 <= self.small_percent < 100.0:
+            raise ParameterError("small_percent (s) must be at least 0 and below 100")
+        if not 1 <= as_unsigned(self.patience_rounds, "patience_rounds (tau)") <= _MOST_PATIENCE:
+            raise ParameterError(f"patience_rounds (tau) must be between 1 and {_MOST_PATIENCE:,}")
+        if not 0.0 < self.decay <= 1.0:
+            raise ParameterError("decay (beta) must be above 0 and at most 1")
+        if not 0.0 <= self.first_probability <= 1.0:
+            raise ParameterError("first_probability must lie between 0 and 1")
+        if self.ranked not in ("all", "sent"):
+            raise ParameterError("ranked must be one of all, sent")
+
+
+class PruningHistory:
+    """What all clients and the key authority know alike: each position's small rounds and its probability.
+
+    A round's active positions are those that are not pruned, and every pruned position i with the probability p_i.
+    Their decrypted global update is then observed:
+
+    - The small ones are the k of smallest magnitude, of equal ones those at the lower positions. k is
+      floor(s P / 100) less the positions that were not sent (at least 0), or floor(s n / 100) of the n sent ones
+      (``PruningSettings.ranked``).
+    - A position that is small in tau observed rounds running is pruned; one that is sent and not small starts anew.
+    - A pruned position that was reactivated shows all that the clients held back (:class:`HeldBack`). If it is small
+      even so, it stays pruned and p_i becomes beta p_i; else it is active again, and its p_i min(1, p_i / beta).
+
+    At least one position is always active: fewer are small than are sent.
+
+    Who is reactivated comes from SHAKE-256 of HMAC-SHA256(secret, round), 32 bits a position, so it is the same on
+    every machine and with every version of NumPy. It is hidden from whoever lacks the secret, under the assumption that
+    HMAC-SHA256 is a pseudorandom function and SHAKE-256 a generator. The aggregator must have neither the
+    secret nor the decrypted updates; what it sees is how many values a round encrypts.
+
+    Parameters
+    ----------
+    size : int
+        P, the number of trained parameters, at least 1.
+    secret : bytes
+        Shared by clients and authority, at least 16 random bytes, of this federation alone.
+    settings : PruningSettings
+        The same for all.
+
+    Raises
+    ------
+    ParameterError
+        For a size of 0 or a secret that is too short.
+    """
+
+    def __init__(self, size: int, secret: bytes, settings: PruningSettings | None = None) -> None:
+        self._size = as_unsigned(size, "size")
+        if self._size < 1:
+            raise ParameterError("there is nothing to prune: size must be at least 1")
+        if not isinstance(secret, bytes) or len(secret) < _SHORTEST_SECRET_BYTES:
+            raise ParameterError(f"the secret must be at least {_SHORTEST_SECRET_BYTES} random bytes")
+        self._secret = secret
+        self._settings = settings or PruningSettings()
+        self._last_round = 0
+        # A streak of tau means pruned.
+        self._streaks = np.zeros(self._size, dtype=np.uint16)
+        self._probabilities = np.full(self._size, self._settings.first_probability)
+
+    @property
+    def last_round(self) -> int:
+        """The round that was observed last; 0 before the first."""
+        return self._last_round
+
+    def active_mask(self, round_number: int) -> Mask:
+        """Return the positions that every client sends in a round after the last observed one.
+
+        Raises ParameterError for a round that is over.
+        """
+        return Mask.from_bool(self._active(round_number))
+
+    def observe(self, round_number: int, global_update: Any) -> None:
+        """Learn from a round's decrypted global update. Rounds that gave none are left out by all alike.
+
+        Parameters
+        ----------
+        round_number : int
+            Later than the last observed one.
+        global_update : ndarray of float32 or float64, shape (n,)
+            The values at the n positions of ``active_mask(round_number)``, ascending; bit for bit the same for all.
+
+        Raises
+        ------
+        ArrayTypeError, ParameterError, RangeError
+            For an array of another kind, a round that is over or another number of values, and values that are not
+            finite. The history stays as it was.
+        """
+        sent = self._active(round_number)
+        update = as_vector(global_update, (np.float32, np.float64), "the global update")
+        count = int(np.count_nonzero(sent))
+        if update.size != count:
+            raise ParameterError(f"round {round_number} sent {count} positions, the update has {update.size}")
+        if not np.isfinite(update).all():
+            raise RangeError("the global update has NaN or infinity: leave this round out on every client")
+        small = np.zeros(self._size, dtype=np.bool_)
+        small[sent] = _smallest(np.abs(update), self._count_small(count))
+        patience, decay = self._settings.patience_rounds, self._settings.decay
+        retried = sent & (self._streaks == patience)
+        self._probabilities[retried & small] *= decay
+        found = retried & ~small
+        self._probabilities[found] = np.minimum(1.0, self._probabilities[found] / decay)
+        self._streaks[small] = np.minimum(self._streaks[small], patience - 1) + 1
+        self._streaks[sent & ~small] = 0
+        self._last_round = int(round_number)
+
+    def to_bytes(self) -> bytes:
+        """Write the state for a client that joins late or starts again.
+
+        It holds the settings, the last round, streaks and probabilities (10 bytes a position), not the secret. It
+        tells which positions are pruned: it must not reach the aggregator in the clear.
+        """
+        return Message(
+            {
+                "settings": repr(astuple(self._settings)).encode(),
+                "last round": Message.from_number(self._last_round),
+                "streaks": self._streaks.astype("<u2").tobytes(),
+                "probabilities": self._probabilities.astype("<f8").tobytes(),
+            }
+        ).to_bytes()
+
+    @classmethod
+    def from_bytes(
+        cls, state: bytes, size: int, secret: bytes, settings: PruningSettings | None = None
+    ) -> PruningHistory:
+        """Read what :meth:`to_bytes` wrote, for the size, secret and settings that all share.
+
+        Raises WireFormatError for damaged bytes or another size, ParameterError for other settings.
+        """
+        history = cls(size, secret, settings)
+        message = Message.from_bytes(state)
+        streaks = message.vector("streaks", np.uint16, history._size)
+        probabilities = message.vector("probabilities", np.float64, history._size)
+        if message["settings"] != repr(astuple(history._settings)).encode():
+            raise ParameterError("the state was written under other settings: give those of the federation")
+        patience = history._settings.patience_rounds
+        # NaN fails the comparisons; and some position is always active.
+        if not ((probabilities >= 0.0) & (probabilities <= 1.0)).all() or not (
+            streaks.min() < patience >= streaks.max()
+        ):
+            raise WireFormatError("the pruning state has values out of range: it was damaged or altered")
+        history._last_round = message.number("last round")
+        history._streaks = streaks.astype(np.uint16)
+        history._probabilities = probabilities.astype(np.float64)
+        return history
+
+    def _active(self, round_number: int) -> NDArray[np.bool_]:
+        if as_unsigned(round_number, "round_number") <= self._last_round:
+            raise ParameterError(
+                f"round {round_number} is over: round {self._last_round} was observed already"
+            )
+        key = hmac.digest(self._secret, b"shieldfl reactivation %d" % round_number, "sha256")
+        draws = np.frombuffer(hashlib.shake_256(key).digest(4 * self._size), dtype="<u4")
+        active: NDArray[np.bool_] = self._streaks < self._settings.patience_rounds
+        return active | (draws < self._probabilities * 2.0**32)
+
+    def _count_small(self, sent: int) -> int:
+        ranked, not_sent = (self._size, self._size - sent) if self._settings.ranked == "all" else (sent, 0)
+        # Rounding must not make all of them small.
+        quota = min(math.floor(self._settings.small_percent * ranked / 100.0), ranked - 1)
+        return max(0, quota - not_sent)
+
+
+def _smallest(magnitudes: NDArray[Any], count: int) -> NDArray[np.bool_]:
+    """Choose exactly ``count`` of the smallest values; of equal ones those that come first."""
+    if count == 0:
+        return np.zeros(magnitudes.size, dtype=np.bool_)
+    bound = np.partition(magnitudes, count - 1)[count - 1]
+    chosen: NDArray[np.bool_] = magnitudes < bound
+    ties = np.flatnonzero(magnitudes == bound)
+    chosen[ties[: count - np.count_nonzero(chosen)]] = True
+    return chosen
+
+
+class HeldBack:
+    """What one client trained and has not sent yet: float32, one value a position.
+
+    A round is ``add`` of the whole update, ``values_at`` the active positions for the upload, and ``clear`` of them
+    once the upload counts. A client that leaves out ``clear``, because its upload was lost, sends the values again.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._values = np.zeros(as_unsigned(size, "size"), dtype=np.float32)
+
+    def add(self, update: Any) -> None:
+        """Add a round's update, float32 (P,). Raises ArrayTypeError, ParameterError, or RangeError, unchanged."""
+        vector = as_vector(update, (np.float32,), "the update")
+        if vector.size != self._values.size:
+            raise ParameterError(f"the update has {vector.size} values, expected {self._values.size}")
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = self._values + vector
+        if not np.isfinite(total).all():
+            raise RangeError(
+                "the update has NaN or infinity: lower the learning rate or check the client's data"
+            )
+        self._values = total
+
+    def values_at(self, active: Mask) -> NDArray[np.float32]:
+        """Copy what is held at the active positions, ascending."""
+        return active.gather(self._values)
+
+    def clear(self, active: Mask) -> None:
+        """Forget what was held at the active positions: it was sent."""
+        active.scatter(np.zeros(active.count, dtype=np.float32), self._values)

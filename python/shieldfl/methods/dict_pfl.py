@@ -1,0 +1,148 @@
+"""DictPFL (NeurIPS 2025): small tables are trained, quiet positions are not sent, all that is sent is encrypted.
+
+What is trained is decided before: the model is factorised by :mod:`shieldfl.methods.dictionary_layers`, and its flat
+vector holds tables, biases and norms alone. Here P is the size of that vector.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.errors import ParameterError, WireFormatError
+from shieldfl.masks import Mask
+from shieldfl.methods.consistent_pruning import PruningHistory
+from shieldfl.methods.dict_pfl_client import DictPflClient
+from shieldfl.methods.dict_pfl_settings import DictPflSettings
+from shieldfl.methods.encrypted_positions import encrypted_positions
+from shieldfl.methods.encryption_settings import EncryptionSettings
+from shieldfl.methods.federation import Federation
+from shieldfl.methods.global_model import GlobalModel
+from shieldfl.methods.masked_average import UPDATE, MaskedAverage
+from shieldfl.methods.masked_average_aggregator import MaskedAverageAggregator
+from shieldfl.methods.masked_average_authority import MaskedAverageAuthority
+from shieldfl.methods.method import Phase
+from shieldfl.methods.mixed_total import MixedTotal
+from shieldfl.methods.pruning_message import HISTORY, history_part
+from shieldfl.methods.role_context import RoleContext
+from shieldfl.profiling.stages import StageClock
+from shieldfl.roles.key_authority import KeyAuthority
+from shieldfl.roles.message import Message
+
+__all__ = ["DictPfl"]
+
+COUNT = Phase("count", answered_by_authority=True)
+"""Says how many values the round encrypts. The aggregator must know it before the first batch, which must not decide
+it, and must not know more; the clients' messages carry nothing."""
+_SECRET_BYTES = 32
+
+
+class DictPflAggregator(MaskedAverageAggregator):
+    """Adds batches of as many values as the key authority says; which positions they are, nobody tells it."""
+
+    def __init__(self, context: RoleContext) -> None:
+        super().__init__(context, None, sends_rest=False)
+
+    def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
+        """Take the number of values from the answer to the phase before."""
+        if phase == UPDATE.name:
+            self.zone = None if answer is None else Mask.full(answer.number("count"))
+        super().begin_phase(phase, round_number, answer)
+
+    def _hear(self, phase: str, client: int, message: Message) -> None:
+        if phase != COUNT.name:
+            super()._hear(phase, client, message)
+
+    def _conclude(self, phase: str) -> Message:
+        return Message({"round": Message.from_number(self.round)})
+
+
+class DictPflAuthority(MaskedAverageAuthority):
+    """Opens the mean at the active positions, and sends the history that follows from it with the model."""
+
+    def __init__(
+        self,
+        context: RoleContext,
+        keys: KeyAuthority,
+        server_learning_rate: float,
+        history: PruningHistory,
+    ) -> None:
+        super().__init__(context, keys, server_learning_rate, None, sends_rest=False)
+        self._history = history
+
+    def _decide(self, phase: str, message: Message) -> Message:
+        number = message.number("round")
+        active = self._history.active_mask(number)
+        count = active.count + self.context.initial.buffers.size
+        if phase == COUNT.name:
+            return Message({"count": Message.from_number(count)})
+        if phase != UPDATE.name:
+            raise ParameterError(f"there is no phase {phase!r}")
+        claim = MixedTotal.read(message, "", self.keys, count, number, has_rest=False)
+        if claim.positions != Mask.full(count):
+            raise WireFormatError("the total leaves out values that every client sends")
+        values = claim.open_mean(self.keys)
+        self.model = self.model.moved_finite(self._spread(values, active), self._learning_rate)
+        self._history.observe(number, values[: active.count])
+        return model_message(self.model, self._history)
+
+    def _spread(self, values: NDArray[np.float64], active: Mask) -> NDArray[np.float64]:
+        """Put the values back to their positions, float64 (N,); the others stay where they are."""
+        mean = np.zeros(self.context.update_size)
+        encrypted_positions(active, self.context.initial.buffers.size).scatter(values, mean)
+        return mean
+
+
+def model_message(model: GlobalModel, history: PruningHistory) -> Message:
+    """Encode the model with the history: a client that was away for rounds needs nothing else."""
+    return Message({**model.to_message(), HISTORY: history_part(history)})
+
+
+class DictPfl(MaskedAverage):
+    """DictPFL for one federation, under CKKS; arguments as for :class:`MaskedAverage`.
+
+    ``federation.shared_secret`` goes to clients and key authority, never to the aggregator.
+    """
+
+    phases = (COUNT, UPDATE)
+
+    def __init__(
+        self,
+        name: str,
+        initial: GlobalModel,
+        clock: StageClock,
+        settings: DictPflSettings,
+        federation: Federation,
+    ) -> None:
+        encryption = EncryptionSettings(value_bits=settings.value_bits, fraction_bits=settings.fraction_bits)
+        super().__init__(name, initial, clock, encryption, federation, None, sends_rest=False)
+        self._pruning = settings
+        self._secret = federation.shared_secret or secrets.token_bytes(_SECRET_BYTES)
+
+    def _make_client(self, index: int) -> DictPflClient:
+        return DictPflClient(index, self.context, self._secret, self._pruning)
+
+    def aggregator(self) -> DictPflAggregator:
+        """Make the aggregator: it holds the public key alone."""
+        return DictPflAggregator(self.context)
+
+    def authority(self) -> DictPflAuthority:
+        """Make the key authority's steps."""
+        return DictPflAuthority(
+            self.context, self.keys, self.federation.server_learning_rate, self._first_history()
+        )
+
+    def initial_model(self) -> Message:
+        """Return the model that the first round starts from, with a history of no rounds."""
+        return model_message(self.context.initial, self._first_history())
+
+    def _first_history(self) -> PruningHistory:
+        return PruningHistory(self.context.initial.parameters.size, self._secret, self._pruning)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings, with what they come to; not the secret."""
+        return super().settings() | asdict(self._pruning)

@@ -1,0 +1,96 @@
+"""A client of DictPFL: encrypts the active positions and holds the others back."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.errors import PolicyError, RangeError
+from shieldfl.masks import Mask
+from shieldfl.methods.consistent_pruning import HeldBack, PruningSettings
+from shieldfl.methods.disclosure import Disclosure
+from shieldfl.methods.masked_average_client import MaskedAverageClient
+from shieldfl.methods.method import LocalUpdate, StartingPoint
+from shieldfl.methods.pruning_message import read_history
+from shieldfl.methods.role_context import RoleContext
+from shieldfl.roles.message import Message
+
+__all__ = ["DictPflClient"]
+
+
+class DictPflClient(MaskedAverageClient):
+    """Finds the active positions from the history that comes with the model, and sends their values close-packed.
+
+    A batch is of n values, positions 0 to n - 1: which of the model's parameters these are stands nowhere in it. What
+    was trained elsewhere is held back until its position is active again, and so is everything of an upload that no
+    answer came for. An update whose values do not fit what is encrypted is forgotten with all that was held back:
+    otherwise it would be refused again in every later round.
+
+    Parameters
+    ----------
+    index, context : as for :class:`MaskedAverageClient`.
+    secret : decides who is reactivated; shared with the key authority, unknown to the aggregator.
+    settings : of pruning, the same for all.
+    """
+
+    def __init__(self, index: int, context: RoleContext, secret: bytes, settings: PruningSettings) -> None:
+        super().__init__(index, context, None, sends_rest=False)
+        self._secret = secret
+        self._settings = settings
+        self._size = context.initial.parameters.size
+        self._held = HeldBack(self._size)
+        self._active = Mask.full(self._size)
+        self._has_uploaded = False
+
+    def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+        """Train from the global model; all positions move, also those that will not be sent."""
+        history = read_history(model, self._size, self._secret, self._settings)
+        self._active = history.active_mask(round_number)
+        self._has_uploaded = False
+        return super().begin_round(round_number, participants, model)
+
+    def finish_training(self, update: LocalUpdate) -> None:
+        """Add the update to what is held back."""
+        super().finish_training(update)
+        self._held.add(self.update.parameters - self.start.parameters)
+
+    def _speak(self, phase: str) -> Message:
+        if phase != "count":
+            return super()._speak(phase)
+        return Message({"round": Message.from_number(self.round)})
+
+    def _zone_from(self, answer: Message | None) -> Mask:
+        count = self._active.count + self.context.initial.buffers.size
+        if answer is None or answer.number("count") != count:
+            raise PolicyError(
+                "the key authority expects another number of values than this client has active positions: "
+                "begin the round again from the newest model"
+            )
+        return Mask.full(count)
+
+    def _vector(self) -> NDArray[np.float32]:
+        """Return the active positions' values, then the differences of buffers, float32 (n,)."""
+        buffers = self.update.buffers - self.start.buffers
+        return np.concatenate((self._held.values_at(self._active), buffers))
+
+    def _make(self, phase: str, answer: Message | None) -> Message:
+        try:
+            message = super()._make(phase, answer)
+        except RangeError:
+            self._held = HeldBack(self._size)
+            raise
+        self._has_uploaded = phase == "update"
+        return message
+
+    def _disclose(self, zone: Mask) -> None:
+        nothing = Mask.empty(self._size)
+        self.disclosure = Disclosure(
+            self._active, nothing, nothing, parts=self.clear_parts, buffers="encrypted"
+        )
+
+    def end_round(self, answer: Message) -> None:
+        """Forget what was sent, now that it counts."""
+        history = read_history(answer, self._size, self._secret, self._settings)
+        if self._has_uploaded and history.last_round == self.round:
+            self._held.clear(self._active)
+            self._has_uploaded = False

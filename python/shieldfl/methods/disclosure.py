@@ -1,0 +1,49 @@
+"""What a client's messages of one round show, and to whom: stated by the method, checked against the bytes by tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shieldfl.masks import Mask
+
+__all__ = ["Disclosure"]
+
+
+@dataclass(frozen=True)
+class Disclosure:
+    """Which of a model's P parameters left a client, and protected how.
+
+    The three masks are of P positions and disjoint; what is in none of them stayed with the client.
+    """
+
+    encrypted: Mask
+    noised: Mask
+    clear: Mask
+    parts: tuple[str, ...] = ()
+    """Names of further message parts that depend on the client's data and travel unprotected, such as a mask."""
+    buffers: str = "local"
+    """BatchNorm statistics: ``"local"``, ``"encrypted"``, ``"noised"`` or ``"clear"``."""
+    synthetic: bool = False
+    """Whether the values come from training on synthetic data alone, and so tell no more than those data do."""
+
+    @classmethod
+    def of_nothing(cls, size: int) -> Disclosure:
+        """Nothing has left yet."""
+        nothing = Mask.empty(size)
+        return cls(nothing, nothing, nothing)
+
+    @property
+    def kept(self) -> Mask:
+        """What stayed with the client."""
+        return ~(self.encrypted | self.noised | self.clear)
+
+    def shares(self) -> dict[str, float]:
+        """Return the parameters' shares by what was done with them, summing to 1 (see RoundRecord.zone_shares)."""
+        size = self.encrypted.size
+        zones = {
+            "encrypted": self.encrypted,
+            "personalised": self.kept,
+            "noise": self.noised,
+            "clear": self.clear,
+        }
+        return {name: zone.count / size for name, zone in zones.items()}

@@ -1,0 +1,168 @@
+"""``dp-fedavg``: every client clips its whole update and noises it, so that a round hides who took part.
+
+Source: McMahan, Ramage, Talwar, Zhang, "Learning differentially private recurrent language models" (ICLR 2018). There
+a trusted server clips and noises; here each client does it itself and trusts nobody. Buffers stay with the client.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.masks import Mask
+from shieldfl.methods.disclosure import Disclosure
+from shieldfl.methods.dp_fedavg_settings import DpFedAvgSettings
+from shieldfl.methods.fedavg import FedAvgAggregator
+from shieldfl.methods.federation import Federation
+from shieldfl.methods.global_model import GlobalModel
+from shieldfl.methods.noised_average import NoisedAverage, NoisedAverageClient
+from shieldfl.privacy.accounting import PrivacyLedger, PrivacySpent, noise_multiplier_for
+from shieldfl.privacy.mechanisms import clip_and_noise
+from shieldfl.profiling.stages import StageClock
+from shieldfl.roles.message import Message
+
+__all__ = ["DpFedAvg"]
+
+
+class ClientLevelAccount:
+    """Who sent an update in which round, and how many of a round's were summed."""
+
+    def __init__(self, noise_multiplier: float) -> None:
+        self._noise_multiplier = noise_multiplier
+        self._rounds_of: dict[int, list[int]] = {}
+        self._summed: dict[int, int] = {}
+
+    def sent(self, client: int, round_number: int) -> None:
+        """Note that a client's update has left."""
+        self._rounds_of.setdefault(client, []).append(round_number)
+
+    def summed(self, round_number: int, updates: int) -> None:
+        """Note that the round's mean is made, of so many."""
+        self._summed[round_number] = updates
+
+    def spent(self, delta: float) -> tuple[float, float]:
+        """Return the largest epsilon of all clients against the aggregator, and against those who see models alone.
+
+        A round that was given up showed the aggregator the updates that it got, each with its own noise.
+        """
+        largest = 0.0, 0.0
+        for rounds in self._rounds_of.values():
+            ledger = PrivacyLedger(self._noise_multiplier)
+            for number in rounds:
+                ledger.charge_round(self._summed.get(number, 1))
+            spent = ledger.epsilon(delta)
+            largest = max(largest[0], spent.paper), max(largest[1], spent.added)
+        return largest
+
+
+class DpFedAvgClient(NoisedAverageClient):
+    """Clips its update to C and adds N(0, (sigma C)^2) to every value."""
+
+    def __init__(
+        self,
+        index: int,
+        initial: GlobalModel,
+        clock: StageClock,
+        clip_norm: float,
+        noise_multiplier: float,
+        account: ClientLevelAccount,
+        threads: int | None,
+    ) -> None:
+        super().__init__(index, initial, 1, clock)
+        self._clip_norm = clip_norm
+        self._deviation = noise_multiplier * clip_norm
+        self._account = account
+        self._threads = threads
+
+    def _protect(self, update: NDArray[np.float32]) -> NDArray[np.float32]:
+        everything, nothing = Mask.full(update.size), Mask.empty(update.size)
+        noised = self._deviation > 0.0
+        self.disclosure = Disclosure(
+            nothing, everything if noised else nothing, nothing if noised else everything, parts=("weight",)
+        )
+        self._account.sent(self.index, self.round)
+        sent, _, _ = clip_and_noise(update, self._clip_norm, self._deviation, threads=self._threads)
+        return sent
+
+
+class DpFedAvgAggregator(FedAvgAggregator):
+    """Adds what it gets, and notes how many clients' noise a mean has."""
+
+    def __init__(
+        self, initial: GlobalModel, learning_rate: float, clock: StageClock, account: ClientLevelAccount
+    ) -> None:
+        super().__init__(initial, learning_rate, clock)
+        self._account = account
+
+    def close(self, phase: str) -> Message:
+        """Return the new global model."""
+        answer = super().close(phase)
+        self._account.summed(self._round, len(self._seen))
+        return answer
+
+
+class DpFedAvg(NoisedAverage):
+    """Averaging of clipped and noised updates; all clients count alike.
+
+    Parameters
+    ----------
+    initial, clock, federation : as for :class:`NoisedAverage`.
+    settings : of clipping and noise.
+
+    Raises ParameterError for a target epsilon that no noise reaches.
+    """
+
+    def __init__(
+        self, initial: GlobalModel, clock: StageClock, settings: DpFedAvgSettings, federation: Federation
+    ) -> None:
+        super().__init__("dp-fedavg", initial, clock, federation)
+        self.noise_multiplier = settings.noise_multiplier
+        if settings.target_epsilon is not None:
+            self.noise_multiplier = noise_multiplier_for(
+                settings.target_epsilon, settings.delta, federation.rounds
+            )
+        self._settings = settings
+        self._rounds = 0
+        self._account = ClientLevelAccount(self.noise_multiplier)
+        if federation.weights is not None:
+            self.notes.append(
+                "dp-fedavg weighs all clients alike: a weight would let one count for more than C"
+            )
+
+    def client(self, index: int) -> DpFedAvgClient:
+        """Make a client."""
+        return DpFedAvgClient(
+            index,
+            self.initial,
+            self.clock,
+            self._settings.clip_norm,
+            self.noise_multiplier,
+            self._account,
+            self.federation.threads,
+        )
+
+    def aggregator(self) -> DpFedAvgAggregator:
+        """Make the aggregator."""
+        return DpFedAvgAggregator(
+            self._shared, self.federation.server_learning_rate, self.clock, self._account
+        )
+
+    def charge_draw(self, participants: int) -> None:
+        """Count the round; clients are charged for what they send."""
+        self._rounds += 1
+
+    def privacy_spent(self) -> PrivacySpent:
+        """Return, of the client that spent most, epsilon against the aggregator, and against who sees models alone.
+
+        The unit is a client's whole update, sent or not. The first is ``paper``, with multiplier sigma, the second
+        ``added``, with sigma * sqrt(K) for the K updates in a mean.
+        """
+        paper, added = self._account.spent(self._settings.delta)
+        return PrivacySpent(paper, added, self._settings.delta, self._rounds)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings, with what they come to."""
+        return asdict(self._settings) | {"noise_multiplier": self.noise_multiplier, "weights": "uniform"}

@@ -1,0 +1,87 @@
+"""What rounds of DP-SGD have cost the clients of one federation, and whether anything left without protection."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from shieldfl.errors import ParameterError
+from shieldfl.methods.alt_fl_settings import AltFlSettings, DpSgdSettings
+from shieldfl.methods.federation import Federation
+from shieldfl.methods.method import GradientNoise, LocalUpdate, PrivateSteps
+from shieldfl.privacy.accounting import PrivacySpent
+from shieldfl.privacy.dp_sgd_ledger import DpSgdLedger
+
+__all__ = ["DpSgdAccount"]
+
+
+class DpSgdAccount:
+    """Charges a client's steps when its update leaves; what was trained and never sent costs nothing.
+
+    Parameters
+    ----------
+    settings : noise, clipping norm and delta.
+    federation : knows N, of delta = 1/N.
+
+    Raises ParameterError where neither says what delta is.
+    """
+
+    def __init__(self, settings: AltFlSettings | DpSgdSettings, federation: Federation) -> None:
+        if settings.delta is None and federation.samples is None:
+            raise ParameterError("delta is 1/N by default: say how many samples there are, or set delta")
+        self.noise = GradientNoise(settings.noise_multiplier, settings.max_grad_norm)
+        self.delta = settings.delta or 1 / max(federation.samples or 0, 2)
+        self.rounds = 0
+        self.exposed = False
+        """Whether real values have left a client neither encrypted nor noised."""
+        self._clients = federation.clients
+        # N decides nothing but delta.
+        self._ledger = DpSgdLedger(max(federation.samples or 0, 2), self.delta)
+
+    @property
+    def noises(self) -> bool:
+        """Whether there is any noise."""
+        return self.noise.noise_multiplier > 0.0
+
+    def check_steps(self, update: LocalUpdate) -> PrivateSteps:
+        """Return what training did. Raises ParameterError where it was no DP-SGD."""
+        if update.private_steps is None:
+            raise ParameterError(
+                "this round trains by DP-SGD: pass what it did as LocalUpdate.private_steps, see StartingPoint.noise"
+            )
+        return update.private_steps
+
+    def charge(self, client: int, done: PrivateSteps) -> None:
+        """Charge a round of DP-SGD whose result this client sends."""
+        self._ledger.charge(
+            client,
+            noise_multiplier=self.noise.noise_multiplier,
+            sample_rate=done.sample_rate,
+            steps=done.steps,
+        )
+
+    def charge_release(self, noise_multiplier: float) -> None:
+        """Charge every client for one release of something computed from the samples of all."""
+        for client in range(self._clients):
+            self._ledger.charge(client, noise_multiplier=noise_multiplier, sample_rate=1.0, steps=1)
+
+    def steps(self, client: int) -> int:
+        """Return the steps and releases charged to a client so far."""
+        return self._ledger.steps(client)
+
+    def spent(self) -> PrivacySpent:
+        """Return the largest epsilon of all clients, as both figures.
+
+        Neighbours differ in one sample. Infinite where something real left in the clear; what sums that are opened
+        tell is not part of it.
+        """
+        epsilon = math.inf if self.exposed else self._ledger.spent().epsilon
+        return PrivacySpent(epsilon, epsilon, self.delta, self.rounds)
+
+    def settings(self) -> dict[str, Any]:
+        """Return what was charged, as plain data for reports."""
+        return {
+            "delta": self.delta,
+            "epsilon_of_what_was_charged": self._ledger.spent().epsilon,
+            "most_steps_charged_to_a_client": max(map(self.steps, range(self._clients))),
+        }

@@ -1,0 +1,119 @@
+"""``dp-sgd``: every client trains by DP-SGD (Abadi et al. 2016) and sends the result in the clear."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.masks import Mask
+from shieldfl.methods.alt_fl_rounds import AltFlRounds, RoundKind
+from shieldfl.methods.alt_fl_settings import AltFlSettings, DpSgdSettings
+from shieldfl.methods.disclosure import Disclosure
+from shieldfl.methods.dp_sgd_account import DpSgdAccount
+from shieldfl.methods.federation import Federation
+from shieldfl.methods.global_model import GlobalModel
+from shieldfl.methods.method import LocalUpdate, PrivateSteps, StartingPoint
+from shieldfl.methods.noised_average import NoisedAverage, NoisedAverageClient
+from shieldfl.privacy.accounting import PrivacySpent
+from shieldfl.profiling.stages import StageClock
+from shieldfl.roles.message import Message
+
+__all__ = ["DpSgdAveraging"]
+
+
+class DpSgdClient(NoisedAverageClient):
+    """Trains by DP-SGD, or on synthetic data where the round says so; training has noised what it sends."""
+
+    def __init__(
+        self,
+        index: int,
+        initial: GlobalModel,
+        weight: int,
+        clock: StageClock,
+        rounds: AltFlRounds,
+        account: DpSgdAccount,
+    ) -> None:
+        super().__init__(index, initial, weight, clock)
+        self._rounds = rounds
+        self._account = account
+        self._kind = RoundKind()
+        self._steps: PrivateSteps | None = None
+
+    def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+        """Ask for DP-SGD or synthetic data."""
+        self._kind = self._rounds.kind(round_number)
+        start = super().begin_round(round_number, participants, model)
+        noise = self._account.noise if self._kind.noises else None
+        return replace(start, noise=noise, synthetic=self._kind.synthetic)
+
+    def finish_training(self, update: LocalUpdate) -> None:
+        """Keep what is to be charged, too."""
+        super().finish_training(update)
+        self._steps = self._account.check_steps(update) if self._kind.noises else None
+
+    def _protect(self, update: NDArray[np.float32]) -> NDArray[np.float32]:
+        everything, nothing = Mask.full(update.size), Mask.empty(update.size)
+        noised = self._kind.noises and self._account.noises
+        self.disclosure = Disclosure(
+            nothing,
+            everything if noised else nothing,
+            nothing if noised else everything,
+            parts=("weight",),
+            synthetic=self._kind.synthetic,
+        )
+        if self._steps is not None:
+            self._account.charge(self.index, self._steps)
+            self._account.exposed |= not noised
+        return update
+
+
+class DpSgdAveraging(NoisedAverage):
+    """Averaging of what DP-SGD trained.
+
+    Parameters
+    ----------
+    name, initial, clock, federation : as for :class:`NoisedAverage`.
+    settings : of DP-SGD.
+    rounds : what each round does; None for DP-SGD in all.
+
+    Raises ParameterError where delta is not known.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        initial: GlobalModel,
+        clock: StageClock,
+        settings: AltFlSettings | DpSgdSettings,
+        federation: Federation,
+        rounds: AltFlRounds | None = None,
+    ) -> None:
+        super().__init__(name, initial, clock, federation)
+        self.rounds = rounds or AltFlRounds("dp-sgd")
+        self.account = DpSgdAccount(settings, federation)
+        self._settings = settings
+
+    def client(self, index: int) -> DpSgdClient:
+        """Make a client."""
+        weight = self.federation.client_weights[index]
+        return DpSgdClient(index, self.initial, weight, self.clock, self.rounds, self.account)
+
+    def charge_draw(self, participants: int) -> None:
+        """Count the round; clients are charged for what they send."""
+        self.account.rounds += 1
+
+    def privacy_spent(self) -> PrivacySpent:
+        """Return what DP-SGD has cost the client that it cost most, for one sample, against everybody."""
+        return self.account.spent()
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings, with what they come to."""
+        weights = self.federation.client_weights
+        return (
+            asdict(self._settings)
+            | {"weights": "uniform" if max(weights) == 1 else list(weights)}
+            | self.account.settings()
+        )

@@ -1,0 +1,108 @@
+"""MaskCrypt (Hu and Li 2024): in each round the positions whose exposure would tell most, agreed on by ranking."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.errors import WireFormatError
+from shieldfl.masks import Mask
+from shieldfl.methods.encrypted_positions import encrypted_positions
+from shieldfl.methods.encryption_settings import MaskCryptSettings
+from shieldfl.methods.federation import Federation
+from shieldfl.methods.global_model import GlobalModel
+from shieldfl.methods.mask_crypt_consensus import (
+    consensus,
+    decode_ranking,
+    encode_ranking,
+    exposure_scores,
+    positions_within,
+    propose,
+)
+from shieldfl.methods.masked_average import UPDATE, MaskedAverage
+from shieldfl.methods.masked_average_aggregator import MaskedAverageAggregator
+from shieldfl.methods.masked_average_client import MaskedAverageClient
+from shieldfl.methods.method import Phase
+from shieldfl.methods.role_context import RoleContext
+from shieldfl.profiling.stages import StageClock
+from shieldfl.roles.message import Message
+
+__all__ = ["MaskCrypt"]
+
+
+class MaskCryptClient(MaskedAverageClient):
+    """Proposes positions, then encrypts those that all agreed on."""
+
+    scores = "gradient"
+    clear_parts = ("weight", "ranking")
+
+    def __init__(self, index: int, context: RoleContext, ratio: float) -> None:
+        super().__init__(index, context, None)
+        self._ratio = ratio
+        # What an onlooker fills encrypted positions with: the last values that were sent in the clear.
+        self._exposed: NDArray[np.float32] = context.initial.parameters.copy()
+
+    def _speak(self, phase: str) -> Message:
+        with self.context.clock.stage("score"):
+            scores = exposure_scores(self._exposed, self.update.parameters, self.trained_scores)
+            ranking = propose(scores, self._ratio)
+        return Message({"round": Message.from_number(self.round), "ranking": encode_ranking(ranking)})
+
+    def _disclose(self, zone: Mask) -> None:
+        super()._disclose(zone)
+        clear = self.disclosure.clear
+        clear.scatter(clear.gather(self.update.parameters), self._exposed)
+
+
+class MaskCryptAggregator(MaskedAverageAggregator):
+    """Takes turns through the clients' rankings (its algorithm 1); it sees them."""
+
+    def __init__(self, context: RoleContext, ratio: float, cut: bool) -> None:
+        super().__init__(context, None)
+        self._proposed = positions_within(ratio, context.initial.parameters.size)
+        self._limit = self._proposed if cut else None
+        self._rankings: dict[int, NDArray[np.int64]] = {}
+
+    def _begin(self, phase: str) -> None:
+        self._rankings = {}
+
+    def _hear(self, phase: str, client: int, message: Message) -> None:
+        with self.context.clock.stage("negotiate"):
+            ranking = decode_ranking(message["ranking"], self.context.initial.parameters.size)
+            if ranking.size != self._proposed:
+                raise WireFormatError(
+                    f"client {client} proposed {ranking.size} positions instead of {self._proposed}"
+                )
+            self._rankings[client] = ranking
+
+    def _conclude(self, phase: str) -> Message:
+        with self.context.clock.stage("negotiate"):
+            # By client, so that the order in which messages arrive does not matter.
+            rankings = [self._rankings[client] for client in sorted(self._rankings)]
+            initial = self.context.initial
+            chosen = consensus(rankings, initial.parameters.size, self._limit)
+            return Message({"zone": encrypted_positions(chosen, initial.buffers.size).to_bytes()})
+
+
+class MaskCrypt(MaskedAverage):
+    """MaskCrypt for one federation; arguments as for :class:`MaskedAverage`."""
+
+    phases = (Phase("ranking", answered_by_authority=False), UPDATE)
+
+    def __init__(
+        self,
+        name: str,
+        initial: GlobalModel,
+        clock: StageClock,
+        settings: MaskCryptSettings,
+        federation: Federation,
+    ) -> None:
+        super().__init__(name, initial, clock, settings, federation, None)
+        self._ratio, self._cut = settings.ratio, settings.cut
+
+    def _make_client(self, index: int) -> MaskCryptClient:
+        return MaskCryptClient(index, self.context, self._ratio)
+
+    def aggregator(self) -> MaskCryptAggregator:
+        """Make the aggregator: it holds the public key alone."""
+        return MaskCryptAggregator(self.context, self._ratio, self._cut)

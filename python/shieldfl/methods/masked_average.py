@@ -1,0 +1,160 @@
+"""Averaging with one zone of encrypted positions for all: full encryption, and what methods with a mask stand on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+from shieldfl.errors import ParameterError
+from shieldfl.masks import Mask
+from shieldfl.methods.encryption_settings import EncryptionSettings
+from shieldfl.methods.federation import Federation
+from shieldfl.methods.global_model import GlobalModel
+from shieldfl.methods.masked_average_aggregator import MaskedAverageAggregator
+from shieldfl.methods.masked_average_authority import MaskedAverageAuthority
+from shieldfl.methods.masked_average_client import MaskedAverageClient
+from shieldfl.methods.method import Method, Phase
+from shieldfl.methods.role_context import RoleContext
+from shieldfl.methods.update_parameters import update_parameters
+from shieldfl.privacy.accounting import PrivacySpent
+from shieldfl.profiling.stages import StageClock
+from shieldfl.roles.key_authority import KeyAuthority
+from shieldfl.roles.message import Message
+
+__all__ = ["FullEncryption", "LastLayerEncryption", "MaskedAverage"]
+
+UPDATE = Phase("update", answered_by_authority=True)
+
+
+class MaskedAverage(Method):
+    """Federated averaging in which every client encrypts the same positions.
+
+    Parameters
+    ----------
+    name : the method's name.
+    initial : model and float buffers before the first round; buffers are averaged, always encrypted.
+    clock : where the stages' time goes.
+    settings : how updates are encrypted.
+    federation : its sizes and policies.
+    zone : the N positions that are encrypted; None where the clients agree on them.
+    sends_rest : whether values outside of the zone are sent, in the clear.
+    """
+
+    phases: tuple[Phase, ...] = (UPDATE,)
+
+    def __init__(
+        self,
+        name: str,
+        initial: GlobalModel,
+        clock: StageClock,
+        settings: EncryptionSettings,
+        federation: Federation,
+        zone: Mask | None,
+        *,
+        sends_rest: bool = True,
+    ) -> None:
+        super().__init__(clock)
+        self.name = name
+        self.federation = federation
+        self.zone = zone
+        self.sends_rest = sends_rest
+        self._settings = settings
+        self._rounds = 0
+        weights = federation.client_weights
+        parameters = update_parameters(
+            settings.encryption,
+            federation.clients,
+            settings.fixed_point,
+            most_weight=max(weights),
+            key_bits=settings.key_bits,
+        )
+        self.keys = KeyAuthority(parameters, federation.min_clients, threads=federation.threads)
+        self.context = RoleContext(
+            initial, self.keys.public_key, weights, clock, self.notes, federation.threads
+        )
+        self.made: list[MaskedAverageClient] = []
+
+    def client(self, index: int) -> MaskedAverageClient:
+        """Make a client."""
+        self.made.append(self._make_client(index))
+        return self.made[-1]
+
+    def _make_client(self, index: int) -> MaskedAverageClient:
+        return MaskedAverageClient(index, self.context, self.zone, sends_rest=self.sends_rest)
+
+    def aggregator(self) -> MaskedAverageAggregator:
+        """Make the aggregator: it holds the public key alone."""
+        return MaskedAverageAggregator(self.context, self.zone, sends_rest=self.sends_rest)
+
+    def authority(self) -> MaskedAverageAuthority:
+        """Make the key authority's steps."""
+        return MaskedAverageAuthority(
+            self.context,
+            self.keys,
+            self.federation.server_learning_rate,
+            self.zone,
+            sends_rest=self.sends_rest,
+        )
+
+    def initial_model(self) -> Message:
+        """Return the model that the first round starts from."""
+        return self.context.initial.to_message()
+
+    def charge_draw(self, participants: int) -> None:
+        """Count the round."""
+        self._rounds += 1
+
+    def privacy_spent(self) -> PrivacySpent:
+        """Nothing bounds what values in the clear tell; where all are encrypted, no noise is needed or counted."""
+        exposed = any(
+            client.disclosure.clear.count or client.clear_parts != ("weight",) for client in self.made
+        )
+        epsilon = math.inf if exposed and self._rounds else 0.0
+        return PrivacySpent(paper=epsilon, added=epsilon, delta=math.nan, rounds=self._rounds)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings, with what they come to."""
+        weights = self.federation.client_weights
+        return asdict(self._settings) | {
+            "weights": "uniform" if max(weights) == 1 else list(weights),
+            "bytes_per_encrypted_value": self.keys.public_key.parameters.bytes_per_value,
+        }
+
+
+class FullEncryption(MaskedAverage):
+    """Everything is encrypted: ``full-he`` under CKKS, ``plain-he`` with a Paillier ciphertext for each value."""
+
+    def __init__(
+        self,
+        name: str,
+        initial: GlobalModel,
+        clock: StageClock,
+        settings: EncryptionSettings,
+        federation: Federation,
+    ) -> None:
+        everything = Mask.full(initial.parameters.size + initial.buffers.size)
+        super().__init__(name, initial, clock, settings, federation, everything)
+
+
+class LastLayerEncryption(MaskedAverage):
+    """``top-2``: the last layer's weight and bias alone are trained and shared, encrypted (DictPFL's FedHE-Top2).
+
+    Training has to leave the other parameters as they are: :mod:`shieldfl.methods.model_adaptation` freezes them.
+    Nothing of them is sent.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        initial: GlobalModel,
+        clock: StageClock,
+        settings: EncryptionSettings,
+        federation: Federation,
+    ) -> None:
+        offsets = federation.layer_offsets
+        if len(offsets) < 3:
+            raise ParameterError("top-2 needs a model whose last layer has a weight and a bias")
+        size = initial.parameters.size + initial.buffers.size
+        zone = Mask.full(size) - Mask.from_indices(list(range(offsets[-3])), size)
+        super().__init__(name, initial, clock, settings, federation, zone, sends_rest=False)

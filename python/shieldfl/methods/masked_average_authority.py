@@ -1,0 +1,78 @@
+"""The key authority of methods in which all clients encrypt the same positions."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.errors import ParameterError, WireFormatError
+from shieldfl.masks import Mask
+from shieldfl.methods.method import AuthoritySteps
+from shieldfl.methods.mixed_total import MixedTotal
+from shieldfl.methods.replies import Replies
+from shieldfl.methods.role_context import RoleContext
+from shieldfl.roles.key_authority import KeyAuthority
+from shieldfl.roles.message import Message
+
+__all__ = ["MaskedAverageAuthority"]
+
+
+class MaskedAverageAuthority(AuthoritySteps):
+    """Opens the round's total and keeps the global model.
+
+    Parameters
+    ----------
+    context : what all roles of the federation share.
+    keys : opens the totals of updates.
+    server_learning_rate : 1 is FedAvg.
+    zone : the N positions that every total must cover; None where the aggregator says which.
+    sends_rest : whether clients send the values outside of it.
+    """
+
+    def __init__(
+        self,
+        context: RoleContext,
+        keys: KeyAuthority,
+        server_learning_rate: float,
+        zone: Mask | None,
+        *,
+        sends_rest: bool = True,
+    ) -> None:
+        self.context = context
+        self.zone = zone
+        self.model = context.initial
+        self.keys = keys
+        self._learning_rate = server_learning_rate
+        self._sends_rest = sends_rest
+        self._replies = Replies()
+
+    def answer(self, phase: str, message: Message) -> Message:
+        """Answer a total with the new global model. A repeated message gets its answer again.
+
+        Raises PolicyError, WireFormatError, RangeError; then nothing has changed.
+        """
+        stage = "open" if phase == "update" else "negotiate"
+        with self.context.clock.stage(stage):
+            number = message.number("round")
+            return self._replies.reply(phase, number, message, lambda: self._decide(phase, message))
+
+    def _decide(self, phase: str, message: Message) -> Message:
+        if phase != "update":
+            raise ParameterError(f"there is no phase {phase!r}")
+        number = message.number("round")
+        claim = MixedTotal.read(
+            message, "", self.keys, self.context.update_size, number, has_rest=self._sends_rest
+        )
+        zone = self._zone_of(number)
+        if zone is not None and claim.positions != zone:
+            raise WireFormatError("the total covers other positions than those that were agreed on")
+        self.model = self.model.moved_finite(self._open_mean(claim, message), self._learning_rate)
+        return self.model.to_message()
+
+    def _zone_of(self, round_number: int) -> Mask | None:
+        """Return the positions that the round's total must cover."""
+        return self.zone
+
+    def _open_mean(self, claim: MixedTotal, message: Message) -> NDArray[np.float64]:
+        """Return the mean update, float64 (N,)."""
+        return claim.open_mean(self.keys)

@@ -1,0 +1,156 @@
+"""A client of methods in which all encrypt the same positions: the zone, which may be everything."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl import paillier
+from shieldfl.errors import ParameterError, RangeError
+from shieldfl.masks import Mask
+from shieldfl.methods.disclosure import Disclosure
+from shieldfl.methods.global_model import GlobalModel
+from shieldfl.methods.method import ClientSteps, LocalUpdate, StartingPoint
+from shieldfl.methods.mixed_upload import MixedUpload
+from shieldfl.methods.replies import Replies
+from shieldfl.methods.role_context import RoleContext
+from shieldfl.roles.message import Message
+
+__all__ = ["MaskedAverageClient"]
+
+
+class MaskedAverageClient(ClientSteps):
+    """Encrypts its update on the zone and sends the rest in the clear, or not at all.
+
+    Methods that agree on the zone first add phases: see ``_speak``, ``_zone_from`` and ``scores``.
+
+    Parameters
+    ----------
+    index : its number.
+    context : what all roles of the federation share.
+    zone : the N positions, of parameters and then buffers, that are encrypted from the first round on; None where a
+        phase decides.
+    sends_rest : whether values outside of the zone are sent.
+    """
+
+    scores: str | None = None
+    """What training brings along, see ``StartingPoint.scores``."""
+    clear_parts: tuple[str, ...] = ("weight",)
+    """Message parts beside the update that depend on the client's data and travel unprotected."""
+
+    def __init__(
+        self, index: int, context: RoleContext, zone: Mask | None, *, sends_rest: bool = True
+    ) -> None:
+        self.index = index
+        self.context = context
+        self.disclosure = Disclosure.of_nothing(context.initial.parameters.size)
+        self.round = 0
+        self.zone = zone
+        self.start = context.initial
+        self.update = context.initial
+        """What training gave: not the difference, the model itself."""
+        self.trained_scores: NDArray[np.float32] = np.empty(0, dtype=np.float32)
+        self._sends_rest = sends_rest
+        self._upload = MixedUpload(
+            context.key,
+            context.weights[index],
+            max(context.weights),
+            context.threads,
+            sends_rest=sends_rest,
+        )
+        self._has_trained = False
+        self._replies = Replies()
+
+    def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+        """Train from the global model; take the zone that comes with it, where one was agreed on."""
+        self.round = round_number
+        self._has_trained = False
+        initial = self.context.initial
+        self.start = GlobalModel.from_message(model, initial.parameters.size, initial.buffers.size)
+        if "zone" in model:
+            self.zone = Mask.from_bytes(model["zone"], expected_size=self.context.update_size)
+        return replace(self.start.starting_point(), scores=self.scores)
+
+    def finish_training(self, update: LocalUpdate) -> None:
+        """Keep the trained model and its scores."""
+        initial = self.context.initial
+        update.check_sizes(initial.parameters.size, initial.buffers.size)
+        if not (np.isfinite(update.parameters).all() and np.isfinite(update.buffers).all()):
+            raise RangeError(
+                "training gave NaN or infinity: lower the learning rate or check the client's data"
+            )
+        if self.scores is not None:
+            if update.scores is None:
+                raise ParameterError("the method needs sensitivity scores: pass them in the LocalUpdate")
+            if not np.isfinite(update.scores).all():
+                raise RangeError(
+                    "a sensitivity is NaN or infinite: lower the learning rate or check the data"
+                )
+            self.trained_scores = update.scores
+        self.update = GlobalModel(update.parameters, update.buffers)
+        self._has_trained = True
+
+    def step(self, phase: str, answer: Message | None) -> Message:
+        """Make this phase's message; the same bytes when asked again."""
+        return self._replies.reply(phase, self.round, answer, lambda: self._make(phase, answer))
+
+    def _make(self, phase: str, answer: Message | None) -> Message:
+        if not self._has_trained:
+            raise ParameterError("there is nothing to send before training has finished")
+        if phase != "update":
+            return self._speak(phase)
+        self.zone = self._zone_from(answer)
+        if self.zone is None:
+            raise ParameterError("the update needs the zone that the phase before decides")
+        clock = self.context.clock
+        with clock.stage("merge"):
+            vector = self._vector()
+        with clock.stage("encrypt"):
+            union: paillier.UnionOrder | Mask = self.zone
+            if isinstance(self.context.key, paillier.PublicKey):
+                union = paillier.UnionOrder.from_masks([self.zone], self.context.threads)
+            ciphertexts, _ = self._upload.encrypt(vector, self.zone, union, self.round)
+        with clock.stage("upload"):
+            self._disclose(self.zone)
+            parts = self._upload.parts(vector, ciphertexts, self.zone)
+            return Message({"round": Message.from_number(self.round), **parts})
+
+    def _speak(self, phase: str) -> Message:
+        raise ParameterError(f"there is no phase {phase!r}")
+
+    def _zone_from(self, answer: Message | None) -> Mask | None:
+        """Return the zone, which an answer to the phase before may bring."""
+        if answer is not None and "zone" in answer:
+            return Mask.from_bytes(answer["zone"], expected_size=self.context.update_size)
+        return self.zone
+
+    def _vector(self) -> NDArray[np.float32] | NDArray[np.float64]:
+        """Return what is averaged (N,): the differences of parameters, then of buffers, float32."""
+        return np.concatenate(
+            (
+                self.update.parameters - self.start.parameters,
+                self.update.buffers - self.start.buffers,
+            )
+        )
+
+    def _disclose(self, zone: Mask) -> None:
+        size = self.context.initial.parameters.size
+        encrypted = Mask.from_bool(zone.to_bool()[:size])
+        nothing = Mask.empty(size)
+        self.disclosure = Disclosure(
+            encrypted,
+            nothing,
+            ~encrypted if self._sends_rest else nothing,
+            parts=self.clear_parts,
+            buffers="encrypted",
+        )
+
+    def end_round(self, answer: Message) -> None:
+        """Nothing is kept from round to round."""
+
+    def merged_model(self, model: Message) -> StartingPoint:
+        """The global model is everybody's."""
+        initial = self.context.initial
+        return GlobalModel.from_message(model, initial.parameters.size, initial.buffers.size).starting_point()

@@ -1,0 +1,73 @@
+"""The key authority's view of a round's sum: what the aggregator claims, and the mean that it opens to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl import ckks, paillier
+from shieldfl.errors import WireFormatError
+from shieldfl.masks import Mask
+from shieldfl.roles.key_authority import KeyAuthority
+from shieldfl.roles.message import Message
+
+__all__ = ["MixedTotal"]
+
+
+@dataclass(frozen=True)
+class MixedTotal:
+    """What ``MixedSum.parts`` wrote, looked at before anything is opened."""
+
+    total: ckks.Total | paillier.Total
+    union: paillier.UnionOrder | Mask
+    sums: NDArray[np.float64]
+    """Of plain numbers outside of the union; empty where none are sent."""
+    weight: int
+
+    @classmethod
+    def read(
+        cls,
+        message: Message,
+        suffix: str,
+        keys: KeyAuthority,
+        size: int,
+        round_number: int,
+        has_rest: bool = True,
+    ) -> MixedTotal:
+        """Read the parts with this suffix. Raises WireFormatError for what does not hang together.
+
+        ``size`` is N, of an update; ``round_number`` is the one under which the ciphertexts travelled.
+        """
+        union: paillier.UnionOrder | Mask
+        total: ckks.Total | paillier.Total
+        if isinstance(keys.public_key, paillier.PublicKey):
+            union = paillier.UnionOrder.from_bytes(message[f"order{suffix}"], size)
+            total = paillier.Total.from_bytes(message[f"total{suffix}"])
+            fits = total.is_of(union)
+        else:
+            union = Mask.from_bytes(message[f"union{suffix}"], size)
+            total = ckks.Total.from_bytes(message[f"total{suffix}"])
+            fits = total.is_of(union)
+        if not fits or total.round != round_number:
+            raise WireFormatError("the total is of another round, or of other positions than the union's")
+        sums = message.vector(f"sums{suffix}", np.float64, size - union.count if has_rest else 0)
+        weight = message.number(f"weight{suffix}")
+        weights_differ = isinstance(total, paillier.Total) and total.total_weight != weight
+        if not np.isfinite(sums).all() or weight < total.clients or weights_differ:
+            raise WireFormatError("the sums hold NaN or infinity, or their weight is not that of the total")
+        return cls(total, union, sums, weight)
+
+    @property
+    def positions(self) -> Mask:
+        """The union as a mask of N positions."""
+        return self.union.mask if isinstance(self.union, paillier.UnionOrder) else self.union
+
+    def open_mean(self, keys: KeyAuthority) -> NDArray[np.float64]:
+        """Open the total and return the weighted mean (N,), zero where nothing was sent. Raises PolicyError."""
+        mean = np.zeros(self.union.size)
+        self.union.scatter(keys.open_mean(self.total), mean)
+        if self.sums.size:
+            (~self.positions).scatter(self.sums / self.weight, mean)
+        return mean

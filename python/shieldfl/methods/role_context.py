@@ -1,0 +1,37 @@
+"""What all roles of one federation share, whatever the method."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shieldfl import ckks, paillier
+from shieldfl.methods.global_model import GlobalModel
+from shieldfl.profiling.stages import StageClock
+
+__all__ = ["RoleContext"]
+
+
+@dataclass(frozen=True)
+class RoleContext:
+    """Public knowledge, and where times and remarks go: no role gets a secret by it."""
+
+    initial: GlobalModel
+    """The model before the first round."""
+    key: ckks.PublicKey | paillier.PublicKey
+    weights: tuple[int, ...]
+    """How much each client counts, at least 1."""
+    clock: StageClock
+    notes: list[str]
+    """What a reader of the results must know."""
+    threads: int | None = None
+    """For the core; None for all cores."""
+
+    @property
+    def clients(self) -> int:
+        """How many clients there are."""
+        return len(self.weights)
+
+    @property
+    def update_size(self) -> int:
+        """N: parameters, and buffers behind them."""
+        return self.initial.parameters.size + self.initial.buffers.size

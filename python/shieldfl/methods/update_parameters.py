@@ -1,0 +1,62 @@
+"""Encryption parameters of the updates that a method averages, by the name of the scheme."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shieldfl import ckks, paillier
+from shieldfl.array_view import as_unsigned
+from shieldfl.errors import ParameterError
+
+__all__ = ["ENCRYPTIONS", "FixedPoint", "update_parameters"]
+
+ENCRYPTIONS = ("paillier-dense", "paillier-single", "ckks")
+
+
+@dataclass(frozen=True)
+class FixedPoint:
+    """How values are quantised before they are encrypted."""
+
+    value_bits: int = 24
+    fraction_bits: int = 20
+
+
+def update_parameters(
+    encryption: str,
+    clients: int,
+    fixed_point: FixedPoint,
+    *,
+    most_weight: int = 1,
+    key_bits: int = 3072,
+    takes_clear_values: bool = False,
+) -> ckks.Parameters | paillier.Parameters:
+    """Return the parameters for sums over so many clients.
+
+    Parameters
+    ----------
+    encryption : one of :data:`ENCRYPTIONS`.
+    clients, most_weight : how many clients there are, and the largest weight of one.
+    key_bits : of the Paillier modulus.
+    takes_clear_values : whether plain numbers are added to ciphertexts. Nobody can see whether a client encrypts where
+        it also sends a plain number, so fields then have room for both.
+
+    Raises ParameterError for an unknown name and what the scheme refuses.
+    """
+    if encryption not in ENCRYPTIONS:
+        raise ParameterError(f"encryption must be one of {', '.join(ENCRYPTIONS)}")
+    if encryption == "ckks":
+        return ckks.Parameters(
+            max_clients=clients,
+            value_bits=fixed_point.value_bits,
+            fraction_bits=fixed_point.fraction_bits,
+        )
+    if as_unsigned(key_bits, "key_bits") not in (2048, 3072, 4096):
+        raise ParameterError("key_bits must be 2048, 3072 or 4096")
+    return paillier.Parameters(
+        key_bits=key_bits,
+        packing=encryption.removeprefix("paillier-"),
+        max_clients=2 * clients if takes_clear_values else clients,
+        value_bits=fixed_point.value_bits,
+        fraction_bits=fixed_point.fraction_bits,
+        max_weight=most_weight,
+    )

@@ -1,0 +1,249 @@
+"""DP-SGD on one client's samples: Opacus clips each sample's gradient, the core draws the noise.
+
+Source: Abadi et al. (2016), as used by Alt-FL, section III. Two things differ from ``opacus.PrivacyEngine``. The
+noise comes from the core's cryptographic generator: torch's CPU generator keeps 32 bits of its seed, which can
+be tried one by one. And a copy of the model is trained, so that no hook and no per-sample gradient is left on the
+caller's module.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import secrets
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from opacus import GradSampleModule
+from opacus.optimizers import DPOptimizer
+from opacus.validators import ModuleValidator
+from torch import nn
+
+from shieldfl.errors import ParameterError, RangeError
+from shieldfl.privacy.mechanisms import check_norm, gaussian_noise
+
+__all__ = ["PrivateTraining", "train_privately"]
+
+
+@dataclass(frozen=True)
+class PrivateTraining:
+    """What one call of :func:`train_privately` did, as an accountant needs it.
+
+    Attributes
+    ----------
+    mean_loss : float
+        Mean loss over the samples drawn in the last epoch, or over all samples if none was drawn. Computed
+        without noise: not private, never to be uploaded where ε has to hold.
+    steps : int
+        Noised steps, those with an empty batch included.
+    sample_rate : float
+        Probability with which each sample is in a step's batch, in (0, 1].
+    """
+
+    mean_loss: float
+    steps: int
+    sample_rate: float
+
+
+def train_privately(
+    model: nn.Module,
+    features: torch.Tensor,
+    labels: torch.Tensor,
+    *,
+    local_epochs: int,
+    batch_size: int,
+    learning_rate: float,
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    noise_multiplier: float,
+    max_grad_norm: float = 4.7,
+    insecure_sampling_seed: int | None = None,
+) -> PrivateTraining:
+    """Train a model in place on one client's samples, by DP-SGD on the cross-entropy.
+
+    An epoch has ⌈N / batch_size⌉ steps, and in each every sample takes part with the same probability,
+    independently (Poisson sampling): the sample rate is 1 over the steps of an epoch, as in Opacus. Per-sample
+    gradients are clipped to the norm C, summed, noised with N(0, (σ C)²) in each coordinate and divided by the
+    expected size of a batch; SGD goes on from there. Neighbours differ by adding or removing one sample; N is
+    treated as public.
+
+    Memory holds one gradient for each sample of a batch. Parameters are updated only if the whole training
+    succeeds; gradients, hooks and the mode of the model stay as they were.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Classifier, features to logits, float32, on a CPU or another device. It must treat samples
+        independently.
+    features : float32 tensor, shape (N, ...)
+        Samples, on the model's device, N at least 1.
+    labels : int64 tensor, shape (N,)
+        Class of each sample, same device.
+    local_epochs, batch_size, learning_rate, momentum, weight_decay
+        As in :class:`shieldfl.simulation.training.TrainingSettings`; ``batch_size`` is the largest expected
+        size of a batch.
+    noise_multiplier : float
+        σ, finite and not negative; 0 adds no noise and protects nothing.
+    max_grad_norm : float
+        C; 4.7 is Alt-FL's.
+    insecure_sampling_seed : int, optional
+        Makes the batches repeatable. The sample rate lowers ε only against those who cannot tell who was
+        drawn: with a seed that others know or guess, charge a rate of 1. None, the default, draws from the
+        operating system. The noise is never seeded.
+
+    Returns
+    -------
+    PrivateTraining
+        The loss, and what to charge to a :class:`shieldfl.privacy.dp_sgd_ledger.DpSgdLedger`.
+
+    Raises
+    ------
+    ParameterError
+        If a setting is out of range, there is no sample or another number of labels, nothing to train, or a
+        layer that mixes samples or keeps statistics of them, such as BatchNorm.
+    RangeError
+        If the loss or a parameter becomes NaN or infinite.
+    """
+    if len(features) == 0 or len(features) != len(labels):
+        raise ParameterError(
+            f"DP-SGD needs samples and a label for each, got {len(features)} and {len(labels)}"
+        )
+    _check_sgd(local_epochs, batch_size, learning_rate, momentum, weight_decay)
+    _check_protection(noise_multiplier, max_grad_norm)
+    private_copy = copy.deepcopy(model).train()
+    _check_layers(private_copy)
+    samples = len(features)
+    steps_per_epoch = math.ceil(samples / batch_size)
+    trained = GradSampleModule(private_copy)
+    optimizer = _CoreNoiseOptimizer(
+        torch.optim.SGD(
+            (parameter for parameter in trained.parameters() if parameter.requires_grad),
+            lr=learning_rate,
+            momentum=momentum,
+            weight_decay=weight_decay,
+        ),
+        noise_multiplier=noise_multiplier,
+        max_grad_norm=max_grad_norm,
+        expected_batch_size=samples / steps_per_epoch,
+    )
+    batches = _PoissonBatches(samples, steps_per_epoch, insecure_sampling_seed)
+    loss_sum, drawn = 0.0, 0
+    for _ in range(local_epochs):
+        loss_sum, drawn = 0.0, 0
+        for _ in range(steps_per_epoch):
+            batch = batches.draw().to(features.device)
+            optimizer.zero_grad(set_to_none=True)
+            loss_sum += len(batch) * _backward(trained, features[batch], labels[batch])
+            drawn += len(batch)
+            optimizer.step()
+    if not all(bool(torch.isfinite(parameter).all()) for parameter in trained.parameters()):
+        raise _diverged()
+    if drawn == 0:
+        with torch.no_grad():
+            loss_sum, drawn = float(nn.functional.cross_entropy(trained(features), labels)), 1
+    with torch.no_grad():
+        for parameter, result in zip(model.parameters(), trained.parameters(), strict=True):
+            parameter.copy_(result)
+    return PrivateTraining(loss_sum / drawn, local_epochs * steps_per_epoch, 1 / steps_per_epoch)
+
+
+class _CoreNoiseOptimizer(DPOptimizer):  # type: ignore[misc]
+    """Opacus' optimizer with the core's noise in place of torch's."""
+
+    def add_noise(self) -> None:
+        """Set each parameter's gradient to the clipped sum plus noise."""
+        for parameter in self.params:
+            clipped_sum = parameter.summed_grad.detach()
+            noised = gaussian_noise(
+                clipped_sum.reshape(-1).cpu().numpy(), self.noise_multiplier * self.max_grad_norm
+            )
+            parameter.grad = torch.from_numpy(noised).to(clipped_sum.device).view_as(parameter)
+
+
+class _PoissonBatches:
+    """Batches that each sample joins with probability 1 / ``steps_per_epoch``, independently."""
+
+    def __init__(self, samples: int, steps_per_epoch: int, insecure_seed: int | None) -> None:
+        self._samples = samples
+        self._steps_per_epoch = steps_per_epoch
+        self._seeded = None if insecure_seed is None else np.random.default_rng(insecure_seed)
+
+    def draw(self) -> torch.Tensor:
+        """Return the positions of one batch, int64, in order; it may be empty."""
+        if self._seeded is not None:
+            joins = self._seeded.integers(self._steps_per_epoch, size=self._samples) == 0
+        else:
+            words = np.frombuffer(secrets.token_bytes(8 * self._samples), dtype=np.uint64)
+            joins = words <= (2**64 - 1) // self._steps_per_epoch
+        return torch.from_numpy(np.flatnonzero(joins))
+
+
+def _backward(model: GradSampleModule, features: torch.Tensor, labels: torch.Tensor) -> float:
+    """Leave each sample's gradient on the parameters; return the mean loss, 0 for an empty batch."""
+    if len(features) == 0:
+        # Not every layer takes no samples at all, and the step is noised as any other.
+        for parameter in model.parameters():
+            parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
+        return 0.0
+    loss = nn.functional.cross_entropy(model(features), labels)
+    mean_loss = float(loss.detach())
+    if not math.isfinite(mean_loss):
+        raise _diverged()
+    with _gradients_of_parameters_only():
+        loss.backward()  # type: ignore[no-untyped-call]
+    return mean_loss
+
+
+@contextmanager
+def _gradients_of_parameters_only() -> Iterator[None]:
+    # Opacus' hooks need no gradient of the input, and torch warns that they get none.
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Full backward hook is firing when gradients are computed")
+        yield
+
+
+def _diverged() -> RangeError:
+    return RangeError(
+        "the loss or a parameter became NaN or infinite: check the features, or lower the learning rate"
+    )
+
+
+def _check_sgd(
+    local_epochs: int, batch_size: int, learning_rate: float, momentum: float, weight_decay: float
+) -> None:
+    if local_epochs < 1 or batch_size < 1:
+        raise ParameterError(f"need at least 1 epoch and batches of 1, got {local_epochs} and {batch_size}")
+    if not (math.isfinite(learning_rate) and learning_rate > 0):
+        raise ParameterError(f"the learning rate must be positive and finite, got {learning_rate}")
+    if not (0.0 <= momentum < 1.0 and math.isfinite(weight_decay) and weight_decay >= 0):
+        raise ParameterError(
+            f"momentum must lie in [0, 1) and weight decay be finite and not negative, got {momentum} and "
+            f"{weight_decay}"
+        )
+
+
+def _check_protection(noise_multiplier: float, max_grad_norm: float) -> None:
+    if not (math.isfinite(noise_multiplier) and noise_multiplier >= 0):
+        raise ParameterError("the noise multiplier must be finite and not negative")
+    check_norm(max_grad_norm)
+
+
+def _check_layers(model: nn.Module) -> None:
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ParameterError("the model has no parameter to train")
+    for name, module in model.named_modules():
+        # Opacus looks at layers with parameters only, so it lets BatchNorm(affine=False) pass.
+        if isinstance(module, nn.modules.batchnorm._NormBase) and (
+            isinstance(module, nn.modules.batchnorm._BatchNorm) or module.track_running_stats
+        ):
+            raise ParameterError(
+                f"layer {name!r} ({type(module).__name__}) mixes samples or keeps their statistics, which "
+                "DP-SGD cannot protect: use GroupNorm"
+            )
+    errors = [*ModuleValidator.validate(model), *GradSampleModule.validate(model)]
+    if errors:
+        raise ParameterError(f"Opacus cannot train this model privately: {errors[0]}") from errors[0]

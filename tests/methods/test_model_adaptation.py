@@ -1,0 +1,96 @@
+"""What of a model each method trains."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from shieldfl.errors import ParameterError
+from shieldfl.methods.dict_pfl_settings import DictPflSettings
+from shieldfl.methods.dictionary_layers import merged
+from shieldfl.methods.model_adaptation import adapt_model, count_trained
+from shieldfl.methods.registry import METHOD_NAMES
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.simulation.models import build_model
+from shieldfl.simulation.training import TrainingSettings, train_locally
+from shieldfl.torch_bridge import flatten, flatten_buffers
+
+SHAPE = (1, 8, 8)
+
+
+def model_of(name: str = "mlp") -> nn.Module:
+    return build_model(name, SHAPE, 3, seed=0)
+
+
+def train(model: nn.Module) -> None:
+    generator = torch.Generator().manual_seed(4)
+    features = torch.randn(20, *SHAPE, generator=generator)
+    train_locally(
+        model, features, torch.randint(0, 3, (20,), generator=generator), TrainingSettings(2, 8, 0.1), 0
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in METHOD_NAMES if name not in ("top-2", "dict-pfl")])
+def test_most_methods_train_the_model_itself(name):
+    model = model_of()
+    assert adapt_model(name, model, MethodSettings()) is model
+
+
+def test_a_factorised_model_trains_tables_and_merges_into_a_plain_one():
+    model = model_of()
+    before = flatten(model)
+    settings = MethodSettings(dict_pfl=DictPflSettings(rank=2, train_fully=("5",)))
+    adapted = adapt_model("dict-pfl", model, settings)
+    assert count_trained(adapted) == flatten(adapted).size
+    assert flatten(adapted).size == 2 * 64 + 256 + 2 * 256 + 128 + 128 * 3 + 3
+    train(adapted)
+    np.testing.assert_array_equal(flatten(model), before)
+    plain = merged(adapted)
+    assert type(plain[1]) is nn.Linear
+    assert flatten(plain).size == before.size
+    features = torch.randn(5, *SHAPE, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(plain(features), adapted(features))
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [(DictPflSettings(rank=4), "rank 4"), (DictPflSettings(rank=1, train_fully=("9",)), "'9'")],
+)
+def test_models_that_cannot_be_factorised(settings, named):
+    with pytest.raises(ParameterError, match=named):
+        adapt_model("dict-pfl", model_of(), MethodSettings(dict_pfl=settings))
+
+
+def test_only_the_last_layer_is_trained_and_batch_statistics_follow_the_data():
+    model = model_of("simple-cnn")
+    parameters, buffers = flatten(model), flatten_buffers(model)
+    adapted = adapt_model("top-2", model, MethodSettings())
+    last = 256 * 3 + 3
+    assert count_trained(adapted) == last
+    train(adapted)
+    np.testing.assert_array_equal(flatten(adapted)[:-last], parameters[:-last])
+    assert np.count_nonzero(flatten(adapted)[-last:] != parameters[-last:]) > last / 2
+    assert (flatten_buffers(adapted) != buffers).any()
+    np.testing.assert_array_equal(flatten(model), parameters)
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2, bias=False)),
+        nn.Sequential(nn.Linear(4, 2, bias=False)),
+        nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 2, bias=False)),
+        nn.MultiheadAttention(4, 2, bias=False),
+    ],
+)
+def test_a_last_layer_without_a_bias_is_refused(model):
+    with pytest.raises(ParameterError, match="needs a bias where there is none"):
+        adapt_model("top-2", model, MethodSettings())
+
+
+def test_a_model_that_is_one_layer_is_its_own_last_one():
+    layer = nn.Linear(4, 2)
+    assert count_trained(adapt_model("top-2", layer, MethodSettings())) == 10

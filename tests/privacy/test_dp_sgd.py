@@ -1,0 +1,299 @@
+"""DP-SGD against its definition computed sample by sample, its noise and sampling, and its refusals."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from shieldfl.errors import ParameterError, RangeError
+from shieldfl.privacy.dp_sgd import PrivateTraining, train_privately
+from shieldfl.simulation.models import build_model
+from shieldfl.simulation.training import TrainingSettings, evaluate, train_locally
+from shieldfl.torch_bridge import flatten
+
+SHAPE = (1, 6, 6)
+CLASSES = 4
+
+
+def samples(count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    centres = torch.randn(CLASSES, *SHAPE, generator=torch.Generator().manual_seed(99))
+    labels = torch.randint(0, CLASSES, (count,), generator=generator)
+    return centres[labels] + torch.randn(count, *SHAPE, generator=generator), labels
+
+
+def model(name: str = "mlp") -> nn.Module:
+    if name == "cnn":
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(3)
+            return nn.Sequential(
+                nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Linear(64, CLASSES)
+            )
+    return build_model(name, SHAPE, CLASSES, 3)
+
+
+def train(
+    network: nn.Module, features: torch.Tensor, labels: torch.Tensor, **changed: Any
+) -> PrivateTraining:
+    settings: dict[str, Any] = {
+        "local_epochs": 1,
+        "batch_size": 8,
+        "learning_rate": 0.1,
+        "noise_multiplier": 0.0,
+        "insecure_sampling_seed": 5,
+    }
+    return train_privately(network, features, labels, **(settings | changed))
+
+
+def test_without_clipping_and_noise_full_batches_are_plain_sgd() -> None:
+    features, labels = samples(20)
+    private, plain = model(), model()
+    done = train(
+        private,
+        features,
+        labels,
+        local_epochs=4,
+        batch_size=20,
+        momentum=0.9,
+        weight_decay=1e-2,
+        max_grad_norm=1e6,
+        insecure_sampling_seed=None,
+    )
+    loss = train_locally(plain, features, labels, TrainingSettings(4, 20, 0.1, 0.9, 1e-2), 0)
+    np.testing.assert_allclose(flatten(private), flatten(plain), rtol=1e-4, atol=1e-6)
+    assert done.mean_loss == pytest.approx(loss, rel=1e-4)
+    assert (done.steps, done.sample_rate) == (4, 1.0)
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn"])
+@pytest.mark.parametrize("norm", [0.1, 2.0])
+def test_a_step_is_the_sum_of_clipped_per_sample_gradients(name: str, norm: float) -> None:
+    features, labels = samples(7)
+    private, expected = model(name), model(name)
+    train(private, features, labels, batch_size=100, max_grad_norm=norm)
+    parameters = list(expected.parameters())
+    total = [torch.zeros_like(parameter) for parameter in parameters]
+    for feature, label in zip(features, labels, strict=True):
+        loss = nn.functional.cross_entropy(expected(feature[None]), label[None])
+        gradients = torch.autograd.grad(loss, parameters)
+        length = math.sqrt(sum(float(gradient.square().sum()) for gradient in gradients))
+        for entry, gradient in zip(total, gradients, strict=True):
+            entry.add_(gradient, alpha=min(1.0, norm / length))
+    with torch.no_grad():
+        for parameter, entry in zip(parameters, total, strict=True):
+            parameter.sub_(entry, alpha=0.1 / 7)
+    np.testing.assert_allclose(flatten(private), flatten(expected), rtol=1e-4, atol=1e-6)
+
+
+def test_noise_has_the_deviation_that_is_charged_for_and_no_seed_decides_it() -> None:
+    sigma, norm, count = 1.5, 2.0, 10
+    features, labels = torch.zeros(count, 2000), torch.zeros(count, dtype=torch.int64)
+    draws = []
+    for _ in range(2):
+        network = nn.Linear(2000, 10, bias=False)
+        before = flatten(network)
+        torch.manual_seed(0)
+        # Features of zero have no gradient, so what moves the weights is the noise alone.
+        train(
+            network,
+            features,
+            labels,
+            batch_size=count,
+            learning_rate=1.0,
+            noise_multiplier=sigma,
+            max_grad_norm=norm,
+        )
+        draws.append((before - flatten(network)) * count / (sigma * norm))
+    for draw in draws:
+        assert abs(float(draw.mean())) < 5 / math.sqrt(20000)
+        assert float(draw.std()) == pytest.approx(1.0, abs=5 / math.sqrt(2 * 20000))
+    assert abs(float(np.mean(draws[0] * draws[1]))) < 5 / math.sqrt(20000)
+
+
+def test_a_sampling_seed_repeats_the_batches_and_nothing_else_does() -> None:
+    features, labels = samples(40)
+    results = []
+    for seed in (1, 1, 2, None, None):
+        network = model("linear")
+        torch.manual_seed(0)
+        np.random.seed(0)
+        done = train(network, features, labels, local_epochs=2, insecure_sampling_seed=seed)
+        assert (done.steps, done.sample_rate) == (10, 0.2)
+        results.append(flatten(network).tobytes())
+    assert results[0] == results[1]
+    assert len(set(results)) == 4
+
+
+@pytest.mark.parametrize("seed", [None, 11])
+def test_every_sample_joins_each_batch_independently_at_the_stated_rate(seed: int | None) -> None:
+    count, epochs = 50, 60
+    batches: list[torch.Tensor] = []
+
+    def record(_module: nn.Module, inputs: tuple[torch.Tensor]) -> None:
+        batches.append(inputs[0].detach().argmax(dim=1))
+
+    network = nn.Linear(count, 2)
+    network.register_forward_pre_hook(record)
+    done = train(
+        network,
+        torch.eye(count),
+        torch.zeros(count, dtype=torch.int64),
+        local_epochs=epochs,
+        batch_size=17,
+        insecure_sampling_seed=seed,
+    )
+    assert (done.steps, done.sample_rate) == (3 * epochs, pytest.approx(1 / 3))
+    joined = torch.zeros(done.steps, count)
+    for row, batch in zip(joined, batches, strict=False):
+        assert len(set(batch.tolist())) == len(batch)
+        row[batch] = 1.0
+    assert float(joined.mean()) == pytest.approx(1 / 3, abs=6 * math.sqrt(2 / 9 / joined.numel()))
+    # Sizes vary as a binomial's do; fixed batches would not vary at all.
+    assert 0.5 < float(joined.sum(dim=1).var()) / (count * 2 / 9) < 2.0
+    assert bool((joined.sum(dim=0) > 0).all())
+
+
+@pytest.mark.parametrize("name", ["linear", "cnn"])
+def test_an_empty_batch_is_a_step_of_noise_alone(name: str) -> None:
+    features, labels = samples(2)
+    start = flatten(model(name))
+
+    def trained(seed: int, sigma: float) -> tuple[np.ndarray, PrivateTraining]:
+        network = model(name)
+        done = train(
+            network, features, labels, batch_size=1, noise_multiplier=sigma, insecure_sampling_seed=seed
+        )
+        return flatten(network), done
+
+    # Both steps are empty for one seed in 16.
+    seed = next(seed for seed in range(1000) if np.array_equal(trained(seed, 0.0)[0], start))
+    after, done = trained(seed, 1.0)
+    assert np.count_nonzero(after != start) == start.size
+    assert done.steps == 2
+    with torch.no_grad():
+        over_all = float(nn.functional.cross_entropy(model(name)(features), labels))
+    assert trained(seed, 0.0)[1].mean_loss == pytest.approx(over_all)
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn"])
+def test_the_module_stays_plain(name: str) -> None:
+    features, labels = samples(20)
+    network = model(name).eval()
+    network[-1].bias.requires_grad_(False)
+    attributes = [set(vars(module)) for module in network.modules()]
+    frozen = network[-1].bias.clone()
+    identities = [id(parameter) for parameter in network.parameters()]
+    train(network, features, labels, noise_multiplier=1.0)
+    assert [set(vars(module)) for module in network.modules()] == attributes
+    assert [id(parameter) for parameter in network.parameters()] == identities
+    assert not any(module.training or module._forward_hooks or module._backward_hooks for module in network)
+    for parameter in network.parameters():
+        assert parameter.grad is None
+        assert not vars(parameter)
+    assert torch.equal(network[-1].bias, frozen)
+    twin = pickle.loads(pickle.dumps(network))
+    for each in (network, twin):
+        train_locally(each, features, labels, TrainingSettings(1, 8), 0)
+    assert np.array_equal(flatten(network), flatten(twin))
+
+
+def test_it_learns_with_noise() -> None:
+    features, labels = samples(400)
+    network = model("linear")
+    train(network, features, labels, local_epochs=5, batch_size=50, noise_multiplier=1.0, max_grad_norm=1.0)
+    assert evaluate(network, *samples(200, seed=1)) > 0.8
+
+
+class Shifted(nn.Linear):
+    """A layer with a parameter and a buffer of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(36, CLASSES)
+        self.register_buffer("shift", torch.zeros(1))
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (nn.BatchNorm2d(1), "BatchNorm2d.*GroupNorm"),
+        (nn.BatchNorm2d(1, affine=False), "BatchNorm2d.*GroupNorm"),
+        (nn.BatchNorm2d(1, affine=False, track_running_stats=False), "BatchNorm2d.*GroupNorm"),
+        (nn.InstanceNorm2d(1, track_running_stats=True), "InstanceNorm2d.*GroupNorm"),
+        (nn.Sequential(nn.Flatten(), nn.MultiheadAttention(36, 2)), "Opacus"),
+        (nn.Sequential(nn.Flatten(), Shifted()), "Opacus"),
+        (nn.Flatten(), "no parameter"),
+    ],
+)
+def test_what_cannot_be_trained_privately_is_refused(layer: nn.Module, message: str) -> None:
+    features, labels = samples(10)
+    rest = [] if message == "no parameter" else [nn.Flatten(), nn.Linear(36, CLASSES)]
+    network = nn.Sequential(layer, *rest)
+    state = copy.deepcopy(network.state_dict())
+    with pytest.raises(ParameterError, match=message):
+        train(network, features, labels)
+    assert all(torch.equal(value, state[key]) for key, value in network.state_dict().items())
+
+
+def test_instance_norm_without_statistics_is_taken() -> None:
+    features, labels = samples(10)
+    network = nn.Sequential(nn.InstanceNorm2d(1), nn.Flatten(), nn.Linear(36, CLASSES))
+    assert math.isfinite(train(network, features, labels).mean_loss)
+
+
+@pytest.mark.parametrize(
+    ("poison", "changed"),
+    [
+        (math.nan, {}),
+        (math.inf, {}),
+        (0.0, {"learning_rate": 1e38, "local_epochs": 3, "noise_multiplier": 10.0}),
+        (0.0, {"learning_rate": 1e38, "noise_multiplier": 1e6}),
+    ],
+)
+def test_divergence_is_reported_and_leaves_the_model_as_it_was(
+    poison: float, changed: dict[str, Any]
+) -> None:
+    features, labels = samples(10)
+    features = features.clone()
+    features[3] += poison
+    network = model()
+    before = flatten(network).tobytes()
+    with pytest.raises(RangeError, match="learning rate"):
+        train(network, features, labels, batch_size=10, **changed)
+    assert flatten(network).tobytes() == before
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"local_epochs": 0},
+        {"batch_size": 0},
+        {"learning_rate": 0.0},
+        {"learning_rate": math.nan},
+        {"momentum": 1.0},
+        {"momentum": -0.1},
+        {"weight_decay": -1.0},
+        {"weight_decay": math.inf},
+        {"noise_multiplier": -1.0},
+        {"noise_multiplier": math.nan},
+        {"noise_multiplier": math.inf},
+        {"max_grad_norm": 0.0},
+        {"max_grad_norm": math.nan},
+    ],
+)
+def test_impossible_settings_are_refused(changed: dict[str, Any]) -> None:
+    with pytest.raises(ParameterError):
+        train(model("linear"), *samples(5), **changed)
+
+
+def test_samples_without_labels_are_refused() -> None:
+    features, labels = samples(5)
+    for few_features, few_labels in ((features[:0], labels[:0]), (features, labels[:3])):
+        with pytest.raises(ParameterError, match="label for each"):
+            train(model("linear"), few_features, few_labels)

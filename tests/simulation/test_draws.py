@@ -1,0 +1,57 @@
+"""Which clients a round is drawn from, and what a federation does that never has enough."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from shieldfl.errors import ConvergenceError
+from shieldfl.simulation.federation import EmbeddedFederation
+
+
+class _Draws:
+    """Enough of a method to draw clients for."""
+
+    def __init__(self) -> None:
+        self.charged: list[int] = []
+
+    def client(self, index):
+        return index
+
+    def initial_model(self):
+        return None
+
+    def aggregator(self):
+        return None
+
+    def authority(self):
+        return None
+
+    def charge_draw(self, participants):
+        self.charged.append(participants)
+
+
+def test_each_client_is_drawn_independently_with_the_same_probability():
+    federation = EmbeddedFederation(_Draws(), [None] * 10, seed=3)
+    drawn = [federation.draw(0.3, 1) for _ in range(4000)]
+    sizes = np.array(federation.method.charged)
+    # Poisson sampling: the size is binomial. Six standard deviations of the mean and the variance.
+    assert abs(sizes.mean() - 3.0) < 6 * math.sqrt(2.1 / len(sizes))
+    assert abs(sizes.var() - 2.1) < 6 * 2.1 * math.sqrt(2.0 / len(sizes))
+    for client in range(10):
+        share = sum(client in chosen for chosen in drawn) / len(sizes)
+        assert abs(share - 0.3) < 6 * math.sqrt(0.21 / len(sizes))
+    assert len(sizes) - len(drawn) == (sizes == 0).sum()
+
+
+def test_everybody_is_drawn_at_rate_one():
+    federation = EmbeddedFederation(_Draws(), [None] * 7, seed=0)
+    assert federation.draw(1.0, 7) == list(range(7))
+
+
+def test_a_federation_that_would_never_start_says_so():
+    federation = EmbeddedFederation(_Draws(), [None] * 3, seed=0)
+    with pytest.raises(ConvergenceError, match="sample_rate"):
+        federation.draw(1e-9, 2)
