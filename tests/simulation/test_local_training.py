@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from shieldfl.errors import ParameterError
 from shieldfl.methods.method import StartingPoint
 from shieldfl.profiling.stages import StageClock
 from shieldfl.sensitivity.fisher import (
@@ -14,6 +15,9 @@ from shieldfl.sensitivity.fisher import (
     normalise_per_layer,
     per_sample_fisher,
 )
+from shieldfl.sensitivity.gradient import full_batch_gradient
+from shieldfl.sensitivity.label_sensitivity import label_sensitivity
+from shieldfl.sensitivity.taylor import taylor_sensitivity
 from shieldfl.simulation.local_training import LocalTrainer, training_seed
 from shieldfl.simulation.models import build_model
 from shieldfl.simulation.training import TrainingSettings, train_locally
@@ -32,49 +36,74 @@ def fresh(name: str = "simple-cnn", seed: int = 1):
     return build_model(name, SHAPE, 3, seed)
 
 
-@pytest.mark.parametrize("sensitivity", ["full-batch", "batch", "per-sample", None])
-def test_an_update_is_that_of_training_from_the_starting_point(sensitivity):
+@pytest.mark.parametrize("kind", ["full-batch", "batch", "per-sample", "taylor", "label", "gradient", None])
+def test_an_update_is_that_of_training_from_the_starting_point(kind):
     features, labels = samples()
     expected = fresh()
-    start = StartingPoint(flatten(expected), flatten_buffers(expected))
+    start = StartingPoint(flatten(expected), flatten_buffers(expected), scores=kind)
     layout = parameter_layout(expected)
     fisher = FisherAccumulator(layout)
     at_the_start = full_batch_fisher(expected, features, labels)
     expected_loss = train_locally(expected, features, labels, SETTINGS, 7, fisher.update)
-    raw = {
-        "full-batch": lambda: at_the_start,
-        "batch": fisher.scores,
-        "per-sample": lambda: per_sample_fisher(expected, features, labels),
+    # Fisher informations are normalised in each layer, the others are as they are.
+    scores = {
+        "full-batch": lambda: normalise_per_layer(at_the_start, layout),
+        "batch": lambda: normalise_per_layer(fisher.scores(), layout),
+        "per-sample": lambda: normalise_per_layer(per_sample_fisher(expected, features, labels), layout),
+        "taylor": lambda: taylor_sensitivity(expected, features, labels),
+        "label": lambda: label_sensitivity(expected, features, labels),
+        "gradient": lambda: full_batch_gradient(expected, features, labels),
     }
 
     clock = StageClock()
     # The module holds other weights: what was left in it by the client before must not matter.
-    trainer = LocalTrainer(fresh(seed=2), features, labels, SETTINGS, sensitivity, clock)
+    trainer = LocalTrainer(fresh(seed=2), features, labels, SETTINGS, clock)
     update, loss = trainer.train(start, 7)
     assert loss == expected_loss
     np.testing.assert_array_equal(update.parameters, flatten(expected))
     np.testing.assert_array_equal(update.buffers, flatten_buffers(expected))
-    if sensitivity is None:
+    if kind is None:
         assert update.scores is None
     else:
-        np.testing.assert_array_equal(update.scores, normalise_per_layer(raw[sensitivity](), layout))
+        np.testing.assert_array_equal(update.scores, scores[kind]())
     seconds = clock.take()
     assert set(seconds) <= {"train", "score"}
     assert seconds["train"] > 0.0
-    assert sensitivity is None or seconds["score"] > 0.0
+    assert kind is None or seconds["score"] > 0.0
 
 
 def test_the_starting_point_and_earlier_updates_are_left_alone():
     features, labels = samples()
     module = fresh("linear")
-    start = StartingPoint(flatten(module), flatten_buffers(module))
+    start = StartingPoint(flatten(module), flatten_buffers(module), scores="batch")
     before = start.parameters.copy()
-    trainer = LocalTrainer(module, features, labels, SETTINGS, "batch", StageClock())
+    trainer = LocalTrainer(module, features, labels, SETTINGS, StageClock())
     first, _ = trainer.train(start, 0)
     kept = first.parameters.copy()
     trainer.train(start, 1)
     np.testing.assert_array_equal(start.parameters, before)
     np.testing.assert_array_equal(first.parameters, kept)
+
+
+def test_a_round_trains_on_synthetic_data_where_it_says_so():
+    features, labels = samples()
+    module = fresh("linear")
+    start = StartingPoint(flatten(module), flatten_buffers(module), synthetic=True)
+    with pytest.raises(ParameterError, match="synthetic"):
+        LocalTrainer(module, features, labels, SETTINGS, StageClock()).train(start, 0)
+    other = features[:4] + 1.0, labels[:4]
+    update, _ = LocalTrainer(module, features, labels, SETTINGS, StageClock(), other).train(start, 0)
+    expected = fresh("linear")
+    train_locally(expected, *other, SETTINGS, 0)
+    np.testing.assert_array_equal(update.parameters, flatten(expected))
+
+
+def test_unknown_scores_are_refused():
+    features, labels = samples()
+    module = fresh("linear")
+    start = StartingPoint(flatten(module), flatten_buffers(module), scores="guess")
+    with pytest.raises(ParameterError, match="'guess'"):
+        LocalTrainer(module, features, labels, SETTINGS, StageClock()).train(start, 0)
 
 
 def test_every_client_and_round_has_a_seed_of_its_own():
