@@ -22,8 +22,8 @@ test-cpp: build/core/configured  ## the C++ tests and a short fuzz
 	cmake --build build/core
 	ctest --test-dir build/core --output-on-failure
 
-test-python: $(VENV)/installed  ## the Python tests
-	$(BIN)/python -m pytest
+test-python: $(VENV)/installed  ## the Python tests, on all cores
+	$(BIN)/python -m pytest -p no:benchmark --numprocesses auto --dist worksteal
 
 # The interpreter is not built for sanitizers, so their runtime has to be loaded before it; -S keeps the installed
 # package, which has no sanitizers either, from being found first.

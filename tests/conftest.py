@@ -20,10 +20,10 @@ def data_dir() -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _two_torch_threads() -> None:
-    """Keep torch at two threads, so that results and times do not depend on the size of the machine."""
+def _one_torch_thread() -> None:
+    """Keep torch at one thread, so that results do not depend on the machine and tests can run side by side."""
     try:
         import torch
     except ImportError:
         return
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)
