@@ -37,6 +37,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def ckks(
+    context: typer.Context,
     values: bench.Values = "1e5,1e6,2.5e7",
     share: bench.Share = "0.01,0.1,1",
     threads: bench.Threads = None,
@@ -46,7 +47,7 @@ def ckks(
     json_file: JsonFile = None,
 ) -> None:
     """Measure CKKS beside SEAL and TenSEAL, print the tables, check every sum."""
-    cases = bench.checked_grid(values, share, threads, quick)
+    cases = bench.checked_grid(context, values, share, threads, quick)
     if bars_only:
         _show_bars(lambda: bars.measure_all(bars.QUICK if quick else bars.Sizes(), _tell), json_file)
         return

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
@@ -73,6 +74,21 @@ def test_a_file_runs_and_ours_stands_beside_the_papers(small: Path, tmp_path: Pa
     assert [figure["figure"] for figure in read["paper"]] == ["accuracy", "bytes_up"]
     assert read["paper"][0]["ours"] == read["methods"][1]["rounds"][-1]["accuracy"]
     assert read["config"]["model"] == "linear"
+
+
+def test_synthetic_data_come_from_the_file_or_from_beside_it(small: Path, tmp_path: Path) -> None:
+    small.write_text(
+        SMALL.partition("[[paper]]")[0].replace("full-he", "alt-fl-si-he")
+        + 'synthetic_data = "no-such-file.npz"\n'
+    )
+    missing = invoke("--experiment", small)
+    assert (missing.exit_code, missing.stdout) == (1, "two methods on digits\n")
+    assert missing.stderr == "shieldfl: no-such-file.npz cannot be read: No such file or directory\n"
+    archive = tmp_path / "mine.npz"
+    np.savez(archive, features=np.zeros((10, 1, 8, 8), np.float32), labels=np.arange(10))
+    result = invoke("--experiment", small, "--synthetic-data", archive)
+    assert result.exit_code == 0, result.output
+    assert "alt-fl-si-he: synthetic data were given: they spend no epsilon here" in result.stdout
 
 
 def test_where_and_how_it_runs_may_be_said_beside_the_file(small: Path) -> None:

@@ -34,7 +34,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def invoke(*arguments: str):
-    return CliRunner().invoke(app, ["run", *arguments])
+    return CliRunner().invoke(app, ["run", "--method", "fedavg,sense-crypt", *arguments])
 
 
 def test_settings_of_other_methods_are_assigned(asked: dict[str, Any]) -> None:
@@ -51,8 +51,10 @@ def test_settings_of_other_methods_are_assigned(asked: dict[str, Any]) -> None:
         ("encryption=ckks", "METHOD.FIELD=VALUE"),
         ("sense-crypt.encrypt=ckks", "no setting"),
         ("sensecrypt.encryption=ckks", "choose from"),
-        ("sense-crypt.key_bits=many", "type of its default"),
+        ("sense-crypt.key_bits=many", "sense-crypt.key_bits must be of the type int"),
+        ("sense-crypt.clustering_epsilon=no", "clustering_epsilon must be of the type float | None"),
         ("sense-crypt.bandwidths=[0]", "positive"),
+        ("dict-pfl.rank=8", "dict-pfl does not run"),
     ],
 )
 def test_a_wrong_assignment_is_wrong_usage(asked: dict[str, Any], assignment: str, words: str) -> None:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from typer.testing import CliRunner
 
 from shieldfl.cli.app import app
 from shieldfl.fleet.calibration import CalibrationSettings, calibrate
+from shieldfl.fleet.client_processes import ClientProcesses
 from shieldfl.fleet.fleet_file import load_fleet
 from shieldfl.fleet.processor_quota import processor_quotas
 from shieldfl.fleet.round_simulation import STAGES
@@ -100,6 +103,28 @@ def test_calibrates_first_without_a_profile(fleet: Path, monkeypatch: pytest.Mon
     assert json.loads(result.stdout)["scheme"] == "ckks"
     (settings,) = asked
     assert (settings.schemes, list(settings.threads), settings.model) == (("ckks",), [1], None)
+
+
+def test_clients_that_all_die_exit_1_and_what_was_seen_is_written(
+    fleet: Path, profile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered = ClientProcesses.__enter__
+
+    def enter(self: ClientProcesses) -> ClientProcesses:
+        entered(self)
+        for pid in self.pids:
+            os.kill(pid, signal.SIGKILL)
+        return self
+
+    monkeypatch.setattr(ClientProcesses, "__enter__", enter)
+    path, picture = tmp_path / "measured.json", tmp_path / "gantt.png"
+    result = invoke(fleet, "--profile", profile, "--rounds", 1, "--json", path, "--gantt", picture)
+    assert result.exit_code == 1, result.output
+    assert result.stderr.startswith(
+        "shieldfl: all clients dropped out under plaintext, full-he, so nothing was"
+    )
+    assert "dropped out, rounds in brackets: near (1), far (1)" in result.stdout
+    assert json.loads(path.read_text())["methods"][0]["measured"]["dropped"] == [[True, True]]
 
 
 def test_a_fleet_that_does_not_fit_exits_1(fleet: Path, profile: Path) -> None:

@@ -6,84 +6,22 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, fields
-from pathlib import Path
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("typer")
-from typer.testing import CliRunner
-
 import shieldfl as sf
-from shieldfl.cli.app import app
+from cli.run_stand_in import Driver, invoke, table_rows
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.results import STAGES, MethodResult, RoundRecord, RunResult
+from shieldfl.simulation.results import STAGES
 
 TINY = ["--rounds", "1", "--clients", "3", "--local-epochs", "1", "--threads", "1"]
 BOTH = ["--method", "fedavg,selective-shield"]
-
-
-class Driver:
-    """Stands in for the driver: remembers what it was asked for and returns figures at once."""
-
-    def __init__(self) -> None:
-        self.config = RunConfig()
-        self.methods: Sequence[str] = ()
-        self.settings = MethodSettings()
-        self.error: Exception | None = None
-
-    def __call__(
-        self,
-        config: RunConfig,
-        methods: Sequence[str],
-        settings: MethodSettings,
-        on_round: Callable[[str, RoundRecord], None] | None = None,
-    ) -> RunResult:
-        self.config, self.methods, self.settings = config, methods, settings
-        if self.error is not None:
-            raise self.error
-        result = RunResult("made-up data", "mlp", asdict(config), {"version": "9.9"}, 1000)
-        for name in methods:
-            rounds = [self._record(number, name != "fedavg") for number in range(1, config.rounds + 1)]
-            for record in rounds:
-                if on_round is not None:
-                    on_round(name, record)
-            notes = [] if name == "fedavg" else ["what a reader must know"]
-            result.methods.append(MethodResult(name, {}, 1000, 1e-5, rounds, 4.0, notes))
-        return result
-
-    @staticmethod
-    def _record(number: int, protected: bool) -> RoundRecord:
-        return RoundRecord(
-            round=number,
-            participants=3,
-            dropped=0,
-            loss=0.5,
-            accuracy=0.9125,
-            personalised_accuracy=0.9375 if protected else 0.9125,
-            zone_shares={"encrypted": 0.02, "personalised": 0.03, "noise": 0.95, "clear": 0.0},
-            stage_seconds=dict.fromkeys(STAGES, 0.125),
-            bytes_up=3000.0 if protected else 2000.0,
-            bytes_down=2000.0,
-            epsilon_paper=8.5 if protected else math.inf,
-            epsilon_added=2.5 if protected else math.inf,
-        )
-
-
-@pytest.fixture
-def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
-    driver = Driver()
-    monkeypatch.setattr("shieldfl.simulation.driver.run_methods", driver)
-    return driver
-
-
-def invoke(*arguments: object):
-    return CliRunner().invoke(app, ["run", *map(str, arguments)])
 
 
 def run_process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
@@ -105,6 +43,7 @@ OPTIONS: list[tuple[list[str], str, Any]] = [
     (["--dataset", "mnist"], "dataset", "mnist"),
     (["--data-dir", "some/where"], "data_dir", "some/where"),
     (["--model", "linear"], "model", "linear"),
+    (["--synthetic-data", "made.npz"], "synthetic_data", "made.npz"),
     (["--clients", "7"], "clients", 7),
     (["--rounds", "2"], "rounds", 2),
     (["--alpha", "0.2"], "alpha", 0.2),
@@ -196,6 +135,14 @@ def test_wrong_usage_exits_2_and_says_why(driver: Driver, arguments: list[str], 
     assert driver.methods == ()
 
 
+def test_help_shows_every_option() -> None:
+    text = invoke("--help").stdout
+    for arguments, _, _ in OPTIONS:
+        assert arguments[0][:14] in text
+    for option in ("--method", "--json", "--report"):
+        assert option in text
+
+
 # ---- failures
 
 FAILURES = [
@@ -218,78 +165,6 @@ def test_failure_is_one_line_and_exit_code_1(driver: Driver, error: Exception, l
 def test_a_defect_keeps_its_traceback(driver: Driver) -> None:
     driver.error = ZeroDivisionError("a defect")
     assert isinstance(invoke().exception, ZeroDivisionError)
-
-
-# ---- output
-
-
-def table_rows(text: str) -> dict[str, str]:
-    """Rows of the printed table: label -> what follows."""
-    matches = (re.match(r" {2,3}(\S.*?) {3,}(\S.*?) *$", line) for line in text.splitlines())
-    return {match[1]: " ".join(match[2].split()) for match in matches if match}
-
-
-def test_table_side_by_side(driver: Driver) -> None:
-    result = invoke(*BOTH, "--rounds", "2")
-    assert result.exit_code == 0
-    assert result.stdout.startswith(
-        "made-up data, mlp, 1,000 parameters, 20 clients, 2 rounds, Dirichlet α = 0.5\n"
-    )
-    rows = table_rows(result.stdout)
-    assert rows["global model"] == "91.25 % 91.25 %"
-    assert rows["personalised, mean of clients"] == "91.25 % 93.75 %"
-    assert rows["encrypted"] == "2.00 % 2.00 %"
-    assert rows["noise"] == "95.00 % 95.00 %"
-    for stage in STAGES:
-        assert rows[stage] == "125 ms 125 ms"
-    assert rows["whole round"] == "2.00 s ×1.00 2.00 s"
-    assert rows["up"] == "2.00 kB ×1.50 3.00 kB"
-    assert rows["ε by the paper's eq. 22"] == "∞ 8.5"
-    assert rows["ε of the noise added"] == "∞ 2.5"
-    assert rows["at δ"] == "1e-05 1e-05"
-    assert "selective-shield: what a reader must know" in result.stdout
-
-
-def test_one_method_is_compared_with_nothing(driver: Driver) -> None:
-    assert "×" not in invoke().stdout
-
-
-def test_json_on_standard_output_is_alone_there(driver: Driver) -> None:
-    result = invoke(*BOTH, "--json", "-")
-    read = json.loads(result.stdout)
-    assert [method["method"] for method in read["methods"]] == ["fedavg", "selective-shield"]
-    assert read["methods"][0]["rounds"][0]["epsilon_paper"] is None
-    assert read["config"]["clients"] == 20
-
-
-def test_json_in_a_file_beside_the_table(driver: Driver, tmp_path: Path) -> None:
-    result = invoke("--json", tmp_path / "result.json", "--alpha", "iid")
-    assert "global model" in result.stdout
-    assert json.loads((tmp_path / "result.json").read_text())["config"]["alpha"] is None
-
-
-def test_report_is_written(driver: Driver, tmp_path: Path) -> None:
-    result = invoke("--report", tmp_path / "report")
-    assert result.exit_code == 0
-    assert {"index.html", "result.json", "accuracy.png"} <= {
-        path.name for path in (tmp_path / "report").iterdir()
-    }
-
-
-def test_a_report_folder_that_cannot_be_made_is_told_before_the_run(driver: Driver, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    result = invoke("--report", tmp_path / "file" / "report")
-    assert result.exit_code == 1
-    assert result.stderr.startswith("shieldfl: ")
-    assert driver.methods == ()
-
-
-def test_help_shows_every_option() -> None:
-    text = invoke("--help").stdout
-    for arguments, _, _ in OPTIONS:
-        assert arguments[0][:14] in text
-    for option in ("--method", "--json", "--report"):
-        assert option in text
 
 
 # ---- the real thing

@@ -65,6 +65,21 @@ def test_writes_every_picture_of_every_fleet_and_scheme(two_fleets: tuple[FleetS
         assert path.read_bytes() in shown
 
 
+def test_an_earlier_report_leaves_no_pictures_and_other_files_stay(tmp_path: Path) -> None:
+    mine = {"gantt-fleet-9-scheme-9.png.bak", "my-gantt-fleet-1-scheme-1.png", "photo.png"}
+    for name in mine:
+        (tmp_path / name).write_text("mine")
+    write_report(simulation_of(three_clients(), fleet_of(client("a"), client("b")), schemes=2), tmp_path)
+    smaller = write_report(simulation_of(three_clients()), tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == mine | {path.name for path in smaller}
+
+
+def test_pictures_in_a_folder_without_a_report_are_not_its_own(tmp_path: Path) -> None:
+    (tmp_path / "gantt-fleet-7-scheme-7.png").write_text("mine")
+    write_report(simulation_of(three_clients()), tmp_path)
+    assert (tmp_path / "gantt-fleet-7-scheme-7.png").read_text() == "mine"
+
+
 def test_json_holds_the_simulation(two_fleets: tuple[FleetSimulation, Path]) -> None:
     simulation, folder = two_fleets
     assert json.loads((folder / "simulation.json").read_text()) == simulation.to_json()

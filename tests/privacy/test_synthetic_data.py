@@ -16,7 +16,7 @@ from shieldfl.errors import ArrayTypeError, DataError, ParameterError, RangeErro
 from shieldfl.privacy import mean_embedding
 from shieldfl.privacy.gaussian_mechanism import gaussian_noise_multiplier
 from shieldfl.privacy.mean_embedding import fit_synthetic_data
-from shieldfl.privacy.synthetic_data import SyntheticData, check_labelled_samples
+from shieldfl.privacy.synthetic_data import SyntheticData, check_labelled_samples, load_labelled_samples
 from shieldfl.simulation.data import load_dataset
 from shieldfl.simulation.models import build_model
 from shieldfl.simulation.training import TrainingSettings, evaluate, train_locally
@@ -78,6 +78,28 @@ def test_one_sample_more_moves_what_is_released_by_the_sensitivity_at_most(
     assert moved == pytest.approx(math.sqrt(2), rel=1e-4)
 
 
+@pytest.mark.parametrize("place", [0, 1500, 199_999])
+def test_the_sensitivity_is_the_same_among_very_many_samples(place: int) -> None:
+    """Sums of about 140,000, where float32 has steps of 2^-6."""
+    generator = torch.Generator().manual_seed(place)
+    features = torch.randn(200_000, 2, generator=generator)
+    frequencies = torch.randn(2, 2, generator=generator) / 8
+    labels = torch.zeros(len(features), dtype=torch.int64)
+    with_it = mean_embedding._class_sums(features, labels, 1, frequencies)
+    rest = torch.cat([features[:place], features[place + 1 :]])
+    moved = with_it - mean_embedding._class_sums(rest, labels[1:], 1, frequencies)
+    assert with_it.abs().max() == len(features)
+    assert float(moved.norm()) == pytest.approx(math.sqrt(2), rel=1e-7)
+    assert float(moved.norm()) <= mean_embedding._SENSITIVITY
+
+
+def test_more_samples_than_can_be_summed_exactly_are_refused() -> None:
+    count = 2**23
+    features, labels = torch.zeros(1, 1).expand(count, 1), torch.zeros(1, dtype=torch.int64).expand(count)
+    with pytest.raises(ParameterError, match="at most 8,388,607 samples"):
+        fit(features, labels)
+
+
 def test_everything_released_is_noised_once_for_the_stated_privacy(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
@@ -85,6 +107,14 @@ def test_everything_released_is_noised_once_for_the_stated_privacy(monkeypatch: 
         calls.append((vector, deviation))
         return np.full_like(vector, 5000.0)
 
+    sums_of = mean_embedding._class_sums
+    summed = []
+
+    def sum_up(*arguments: Any) -> torch.Tensor:
+        summed.append(sums_of(*arguments))
+        return torch.zeros_like(summed[-1])
+
+    monkeypatch.setattr(mean_embedding, "_class_sums", sum_up)
     monkeypatch.setattr(mean_embedding, "gaussian_noise", record)
     features, labels = samples(500)
     made = fit(features, labels, epsilon=2.0, delta=1e-4, steps=1)
@@ -93,8 +123,9 @@ def test_everything_released_is_noised_once_for_the_stated_privacy(monkeypatch: 
     [(vector, deviation)] = calls
     assert deviation == multiplier * mean_embedding._SENSITIVITY
     assert vector.shape == (CLASSES * 101,)
-    assert vector.reshape(CLASSES, 101)[:, -1].tolist() == torch.bincount(labels).tolist()
-    # The real samples reach the result through that one call only.
+    assert summed[0].shape == (CLASSES, 101)
+    assert summed[0][:, -1].tolist() == torch.bincount(labels).tolist()
+    # The real samples reach the result through those sums only, to which the noise is added.
     other = fit(*samples(0, torch.zeros(50, dtype=torch.int64)), epsilon=2.0, delta=1e-4, steps=1)
     assert torch.equal(other.features, made.features)
     assert torch.equal(other.labels, made.labels)
@@ -199,3 +230,85 @@ def test_samples_that_do_not_fit_are_refused(
 def test_samples_that_fit_pass() -> None:
     check_labelled_samples(FEATURES, LABELS, SHAPE, CLASSES)
     check_labelled_samples(FEATURES, LABELS, SHAPE, 100)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.int16, ">i4"])
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_what_was_saved_is_what_is_loaded(tmp_path: Path, save: Any, dtype: Any) -> None:
+    path = tmp_path / "mine.npz"
+    save(path, features=FEATURES.numpy(), labels=LABELS.numpy().astype(dtype), more=np.ones(2))
+    features, labels = load_labelled_samples(path)
+    assert torch.equal(features, FEATURES)
+    assert labels.dtype == torch.int64
+    assert torch.equal(labels, LABELS)
+
+
+def test_labels_beyond_int64_stay_out_of_range(tmp_path: Path) -> None:
+    path = tmp_path / "mine.npz"
+    np.savez(path, features=FEATURES.numpy(), labels=np.full(5, 2**64 - 1, dtype=np.uint64))
+    with pytest.raises(DataError, match="0 to 3"):
+        check_labelled_samples(*load_labelled_samples(path), SHAPE, CLASSES)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "error", "message"),
+    [
+        ({"features": FEATURES.numpy()}, DataError, "lacks the array 'labels'"),
+        ({"labels": LABELS.numpy()}, DataError, "lacks the array 'features'"),
+        (
+            {"features": FEATURES.double().numpy(), "labels": LABELS.numpy()},
+            ArrayTypeError,
+            "float64 features",
+        ),
+        (
+            {"features": FEATURES.numpy().astype(">f4"), "labels": LABELS.numpy()},
+            ArrayTypeError,
+            "write float32",
+        ),
+        ({"features": FEATURES.numpy(), "labels": LABELS.float().numpy()}, ArrayTypeError, "float32 labels"),
+        ({"features": FEATURES.numpy(), "labels": np.array([None] * 5)}, DataError, "plain arrays"),
+    ],
+)
+def test_an_archive_of_other_arrays_is_refused(
+    tmp_path: Path, arrays: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    path = tmp_path / "mine.npz"
+    np.savez(path, **arrays)
+    with pytest.raises(error, match=message):
+        load_labelled_samples(path)
+
+
+def test_a_file_that_is_no_archive_is_refused(tmp_path: Path) -> None:
+    whole = tmp_path / "whole.npz"
+    np.savez(whole, features=FEATURES.numpy(), labels=LABELS.numpy())
+    content = whole.read_bytes()
+    for bad in (b"", b"text", b"PK\x03\x04", content[: len(content) // 2], content[:300] + content[310:]):
+        (tmp_path / "bad.npz").write_bytes(bad)
+        with pytest.raises(DataError, match="cannot be read: it is damaged"):
+            load_labelled_samples(tmp_path / "bad.npz")
+    np.save(tmp_path / "single.npy", FEATURES.numpy())
+    with pytest.raises(DataError, match="lacks the array 'features'"):
+        load_labelled_samples(tmp_path / "single.npy")
+    with pytest.raises(DataError, match="No such file"):
+        load_labelled_samples(tmp_path / "missing.npz")
+    with pytest.raises(DataError, match="Is a directory"):
+        load_labelled_samples(tmp_path)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_a_damaged_archive_is_refused_or_read(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("damaged") / "mine.npz"
+    np.savez_compressed(path, features=FEATURES.numpy(), labels=LABELS.numpy())
+    content = bytearray(path.read_bytes())
+    position = data.draw(st.integers(0, len(content) - 1))
+    content[position] = data.draw(st.integers(0, 255))
+    path.write_bytes(content)
+    try:
+        features, labels = load_labelled_samples(path)
+    except (DataError, ArrayTypeError):
+        return
+    assert features.dtype == torch.float32
+    assert labels.dtype == torch.int64

@@ -126,12 +126,12 @@ def test_a_result_is_strict_json(both):
     result, _ = both
     text = json.dumps(result.to_json(), allow_nan=False)
     read = json.loads(text)
-    assert read["methods"][0]["rounds"][0]["epsilon_paper"] is None  # infinite
+    assert read["methods"][0]["rounds"][0]["epsilon_paper"] == "Infinity"
     assert read["methods"][1]["rounds"][1]["epsilon_paper"] == result.methods[1].rounds[1].epsilon_paper
     assert read["config"]["clients"] == 4
     assert read["config"] == json.loads(json.dumps(asdict(tiny())))
     endless = run_methods(tiny(rounds=1, alpha=math.inf), ["fedavg"])
-    assert json.loads(json.dumps(endless.to_json(), allow_nan=False))["config"]["alpha"] is None
+    assert json.loads(json.dumps(endless.to_json(), allow_nan=False))["config"]["alpha"] == "Infinity"
 
 
 def trained(config: RunConfig, method: str, settings: MethodSettings | None, monkeypatch) -> np.ndarray:

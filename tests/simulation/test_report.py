@@ -60,6 +60,7 @@ def run_of(*methods: str, rounds: int = 3) -> RunResult:
                 delta=math.nan if name == "fedavg" else 1e-5,
                 rounds=[record(number, name != "fedavg") for number in range(1, rounds + 1)],
                 seconds=6.0,
+                privacy_unit=None if name == "fedavg" else "client",
                 notes=[] if name == "fedavg" else ["a note to the reader"],
             )
             for name in methods
@@ -78,7 +79,7 @@ def test_json_holds_the_result(tmp_path: Path) -> None:
     write_report(result, tmp_path)
     read = json.loads((tmp_path / "result.json").read_text())
     assert read == result.to_json()
-    assert read["methods"][0]["rounds"][0]["epsilon_paper"] is None
+    assert read["methods"][0]["rounds"][0]["epsilon_paper"] == "Infinity"
     assert read["methods"][1]["rounds"][2]["epsilon_paper"] == 7.5
 
 
@@ -134,6 +135,7 @@ def test_an_earlier_report_is_replaced(tmp_path: Path) -> None:
     write_report(run_of("fedavg", "selective-shield"), tmp_path)
     write_report(run_of("fedavg"), tmp_path)
     assert "selective-shield" not in (tmp_path / "index.html").read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(FILES)
 
 
 def test_a_run_without_a_round_is_refused(tmp_path: Path) -> None:
@@ -202,14 +204,30 @@ def test_summary_compares_with_the_first_method() -> None:
     accuracy, personalised = sections["Accuracy after the last round"]
     assert accuracy.cells == ("83.33 %", "83.33 %")
     assert personalised.cells == ("83.33 %", "80.00 %")
-    paper, added, delta = sections["Privacy loss of the noise zone, all rounds"]
-    assert paper.cells == ("∞", "7.5")
-    assert added.cells == ("∞", "2.25")
+    unit, stated, second, delta = sections["Privacy loss, all rounds"]
+    assert unit.cells == ("–", "client")
+    assert stated.cells == ("∞", "7.5")
+    assert second.cells == ("–", "2.25")
     assert delta.cells == ("–", "1e-05")
     times = {row.label: row.cells for row in sections["Time a round, clients added up"]}
     assert set(STAGES) < set(times)
     assert times["whole round"] == ("2.00 s", "×1.00  2.00 s")
     assert times["encrypt"] == ("–", "250 ms")
+
+
+def test_a_second_epsilon_is_left_out_where_no_method_has_one() -> None:
+    labels = [row.label for row in summarise(run_of("fedavg"))[-1].rows]
+    assert labels == ["for one", "ε", "at δ"]
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [(math.inf, "Infinity"), (-math.inf, "-Infinity"), (math.nan, None), (2.5, 2.5)],
+)
+def test_json_tells_infinite_from_undefined(value: float, plain: str | float | None) -> None:
+    result = run_of("fedavg")
+    read = replace(result, methods=[replace(result.methods[0], delta=value)]).to_json()
+    assert read["methods"][0]["delta"] == plain
 
 
 @pytest.mark.parametrize(("alpha", "words"), [(0.5, "Dirichlet α = 0.5"), (math.inf, "iid partition")])

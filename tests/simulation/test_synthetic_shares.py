@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 
@@ -34,12 +37,59 @@ def test_given_data_are_used_and_noted_and_made_data_are_charged():
     given = run_methods(CONFIG, ["alt-fl-si-he"], SETTINGS, synthetic=(FEATURES, LABELS)).methods[0]
     made = run_methods(CONFIG, ["alt-fl-si-he"], SETTINGS).methods[0]
     assert given.last.epsilon_paper == 0.0
-    assert any("synthetic data were given" in note for note in given.notes)
+    assert any("given: they spend no epsilon here" in note for note in given.notes)
     assert 0.0 < made.last.epsilon_paper < 12.0
     assert made.averaging_window == 10
 
 
+@pytest.fixture
+def archive(tmp_path):
+    path = tmp_path / "mine.npz"
+    np.savez(path, features=FEATURES.numpy(), labels=LABELS.numpy().astype(np.uint8))
+    return path
+
+
+def test_a_file_in_the_config_is_what_given_samples_are(archive):
+    from_file = run_methods(replace(CONFIG, synthetic_data=str(archive)), ["alt-fl-si-he"], SETTINGS)
+    given = run_methods(CONFIG, ["alt-fl-si-he"], SETTINGS, synthetic=(FEATURES, LABELS))
+    assert from_file.methods[0].last.accuracy == given.methods[0].last.accuracy
+    assert from_file.methods[0].last.epsilon_paper == 0.0
+    with pytest.raises(ParameterError, match="given twice"):
+        run_methods(
+            replace(CONFIG, synthetic_data=str(archive)), ["alt-fl-si-he"], synthetic=(FEATURES, LABELS)
+        )
+
+
+def test_data_that_no_round_trains_on_are_refused_before_anything_trains(archive):
+    trained = []
+    for methods, settings in (
+        (["fedavg", "alt-fl-pi"], SETTINGS),
+        (["alt-fl-si-he"], SETTINGS.changed("alt-fl-si-he", {"interleaving_ratio": "1/4"})),
+    ):
+        with pytest.raises(ParameterError, match="no round trains on them"):
+            run_methods(
+                replace(CONFIG, synthetic_data=str(archive)),
+                methods,
+                settings,
+                lambda *done: trained.append(done),
+            )
+    assert trained == []
+
+
+def test_a_method_beside_one_that_trains_on_them_may_ignore_them(archive):
+    config = replace(CONFIG, synthetic_data=str(archive))
+    plain, alternating = run_methods(config, ["fedavg", "alt-fl-si-he"], SETTINGS).methods
+    assert not any("synthetic" in note for note in plain.notes)
+    assert any("synthetic" in note for note in alternating.notes)
+
+
+def test_too_few_samples_to_be_made_are_refused():
+    changed = SETTINGS.changed("alt-fl-si-he", {"synthetic_samples": 2})
+    with pytest.raises(ParameterError, match="too few for 3 clients"):
+        run_methods(CONFIG, ["alt-fl-si-he"], changed)
+
+
 def test_the_window_follows_the_interleaving():
     changed = SETTINGS.changed("alt-fl-si-he", {"interleaving_ratio": "1/4"})
-    result = run_methods(CONFIG, ["alt-fl-si-he"], changed, synthetic=(FEATURES, LABELS)).methods[0]
+    result = run_methods(CONFIG, ["alt-fl-si-he"], changed).methods[0]
     assert (result.averaging_window, result.converged_in_round) == (8, None)

@@ -14,6 +14,7 @@ from shieldfl.build_info import build_info
 from shieldfl.cli.bench_paillier import checked_paillier_grid, compare_paillier_with_progress, counts_of
 from shieldfl.cli.bench_progress import progress_of
 from shieldfl.cli.failures import failures_on_stderr
+from shieldfl.cli.given_options import is_given
 from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
 from shieldfl.errors import ParameterError
 
@@ -98,7 +99,11 @@ Peers = Annotated[
     ),
 ]
 Quick = Annotated[
-    bool, typer.Option("--quick", help="One repetition on few values: shows that it works, not how fast.")
+    bool,
+    typer.Option(
+        "--quick",
+        help="One repetition, on few values unless --values says how many: shows that it works, not how fast.",
+    ),
 ]
 
 
@@ -129,16 +134,16 @@ def bench(
     Takes about a minute. Each scheme's sums are checked against the plain ones.
     """
     for option, only_for in _ONLY_FOR.items():
-        source = context.get_parameter_source(option)
-        if only_for != scheme and source is not None and source.name == "COMMANDLINE":
+        if only_for != scheme and is_given(context, option):
             raise typer.BadParameter(f"--{option.replace('_', '-')} is for --scheme {only_for}")
     if scheme is SchemeName.PAILLIER:
         _bench_paillier(key_bits, threads, peers, quick, json_file)
     else:
-        _bench_ckks(values, share, threads, peers, quick, json_file)
+        _bench_ckks(context, values, share, threads, peers, quick, json_file)
 
 
 def _bench_ckks(
+    context: typer.Context,
     values: tuple[int, ...],
     share: tuple[float, ...],
     threads: tuple[int, ...] | None,
@@ -146,7 +151,7 @@ def _bench_ckks(
     quick: bool,
     json_file: Path | None,
 ) -> None:
-    cases = checked_grid(values, share, threads, quick)
+    cases = checked_grid(context, values, share, threads, quick)
     with failures_on_stderr():
         comparison = compare_with_progress(cases, peers, QUICK if quick else _SHORT)
         write_json(comparison.to_json(), json_file)
@@ -176,13 +181,19 @@ def _bench_paillier(
 
 
 def checked_grid(
-    values: tuple[int, ...], shares: tuple[float, ...], threads: tuple[int, ...] | None, quick: bool
+    context: typer.Context,
+    values: tuple[int, ...],
+    shares: tuple[float, ...],
+    threads: tuple[int, ...] | None,
+    quick: bool,
 ) -> list[Case]:
     """Return the cases that the options ask for; a number out of range is wrong usage."""
+    if quick and not is_given(context, "values"):
+        values = _QUICK_VALUES
     if threads is None:
         threads = tuple(dict.fromkeys((1, build_info()["threads"])))
     try:
-        return grid(_QUICK_VALUES if quick else values, shares, threads)
+        return grid(values, shares, threads)
     except ParameterError as error:
         raise typer.BadParameter(str(error)) from None
 

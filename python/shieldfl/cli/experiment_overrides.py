@@ -6,9 +6,11 @@ from typing import Any
 
 import typer
 
+from shieldfl.cli.given_options import is_given
+
 __all__ = ["overrides_of"]
 
-_OVERRIDES = ("data_dir", "rounds", "seed", "threads")
+_OVERRIDES = ("data_dir", "synthetic_data", "rounds", "seed", "threads")
 _BESIDE = ("experiment", "json_file", "report")
 
 
@@ -17,7 +19,7 @@ def overrides_of(context: typer.Context) -> dict[str, Any]:
 
     Raises typer.BadParameter for an option that the file alone decides.
     """
-    given = [name for name in context.params if _is_given(context, name)]
+    given = [name for name in context.params if is_given(context, name)]
     for name in given:
         if name not in (*_OVERRIDES, *_BESIDE):
             option = next(one for one in context.command.params if one.name == name).opts[0]
@@ -26,8 +28,3 @@ def overrides_of(context: typer.Context) -> dict[str, Any]:
                 param_hint="--experiment",
             )
     return {name: context.params[name] for name in given if name in _OVERRIDES}
-
-
-def _is_given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name != "DEFAULT"

@@ -26,7 +26,8 @@ def failures_on_stderr() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        _fail(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
+        reason = error.strerror or str(error)
+        _fail(f"{error.filename}: {reason}" if error.filename else f"the output cannot be written: {reason}")
     except ModuleNotFoundError as error:
         message = missing_extra_message(error)
         if message is None:

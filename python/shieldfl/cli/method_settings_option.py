@@ -14,8 +14,13 @@ from shieldfl.methods.settings import MethodSettings
 __all__ = ["apply_assignments"]
 
 
-def apply_assignments(settings: MethodSettings, assignments: Sequence[str]) -> MethodSettings:
-    """Return the settings with the assignments made one by one. Raises typer.BadParameter for a wrong one."""
+def apply_assignments(
+    settings: MethodSettings, assignments: Sequence[str], methods: Sequence[str]
+) -> MethodSettings:
+    """Return the settings with the assignments made one by one.
+
+    Raises typer.BadParameter for a wrong one, and for a method that is none of those that run.
+    """
     for assignment in assignments:
         target, equals, text = assignment.partition("=")
         name, dot, field = target.strip().partition(".")
@@ -25,6 +30,8 @@ def apply_assignments(settings: MethodSettings, assignments: Sequence[str]) -> M
             settings = settings.changed(name, {field: _value_of(text.strip())})
         except ParameterError as error:
             raise typer.BadParameter(str(error), param_hint="--set") from None
+        if name not in methods:
+            raise typer.BadParameter(f"{name} does not run: name it under --method too", param_hint="--set")
     return settings
 
 

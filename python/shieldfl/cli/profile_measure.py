@@ -16,6 +16,7 @@ from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.cli.json_output import is_stdout, write_json
 from shieldfl.cli.profile_pictures import picture_option
 from shieldfl.cli.termination import exit_on_sigterm
+from shieldfl.errors import ShieldError
 from shieldfl.fleet.calibration import CalibrationSettings, calibrate
 from shieldfl.fleet.device_profile import DeviceProfile, load_profile
 from shieldfl.fleet.fleet import Fleet
@@ -96,6 +97,17 @@ def measure(
             from shieldfl.cli.profile_measure_table import print_measured
 
             print_measured(fleet, scheme, compared, result_console())
+        _check_survivors(measured)
+
+
+def _check_survivors(measured: Sequence[MeasuredFleet]) -> None:
+    """Refuse to end well where a method has nothing measured. Raises ShieldError."""
+    lost = [one.measured.plan.method for one in measured if one.measured.dropped.all()]
+    if lost:
+        raise ShieldError(
+            f"all clients dropped out under {', '.join(lost)}, so nothing was measured: the system ended them, or they "
+            "were not done in time; give the fleet fewer clients, or the machine more memory"
+        )
 
 
 def _draw(one: MeasuredFleet, path: Path | None) -> None:

@@ -30,6 +30,7 @@ def run(
     dataset: options.DatasetName = RunConfig.dataset,
     data_dir: options.DataDir = RunConfig.data_dir,
     model: options.Model = RunConfig.model,
+    synthetic_data: options.SyntheticData = RunConfig.synthetic_data,
     alpha: options.Alpha = RunConfig.alpha,
     seed: options.Seed = RunConfig.seed,
     clients: options.Clients = RunConfig.clients,
@@ -81,6 +82,7 @@ def run(
     settings = apply_assignments(
         MethodSettings(selective_shield=_from_options(SelectiveShieldSettings, context.params)),
         assignments or (),
+        method,
     )
     with failures_on_stderr():
         # torch takes seconds to load, and neither --help nor the other commands need it.

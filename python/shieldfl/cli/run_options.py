@@ -69,7 +69,19 @@ DataDir = Annotated[
 ]
 Model = Annotated[
     str | None,
-    typer.Option(help="mlp, simple-cnn or linear; default by the data set.", rich_help_panel=_DATA),
+    typer.Option(
+        help="linear, mlp, simple-cnn, lenet5 or small-vit; default by the data set.", rich_help_panel=_DATA
+    ),
+]
+SyntheticData = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE.npz",
+        help="Your own synthetic data for alt-fl-si-dp and alt-fl-si-he: arrays features (float32, shaped as the data "
+        "set's samples) and labels (whole numbers). They spend no epsilon; by default some are made, which do.",
+        rich_help_panel=_DATA,
+        show_default=False,
+    ),
 ]
 Alpha = Annotated[
     float,
@@ -118,7 +130,7 @@ ServerLearningRate = Annotated[
 ]
 Threads = Annotated[
     int | None,
-    typer.Option(help="Threads of the core; default all cores.", rich_help_panel=_FEDERATION),
+    typer.Option(help="Threads of training and of the core; default all cores.", rich_help_panel=_FEDERATION),
 ]
 
 LocalEpochs = Annotated[int, typer.Option(help="Epochs of a client in a round.", rich_help_panel=_TRAINING)]
@@ -239,7 +251,7 @@ ExperimentFile = Annotated[
         "--experiment",
         metavar="FILE",
         help="Run what a TOML file says, and print what a paper measured beside it; of the other options only "
-        "--data-dir, --rounds, --seed, --threads and those of the output go with it.",
+        "--data-dir, --synthetic-data, --rounds, --seed, --threads and those of the output go with it.",
         rich_help_panel="Experiments",
         show_default=False,
         dir_okay=False,

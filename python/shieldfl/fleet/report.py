@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from shieldfl.simulation.report_page import Picture, draw_picture, render_page
 
 __all__ = ["write_report"]
 
+_PICTURE_NAME = re.compile(r"(round-times|gantt-fleet-\d+)-scheme-\d+\.png|straggler-index-fleet-\d+\.png")
 _TEMPLATE = Path(__file__).with_name("fleet_report_page.html.j2")
 
 
@@ -53,14 +55,16 @@ def write_report(simulation: FleetSimulation, directory: str | Path) -> list[Pat
     """Write ``simulation.json``, the pictures and ``index.html`` to a folder, which is made where it does not exist.
 
     Pictures bear the numbers of their fleet and scheme, since names may be anything. Files of an earlier report are
-    replaced. The page needs no other file and nothing from a network. Raises ParameterError for a simulation without a
-    fleet, scheme or method, OSError.
+    replaced, and its other pictures removed. The page needs no other file and nothing from a network. Raises
+    ParameterError for a simulation without a fleet, scheme or method, OSError.
     """
     if not simulation.fleets or not simulation.schemes or not all(simulation.fleets[0].runs.values()):
         raise ParameterError("nothing was simulated: give a fleet, a scheme and a method")
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
     figures = folder / "simulation.json"
+    if figures.exists():
+        _remove_pictures(folder)
     figures.write_text(json.dumps(simulation.to_json(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
     written = [figures]
     several = len(simulation.fleets) > 1
@@ -82,6 +86,13 @@ def write_report(simulation: FleetSimulation, directory: str | Path) -> list[Pat
     )
     _add(written, "index.html").write_text(page, encoding="utf-8")
     return written
+
+
+def _remove_pictures(folder: Path) -> None:
+    """Remove what an earlier report has drawn, which may be of more fleets and schemes, and nothing else."""
+    for path in folder.iterdir():
+        if _PICTURE_NAME.fullmatch(path.name):
+            path.unlink()
 
 
 def _add(written: list[Path], name: str) -> Path:

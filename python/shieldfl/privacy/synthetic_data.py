@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from shieldfl.errors import ArrayTypeError, DataError, ParameterError
 
-__all__ = ["SyntheticData", "check_labelled_samples"]
+__all__ = ["SyntheticData", "check_labelled_samples", "load_labelled_samples"]
 
 
 @dataclass(frozen=True)
@@ -79,3 +85,65 @@ def check_labelled_samples(
         raise DataError("the features hold NaN or infinity: clean the data set")
     if int(labels.min()) < 0 or int(labels.max()) >= classes:
         raise DataError(f"labels must lie in 0 to {classes - 1}: renumber the classes of the data set")
+
+
+def load_labelled_samples(path: str | Path) -> tuple[torch.Tensor, torch.Tensor]:
+    """Read samples from a NumPy archive with the arrays ``features`` (float32) and ``labels`` (whole numbers).
+
+    Nothing in the file is executed: arrays of Python objects are refused. Whether the samples fit a model is for
+    :func:`check_labelled_samples` to say.
+
+    Parameters
+    ----------
+    path : str or Path
+        An ``.npz`` file, compressed or not, as ``numpy.savez`` writes it.
+
+    Returns
+    -------
+    features : float32 tensor, shape (N, ...)
+    labels : int64 tensor, shape (N,)
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read, is damaged, is no ``.npz`` file, or lacks one of the arrays.
+    ArrayTypeError
+        If an array has another dtype.
+    """
+    try:
+        file = open(path, "rb")  # noqa: SIM115 - closed below, where errors mean something else
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    with file:
+        arrays = _read_arrays(file, path)
+    missing = {"features", "labels"} - arrays.keys()
+    if missing:
+        raise DataError(
+            f"{path} lacks the array {min(missing)!r}: write it with numpy.savez(file, features=, labels=)"
+        )
+    features, labels = arrays["features"], arrays["labels"]
+    if features.dtype != np.float32 or labels.dtype.kind not in "iu":
+        raise ArrayTypeError(
+            f"{path} holds {features.dtype} features and {labels.dtype} labels: write float32 and whole numbers"
+        )
+    # Labels above int64 become negative, and so stay out of range.
+    return torch.from_numpy(features), torch.from_numpy(labels.astype(np.int64))
+
+
+def _read_arrays(file: BinaryIO, path: str | Path) -> dict[str, NDArray[Any]]:
+    try:
+        archive = np.load(file, allow_pickle=False)
+        if isinstance(archive, np.ndarray):
+            return {}
+        with archive:
+            return {name: archive[name] for name in ("features", "labels") if name in archive}
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        RuntimeError,
+        MemoryError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
+        raise DataError(f"{path} cannot be read: it is damaged, or no .npz file of plain arrays") from error

@@ -19,6 +19,8 @@ class RunConfig:
     data_dir: str | None = None
     model: str | None = None
     """None chooses by the data set."""
+    synthetic_data: str | None = None
+    """A NumPy archive of ``features`` and ``labels`` for rounds on synthetic data; None makes a data set for them."""
     clients: int = 20
     rounds: int = 10
     alpha: float = 0.5
@@ -42,7 +44,7 @@ class RunConfig:
     seed: int = 0
     """Makes partition, initial model and training repeatable; never the cryptographic or privacy noise."""
     threads: int | None = None
-    """For the core; None for all cores."""
+    """Of the core, and of torch for the time of the run; None for all cores, and for torch's own number."""
 
     def __post_init__(self) -> None:
         for name in ("clients", "rounds", "local_epochs", "batch_size", "min_clients"):

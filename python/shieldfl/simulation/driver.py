@@ -8,16 +8,15 @@ from copy import deepcopy
 from dataclasses import asdict
 
 import numpy as np
-import torch
 from torch import nn
 
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.global_model import GlobalModel
-from shieldfl.methods.method import StartingPoint
+from shieldfl.methods.method import Method, StartingPoint
 from shieldfl.methods.model_adaptation import adapt_model, count_trained
 from shieldfl.methods.registry import METHOD_NAMES, Federation, make_method
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.privacy.synthetic_data import check_labelled_samples
+from shieldfl.privacy.synthetic_data import load_labelled_samples
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.convergence import averaging_window
 from shieldfl.simulation.data import Dataset, load_dataset
@@ -26,8 +25,10 @@ from shieldfl.simulation.federation import EmbeddedFederation, RoundTraffic
 from shieldfl.simulation.local_training import LocalTrainer
 from shieldfl.simulation.models import build_model, default_model
 from shieldfl.simulation.partition import dirichlet_partition
+from shieldfl.simulation.privacy_reading import privacy_reading
 from shieldfl.simulation.results import MethodResult, RoundRecord, RunResult
-from shieldfl.simulation.synthetic_shares import synthetic_shares
+from shieldfl.simulation.synthetic_shares import LabelledSamples, check_given_samples, synthetic_shares
+from shieldfl.simulation.torch_threads import torch_threads
 from shieldfl.simulation.training import TrainingSettings, evaluate
 from shieldfl.torch_bridge import flatten, flatten_buffers, load_flat, load_flat_buffers, parameter_layout
 
@@ -39,7 +40,7 @@ def run_methods(
     methods: Sequence[str],
     settings: MethodSettings | None = None,
     on_round: Callable[[str, RoundRecord], None] | None = None,
-    synthetic: tuple[torch.Tensor, torch.Tensor] | None = None,
+    synthetic: LabelledSamples | None = None,
 ) -> RunResult:
     """Run each method from the same start and return what was measured.
 
@@ -50,7 +51,8 @@ def run_methods(
     settings : of the methods; None for their defaults.
     on_round : called with the method's name after each round.
     synthetic : features and labels, of the data set's shapes and classes, for methods that train on synthetic data in
-        some rounds; None makes some, see :mod:`shieldfl.simulation.synthetic_shares`.
+        some rounds; None takes those that the config names, or makes some, see
+        :mod:`shieldfl.simulation.synthetic_shares`.
 
     Raises ParameterError, DataError, RangeError (training diverged).
     """
@@ -61,22 +63,65 @@ def run_methods(
             raise ParameterError(f"unknown method {name!r}: choose from {', '.join(METHOD_NAMES)}")
     if len(set(methods)) != len(methods):
         raise ParameterError("a method is named twice: its second run would only repeat the first")
+    if config.synthetic_data is not None:
+        if synthetic is not None:
+            raise ParameterError("synthetic data are given twice: as samples, and as a file in the config")
+        synthetic = load_labelled_samples(config.synthetic_data)
+    with torch_threads(config.threads):
+        return _run_methods(config, methods, settings or MethodSettings(), on_round, synthetic)
+
+
+def _run_methods(
+    config: RunConfig,
+    names: Sequence[str],
+    settings: MethodSettings,
+    on_round: Callable[[str, RoundRecord], None] | None,
+    synthetic: LabelledSamples | None,
+) -> RunResult:
     dataset = load_dataset(config.dataset, config.data_dir)
     partition = dirichlet_partition(dataset.train_labels.numpy(), config.clients, config.alpha, config.seed)
     model_name = config.model or default_model(dataset.name)
     model = build_model(model_name, dataset.feature_shape, dataset.classes, config.seed)
+    # Before any of them trains: of the same weights, and what one of them cannot take ends the run at once.
+    modules = {name: adapt_model(name, deepcopy(model), settings) for name in names}
+    made = {
+        name: _make_method(name, config, settings, dataset, module, partition)
+        for name, module in modules.items()
+    }
     if synthetic is not None:
-        check_labelled_samples(*synthetic, dataset.feature_shape, dataset.classes)
-    settings = settings or MethodSettings()
-    # Before any of them trains: of the same weights, and a model that one of them cannot take ends the run at once.
-    modules = {name: adapt_model(name, deepcopy(model), settings) for name in methods}
+        check_given_samples(synthetic, made.values(), dataset, config.clients)
     result = RunResult(
         dataset.description, model_name, asdict(config), describe_environment(), parameter_layout(model).size
     )
-    for name, module in modules.items():
-        run = _MethodRun(name, config, settings, dataset, module, partition, synthetic)
+    for name in names:
+        # Taken out, so that a method's clients do not outlive its run.
+        run = _MethodRun(made.pop(name), config, dataset, modules.pop(name), partition, synthetic)
         result.methods.append(run.run(on_round))
     return result
+
+
+def _make_method(
+    name: str,
+    config: RunConfig,
+    settings: MethodSettings,
+    dataset: Dataset,
+    model: nn.Module,
+    partition: Sequence[np.ndarray],
+) -> Method:
+    federation = Federation(
+        clients=config.clients,
+        rounds=config.rounds,
+        min_clients=config.min_clients,
+        sample_rate=config.sample_rate,
+        server_learning_rate=config.server_learning_rate,
+        threads=config.threads,
+        layer_offsets=parameter_layout(model).offsets,
+        weights=tuple(map(len, partition)) if config.weighting == "samples" else None,
+        samples=len(dataset.train_labels),
+        # Not secret: whoever knows the seed can repeat the run.
+        shared_secret=np.random.default_rng([config.seed, config.clients, 2]).bytes(32),
+    )
+    return make_method(name, GlobalModel(flatten(model), flatten_buffers(model)), federation, settings)
 
 
 _NOTHING_SENT = {"encrypted": 0.0, "personalised": 1.0, "noise": 0.0, "clear": 0.0}
@@ -87,33 +132,18 @@ class _MethodRun:
 
     def __init__(
         self,
-        name: str,
+        method: Method,
         config: RunConfig,
-        settings: MethodSettings,
         dataset: Dataset,
         model: nn.Module,
         partition: Sequence[np.ndarray],
-        given_synthetic: tuple[torch.Tensor, torch.Tensor] | None,
+        given_synthetic: LabelledSamples | None,
     ) -> None:
-        initial = GlobalModel(flatten(model), flatten_buffers(model))
+        self._method = method
         self._config = config
         self._dataset = dataset
         self._model = model
-        self._size = initial.parameters.size
-        federation = Federation(
-            clients=config.clients,
-            rounds=config.rounds,
-            min_clients=config.min_clients,
-            sample_rate=config.sample_rate,
-            server_learning_rate=config.server_learning_rate,
-            threads=config.threads,
-            layer_offsets=parameter_layout(model).offsets,
-            weights=tuple(map(len, partition)) if config.weighting == "samples" else None,
-            samples=len(dataset.train_labels),
-            # Not secret: whoever knows the seed can repeat the run.
-            shared_secret=np.random.default_rng([config.seed, config.clients, 2]).bytes(32),
-        )
-        self._method = make_method(name, initial, federation, settings)
+        self._size = parameter_layout(model).size
         training = TrainingSettings(
             local_epochs=config.local_epochs,
             batch_size=config.batch_size,
@@ -121,19 +151,19 @@ class _MethodRun:
             momentum=config.momentum,
             weight_decay=config.weight_decay,
         )
-        synthetic = synthetic_shares(self._method, dataset, config.clients, config.seed, given_synthetic)
+        synthetic = synthetic_shares(method, dataset, config.clients, config.seed, given_synthetic)
         trainers = [
             LocalTrainer(
                 model,
                 dataset.train_features[samples],
                 dataset.train_labels[samples],
                 training,
-                self._method.clock,
+                method.clock,
                 share,
             )
             for samples, share in zip(partition, synthetic, strict=True)
         ]
-        self._federation = EmbeddedFederation(self._method, trainers, config.seed)
+        self._federation = EmbeddedFederation(method, trainers, config.seed)
 
     def run(self, on_round: Callable[[str, RoundRecord], None] | None) -> MethodResult:
         """Run all rounds."""
@@ -156,6 +186,7 @@ class _MethodRun:
             if on_round is not None:
                 on_round(method.name, records[-1])
         delta = method.privacy_spent().delta
+        reading = privacy_reading(method.name)
         return MethodResult(
             method.name,
             method.settings(),
@@ -163,8 +194,9 @@ class _MethodRun:
             delta,
             records,
             seconds,
-            list(method.notes),
+            [reading.meaning, *method.notes],
             averaging_window(method.interleaving),
+            reading.unit,
         )
 
     def _record(self, round_number: int, traffic: RoundTraffic) -> RoundRecord:

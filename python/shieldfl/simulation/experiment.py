@@ -109,7 +109,7 @@ def _config(table: Mapping[str, Any]) -> RunConfig:
         raise ParameterError(f"[run] {error}") from None
 
 
-_TYPES_WITHOUT_DEFAULT = {"data_dir": str, "model": str, "threads": int}
+_TYPES_WITHOUT_DEFAULT = {"data_dir": str, "model": str, "synthetic_data": str, "threads": int}
 
 
 def _fitted(key: str, value: Any, default: Any) -> Any:

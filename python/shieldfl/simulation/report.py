@@ -10,7 +10,7 @@ from shieldfl.errors import ParameterError
 from shieldfl.simulation.plots import PLOTS
 from shieldfl.simulation.report_page import draw_picture, render_page
 from shieldfl.simulation.results import STAGES, RunResult
-from shieldfl.simulation.summary import ZONES, describe_run, summarise
+from shieldfl.simulation.summary import ZONES, describe_run, remarks, summarise
 
 __all__ = ["write_report"]
 
@@ -39,6 +39,7 @@ def write_report(result: RunResult, directory: str | Path) -> list[Path]:
         headline=describe_run(result),
         result=result,
         sections=summarise(result),
+        remarks=remarks(result),
         pictures=pictures,
         stages=STAGES,
         zones=ZONES,

@@ -43,9 +43,13 @@ class RoundRecord:
     bytes_down: float
     """Mean over the clients that began the round of all bytes that they received."""
     epsilon_paper: float
-    """Spent so far, by the paper's eq. 22 (multiplier sigma); infinite where something is sent without noise."""
+    """Spent so far, as the method states it; infinite where something is sent without noise.
+
+    Where noise of K clients counts together, this is with a single one's, of multiplier sigma: in SelectiveShield the
+    paper's eq. 22.
+    """
     epsilon_added: float
-    """Spent so far, of the noise really added (multiplier sigma * sqrt(K))."""
+    """Spent so far, with multiplier sigma * sqrt(K); the same as ``epsilon_paper`` where the method has one figure."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,11 @@ class MethodResult:
     """What a reader must know to read the figures right, such as a fallback that was taken."""
     averaging_window: int = 10
     """Rounds that the accuracy is averaged over to say when it has converged."""
+    privacy_unit: str | None = None
+    """Whose presence epsilon hides, ``"client"`` or ``"sample"``; None where the method adds no noise to what it sends.
+
+    What is counted and what is not is in the first of ``notes``.
+    """
 
     @property
     def last(self) -> RoundRecord:
@@ -98,7 +107,10 @@ class RunResult:
     methods: list[MethodResult] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types: infinite or undefined numbers become None."""
+        """Return plain JSON types: an undefined number becomes None, an infinite one the text ``"Infinity"``.
+
+        JSON has neither; Python's ``float`` and JavaScript's ``Number`` read that text as infinity.
+        """
         cleaned = _plain(asdict(self))
         assert isinstance(cleaned, dict)
         return cleaned
@@ -106,7 +118,7 @@ class RunResult:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
-        return None
+        return None if math.isnan(value) else f"{'-' * (value < 0.0)}Infinity"
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from shieldfl.simulation.quantities import (
+    MISSING,
     accuracy_text,
     bytes_text,
     epsilon_text,
@@ -16,7 +17,7 @@ from shieldfl.simulation.quantities import (
 )
 from shieldfl.simulation.results import STAGES, MethodResult, RunResult
 
-__all__ = ["ZONES", "Row", "Section", "describe_run", "mean_over_rounds", "summarise"]
+__all__ = ["ZONES", "Row", "Section", "describe_run", "mean_over_rounds", "remarks", "summarise"]
 
 ZONES = ("encrypted", "personalised", "noise", "clear")
 """The keys of ``RoundRecord.zone_shares``, most protected first."""
@@ -80,12 +81,12 @@ def summarise(result: RunResult) -> tuple[Section, ...]:
             ),
         ),
         Section(
-            "Convergence, by the global model's accuracy",
+            "Convergence of the global model",
             (row("converged in round", lambda method: str(method.converged_in_round or "–")),),
         ),
         Section("Model", (row("trained parameters", lambda method: f"{method.parameters:,}"),)),
         Section(
-            "Share of the parameters, mean over rounds",
+            "Share of parameters, a mean",
             tuple(
                 Row(zone, tuple(share_text(mean_over_rounds(method, zone)) for method in methods))
                 for zone in ZONES
@@ -108,14 +109,32 @@ def summarise(result: RunResult) -> tuple[Section, ...]:
             ),
         ),
         Section(
-            "Privacy loss of the noise zone, all rounds",
+            "Privacy loss, all rounds",
             (
-                row("ε by the paper's eq. 22", lambda method: epsilon_text(method.last.epsilon_paper)),
-                row("ε of the noise added", lambda method: epsilon_text(method.last.epsilon_added)),
+                row("for one", lambda method: method.privacy_unit or MISSING),
+                row("ε", lambda method: epsilon_text(method.last.epsilon_paper)),
+                *((row("ε with noise of σ·√K", _second_epsilon),) if any(map(_has_second, methods)) else ()),
                 row("at δ", lambda method: epsilon_text(method.delta)),
             ),
         ),
     )
+
+
+def remarks(result: RunResult) -> list[tuple[str, str]]:
+    """Return every note once, after the names of the methods that it is about."""
+    methods_of: dict[str, list[str]] = {}
+    for method in result.methods:
+        for note in method.notes:
+            methods_of.setdefault(note, []).append(method.method)
+    return [(", ".join(names), note) for note, names in methods_of.items()]
+
+
+def _has_second(method: MethodResult) -> bool:
+    return any(record.epsilon_added != record.epsilon_paper for record in method.rounds)
+
+
+def _second_epsilon(method: MethodResult) -> str:
+    return epsilon_text(method.last.epsilon_added) if _has_second(method) else MISSING
 
 
 def _compared(values: list[float], text: Callable[[float], str]) -> tuple[str, ...]:

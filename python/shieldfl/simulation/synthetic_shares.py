@@ -7,16 +7,37 @@ together in a real federation; there the sums that it is fitted to would be adde
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 
 from shieldfl.errors import ParameterError
 from shieldfl.methods.method import Method
 from shieldfl.privacy.mean_embedding import fit_synthetic_data
+from shieldfl.privacy.synthetic_data import check_labelled_samples
 from shieldfl.simulation.data import Dataset
 
-__all__ = ["synthetic_shares"]
+__all__ = ["LabelledSamples", "check_given_samples", "synthetic_shares"]
 
 LabelledSamples = tuple[torch.Tensor, torch.Tensor]
+
+
+def check_given_samples(
+    given: LabelledSamples, methods: Iterable[Method], dataset: Dataset, clients: int
+) -> None:
+    """Check, before anything trains, that a user's samples fit the data set and that a method trains on them.
+
+    Raises ParameterError, ArrayTypeError or DataError as
+    :func:`shieldfl.privacy.synthetic_data.check_labelled_samples`, ParameterError where no round of any method would
+    use them, or for fewer samples than clients.
+    """
+    check_labelled_samples(*given, dataset.feature_shape, dataset.classes)
+    _check_enough(len(given[1]), clients)
+    if all(method.synthetic_demand is None for method in methods):
+        raise ParameterError(
+            "synthetic data are given, but no round trains on them: leave them out, or run alt-fl-si-dp or "
+            "alt-fl-si-he for enough rounds"
+        )
 
 
 def synthetic_shares(
@@ -24,13 +45,14 @@ def synthetic_shares(
 ) -> list[LabelledSamples | None]:
     """Return each client's features and labels; None for each where the method needs none.
 
-    Data that are made are charged to the method; of data that are given it notes that nobody knows what they cost.
+    Data that are made are charged to the method; data that are given cost nothing, which a note says.
     Raises ParameterError for fewer samples than clients, RangeError where noise hides every class.
     """
     demand = method.synthetic_demand
     if demand is None:
         return [None] * clients
     if given is None:
+        _check_enough(demand.samples or len(dataset.train_labels), clients)
         made = fit_synthetic_data(
             dataset.train_features,
             dataset.train_labels,
@@ -44,8 +66,16 @@ def synthetic_shares(
         features, labels = made.features, made.labels
     else:
         features, labels = given
-        method.notes.append("synthetic data were given: what they tell of the real data is not in epsilon")
-    if len(labels) < clients:
-        raise ParameterError(f"{len(labels)} synthetic samples are too few for {clients} clients: bring more")
+        method.notes.append(
+            "synthetic data were given: they spend no epsilon here; what they tell of the data that they were made "
+            "from is for their maker to account for"
+        )
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
     return [(features[share], labels[share]) for share in torch.tensor_split(order, clients)]
+
+
+def _check_enough(samples: int, clients: int) -> None:
+    if samples < clients:
+        raise ParameterError(
+            f"{samples} synthetic samples are too few for {clients} clients: bring or make more"
+        )

@@ -1,0 +1,1 @@
+from cli.run_stand_in import driver  # noqa: F401

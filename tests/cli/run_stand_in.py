@@ -1,0 +1,83 @@
+"""A stand-in for the driver of ``shieldfl run``, the command on it, and its table read back."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+
+import pytest
+from typer.testing import CliRunner
+
+from shieldfl.cli.app import app
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.simulation.config import RunConfig
+from shieldfl.simulation.results import STAGES, MethodResult, RoundRecord, RunResult
+
+__all__ = ["Driver", "driver", "invoke", "table_rows"]
+
+
+class Driver:
+    """Stands in for the driver: remembers what it was asked for and returns figures at once."""
+
+    def __init__(self) -> None:
+        self.config = RunConfig()
+        self.methods: Sequence[str] = ()
+        self.settings = MethodSettings()
+        self.error: Exception | None = None
+
+    def __call__(
+        self,
+        config: RunConfig,
+        methods: Sequence[str],
+        settings: MethodSettings,
+        on_round: Callable[[str, RoundRecord], None] | None = None,
+    ) -> RunResult:
+        self.config, self.methods, self.settings = config, methods, settings
+        if self.error is not None:
+            raise self.error
+        result = RunResult("made-up data", "mlp", asdict(config), {"version": "9.9"}, 1000)
+        for name in methods:
+            rounds = [self._record(number, name != "fedavg") for number in range(1, config.rounds + 1)]
+            for record in rounds:
+                if on_round is not None:
+                    on_round(name, record)
+            notes = [] if name == "fedavg" else ["what a reader must know"]
+            unit = None if name == "fedavg" else "client"
+            result.methods.append(MethodResult(name, {}, 1000, 1e-5, rounds, 4.0, notes, privacy_unit=unit))
+        return result
+
+    @staticmethod
+    def _record(number: int, protected: bool) -> RoundRecord:
+        return RoundRecord(
+            round=number,
+            participants=3,
+            dropped=0,
+            loss=0.5,
+            accuracy=0.9125,
+            personalised_accuracy=0.9375 if protected else 0.9125,
+            zone_shares={"encrypted": 0.02, "personalised": 0.03, "noise": 0.95, "clear": 0.0},
+            stage_seconds=dict.fromkeys(STAGES, 0.125),
+            bytes_up=3000.0 if protected else 2000.0,
+            bytes_down=2000.0,
+            epsilon_paper=8.5 if protected else math.inf,
+            epsilon_added=2.5 if protected else math.inf,
+        )
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
+    driver = Driver()
+    monkeypatch.setattr("shieldfl.simulation.driver.run_methods", driver)
+    return driver
+
+
+def invoke(*arguments: object):
+    return CliRunner().invoke(app, ["run", *map(str, arguments)])
+
+
+def table_rows(text: str) -> dict[str, str]:
+    """Rows of the printed table: label -> what follows."""
+    matches = (re.match(r" {2,3}(\S.*?) {3,}(\S.*?) *$", line) for line in text.splitlines())
+    return {match[1]: " ".join(match[2].split()) for match in matches if match}

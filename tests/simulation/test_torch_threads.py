@@ -1,0 +1,40 @@
+"""Torch's threads during a run and after it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from shieldfl.errors import DataError
+from shieldfl.simulation.config import RunConfig
+from shieldfl.simulation.driver import run_methods
+from shieldfl.simulation.torch_threads import torch_threads
+
+
+@pytest.fixture
+def three_before():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_a_run_has_its_threads_and_torch_gets_its_own_back(three_before):
+    seen = []
+    config = RunConfig(clients=2, rounds=1, local_epochs=1, model="linear", threads=1)
+    result = run_methods(config, ["fedavg"], None, lambda *_: seen.append(torch.get_num_threads()))
+    assert seen == [1]
+    assert result.environment["torch_threads"] == 1
+    assert torch.get_num_threads() == 3
+
+
+def test_a_run_that_fails_gives_them_back_too(three_before):
+    with pytest.raises(DataError):
+        run_methods(RunConfig(dataset="mnist", data_dir="no-such-folder", threads=1), ["fedavg"])
+    assert torch.get_num_threads() == 3
+
+
+def test_without_a_number_nothing_changes(three_before):
+    with torch_threads(None):
+        assert torch.get_num_threads() == 3
+    assert torch.get_num_threads() == 3
