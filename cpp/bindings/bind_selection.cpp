@@ -64,6 +64,7 @@ void bind_selection(py::module_& module) {
       .def_readonly("required_share", &Selection::required_share)
       .def_readonly("share", &Selection::share)
       .def_readonly("information_bits", &Selection::information_bits);
+  module.def("positions_in_budget", &mask::positions_in_budget, py::arg("budget"), py::arg("size"));
   bind_for<float>(module);
   bind_for<double>(module);
 }

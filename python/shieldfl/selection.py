@@ -15,7 +15,15 @@ from shieldfl import _core
 from shieldfl.array_view import as_real, as_threads, as_unsigned, as_vector
 from shieldfl.masks import Mask, bits_of
 
-__all__ = ["DEFAULT_BINS", "Selection", "SelectionLimits", "mutual_information", "select", "top_k"]
+__all__ = [
+    "DEFAULT_BINS",
+    "Selection",
+    "SelectionLimits",
+    "mutual_information",
+    "positions_in_budget",
+    "select",
+    "top_k",
+]
 
 DEFAULT_BINS = 256
 
@@ -165,6 +173,14 @@ def select(scores: Any, weights: Any, limits: SelectionLimits, threads: int | No
         share=found.share,
         information_bits=found.information_bits,
     )
+
+
+def positions_in_budget(budget: float, size: int) -> int:
+    """Return the largest k with ``k / size <= budget`` in float64: 0.29 of 100 are 29, though the product is below.
+
+    Raises ParameterError for a budget that is not in (0, 1], or a size that is negative.
+    """
+    return _core.positions_in_budget(as_real(budget, "budget"), as_unsigned(size, "size"))
 
 
 def top_k(scores: Any, k: int, threads: int | None = None) -> Mask:

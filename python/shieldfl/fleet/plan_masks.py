@@ -13,6 +13,7 @@ from shieldfl.fleet.encryption_plan import EncryptionPlan
 from shieldfl.fleet.fleet import IntVector
 from shieldfl.masks import Mask
 from shieldfl.paillier import UnionOrder
+from shieldfl.selection import positions_in_budget
 
 __all__ = ["PlanMasks", "draw_masks"]
 
@@ -68,7 +69,7 @@ def _cover(counts: IntVector, union: int, overlap: float, generator: np.random.G
         raise ParameterError(f"masks of {counts.sum():,} positions cannot have a union of {union:,}")
     masks = np.zeros((counts.size, union), dtype=np.bool_)
     for mask, count in zip(masks, counts.tolist(), strict=True):
-        first = int(overlap * count)
+        first = positions_in_budget(overlap, count) if overlap else 0
         mask[:first] = True
         mask[first + generator.permutation(union - first)[: count - first]] = True
     # Who has a position that others have too gives it away for one that nobody has.
