@@ -92,9 +92,12 @@ def as_unsigned(value: Any, what: str) -> int:
 def as_real(value: Any, what: str) -> float:
     """Check a real number and return it as a float; whether it is in range is for the callee to say."""
     try:
-        return float(value)
+        # A text or a truth value where a number belongs is a mistake, though float() takes it.
+        if not isinstance(value, (str, bytes, bool)):
+            return float(value)
     except (TypeError, ValueError, OverflowError):
-        raise ParameterError(f"{what} must be a number, not {type(value).__name__}") from None
+        pass
+    raise ParameterError(f"{what} must be a number, not {type(value).__name__}")
 
 
 def as_frame(data: Any) -> bytes:

@@ -11,7 +11,6 @@ from opacus.accountants import RDPAccountant
 
 from methods.method_conformance import CLIENTS, PARAMETERS, SteppedRun, Variant, contraction, initial_model
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
-from shieldfl.masks import Mask
 from shieldfl.methods.alt_fl_settings import AltFlSettings, DpSgdSettings
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import PrivateSteps
@@ -142,10 +141,10 @@ def test_a_protected_round_states_what_it_protects_and_how(method, share, zones)
     shares = run.clients[0].disclosure.shares()
     assert {zone for zone, value in shares.items() if value} == set(zones)
     if share is not None:
-        assert shares["encrypted"] == int(share * PARAMETERS) / PARAMETERS
+        assert run.clients[0].disclosure.encrypted.count == {0.0: 0, 0.25: 83, 1.0: 333}[share]
     assert not run.clients[0].disclosure.synthetic
-    # Real values without noise in the clear: no epsilon holds.
-    assert math.isinf(run.method.privacy_spent().paper) == ("clear" in zones)
+    # Real values without noise in the clear, or a mask made of such: no epsilon holds.
+    assert math.isinf(run.method.privacy_spent().paper) == ("clear" in zones or share == 0.25)
 
 
 def test_real_values_in_the_clear_cost_everything_and_the_rest_is_stated_beside():
@@ -153,6 +152,43 @@ def test_real_values_in_the_clear_cost_everything_and_the_rest_is_stated_beside(
     assert math.isinf(run.method.privacy_spent().paper)
     assert 0.0 < run.method.settings()["epsilon_of_what_was_charged"] < math.inf
     assert any("which no epsilon covers" in note for note in run.method.notes)
+
+
+@pytest.mark.parametrize(("method", "ratio"), [("alt-fl-mp", "0"), ("alt-fl-pi", "1/4")])
+def test_a_mask_made_of_gradients_without_noise_costs_everything(method, ratio):
+    run = SteppedRun(variant_of(method, encrypted_share=0.5, interleaving_ratio=ratio))
+    assert run.method.privacy_spent().paper == 0.0
+    for client in run.clients[:2]:
+        client.finish_training(contraction(1, 0, client.begin_round(1, CLIENTS, run.model)))
+        client.step("scores", None)
+    assert math.isinf(run.method.privacy_spent().paper)
+    # The round was given up, so no update was sent or charged.
+    assert run.method.settings()["epsilon_of_what_was_charged"] == 0.0
+    (note,) = [note for note in run.method.notes if "mask" in note]
+    assert "no epsilon covers" in note
+
+
+@pytest.mark.parametrize("method", ["fedml-he", "mask-crypt", "batch-crypt", "alt-fl-mp", "alt-fl-si-he"])
+def test_what_follows_from_data_without_noise_and_goes_to_others_has_no_finite_epsilon(method):
+    changes = {"encrypted_share": 0.5, "interleaving_ratio": "0", "ratio": 0.5, "key_bits": 2048, "width": 32}
+    run = SteppedRun(variant_of(method, **changes))
+    run.run_round()
+    assert math.isinf(run.method.privacy_spent().paper)
+
+
+def test_a_share_is_counted_by_quotients():
+    """0.29 of 100 are 29: the product is just below."""
+    initial = GlobalModel(initial_model().parameters[:100].copy(), np.empty(0, np.float32))
+    run, _ = starts_of(variant_of("alt-fl-mp", encrypted_share=0.29), 1, initial=initial)
+    assert run.clients[0].disclosure.encrypted.count == 29
+
+
+@pytest.mark.parametrize(("ratio", "makes_keys"), [("1", False), ("1/4", True)])
+@pytest.mark.parametrize("method", ["alt-fl-pi", "alt-fl-si-he"])
+def test_score_keys_are_made_only_if_a_round_encrypts(method, ratio, makes_keys):
+    run, asked = starts_of(variant_of(method, encrypted_share=0.5, interleaving_ratio=ratio), 2)
+    assert (run.method.score_keys is not None) == makes_keys
+    assert any("gradient" in words for words in asked) == makes_keys
 
 
 @pytest.mark.parametrize("method", ["alt-fl-pi", "alt-fl-mp", "alt-fl-si-dp", "dp-sgd"])
@@ -227,6 +263,43 @@ def test_training_without_dp_sgd_is_refused(method):
         SteppedRun(variant_of(method), train=train).run_round()
 
 
+@pytest.mark.parametrize("method", ["alt-fl-mp", "alt-fl-si-dp", "dp-sgd"])
+@pytest.mark.parametrize(
+    ("steps", "rate", "words"),
+    [
+        (0, 0.5, "at least 1 step"),
+        (-3, 0.5, "steps must not be negative"),
+        (1.5, 0.5, "steps must be a whole number"),
+        (2, 0.0, "sample rate"),
+        (2, 2.0, "sample rate"),
+        (2, math.nan, "sample rate"),
+    ],
+)
+def test_steps_that_cannot_be_are_refused_before_anything_is_said_to_have_left(method, steps, rate, words):
+    def train(round_number, client, start):
+        done = PrivateSteps(steps=steps, sample_rate=rate)
+        return replace(contraction(round_number, client, start), private_steps=done)
+
+    run = SteppedRun(variant_of(method, interleaving_ratio="0"), train=train)
+    with pytest.raises(ParameterError, match=words):
+        run.run_round()
+    assert run.clients[0].disclosure.kept.count == PARAMETERS
+    assert run.method.account.steps(0) == 0
+
+
+@pytest.mark.parametrize("method", ["alt-fl-mp", "alt-fl-si-dp", "dp-sgd"])
+def test_an_update_that_was_refused_is_not_sent_uncharged(method):
+    run = SteppedRun(variant_of(method, interleaving_ratio="0"))
+    run.run_round()
+    client = run.clients[0]
+    update = contraction(2, 0, client.begin_round(2, CLIENTS, run.model))
+    with pytest.raises(ParameterError, match="private_steps"):
+        client.finish_training(replace(update, private_steps=None))
+    with pytest.raises(ParameterError, match=r"private_steps|before training has finished"):
+        client.step("update", None)
+    assert run.method.account.steps(0) == 2
+
+
 @pytest.mark.parametrize("method", ["alt-fl-pi", "alt-fl-si-dp", "dp-sgd"])
 def test_delta_is_one_over_the_samples_or_set(method):
     known = Federation(4, 3, 2, 1.0, 1.0, 1, samples=500)
@@ -263,9 +336,3 @@ def test_settings_out_of_range(bad, words):
 def test_settings_of_dp_sgd_out_of_range(bad):
     with pytest.raises(ParameterError, match=next(iter(bad))):
         DpSgdSettings(**bad)
-
-
-def test_masks_of_a_disclosure_are_disjoint():
-    run, _ = starts_of(variant_of("alt-fl-mp", encrypted_share=0.5), 1)
-    stated = run.clients[0].disclosure
-    assert (stated.encrypted & stated.noised) == Mask.empty(PARAMETERS)

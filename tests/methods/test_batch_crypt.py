@@ -92,6 +92,33 @@ def test_narrow_fields_saturate_and_say_so():
     assert f"of {2 * values:,} values" in run.method.notes[0]
 
 
+def test_updates_that_a_huge_range_rounds_away_are_noted():
+    """One client's ranges decide how coarse the steps of all are."""
+    run = SteppedRun(variant())
+    wide = np.tile(np.array([-3e38, 3e38], np.float32), len(OFFSETS) - 1)
+
+    def overstate(phase, aggregator, messages):
+        if phase == "ranges":
+            messages[0] = Message({**messages[0], "ranges": wide.tobytes()})
+
+    run.run_round(intrude=overstate)
+    np.testing.assert_array_equal(run.parameters, run.initial.parameters)
+    (note,) = run.method.notes
+    assert note.startswith(f"{CLIENTS} of {CLIENTS} updates were rounded to 0 everywhere")
+    run.run_round()
+    assert not np.array_equal(run.parameters, run.initial.parameters)
+    assert run.method.notes[0].startswith(f"{CLIENTS} of {2 * CLIENTS} updates")
+
+
+def test_an_update_that_is_0_did_not_vanish():
+    def stay(round_number, client, start):
+        return LocalUpdate(start.parameters.copy(), start.buffers.copy(), None)
+
+    run = SteppedRun(variant(), train=stay)
+    run.run_round()
+    assert run.method.notes == []
+
+
 def test_a_value_beyond_its_bound_becomes_the_bound():
     """The aggregator is lied to about one client's ranges: what is outside is cut off, nothing wraps."""
     run = SteppedRun(variant())

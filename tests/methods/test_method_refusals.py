@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from methods.method_conformance import (
     BUFFERS,
     PARAMETERS,
     SteppedRun,
+    Variant,
     assert_same_model,
     contraction,
     every_variant,
@@ -26,6 +28,7 @@ from shieldfl.errors import (
 )
 from shieldfl.masks import Mask
 from shieldfl.methods.method import LocalUpdate
+from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.roles.message import Message
 
 
@@ -121,9 +124,12 @@ def test_mangled_messages_are_refused_and_the_round_ends_well(variant):
                 "truncated": (part[:-1], WireFormatError),
                 "grown": (part + bytes(8), WireFormatError),
             }
-            if name in ("mask", "votes", "ciphertexts", "positions"):
+            if name in ("mask", "votes", "ciphertexts", "positions", "scores"):
                 wrong["flipped"] = (bytes(bent), WireFormatError)
-            if name in ("values", "update") and part:
+            if name == "ranking":
+                # No checksum: a flip can make another position, but not one that is out of range.
+                wrong["flipped"] = (part[:-1] + b"\x10", WireFormatError)
+            if name in ("values", "update", "ranges", "sensitivity") and part:
                 for label, value in (("nan", np.nan), ("infinite", np.inf)):
                     vector = np.frombuffer(part, dtype=np.float32).copy()
                     vector[-1] = value
@@ -253,15 +259,52 @@ def test_a_phase_in_which_nobody_speaks_has_no_result(variant):
 
 
 @every_variant
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_training_that_diverged_is_refused(variant, value):
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [("parameters", np.nan), ("parameters", np.inf), ("buffers", np.nan), ("buffers", -np.inf)],
+)
+def test_a_training_that_diverged_is_refused(variant, part, value):
     def diverge(round_number, client, start):
         update = contraction(round_number, client, start)
-        update.parameters[-1] = value
+        getattr(update, part)[-1] = value
         return update
 
     with pytest.raises(RangeError, match="learning rate"):
         SteppedRun(variant, train=diverge).run_round()
+
+
+@pytest.mark.parametrize("method", ["selective-shield", "sense-crypt", "fedml-he", "mask-crypt"])
+@pytest.mark.parametrize(
+    ("scores", "error", "words"),
+    [
+        (None, ParameterError, "needs sensitivity scores"),
+        (np.full(PARAMETERS, np.nan, dtype=np.float32), RangeError, "sensitivity is NaN"),
+        (np.full(PARAMETERS, np.inf, dtype=np.float32), RangeError, "sensitivity is NaN or inf"),
+    ],
+    ids=("none", "nan", "infinity"),
+)
+def test_missing_and_broken_scores_are_refused(method, scores, error, words):
+    run = SteppedRun(Variant(method, SelectiveShieldSettings(), method), train=scored(scores))
+    with pytest.raises(error, match=words):
+        run.run_round()
+
+
+@pytest.mark.parametrize(
+    ("method", "threshold"),
+    [("fedavg", 0.0), ("full-he", 0.0), ("dp-fedavg", 0.0), ("selective-shield", -1.0)],
+)
+def test_scores_that_are_not_needed_may_be_anything(method, threshold):
+    broken = np.full(PARAMETERS, np.nan, dtype=np.float32)
+    run = SteppedRun(
+        Variant(method, SelectiveShieldSettings(threshold=threshold), method), train=scored(broken)
+    )
+    run.run_round()
+    assert np.isfinite(run.parameters).all()
+
+
+def scored(scores):
+    """Train as usual, and bring these scores along."""
+    return lambda *arguments: replace(contraction(*arguments), scores=scores)
 
 
 @every_variant

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from shieldfl.errors import ParameterError
+from shieldfl.methods.federation import Federation
+from shieldfl.methods.global_model import GlobalModel
+from shieldfl.methods.registry import METHOD_NAMES, make_method
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
 
 
 def test_names_are_those_of_the_methods():
-    assert {"selective-shield", "sense-crypt"} <= set(MethodSettings.names())
+    assert set(MethodSettings.names()) == set(METHOD_NAMES) - {"fedavg"}
+    settings = MethodSettings()
+    assert settings.of("sense-crypt") is settings.sense_crypt
+    assert settings.of("fedavg") is None
 
 
 def test_a_change_leaves_the_others_and_the_original_alone():
@@ -27,13 +34,31 @@ def test_a_change_leaves_the_others_and_the_original_alone():
     assert before == MethodSettings()
 
 
-def test_a_single_value_fills_a_list_and_none_takes_anything():
-    settings = MethodSettings().changed("sense-crypt", {"bandwidths": 3, "clustering_epsilon": 0.5})
-    assert settings.sense_crypt.bandwidths == (3.0,)
-    assert settings.sense_crypt.clustering_epsilon == 0.5
-    assert math.isinf(
-        MethodSettings().changed("sense-crypt", {"information_bits": math.inf}).sense_crypt.information_bits
-    )
+@pytest.mark.parametrize(
+    ("name", "field", "value", "taken"),
+    [
+        ("full-he", "encryption", "ckks", "ckks"),
+        ("full-he", "key_bits", 2048, 2048),
+        ("mask-crypt", "cut", False, False),
+        ("sense-crypt", "cost_weight", 3, 3.0),
+        ("sense-crypt", "information_bits", math.inf, math.inf),
+        ("sense-crypt", "bandwidths", 3, (3.0,)),
+        ("sense-crypt", "bandwidths", (3, 2.5), (3.0, 2.5)),
+        ("sense-crypt", "clustering_epsilon", 2, 2.0),
+        ("sense-crypt", "clustering_epsilon", None, None),
+        ("alt-fl-si-he", "synthetic_samples", 7, 7),
+        ("selective-shield", "threshold", 1, 1.0),
+        ("selective-shield", "threshold", [0, 0.5], (0.0, 0.5)),
+        ("dict-pfl", "train_fully", "0", ("0",)),
+        ("dict-pfl", "train_fully", [], ()),
+    ],
+)
+def test_a_value_becomes_what_the_field_declares(name, field, value, taken):
+    stored = getattr(MethodSettings().changed(name, {field: value}).of(name), field)
+    assert stored == taken
+    assert type(stored) is type(taken)
+    if isinstance(taken, tuple):
+        assert [type(item) for item in stored] == [type(item) for item in taken]
 
 
 @pytest.mark.parametrize(
@@ -41,12 +66,36 @@ def test_a_single_value_fills_a_list_and_none_takes_anything():
     [
         ("sensecrypt", {}, "'sensecrypt'.*selective-shield, sense-crypt"),
         ("sense-crypt", {"encrypt": "ckks"}, "no setting 'encrypt'.*encryption"),
-        ("sense-crypt", {"encryption": 5}, "sense-crypt.encryption must be of the type"),
-        ("sense-crypt", {"key_bits": 2048.0}, "sense-crypt.key_bits must be of the type"),
+        ("sense-crypt", {"encryption": 5}, "sense-crypt.encryption must be of the type str, not 5"),
+        ("sense-crypt", {"key_bits": 2048.0}, "sense-crypt.key_bits must be of the type int, not 2048.0"),
+        ("sense-crypt", {"cost_weight": True}, "sense-crypt.cost_weight must be of the type float, not True"),
+        ("sense-crypt", {"cost_weight": 10**400}, "sense-crypt.cost_weight must be of the type float"),
+        ("sense-crypt", {"clustering_epsilon": "no"}, r"clustering_epsilon .* float \| None, not 'no'"),
+        ("alt-fl-pi", {"synthetic_samples": 0.5}, r"alt-fl-pi.synthetic_samples .* int \| None, not 0.5"),
+        ("sense-crypt", {"bandwidths": ["fast"]}, r"bandwidths .* tuple\[float, \.\.\.\], not \['fast'\]"),
+        ("selective-shield", {"threshold": ["low"]}, r"threshold .* float \| tuple\[float"),
+        ("dict-pfl", {"train_fully": 5}, r"train_fully .* tuple\[str, \.\.\.\], not 5"),
         ("sense-crypt", {"encryption": "rsa"}, "encryption must be one of"),
-        ("selective-shield", {"adaptive_clip": 1}, "must be of the type"),
+        ("selective-shield", {"adaptive_clip": 1}, "adaptive_clip must be of the type bool, not 1"),
     ],
 )
 def test_what_cannot_be_set(name, values, words):
     with pytest.raises(ParameterError, match=words):
         MethodSettings().changed(name, values)
+
+
+@pytest.mark.parametrize("name", ["top-2", "batch-crypt"])
+@pytest.mark.parametrize("offsets", [(0, 4, 7, 9), (0, 4, 7, 11), (1, 4, 7, 10), (0, 7, 4, 10)], ids=str)
+def test_layers_that_are_not_the_models_are_refused(name, offsets):
+    model = GlobalModel(np.zeros(10, dtype=np.float32), np.zeros(0, dtype=np.float32))
+    federation = Federation(
+        clients=2,
+        rounds=1,
+        min_clients=2,
+        sample_rate=1.0,
+        server_learning_rate=1.0,
+        threads=1,
+        layer_offsets=offsets,
+    )
+    with pytest.raises(ParameterError, match="10 parameters"):
+        make_method(name, model, federation, MethodSettings())

@@ -63,6 +63,43 @@ def test_models_that_cannot_be_factorised(settings, named):
         adapt_model("dict-pfl", model_of(), MethodSettings(dict_pfl=settings))
 
 
+@pytest.mark.parametrize("name", ["dp-sgd", "alt-fl-pi", "alt-fl-si-dp", "alt-fl-mp"])
+def test_batch_norm_is_refused_where_rounds_train_by_dp_sgd(name):
+    model = model_of("simple-cnn").eval()
+    with pytest.raises(ParameterError, match=f"{name} cannot train this model.*BatchNorm2d.*by GroupNorm"):
+        adapt_model(name, model, MethodSettings())
+    assert not model.training
+
+
+@pytest.mark.parametrize("mode", [True, False])
+def test_models_in_either_mode_can_train_by_dp_sgd(mode):
+    model = model_of().train(mode)
+    assert adapt_model("dp-sgd", model, MethodSettings()) is model
+
+
+@pytest.mark.parametrize(
+    ("name", "ratio", "refused"),
+    [
+        ("alt-fl-pi", "0", False),
+        ("alt-fl-pi", "1/999999999", True),
+        ("alt-fl-pi", "1", True),
+        ("alt-fl-si-dp", "0", True),
+        ("alt-fl-si-dp", "1", False),
+        ("alt-fl-si-he", "1/2", False),
+        ("alt-fl-mp", "0", True),
+        ("alt-fl-mp", "1", True),
+    ],
+)
+def test_the_ratio_decides_whether_any_round_trains_by_dp_sgd(name, ratio, refused):
+    settings = MethodSettings().changed(name, {"interleaving_ratio": ratio})
+    model = model_of("simple-cnn")
+    if refused:
+        with pytest.raises(ParameterError, match="BatchNorm2d"):
+            adapt_model(name, model, settings)
+    else:
+        assert adapt_model(name, model, settings) is model
+
+
 def test_only_the_last_layer_is_trained_and_batch_statistics_follow_the_data():
     model = model_of("simple-cnn")
     parameters, buffers = flatten(model), flatten_buffers(model)

@@ -19,6 +19,7 @@ from methods.sense_crypt_cases import every_encryption, grouped, variant
 from shieldfl import paillier
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
+from shieldfl.methods.cluster_registry import ClusterRegistry
 from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
 from shieldfl.roles.message import Message
 
@@ -57,6 +58,16 @@ def test_a_union_that_leaves_positions_out_gets_nothing():
         answer = {"union": poor.to_bytes(), "order": paillier.UnionOrder.from_masks([poor]).to_bytes()}
         with pytest.raises(error, match="union"):
             client.step("update", Message(answer))
+
+
+@pytest.mark.parametrize("by_sensitivity", [True, False])
+def test_a_client_reports_a_sensitivity_where_clusters_follow_from_it_and_only_there(by_sensitivity):
+    registry = ClusterRegistry(2, by_sensitivity, 2, 0.25, 0.0, [])
+    vector = None if by_sensitivity else np.ones(3, dtype=np.float32)
+    with pytest.raises(ParameterError, match="if and only if"):
+        registry.introduce(0, vector, 1.0, 1.0)
+    registry.assign()
+    assert not registry.knows(0)
 
 
 def test_nan_sensitivities_are_refused_by_client_and_aggregator():

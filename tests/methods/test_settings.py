@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
 from methods.method_conformance import CLIENTS, SteppedRun, Variant, initial_model
 from shieldfl.errors import ParameterError
-from shieldfl.methods.fedavg import FedAvg
 from shieldfl.methods.registry import METHOD_NAMES, Federation, make_method
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.profiling.stages import StageClock
 from shieldfl.simulation.config import RunConfig
 
 BAD_SHIELD = [
@@ -74,6 +72,18 @@ BAD_RUN = [
 ]
 
 
+def federation_of(weights: tuple[int, ...] | None = None) -> Federation:
+    return Federation(
+        clients=2,
+        rounds=1,
+        min_clients=2,
+        sample_rate=1.0,
+        server_learning_rate=1.0,
+        threads=1,
+        weights=weights,
+    )
+
+
 @pytest.mark.parametrize(("bad", "named"), BAD_SHIELD, ids=str)
 def test_bad_settings_of_selective_shield(bad, named):
     with pytest.raises(ParameterError, match=named):
@@ -123,14 +133,45 @@ def test_a_key_authority_that_would_open_anything_or_nothing(min_clients):
 
 
 def test_an_unknown_method_is_refused_with_the_known_names():
-    federation = Federation(
-        clients=2, rounds=1, min_clients=2, sample_rate=1.0, server_learning_rate=1.0, threads=1
-    )
     with pytest.raises(ParameterError, match=f"'fedavgg'.*{', '.join(METHOD_NAMES)}"):
-        make_method("fedavgg", initial_model(), federation, MethodSettings())
+        make_method("fedavgg", initial_model(), federation_of(), MethodSettings())
 
 
-@pytest.mark.parametrize("weight", [0.0, -1.0, math.nan, math.inf])
-def test_weights_of_fedavg_must_be_positive(weight):
+@pytest.mark.parametrize("weights", [(1, 0), (1, -1), (1, 2.0), (1, math.nan), (1,), (1, 1, 1)])
+def test_weights_must_be_positive_whole_numbers_one_for_each_client(weights):
     with pytest.raises(ParameterError, match="weight"):
-        FedAvg(initial_model(), StageClock(), weights=(1.0, weight))
+        federation_of(weights)
+
+
+@pytest.mark.parametrize(
+    ("weights", "stated"), [(None, "uniform"), ((1, 1), "uniform"), ((1, 3), [1, 3])], ids=str
+)
+@pytest.mark.parametrize("method", ["fedavg", "dp-sgd", "full-he"])
+def test_reports_state_the_weights(method, weights, stated):
+    federation = replace(federation_of(weights), samples=100)
+    made = make_method(method, initial_model(), federation, MethodSettings())
+    assert made.name == method
+    assert made.settings()["weights"] == stated
+
+
+@pytest.mark.parametrize("method", ["selective-shield", "dp-fedavg"])
+def test_methods_that_weigh_all_alike_say_so_where_weights_are_given(method):
+    def notes_for(weights):
+        return make_method(method, initial_model(), federation_of(weights), MethodSettings()).notes
+
+    assert notes_for(None) == []
+    (note,) = notes_for((1, 3))
+    assert note.startswith(f"{method} weighs all clients alike")
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("fedml_he", {"ratio": "0.1"}, "ratio must be a number"),
+        ("fedml_he", {"ratio": True}, "ratio must be a number"),
+        ("mask_crypt", {"cut": "no"}, "cut must be"),
+    ],
+)
+def test_what_only_looks_like_a_number_or_a_truth_value_is_refused(name, changes, words):
+    with pytest.raises(ParameterError, match=words):
+        replace(getattr(MethodSettings(), name), **changes)

@@ -40,16 +40,13 @@ class AltFl(AgreedMask):
         settings: AltFlSettings,
         federation: Federation,
     ) -> None:
-        super().__init__(
-            name, initial, clock, settings, federation, ratio=settings.encrypted_share, kind="gradient"
-        )
         self.rounds = AltFlRounds(name, settings.interleaving_ratio)
+        share = settings.encrypted_share if self.rounds.encrypts else 0.0
+        super().__init__(name, initial, clock, settings, federation, ratio=share, kind="gradient")
         self.account = DpSgdAccount(settings, federation)
         self.interleaving = _interleaving(self.rounds)
         self.synthetic_demand = _synthetic_demand(self.rounds, settings, self.account, federation)
-        self._zones = ZonesOfRounds(
-            self.rounds, settings.encrypted_share, initial.parameters.size, initial.buffers.size
-        )
+        self._zones = ZonesOfRounds(self.rounds, self.zone, initial.parameters.size, initial.buffers.size)
         kinds = self.rounds.kinds(federation.rounds)
         if any(kind.encrypts and not kind.noises for kind in kinds) and settings.encrypted_share < 1.0:
             self.notes.append(
@@ -58,7 +55,8 @@ class AltFl(AgreedMask):
             )
         if any(self._zones.needs_mask(number) for number in range(1, federation.rounds + 1)):
             self.notes.append(
-                f"{name}: the mask is computed from gradients without noise, which epsilon does not cover"
+                f"{name}: the mask is computed from gradients without noise and travels in the clear, which no "
+                "epsilon covers; epsilon_of_what_was_charged is that of DP-SGD alone"
             )
 
     def phases_of(self, model: Message, round_number: int) -> tuple[Phase, ...]:
@@ -67,11 +65,11 @@ class AltFl(AgreedMask):
         return (SCORES, UPDATE) if negotiates else (UPDATE,)
 
     def _make_client(self, index: int) -> AltFlClient:
-        return AltFlClient(index, self.context, self.score_keys.public_key, self._zones, self.account)
+        return AltFlClient(index, self.context, self.score_key, self.ratio, self._zones, self.account)
 
     def aggregator(self) -> AltFlAggregator:
         """Make the aggregator: it holds the public keys alone."""
-        return AltFlAggregator(self.context, self.score_keys.public_key, self._zones)
+        return AltFlAggregator(self.context, self.score_key, self._zones)
 
     def authority(self) -> AltFlAuthority:
         """Make the key authority's steps."""
@@ -93,7 +91,7 @@ class AltFl(AgreedMask):
         self.account.charge_release(noise_multiplier)
 
     def privacy_spent(self) -> PrivacySpent:
-        """Return what DP-SGD and synthetic data have cost; infinite where real values left in the clear."""
+        """Return the cost of DP-SGD and synthetic data; infinite where real values or a mask left in the clear."""
         return self.account.spent()
 
     def settings(self) -> dict[str, Any]:

@@ -26,11 +26,12 @@ class AltFlClient(AgreedMaskClient):
         self,
         index: int,
         context: RoleContext,
-        score_key: ckks.PublicKey,
+        score_key: ckks.PublicKey | None,
+        share: float,
         zones: ZonesOfRounds,
         account: DpSgdAccount,
     ) -> None:
-        super().__init__(index, context, score_key, "gradient")
+        super().__init__(index, context, score_key, "gradient", share)
         self._zones = zones
         self._account = account
         self._kind_of_round = RoundKind()
@@ -47,25 +48,32 @@ class AltFlClient(AgreedMaskClient):
         return replace(start, scores=self.scores, noise=noise, synthetic=self._kind_of_round.synthetic)
 
     def finish_training(self, update: LocalUpdate) -> None:
-        """Keep what is to be charged, too."""
+        """Keep what is to be charged, too; refuse what was not trained by DP-SGD where that was asked for."""
         super().finish_training(update)
+        # An update that cannot be charged must not be sent.
+        self._has_trained = False
         self._steps = self._account.check_steps(update) if self._kind_of_round.noises else None
+        self._has_trained = True
+
+    def _speak(self, phase: str) -> Message:
+        message = super()._speak(phase)
+        # The mask is a function of these scores, without noise, and goes to everybody.
+        self._account.exposed = True
+        return message
 
     def _zone_from(self, answer: Message | None) -> Mask | None:
         return self._zones.of(self.round, super()._zone_from(answer))
 
     def _disclose(self, zone: Mask) -> None:
-        size = self.context.initial.parameters.size
-        encrypted = Mask.from_bool(zone.to_bool()[:size])
-        rest, nothing = ~encrypted, Mask.empty(size)
         noised = self._kind_of_round.noises and self._account.noises
-        self.disclosure = Disclosure(
-            encrypted,
-            rest if noised else nothing,
-            nothing if noised else rest,
-            parts=self.clear_parts,
-            buffers="encrypted",
-            synthetic=self._kind_of_round.synthetic,
+        self._state(
+            Disclosure.of_zone(
+                zone,
+                self.context.initial.parameters.size,
+                rest="noised" if noised else "clear",
+                parts=self.clear_parts,
+                synthetic=self._kind_of_round.synthetic,
+            )
         )
         if self._steps is not None:
             self._account.charge(self.index, self._steps)
@@ -76,7 +84,7 @@ class AltFlClient(AgreedMaskClient):
 class AltFlAggregator(AgreedMaskAggregator):
     """Sums over the positions of the round's kind."""
 
-    def __init__(self, context: RoleContext, score_key: ckks.PublicKey, zones: ZonesOfRounds) -> None:
+    def __init__(self, context: RoleContext, score_key: ckks.PublicKey | None, zones: ZonesOfRounds) -> None:
         super().__init__(context, score_key)
         self._zones = zones
         self._agreed: Mask | None = None
@@ -96,7 +104,7 @@ class AltFlAuthority(AgreedMaskAuthority):
         self,
         context: RoleContext,
         keys: KeyAuthority,
-        score_keys: KeyAuthority,
+        score_keys: KeyAuthority | None,
         server_learning_rate: float,
         share: float,
         zones: ZonesOfRounds,

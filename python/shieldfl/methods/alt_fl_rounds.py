@@ -57,6 +57,21 @@ class AltFlRounds:
         """Whether there are two kinds."""
         return self._first != self._second
 
+    @property
+    def trains_privately(self) -> bool:
+        """Whether a run that is long enough has rounds with DP-SGD."""
+        return any(kind.noises for kind in self._all)
+
+    @property
+    def encrypts(self) -> bool:
+        """Whether a run that is long enough has rounds with S-HE."""
+        return any(kind.encrypts for kind in self._all)
+
+    @property
+    def _all(self) -> tuple[RoundKind, ...]:
+        ratio = self.schedule.ratio
+        return (self._first,) * (ratio < 1) + (self._second,) * (ratio > 0)
+
     def kind(self, round_number: int) -> RoundKind:
         """Return what this round does, counted from 1."""
         return self._first if self.schedule.is_first_kind(round_number) else self._second
@@ -73,26 +88,21 @@ class ZonesOfRounds:
     Parameters
     ----------
     rounds : the kinds.
-    share : eta, of P parameters. 0 and 1 leave nothing to agree on.
-    parameters, buffers : P, and what comes behind them.
+    settled : what rounds that encrypt do where nothing is to be agreed on, see ``settled_positions``; None otherwise.
+    parameters, buffers : how many there are.
     """
 
-    def __init__(self, rounds: AltFlRounds, share: float, parameters: int, buffers: int) -> None:
+    def __init__(self, rounds: AltFlRounds, settled: Mask | None, parameters: int, buffers: int) -> None:
         self.rounds = rounds
         self._buffers_alone = encrypted_positions(Mask.empty(parameters), buffers)
-        count = int(share * parameters)
-        self._given: Mask | None = None
-        if count == 0:
-            self._given = self._buffers_alone
-        elif count == parameters:
-            self._given = Mask.full(parameters + buffers)
+        self._settled = settled
 
     def needs_mask(self, round_number: int) -> bool:
         """Say whether the round encrypts what only a mask that is agreed on can tell."""
-        return self.rounds.kind(round_number).encrypts and self._given is None
+        return self.rounds.kind(round_number).encrypts and self._settled is None
 
     def of(self, round_number: int, agreed: Mask | None) -> Mask | None:
         """Return the round's positions; None where they are not agreed on yet."""
         if not self.rounds.kind(round_number).encrypts:
             return self._buffers_alone
-        return agreed if self._given is None else self._given
+        return agreed if self._settled is None else self._settled

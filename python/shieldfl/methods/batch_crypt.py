@@ -13,6 +13,7 @@ from shieldfl.errors import ParameterError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.batch_crypt_settings import BatchCryptSettings
 from shieldfl.methods.batch_quantisation import (
+    QuantisedUpdate,
     checked_bounds,
     clip_bounds,
     dequantise,
@@ -65,27 +66,44 @@ class Quantisation:
             raise WireFormatError(f"the round's clip bounds cannot be used: {error}") from None
 
 
-class ClippedValues:
-    """How many values of all clients and rounds were outside of their clip bound, in one note."""
+class CountingNote:
+    """How often something befell the updates of all clients and rounds, in one note that ends in ``what``."""
 
-    def __init__(self, notes: list[str]) -> None:
+    def __init__(self, notes: list[str], what: str) -> None:
         self._notes = notes
+        self._what = what
         self._line: int | None = None
-        self._values = self._clipped = 0
+        self._all = self._befallen = 0
 
-    def add(self, values: int, clipped: int) -> None:
-        """Count an update. The note appears with the first value that was clipped."""
-        self._values += values
-        self._clipped += clipped
-        if not self._clipped:
+    def add(self, number: int, befallen: int) -> None:
+        """Count so many, and how many of them it befell. The note appears with the first of these."""
+        self._all += number
+        self._befallen += befallen
+        if not self._befallen:
             return
         if self._line is None:
             self._line = len(self._notes)
             self._notes.append("")
-        self._notes[self._line] = (
-            f"{self._clipped:,} of {self._values:,} values were outside of their layer's clip bound and count as the "
-            "bound"
+        self._notes[self._line] = f"{self._befallen:,} of {self._all:,} {self._what}"
+
+
+class QuantisationNotes:
+    """What a reader of the results must know of the quantisation: values that were cut off, updates that vanished."""
+
+    def __init__(self, notes: list[str]) -> None:
+        self._clipped = CountingNote(
+            notes, "values were outside of their layer's clip bound and count as the bound"
         )
+        self._vanished = CountingNote(
+            notes,
+            "updates were rounded to 0 everywhere: their clip bounds, which follow from all clients' ranges, are far "
+            "too wide for them",
+        )
+
+    def add(self, update: NDArray[np.float32], quantised: QuantisedUpdate) -> None:
+        """Count an update."""
+        self._clipped.add(update.size, quantised.saturated)
+        self._vanished.add(1, int(update.any() and not quantised.values.any()))
 
 
 class BatchCryptClient(MaskedAverageClient):
@@ -94,11 +112,16 @@ class BatchCryptClient(MaskedAverageClient):
     clear_parts = ("weight", "ranges")
 
     def __init__(
-        self, index: int, context: RoleContext, zone: Mask, quantisation: Quantisation, clipped: ClippedValues
+        self,
+        index: int,
+        context: RoleContext,
+        zone: Mask,
+        quantisation: Quantisation,
+        quantisation_notes: QuantisationNotes,
     ) -> None:
         super().__init__(index, context, zone, sends_rest=False)
         self._quantisation = quantisation
-        self._clipped = clipped
+        self._notes = quantisation_notes
         self._bounds: NDArray[np.float64] = np.empty(0)
 
     def _speak(self, phase: str) -> Message:
@@ -122,7 +145,7 @@ class BatchCryptClient(MaskedAverageClient):
         digest.update(np.array([self.round, self.index], dtype="<u8").tobytes())
         generator = np.random.default_rng(int.from_bytes(digest.digest(), "little"))
         quantised = quantise(update, agreed.offsets, self._bounds, agreed.width, agreed.parties, generator)
-        self._clipped.add(update.size, quantised.saturated)
+        self._notes.add(update, quantised)
         return quantised.values.astype(np.float64)
 
     def _difference(self) -> NDArray[np.float32]:
@@ -216,16 +239,18 @@ class BatchCrypt(MaskedAverage):
                 "batch-crypt weighs all clients alike, whatever their weights: its integers share one scale"
             )
         self._quantisation_settings = settings
-        parameter_offsets = federation.layer_offsets or (0, size)
+        parameter_offsets = federation.offsets_of(size)
         self._quantisation = Quantisation(
             parameter_offsets if everything == size else (*parameter_offsets, everything),
             settings.width,
             federation.clients,
         )
-        self._clipped = ClippedValues(self.notes)
+        self._quantisation_notes = QuantisationNotes(self.notes)
 
     def _make_client(self, index: int) -> BatchCryptClient:
-        return BatchCryptClient(index, self.context, self._everything, self._quantisation, self._clipped)
+        return BatchCryptClient(
+            index, self.context, self._everything, self._quantisation, self._quantisation_notes
+        )
 
     def aggregator(self) -> BatchCryptAggregator:
         """Make the aggregator: it holds the public key alone."""

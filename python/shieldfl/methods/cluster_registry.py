@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.errors import RangeError
+from shieldfl.errors import ParameterError, RangeError
 from shieldfl.methods.client_clustering import cluster_clients, join_cluster
 
 __all__ = ["ClusterRegistry"]
@@ -40,8 +40,8 @@ class ClusterRegistry:
         self._notes = notes
         self._clusters: NDArray[np.int64] = np.full(clients, -1)
         self._capabilities: NDArray[np.float64] = np.zeros((clients, 2))
-        # Until they are assigned: the clients' vectors. Afterwards, the vectors of the clusters' centres.
-        self._waiting: dict[int, NDArray[np.float32]] = {}
+        # What clients that are not assigned yet have reported: None where they are not clustered by it.
+        self._waiting: dict[int, NDArray[np.float32] | None] = {}
         self._centres: NDArray[np.float32] | None = None
 
     def knows(self, client: int) -> bool:
@@ -65,8 +65,11 @@ class ClusterRegistry:
     ) -> None:
         """Take what a client reports of itself.
 
-        Raises RangeError for NaN or infinity in the vector, and for a bandwidth or speed that is not positive.
+        Raises RangeError for NaN or infinity in the vector, and for a bandwidth or speed that is not positive;
+        ParameterError for a vector where clients are not clustered by it, and for none where they are.
         """
+        if (sensitivity is not None) != self.by_sensitivity:
+            raise ParameterError("pass a sensitivity if and only if clients are clustered by it")
         reported = np.array([bandwidth, compute_speed])
         if not (np.isfinite(reported).all() and (reported > 0.0).all()):
             raise RangeError(f"client {client} reports a bandwidth or speed that is not positive and finite")
@@ -74,18 +77,18 @@ class ClusterRegistry:
             raise RangeError(f"client {client} sent a sensitivity that is NaN or infinite")
         self._capabilities[client] = reported
         if not self.knows(client):
-            self._waiting[client] = np.empty(0, dtype=np.float32) if sensitivity is None else sensitivity
+            self._waiting[client] = sensitivity
 
     def assign(self) -> None:
         """Put every client that was introduced into a cluster."""
-        waiting, self._waiting = self._waiting, {}
-        clients = sorted(waiting)
+        waiting, self._waiting = sorted(self._waiting.items()), {}
+        clients = [client for client, _ in waiting]
         if not self.by_sensitivity:
             self._clusters[clients] = 0
             return
         if not clients:
             return
-        vectors = np.stack([waiting[client] for client in clients])
+        vectors = np.stack([vector for _, vector in waiting if vector is not None])
         if self._centres is not None:
             self._clusters[clients] = [join_cluster(vector, self._centres) for vector in vectors]
             return

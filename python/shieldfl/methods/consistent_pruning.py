@@ -7,22 +7,24 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import math
+from collections import deque
 from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.array_view import as_unsigned, as_vector
+from shieldfl.array_view import as_real, as_unsigned, as_vector
 from shieldfl.errors import ParameterError, RangeError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.roles.message import Message
+from shieldfl.selection import positions_in_budget
 
-__all__ = ["HeldBack", "PruningHistory", "PruningSettings"]
+__all__ = ["PruningHistory", "PruningSettings", "check_secret"]
 
 _SHORTEST_SECRET_BYTES = 16
 _MOST_PATIENCE = 2**16 - 1
+_REMEMBERED_ROUNDS = 64
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class PruningSettings:
 
     def __post_init__(self) -> None:
         """Check every field."""
+        for name in ("small_percent", "decay", "first_probability"):
+            as_real(getattr(self, name), name)
         if not 0.0 <= self.small_percent < 100.0:
             raise ParameterError("small_percent (s) must be at least 0 and below 100")
         if not 1 <= as_unsigned(self.patience_rounds, "patience_rounds (tau)") <= _MOST_PATIENCE:
@@ -66,7 +70,7 @@ class PruningHistory:
       floor(s P / 100) less the positions that were not sent (at least 0), or floor(s n / 100) of the n sent ones
       (``PruningSettings.ranked``).
     - A position that is small in tau observed rounds running is pruned; one that is sent and not small starts anew.
-    - A pruned position that was reactivated shows all that the clients held back (:class:`HeldBack`). If it is small
+    - A pruned position that was reactivated shows all that the clients held back. If it is small
       even so, it stays pruned and p_i becomes beta p_i; else it is active again, and its p_i min(1, p_i / beta).
 
     At least one position is always active: fewer are small than are sent.
@@ -95,11 +99,10 @@ class PruningHistory:
         self._size = as_unsigned(size, "size")
         if self._size < 1:
             raise ParameterError("there is nothing to prune: size must be at least 1")
-        if not isinstance(secret, bytes) or len(secret) < _SHORTEST_SECRET_BYTES:
-            raise ParameterError(f"the secret must be at least {_SHORTEST_SECRET_BYTES} random bytes")
+        check_secret(secret)
         self._secret = secret
         self._settings = settings or PruningSettings()
-        self._last_round = 0
+        self._rounds = deque([0] * _REMEMBERED_ROUNDS, maxlen=_REMEMBERED_ROUNDS)
         # A streak of tau means pruned.
         self._streaks = np.zeros(self._size, dtype=np.uint16)
         self._probabilities = np.full(self._size, self._settings.first_probability)
@@ -107,7 +110,19 @@ class PruningHistory:
     @property
     def last_round(self) -> int:
         """The round that was observed last; 0 before the first."""
-        return self._last_round
+        return self._rounds[-1]
+
+    def has_observed(self, round_number: int) -> bool:
+        """Say whether a round was observed. Only the last 64 are remembered: of rounds before them it says yes."""
+        return round_number in self._rounds or round_number < self._rounds[0]
+
+    def tag(self, round_number: int, active: Mask) -> bytes:
+        """Return what tells those who share the secret, and nobody else, whether they would send the same positions.
+
+        HMAC-SHA256 of the round, the last observed round and ``active_mask(round_number)``.
+        """
+        numbers = Message.from_number(round_number) + Message.from_number(self.last_round)
+        return hmac.digest(self._secret, b"shieldfl active positions" + numbers + active.to_bytes(), "sha256")
 
     def active_mask(self, round_number: int) -> Mask:
         """Return the positions that every client sends in a round after the last observed one.
@@ -148,18 +163,18 @@ class PruningHistory:
         self._probabilities[found] = np.minimum(1.0, self._probabilities[found] / decay)
         self._streaks[small] = np.minimum(self._streaks[small], patience - 1) + 1
         self._streaks[sent & ~small] = 0
-        self._last_round = int(round_number)
+        self._rounds.append(int(round_number))
 
     def to_bytes(self) -> bytes:
         """Write the state for a client that joins late or starts again.
 
-        It holds the settings, the last round, streaks and probabilities (10 bytes a position), not the secret. It
-        tells which positions are pruned: it must not reach the aggregator in the clear.
+        It holds the settings, the last 64 observed rounds, streaks and probabilities (10 bytes a position), not the
+        secret. It tells which positions are pruned: it must not reach the aggregator in the clear.
         """
         return Message(
             {
                 "settings": repr(astuple(self._settings)).encode(),
-                "last round": Message.from_number(self._last_round),
+                "rounds": np.array(self._rounds, dtype="<u8").tobytes(),
                 "streaks": self._streaks.astype("<u2").tobytes(),
                 "probabilities": self._probabilities.astype("<f8").tobytes(),
             }
@@ -179,21 +194,24 @@ class PruningHistory:
         probabilities = message.vector("probabilities", np.float64, history._size)
         if message["settings"] != repr(astuple(history._settings)).encode():
             raise ParameterError("the state was written under other settings: give those of the federation")
+        rounds = message.vector("rounds", np.uint64, _REMEMBERED_ROUNDS)
         patience = history._settings.patience_rounds
         # NaN fails the comparisons; and some position is always active.
-        if not ((probabilities >= 0.0) & (probabilities <= 1.0)).all() or not (
-            streaks.min() < patience >= streaks.max()
+        if (
+            (rounds[1:] < rounds[:-1]).any()
+            or not ((probabilities >= 0.0) & (probabilities <= 1.0)).all()
+            or not (streaks.min() < patience >= streaks.max())
         ):
             raise WireFormatError("the pruning state has values out of range: it was damaged or altered")
-        history._last_round = message.number("last round")
+        history._rounds.extend(rounds.tolist())
         history._streaks = streaks.astype(np.uint16)
         history._probabilities = probabilities.astype(np.float64)
         return history
 
     def _active(self, round_number: int) -> NDArray[np.bool_]:
-        if as_unsigned(round_number, "round_number") <= self._last_round:
+        if as_unsigned(round_number, "round_number") <= self.last_round:
             raise ParameterError(
-                f"round {round_number} is over: round {self._last_round} was observed already"
+                f"round {round_number} is over: round {self.last_round} was observed already"
             )
         key = hmac.digest(self._secret, b"shieldfl reactivation %d" % round_number, "sha256")
         draws = np.frombuffer(hashlib.shake_256(key).digest(4 * self._size), dtype="<u4")
@@ -202,9 +220,16 @@ class PruningHistory:
 
     def _count_small(self, sent: int) -> int:
         ranked, not_sent = (self._size, self._size - sent) if self._settings.ranked == "all" else (sent, 0)
+        share = self._settings.small_percent / 100.0
         # Rounding must not make all of them small.
-        quota = min(math.floor(self._settings.small_percent * ranked / 100.0), ranked - 1)
+        quota = min(positions_in_budget(share, ranked) if share else 0, ranked - 1)
         return max(0, quota - not_sent)
+
+
+def check_secret(secret: bytes) -> None:
+    """Raise ParameterError unless a federation's secret is bytes, and enough of them."""
+    if not isinstance(secret, bytes) or len(secret) < _SHORTEST_SECRET_BYTES:
+        raise ParameterError(f"the secret must be at least {_SHORTEST_SECRET_BYTES} random bytes")
 
 
 def _smallest(magnitudes: NDArray[Any], count: int) -> NDArray[np.bool_]:
@@ -216,35 +241,3 @@ def _smallest(magnitudes: NDArray[Any], count: int) -> NDArray[np.bool_]:
     ties = np.flatnonzero(magnitudes == bound)
     chosen[ties[: count - np.count_nonzero(chosen)]] = True
     return chosen
-
-
-class HeldBack:
-    """What one client trained and has not sent yet: float32, one value a position.
-
-    A round is ``add`` of the whole update, ``values_at`` the active positions for the upload, and ``clear`` of them
-    once the upload counts. A client that leaves out ``clear``, because its upload was lost, sends the values again.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._values = np.zeros(as_unsigned(size, "size"), dtype=np.float32)
-
-    def add(self, update: Any) -> None:
-        """Add a round's update, float32 (P,). Raises ArrayTypeError, ParameterError, or RangeError, unchanged."""
-        vector = as_vector(update, (np.float32,), "the update")
-        if vector.size != self._values.size:
-            raise ParameterError(f"the update has {vector.size} values, expected {self._values.size}")
-        with np.errstate(over="ignore", invalid="ignore"):
-            total = self._values + vector
-        if not np.isfinite(total).all():
-            raise RangeError(
-                "the update has NaN or infinity: lower the learning rate or check the client's data"
-            )
-        self._values = total
-
-    def values_at(self, active: Mask) -> NDArray[np.float32]:
-        """Copy what is held at the active positions, ascending."""
-        return active.gather(self._values)
-
-    def clear(self, active: Mask) -> None:
-        """Forget what was held at the active positions: it was sent."""
-        active.scatter(np.zeros(active.count, dtype=np.float32), self._values)

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.errors import ParameterError, WireFormatError
+from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.methods.consistent_pruning import PruningHistory
+from shieldfl.methods.consistent_pruning import PruningHistory, check_secret
 from shieldfl.methods.dict_pfl_client import DictPflClient
 from shieldfl.methods.dict_pfl_settings import DictPflSettings
 from shieldfl.methods.encrypted_positions import encrypted_positions
@@ -37,8 +37,11 @@ __all__ = ["DictPfl"]
 
 COUNT = Phase("count", answered_by_authority=True)
 """Says how many values the round encrypts. The aggregator must know it before the first batch, which must not decide
-it, and must not know more; the clients' messages carry nothing."""
+it, and must not know more; the clients' messages carry nothing. A tag beside it tells clients alone whether they have
+the same active positions as the authority."""
 _SECRET_BYTES = 32
+_MOST_ROUNDS_AHEAD = 1000
+"""So many rounds after the last one that was opened the authority answers: all of them but one can be given up."""
 
 
 class DictPflAggregator(MaskedAverageAggregator):
@@ -74,14 +77,36 @@ class DictPflAuthority(MaskedAverageAuthority):
         super().__init__(context, keys, server_learning_rate, None, sends_rest=False)
         self._history = history
 
+    def answer(self, phase: str, message: Message) -> Message:
+        """Answer a total with the new global model, and the question for a round's count without keeping anything.
+
+        The count follows from the history alone, so no question can stand in the way of a later one. Raises PolicyError
+        for rounds that are over or more than 1,000 after the last opened one, WireFormatError, RangeError; then
+        nothing has changed.
+        """
+        if phase != COUNT.name:
+            return super().answer(phase, message)
+        with self.context.clock.stage("negotiate"):
+            number = message.number("round")
+            active = self._active_mask(number)
+            count = active.count + self.context.initial.buffers.size
+            return Message({"count": Message.from_number(count), "tag": self._history.tag(number, active)})
+
+    def _active_mask(self, number: int) -> Mask:
+        last = self._history.last_round
+        if not last < number <= last + _MOST_ROUNDS_AHEAD:
+            raise PolicyError(
+                f"round {number} is none of the {_MOST_ROUNDS_AHEAD:,} after round {last}, which was opened last: "
+                "number rounds one after the other"
+            )
+        return self._history.active_mask(number)
+
     def _decide(self, phase: str, message: Message) -> Message:
-        number = message.number("round")
-        active = self._history.active_mask(number)
-        count = active.count + self.context.initial.buffers.size
-        if phase == COUNT.name:
-            return Message({"count": Message.from_number(count)})
         if phase != UPDATE.name:
             raise ParameterError(f"there is no phase {phase!r}")
+        number = message.number("round")
+        active = self._active_mask(number)
+        count = active.count + self.context.initial.buffers.size
         claim = MixedTotal.read(message, "", self.keys, count, number, has_rest=False)
         if claim.positions != Mask.full(count):
             raise WireFormatError("the total leaves out values that every client sends")
@@ -105,7 +130,8 @@ def model_message(model: GlobalModel, history: PruningHistory) -> Message:
 class DictPfl(MaskedAverage):
     """DictPFL for one federation, under CKKS; arguments as for :class:`MaskedAverage`.
 
-    ``federation.shared_secret`` goes to clients and key authority, never to the aggregator.
+    ``federation.shared_secret``, at least 16 random bytes, goes to clients and key authority, never to the aggregator.
+    Raises ParameterError for a shorter one.
     """
 
     phases = (COUNT, UPDATE)
@@ -118,10 +144,12 @@ class DictPfl(MaskedAverage):
         settings: DictPflSettings,
         federation: Federation,
     ) -> None:
+        secret = federation.shared_secret
+        self._secret = secrets.token_bytes(_SECRET_BYTES) if secret is None else secret
+        check_secret(self._secret)
         encryption = EncryptionSettings(value_bits=settings.value_bits, fraction_bits=settings.fraction_bits)
         super().__init__(name, initial, clock, encryption, federation, None, sends_rest=False)
         self._pruning = settings
-        self._secret = federation.shared_secret or secrets.token_bytes(_SECRET_BYTES)
 
     def _make_client(self, index: int) -> DictPflClient:
         return DictPflClient(index, self.context, self._secret, self._pruning)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hmac
+
 import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.errors import PolicyError, RangeError
 from shieldfl.masks import Mask
-from shieldfl.methods.consistent_pruning import HeldBack, PruningSettings
+from shieldfl.methods.consistent_pruning import PruningSettings
 from shieldfl.methods.disclosure import Disclosure
+from shieldfl.methods.held_back import HeldBack
 from shieldfl.methods.masked_average_client import MaskedAverageClient
 from shieldfl.methods.method import LocalUpdate, StartingPoint
 from shieldfl.methods.pruning_message import read_history
@@ -22,8 +25,8 @@ class DictPflClient(MaskedAverageClient):
     """Finds the active positions from the history that comes with the model, and sends their values close-packed.
 
     A batch is of n values, positions 0 to n - 1: which of the model's parameters these are stands nowhere in it. What
-    was trained elsewhere is held back until its position is active again, and so is everything of an upload that no
-    answer came for. An update whose values do not fit what is encrypted is forgotten with all that was held back:
+    was trained elsewhere is held back until its position is active again, and so is an upload whose round was given up
+    (:class:`HeldBack`). An update whose values do not fit what is encrypted is forgotten with all that was held back:
     otherwise it would be refused again in every later round.
 
     Parameters
@@ -40,19 +43,21 @@ class DictPflClient(MaskedAverageClient):
         self._size = context.initial.parameters.size
         self._held = HeldBack(self._size)
         self._active = Mask.full(self._size)
-        self._has_uploaded = False
+        self._tag = b""
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the global model; all positions move, also those that will not be sent."""
         history = read_history(model, self._size, self._secret, self._settings)
-        self._active = history.active_mask(round_number)
-        self._has_uploaded = False
-        return super().begin_round(round_number, participants, model)
+        active = history.active_mask(round_number)
+        start = super().begin_round(round_number, participants, model)
+        self._active, self._tag = active, history.tag(round_number, active)
+        self._held.begin_round(round_number, history)
+        return start
 
     def finish_training(self, update: LocalUpdate) -> None:
-        """Add the update to what is held back."""
+        """Add the update to what is held back, in place of an earlier one of this round that was not sent."""
         super().finish_training(update)
-        self._held.add(self.update.parameters - self.start.parameters)
+        self._held.train(self.update.parameters - self.start.parameters)
 
     def _speak(self, phase: str) -> Message:
         if phase != "count":
@@ -61,9 +66,13 @@ class DictPflClient(MaskedAverageClient):
 
     def _zone_from(self, answer: Message | None) -> Mask:
         count = self._active.count + self.context.initial.buffers.size
-        if answer is None or answer.number("count") != count:
+        if (
+            answer is None
+            or answer.number("count") != count
+            or not hmac.compare_digest(answer["tag"], self._tag)
+        ):
             raise PolicyError(
-                "the key authority expects another number of values than this client has active positions: "
+                "the key authority expects the values of other positions than this client has active: "
                 "begin the round again from the newest model"
             )
         return Mask.full(count)
@@ -77,9 +86,10 @@ class DictPflClient(MaskedAverageClient):
         try:
             message = super()._make(phase, answer)
         except RangeError:
-            self._held = HeldBack(self._size)
+            self._held.forget()
             raise
-        self._has_uploaded = phase == "update"
+        if phase == "update":
+            self._held.mark_uploaded(self._active)
         return message
 
     def _disclose(self, zone: Mask) -> None:
@@ -90,7 +100,4 @@ class DictPflClient(MaskedAverageClient):
 
     def end_round(self, answer: Message) -> None:
         """Forget what was sent, now that it counts."""
-        history = read_history(answer, self._size, self._secret, self._settings)
-        if self._has_uploaded and history.last_round == self.round:
-            self._held.clear(self._active)
-            self._has_uploaded = False
+        self._held.settle(read_history(answer, self._size, self._secret, self._settings))

@@ -32,7 +32,9 @@ class DictPflSettings(PruningSettings):
         super().__post_init__()
         if as_unsigned(self.rank, "rank") < 1:
             raise ParameterError(f"rank must be at least 1, got {self.rank}")
-        if not all(isinstance(name, str) for name in self.train_fully):
-            raise ParameterError("train_fully must hold names of modules")
+        if not isinstance(self.train_fully, tuple | list) or not all(
+            isinstance(name, str) for name in self.train_fully
+        ):
+            raise ParameterError("train_fully must be a tuple of modules' names")
         for name in ("value_bits", "fraction_bits"):
             as_unsigned(getattr(self, name), name)

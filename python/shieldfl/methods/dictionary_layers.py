@@ -278,8 +278,12 @@ def _decompose(weight: torch.Tensor, rank: int, layer_name: str) -> _Dictionary:
 
 
 def _check_names(model: nn.Module, names: Sequence[str]) -> None:
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise ParameterError("train_fully must be a tuple of modules' names")
     known = [name for name, _ in model.named_modules() if name]
     for name in names:
+        if not isinstance(name, str):
+            raise ParameterError("train_fully must be a tuple of modules' names")
         if name not in known:
             closest = difflib.get_close_matches(name, known, n=3, cutoff=0.0)
             raise ParameterError(

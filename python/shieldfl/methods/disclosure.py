@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from shieldfl.masks import Mask
 
@@ -31,6 +32,31 @@ class Disclosure:
         """Nothing has left yet."""
         nothing = Mask.empty(size)
         return cls(nothing, nothing, nothing)
+
+    @classmethod
+    def of_zone(
+        cls,
+        zone: Mask,
+        size: int,
+        *,
+        rest: Literal["local", "noised", "clear"] = "clear",
+        parts: tuple[str, ...] = (),
+        synthetic: bool = False,
+    ) -> Disclosure:
+        """State an update that is encrypted in the zone, of ``size`` parameters and then buffers.
+
+        ``rest`` is what became of the other positions. Buffers count as encrypted if all are.
+        """
+        inside = zone.to_bool()
+        encrypted, nothing = Mask.from_bool(inside[:size]), Mask.empty(size)
+        return cls(
+            encrypted,
+            ~encrypted if rest == "noised" else nothing,
+            ~encrypted if rest == "clear" else nothing,
+            parts,
+            "encrypted" if inside[size:].all() else rest,
+            synthetic,
+        )
 
     @property
     def kept(self) -> Mask:

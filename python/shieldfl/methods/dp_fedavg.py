@@ -94,13 +94,13 @@ class DpFedAvgAggregator(FedAvgAggregator):
     def __init__(
         self, initial: GlobalModel, learning_rate: float, clock: StageClock, account: ClientLevelAccount
     ) -> None:
-        super().__init__(initial, learning_rate, clock)
+        super().__init__(initial, learning_rate, 1, clock)
         self._account = account
 
     def close(self, phase: str) -> Message:
         """Return the new global model."""
         answer = super().close(phase)
-        self._account.summed(self._round, len(self._seen))
+        self._account.summed(self.round, len(self._seen))
         return answer
 
 
@@ -109,16 +109,21 @@ class DpFedAvg(NoisedAverage):
 
     Parameters
     ----------
-    initial, clock, federation : as for :class:`NoisedAverage`.
+    name, initial, clock, federation : as for :class:`NoisedAverage`.
     settings : of clipping and noise.
 
     Raises ParameterError for a target epsilon that no noise reaches.
     """
 
     def __init__(
-        self, initial: GlobalModel, clock: StageClock, settings: DpFedAvgSettings, federation: Federation
+        self,
+        name: str,
+        initial: GlobalModel,
+        clock: StageClock,
+        settings: DpFedAvgSettings,
+        federation: Federation,
     ) -> None:
-        super().__init__("dp-fedavg", initial, clock, federation)
+        super().__init__(name, initial, clock, federation)
         self.noise_multiplier = settings.noise_multiplier
         if settings.target_epsilon is not None:
             self.noise_multiplier = noise_multiplier_for(
@@ -129,7 +134,7 @@ class DpFedAvg(NoisedAverage):
         self._account = ClientLevelAccount(self.noise_multiplier)
         if federation.weights is not None:
             self.notes.append(
-                "dp-fedavg weighs all clients alike: a weight would let one count for more than C"
+                f"{name} weighs all clients alike: a weight would let one count for more than C"
             )
 
     def client(self, index: int) -> DpFedAvgClient:

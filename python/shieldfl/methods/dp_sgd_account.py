@@ -10,7 +10,7 @@ from shieldfl.methods.alt_fl_settings import AltFlSettings, DpSgdSettings
 from shieldfl.methods.federation import Federation
 from shieldfl.methods.method import GradientNoise, LocalUpdate, PrivateSteps
 from shieldfl.privacy.accounting import PrivacySpent
-from shieldfl.privacy.dp_sgd_ledger import DpSgdLedger
+from shieldfl.privacy.dp_sgd_ledger import DpSgdLedger, check_sampled_steps
 
 __all__ = ["DpSgdAccount"]
 
@@ -35,8 +35,7 @@ class DpSgdAccount:
         self.exposed = False
         """Whether real values have left a client neither encrypted nor noised."""
         self._clients = federation.clients
-        # N decides nothing but delta.
-        self._ledger = DpSgdLedger(max(federation.samples or 0, 2), self.delta)
+        self._ledger = DpSgdLedger(self.delta)
 
     @property
     def noises(self) -> bool:
@@ -44,12 +43,14 @@ class DpSgdAccount:
         return self.noise.noise_multiplier > 0.0
 
     def check_steps(self, update: LocalUpdate) -> PrivateSteps:
-        """Return what training did. Raises ParameterError where it was no DP-SGD."""
-        if update.private_steps is None:
+        """Return what training did. Raises ParameterError where it was no DP-SGD, or none that there can be."""
+        done = update.private_steps
+        if done is None:
             raise ParameterError(
                 "this round trains by DP-SGD: pass what it did as LocalUpdate.private_steps, see StartingPoint.noise"
             )
-        return update.private_steps
+        check_sampled_steps(done.sample_rate, done.steps)
+        return done
 
     def charge(self, client: int, done: PrivateSteps) -> None:
         """Charge a round of DP-SGD whose result this client sends."""

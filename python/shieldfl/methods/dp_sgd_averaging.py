@@ -15,7 +15,7 @@ from shieldfl.methods.disclosure import Disclosure
 from shieldfl.methods.dp_sgd_account import DpSgdAccount
 from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
-from shieldfl.methods.method import LocalUpdate, PrivateSteps, StartingPoint
+from shieldfl.methods.method import LocalUpdate, StartingPoint
 from shieldfl.methods.noised_average import NoisedAverage, NoisedAverageClient
 from shieldfl.privacy.accounting import PrivacySpent
 from shieldfl.profiling.stages import StageClock
@@ -40,7 +40,6 @@ class DpSgdClient(NoisedAverageClient):
         self._rounds = rounds
         self._account = account
         self._kind = RoundKind()
-        self._steps: PrivateSteps | None = None
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Ask for DP-SGD or synthetic data."""
@@ -50,13 +49,15 @@ class DpSgdClient(NoisedAverageClient):
         return replace(start, noise=noise, synthetic=self._kind.synthetic)
 
     def finish_training(self, update: LocalUpdate) -> None:
-        """Keep what is to be charged, too."""
+        """Refuse what was not trained by DP-SGD where that was asked for."""
         super().finish_training(update)
-        self._steps = self._account.check_steps(update) if self._kind.noises else None
+        if self._kind.noises:
+            self._account.check_steps(update)
 
     def _protect(self, update: NDArray[np.float32]) -> NDArray[np.float32]:
         everything, nothing = Mask.full(update.size), Mask.empty(update.size)
         noised = self._kind.noises and self._account.noises
+        done = self._account.check_steps(self.update) if self._kind.noises else None
         self.disclosure = Disclosure(
             nothing,
             everything if noised else nothing,
@@ -64,8 +65,8 @@ class DpSgdClient(NoisedAverageClient):
             parts=("weight",),
             synthetic=self._kind.synthetic,
         )
-        if self._steps is not None:
-            self._account.charge(self.index, self._steps)
+        if done is not None:
+            self._account.charge(self.index, done)
             self._account.exposed |= not noised
         return update
 
@@ -111,9 +112,5 @@ class DpSgdAveraging(NoisedAverage):
 
     def settings(self) -> dict[str, Any]:
         """Return the settings, with what they come to."""
-        weights = self.federation.client_weights
-        return (
-            asdict(self._settings)
-            | {"weights": "uniform" if max(weights) == 1 else list(weights)}
-            | self.account.settings()
-        )
+        weights = {"weights": self.federation.stated_weights}
+        return asdict(self._settings) | weights | self.account.settings()

@@ -61,6 +61,8 @@ class MaskCryptSettings(EncryptionSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_ratio(self.ratio)
+        if not isinstance(self.cut, bool):
+            raise ParameterError("cut must be True or False")
 
 
 def _check_ratio(ratio: float) -> None:

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError, RangeError
+from shieldfl.errors import ParameterError, RangeError
 from shieldfl.masks import Mask
+from shieldfl.methods.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.disclosure import Disclosure
+from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
-from shieldfl.methods.method import AggregatorSteps, ClientSteps, LocalUpdate, Method, Phase, StartingPoint
+from shieldfl.methods.method import ClientSteps, LocalUpdate, Method, Phase, StartingPoint
 from shieldfl.privacy.accounting import PrivacySpent
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 
 __all__ = ["FedAvg"]
 
-_PHASES = (Phase("update", answered_by_authority=False),)
-
 
 class FedAvgClient(ClientSteps):
     """Sends its whole update, parameters and buffers, as float32."""
 
-    def __init__(self, initial: GlobalModel, weight: float, clock: StageClock) -> None:
+    def __init__(self, initial: GlobalModel, weight: int, clock: StageClock) -> None:
         size = initial.parameters.size
         self.disclosure = Disclosure(
             Mask.empty(size), Mask.empty(size), Mask.full(size), ("weight",), "clear"
@@ -36,27 +35,26 @@ class FedAvgClient(ClientSteps):
         self._clock = clock
         self._start = initial
         self._round = 0
-        self._update: NDArray[np.float32] = np.empty(0, dtype=np.float32)
+        self._update: NDArray[np.float32] | None = None
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the global model."""
         self._round = round_number
+        self._update = None
         self._start = GlobalModel.from_message(model, *self._sizes)
         return self._start.starting_point()
 
     def finish_training(self, update: LocalUpdate) -> None:
         """Keep the difference to the starting point."""
-        update.check_sizes(*self._sizes)
+        update.check(*self._sizes)
         self._update = np.concatenate(
             (update.parameters - self._start.parameters, update.buffers - self._start.buffers)
         )
-        if not np.isfinite(self._update).all():
-            raise RangeError(
-                "training gave NaN or infinity: lower the learning rate or check the client's data"
-            )
 
     def step(self, phase: str, answer: Message | None) -> Message:
-        """Send the update and its weight."""
+        """Send the update and its weight. Raises ParameterError before training has finished."""
+        if self._update is None:
+            raise ParameterError("there is nothing to send before training has finished")
         with self._clock.stage("upload"):
             return Message(
                 {
@@ -74,53 +72,55 @@ class FedAvgClient(ClientSteps):
         return GlobalModel.from_message(model, *self._sizes).starting_point()
 
 
-class FedAvgAggregator(AggregatorSteps):
-    """Adds weighted updates in float64 and takes the server step."""
+class FedAvgAggregator(CollectingAggregator):
+    """Adds weighted updates in float64 and takes the server step.
 
-    def __init__(self, initial: GlobalModel, learning_rate: float, clock: StageClock) -> None:
+    Parameters
+    ----------
+    initial : the model before the first round.
+    learning_rate : of the server; 1 for FedAvg.
+    most_weight : the largest that a client counts.
+    clock : where the time goes.
+    """
+
+    def __init__(
+        self, initial: GlobalModel, learning_rate: float, most_weight: int, clock: StageClock
+    ) -> None:
+        super().__init__()
         self._model = initial
         self._moved = initial
         self._learning_rate = learning_rate
+        self._most_weight = most_weight
         self._clock = clock
-        self._begin(0)
-
-    def _begin(self, round_number: int) -> None:
-        self._round = round_number
-        self._sum: NDArray[np.float64] = np.zeros(self._model.parameters.size + self._model.buffers.size)
+        self._sum: NDArray[np.float64] = np.zeros(initial.parameters.size + initial.buffers.size)
         self._weight = 0.0
-        self._seen: set[int] = set()
 
     def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Start from zero."""
+        super().begin_phase(phase, round_number, answer)
         self._model = self._moved
-        self._begin(round_number)
+        self._sum = np.zeros_like(self._sum)
+        self._weight = 0.0
 
-    def receive(self, phase: str, client: int, message: Message) -> None:
-        """Add one update.
-
-        Raises DuplicateFrameError for a client's second, PolicyError for another round's, WireFormatError,
-        RangeError.
-        """
-        if client in self._seen:
-            raise DuplicateFrameError(f"client {client} has sent its update already: it was not added again")
-        if message.number("round") != self._round:
-            raise PolicyError(f"client {client} sent an update of another round: it was not added")
+    def _collect(self, phase: str, client: int, message: Message) -> None:
+        """Add one update. Raises WireFormatError, RangeError for NaN, infinity or a weight out of range."""
         with self._clock.stage("upload"):
             update = message.vector("update", np.float32, self._sum.size)
             weight = float(message.vector("weight", np.float64, 1)[0])
-        if not (math.isfinite(weight) and weight > 0.0 and np.isfinite(update).all()):
-            raise RangeError(f"client {client} sent NaN, infinity or a weight that is not positive")
+        if not (1.0 <= weight <= self._most_weight and weight.is_integer()):
+            raise RangeError(
+                f"client {client} sent a weight that is no whole number between 1 and the largest one"
+            )
+        if not np.isfinite(update).all():
+            raise RangeError(f"client {client} sent NaN or infinity: its update was not added")
         with self._clock.stage("aggregate"):
             self._sum += weight * update.astype(np.float64)
             self._weight += weight
-            self._seen.add(client)
 
-    def close(self, phase: str) -> Message:
-        """Return the new global model. Raises ParameterError when nobody sent an update."""
-        if not self._seen:
-            raise ParameterError("no update has arrived, so there is no mean: wait for at least one client")
+    def _result(self, phase: str) -> Message:
+        """Return the new global model. Raises RangeError where it is not finite."""
         with self._clock.stage("aggregate"):
-            self._moved = self._model.moved(self._sum / self._weight, self._learning_rate)
+            self._moved = self._model.moved_finite(self._sum / self._weight, self._learning_rate)
             return self._moved.to_message()
 
 
@@ -129,40 +129,37 @@ class FedAvg(Method):
 
     Parameters
     ----------
+    name : the method's name.
     initial : the model that the first round starts from.
     clock : where the stages' time goes.
-    server_learning_rate : 1 for FedAvg.
-    weights : one positive weight for each client, such as its number of samples; None weighs all alike, as
-        SelectiveShield's eq. 26 does.
+    settings : None: there are none.
+    federation : its weights, and the server's learning rate.
     """
 
-    name = "fedavg"
-    phases = _PHASES
+    phases = (Phase("update", answered_by_authority=False),)
 
     def __init__(
         self,
+        name: str,
         initial: GlobalModel,
         clock: StageClock,
-        *,
-        server_learning_rate: float = 1.0,
-        weights: Sequence[float] | None = None,
+        settings: None,
+        federation: Federation,
     ) -> None:
-        super().__init__(clock)
-        if weights is not None and not all(math.isfinite(weight) and weight > 0.0 for weight in weights):
-            raise ParameterError("every client's weight must be positive and finite")
+        super().__init__(name, clock, federation)
         self._initial = initial
-        self._learning_rate = server_learning_rate
-        self._weights = weights
         self._rounds = 0
 
     def client(self, index: int) -> FedAvgClient:
         """Make a client."""
-        weight = 1.0 if self._weights is None else self._weights[index]
-        return FedAvgClient(self._initial, weight, self.clock)
+        return FedAvgClient(self._initial, self.federation.client_weights[index], self.clock)
 
     def aggregator(self) -> FedAvgAggregator:
         """Make the aggregator."""
-        return FedAvgAggregator(self._initial, self._learning_rate, self.clock)
+        federation = self.federation
+        return FedAvgAggregator(
+            self._initial, federation.server_learning_rate, max(federation.client_weights), self.clock
+        )
 
     def authority(self) -> None:
         """Make none: there are no keys."""
@@ -182,4 +179,4 @@ class FedAvg(Method):
 
     def settings(self) -> dict[str, Any]:
         """Return the method's settings."""
-        return {"weights": "uniform" if self._weights is None else list(self._weights)}
+        return {"weights": self.federation.stated_weights}

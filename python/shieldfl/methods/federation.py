@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
+from shieldfl.array_view import as_real, as_threads, as_unsigned
 from shieldfl.errors import ParameterError
 
 __all__ = ["Federation"]
@@ -11,7 +13,7 @@ __all__ = ["Federation"]
 
 @dataclass(frozen=True)
 class Federation:
-    """Sizes, policies and public facts. Raises ParameterError for weights that do not fit the clients."""
+    """Sizes, policies and public facts. Raises ParameterError for values out of range."""
 
     clients: int
     rounds: int
@@ -33,10 +35,43 @@ class Federation:
     """For methods in which clients and key authority share one; None draws it at random. Given for repeatable runs."""
 
     def __post_init__(self) -> None:
-        if self.weights is not None and (len(self.weights) != self.clients or min(self.weights) < 1):
-            raise ParameterError("give each client a weight of at least 1")
+        for name in ("clients", "rounds", "min_clients"):
+            if as_unsigned(getattr(self, name), name) < 1:
+                raise ParameterError(f"{name} must be at least 1")
+        if self.min_clients > self.clients:
+            raise ParameterError("min_clients must not be above the number of clients: no round could end")
+        if not 0.0 < as_real(self.sample_rate, "sample_rate") <= 1.0:
+            raise ParameterError("sample_rate must be above 0 and at most 1")
+        if not 0.0 < as_real(self.server_learning_rate, "server_learning_rate") < math.inf:
+            raise ParameterError("server_learning_rate must be positive and finite")
+        as_threads(self.threads)
+        if self.samples is not None and as_unsigned(self.samples, "samples") < 1:
+            raise ParameterError("samples must be at least 1, or None where it is not known")
+        weights = self.client_weights
+        if len(weights) != self.clients or not all(
+            1 <= as_unsigned(weight, "a weight") < 2**32 for weight in weights
+        ):
+            raise ParameterError("give each client a weight of at least 1 that fits 32 bits")
+
+    def offsets_of(self, parameters: int) -> tuple[int, ...]:
+        """Return the layers' offsets in a model of so many parameters; one layer where none are given.
+
+        Raises ParameterError unless they ascend from 0 to that number.
+        """
+        offsets = self.layer_offsets or (0, parameters)
+        if (offsets[0], offsets[-1]) != (0, parameters) or list(offsets) != sorted(offsets):
+            raise ParameterError(
+                f"layer_offsets must ascend from 0 to the model's {parameters:,} parameters: take "
+                "ParameterLayout.offsets"
+            )
+        return offsets
 
     @property
     def client_weights(self) -> tuple[int, ...]:
         """Return a weight for each client: 1 where all count alike."""
         return (1,) * self.clients if self.weights is None else self.weights
+
+    @property
+    def stated_weights(self) -> str | list[int]:
+        """Return the weights for reports: ``"uniform"`` where all are 1."""
+        return "uniform" if max(self.client_weights) == 1 else list(self.client_weights)

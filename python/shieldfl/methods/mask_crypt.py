@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from shieldfl.errors import WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.methods.encrypted_positions import encrypted_positions
+from shieldfl.methods.encrypted_positions import encrypted_positions, read_agreed_positions
 from shieldfl.methods.encryption_settings import MaskCryptSettings
 from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
@@ -16,7 +16,6 @@ from shieldfl.methods.mask_crypt_consensus import (
     decode_ranking,
     encode_ranking,
     exposure_scores,
-    positions_within,
     propose,
 )
 from shieldfl.methods.masked_average import UPDATE, MaskedAverage
@@ -26,6 +25,7 @@ from shieldfl.methods.method import Phase
 from shieldfl.methods.role_context import RoleContext
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
+from shieldfl.selection import positions_in_budget
 
 __all__ = ["MaskCrypt"]
 
@@ -36,9 +36,10 @@ class MaskCryptClient(MaskedAverageClient):
     scores = "gradient"
     clear_parts = ("weight", "ranking")
 
-    def __init__(self, index: int, context: RoleContext, ratio: float) -> None:
+    def __init__(self, index: int, context: RoleContext, ratio: float, cut: bool) -> None:
         super().__init__(index, context, None)
         self._ratio = ratio
+        self._cut = cut
         # What an onlooker fills encrypted positions with: the last values that were sent in the clear.
         self._exposed: NDArray[np.float32] = context.initial.parameters.copy()
 
@@ -47,6 +48,18 @@ class MaskCryptClient(MaskedAverageClient):
             scores = exposure_scores(self._exposed, self.update.parameters, self.trained_scores)
             ranking = propose(scores, self._ratio)
         return Message({"round": Message.from_number(self.round), "ranking": encode_ranking(ranking)})
+
+    def _zone_from(self, answer: Message | None) -> Mask | None:
+        # Each round agrees on its own.
+        self.zone = None
+        return super()._zone_from(answer)
+
+    def _read_zone(self, frame: bytes) -> Mask:
+        """Take the aggregator's choice of positions, but not how many: as many as each client proposes, or more."""
+        initial = self.context.initial
+        size = initial.parameters.size
+        count = positions_in_budget(self._ratio, size)
+        return read_agreed_positions(frame, size, initial.buffers.size, count, or_more=not self._cut)
 
     def _disclose(self, zone: Mask) -> None:
         super()._disclose(zone)
@@ -59,7 +72,7 @@ class MaskCryptAggregator(MaskedAverageAggregator):
 
     def __init__(self, context: RoleContext, ratio: float, cut: bool) -> None:
         super().__init__(context, None)
-        self._proposed = positions_within(ratio, context.initial.parameters.size)
+        self._proposed = positions_in_budget(ratio, context.initial.parameters.size)
         self._limit = self._proposed if cut else None
         self._rankings: dict[int, NDArray[np.int64]] = {}
 
@@ -101,7 +114,7 @@ class MaskCrypt(MaskedAverage):
         self._ratio, self._cut = settings.ratio, settings.cut
 
     def _make_client(self, index: int) -> MaskCryptClient:
-        return MaskCryptClient(index, self.context, self._ratio)
+        return MaskCryptClient(index, self.context, self._ratio, self._cut)
 
     def aggregator(self) -> MaskCryptAggregator:
         """Make the aggregator: it holds the public key alone."""

@@ -8,7 +8,6 @@ model worst.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,8 +17,9 @@ from numpy.typing import NDArray
 from shieldfl.array_view import Buffer, as_real, as_unsigned, as_vector, frame_buffer
 from shieldfl.errors import ParameterError, RangeError, WireFormatError
 from shieldfl.masks import Mask
+from shieldfl.selection import positions_in_budget
 
-__all__ = ["consensus", "decode_ranking", "encode_ranking", "exposure_scores", "positions_within", "propose"]
+__all__ = ["consensus", "decode_ranking", "encode_ranking", "exposure_scores", "propose"]
 
 _WIRE_TYPE = np.dtype("<u4")
 
@@ -99,7 +99,7 @@ def propose(scores: Any, ratio: float) -> NDArray[np.int64]:
     if not 0.0 < share <= 1.0:
         raise ParameterError("the encryption ratio must be above 0 and at most 1")
     _reject_non_finite(values)
-    count = positions_within(share, values.size)
+    count = positions_in_budget(share, values.size)
     if count == 0:
         return np.empty(0, dtype=np.int64)
     least = np.partition(values, values.size - count)[values.size - count]
@@ -189,14 +189,6 @@ def decode_ranking(data: Buffer, size: int) -> NDArray[np.int64]:
             "a ranking has a position out of range or twice: it was damaged or altered"
         ) from error
     return ranking
-
-
-def positions_within(share: float, size: int) -> int:
-    """Return floor(share * size), with the share as it is written: 0.29 of 100 are 29, though the product is less."""
-    count = math.floor(share * size)
-    if count + 1 <= size and (count + 1) / size <= share:
-        return count + 1
-    return count - 1 if count and count / size > share else count
 
 
 def _reject_non_finite(scores: NDArray[np.float32]) -> None:

@@ -54,9 +54,7 @@ class MaskedAverage(Method):
         *,
         sends_rest: bool = True,
     ) -> None:
-        super().__init__(clock)
-        self.name = name
-        self.federation = federation
+        super().__init__(name, clock, federation)
         self.zone = zone
         self.sends_rest = sends_rest
         self._settings = settings
@@ -107,17 +105,14 @@ class MaskedAverage(Method):
 
     def privacy_spent(self) -> PrivacySpent:
         """Nothing bounds what values in the clear tell; where all are encrypted, no noise is needed or counted."""
-        exposed = any(
-            client.disclosure.clear.count or client.clear_parts != ("weight",) for client in self.made
-        )
-        epsilon = math.inf if exposed and self._rounds else 0.0
+        exposed = any(client.exposed for client in self.made)
+        epsilon = math.inf if exposed else 0.0
         return PrivacySpent(paper=epsilon, added=epsilon, delta=math.nan, rounds=self._rounds)
 
     def settings(self) -> dict[str, Any]:
         """Return the settings, with what they come to."""
-        weights = self.federation.client_weights
         return asdict(self._settings) | {
-            "weights": "uniform" if max(weights) == 1 else list(weights),
+            "weights": self.federation.stated_weights,
             "bytes_per_encrypted_value": self.keys.public_key.parameters.bytes_per_value,
         }
 
@@ -152,7 +147,7 @@ class LastLayerEncryption(MaskedAverage):
         settings: EncryptionSettings,
         federation: Federation,
     ) -> None:
-        offsets = federation.layer_offsets
+        offsets = federation.offsets_of(initial.parameters.size)
         if len(offsets) < 3:
             raise ParameterError("top-2 needs a model whose last layer has a weight and a bias")
         size = initial.parameters.size + initial.buffers.size

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl import paillier
-from shieldfl.errors import ParameterError, RangeError
+from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.masks import Mask
 from shieldfl.methods.disclosure import Disclosure
 from shieldfl.methods.global_model import GlobalModel
@@ -24,7 +24,7 @@ __all__ = ["MaskedAverageClient"]
 class MaskedAverageClient(ClientSteps):
     """Encrypts its update on the zone and sends the rest in the clear, or not at all.
 
-    Methods that agree on the zone first add phases: see ``_speak``, ``_zone_from`` and ``scores``.
+    Methods that agree on the zone first add phases: see ``_speak``, ``_read_zone`` and ``scores``.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class MaskedAverageClient(ClientSteps):
     scores: str | None = None
     """What training brings along, see ``StartingPoint.scores``."""
     clear_parts: tuple[str, ...] = ("weight",)
-    """Message parts beside the update that depend on the client's data and travel unprotected."""
+    """Message parts beside the update, of all phases, that tell of the client's data and travel unprotected."""
 
     def __init__(
         self, index: int, context: RoleContext, zone: Mask | None, *, sends_rest: bool = True
@@ -46,6 +46,8 @@ class MaskedAverageClient(ClientSteps):
         self.index = index
         self.context = context
         self.disclosure = Disclosure.of_nothing(context.initial.parameters.size)
+        self.exposed = False
+        """Whether anything but a weight has left this client without encryption."""
         self.round = 0
         self.zone = zone
         self.start = context.initial
@@ -65,30 +67,23 @@ class MaskedAverageClient(ClientSteps):
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the global model; take the zone that comes with it, where one was agreed on."""
+        initial = self.context.initial
+        # A round that is begun again has disclosed what it had: its messages are repeated.
+        if round_number != self.round:
+            self.disclosure = Disclosure.of_nothing(initial.parameters.size)
         self.round = round_number
         self._has_trained = False
-        initial = self.context.initial
         self.start = GlobalModel.from_message(model, initial.parameters.size, initial.buffers.size)
         if "zone" in model:
-            self.zone = Mask.from_bytes(model["zone"], expected_size=self.context.update_size)
+            self.zone = self._read_zone(model["zone"])
         return replace(self.start.starting_point(), scores=self.scores)
 
     def finish_training(self, update: LocalUpdate) -> None:
         """Keep the trained model and its scores."""
         initial = self.context.initial
-        update.check_sizes(initial.parameters.size, initial.buffers.size)
-        if not (np.isfinite(update.parameters).all() and np.isfinite(update.buffers).all()):
-            raise RangeError(
-                "training gave NaN or infinity: lower the learning rate or check the client's data"
-            )
+        update.check(initial.parameters.size, initial.buffers.size)
         if self.scores is not None:
-            if update.scores is None:
-                raise ParameterError("the method needs sensitivity scores: pass them in the LocalUpdate")
-            if not np.isfinite(update.scores).all():
-                raise RangeError(
-                    "a sensitivity is NaN or infinite: lower the learning rate or check the data"
-                )
-            self.trained_scores = update.scores
+            self.trained_scores = update.checked_scores()
         self.update = GlobalModel(update.parameters, update.buffers)
         self._has_trained = True
 
@@ -100,7 +95,11 @@ class MaskedAverageClient(ClientSteps):
         if not self._has_trained:
             raise ParameterError("there is nothing to send before training has finished")
         if phase != "update":
-            return self._speak(phase)
+            message = self._speak(phase)
+            self._state(
+                replace(self.disclosure, parts=tuple(one for one in self.clear_parts if one in message))
+            )
+            return message
         self.zone = self._zone_from(answer)
         if self.zone is None:
             raise ParameterError("the update needs the zone that the phase before decides")
@@ -108,9 +107,7 @@ class MaskedAverageClient(ClientSteps):
         with clock.stage("merge"):
             vector = self._vector()
         with clock.stage("encrypt"):
-            union: paillier.UnionOrder | Mask = self.zone
-            if isinstance(self.context.key, paillier.PublicKey):
-                union = paillier.UnionOrder.from_masks([self.zone], self.context.threads)
+            union = self._upload.union_of(self.zone)
             ciphertexts, _ = self._upload.encrypt(vector, self.zone, union, self.round)
         with clock.stage("upload"):
             self._disclose(self.zone)
@@ -123,8 +120,15 @@ class MaskedAverageClient(ClientSteps):
     def _zone_from(self, answer: Message | None) -> Mask | None:
         """Return the zone, which an answer to the phase before may bring."""
         if answer is not None and "zone" in answer:
-            return Mask.from_bytes(answer["zone"], expected_size=self.context.update_size)
+            return self._read_zone(answer["zone"])
         return self.zone
+
+    def _read_zone(self, frame: bytes) -> Mask:
+        """Read a zone that other roles agreed on. Raises PolicyError where it protects less than it has to.
+
+        What is outside of it leaves in the clear, so a client does not take any zone that it is sent.
+        """
+        raise PolicyError("what is encrypted is settled from the start: no message can change it")
 
     def _vector(self) -> NDArray[np.float32] | NDArray[np.float64]:
         """Return what is averaged (N,): the differences of parameters, then of buffers, float32."""
@@ -135,17 +139,17 @@ class MaskedAverageClient(ClientSteps):
             )
         )
 
+    def _state(self, disclosure: Disclosure) -> None:
+        """State what the message that is about to leave shows, with those before it."""
+        self.disclosure = disclosure
+        shown = disclosure.clear.count or disclosure.buffers == "clear" or set(disclosure.parts) - {"weight"}
+        self.exposed |= bool(shown)
+
     def _disclose(self, zone: Mask) -> None:
+        """State what an update with this zone shows."""
+        rest: Literal["clear", "local"] = "clear" if self._sends_rest else "local"
         size = self.context.initial.parameters.size
-        encrypted = Mask.from_bool(zone.to_bool()[:size])
-        nothing = Mask.empty(size)
-        self.disclosure = Disclosure(
-            encrypted,
-            nothing,
-            ~encrypted if self._sends_rest else nothing,
-            parts=self.clear_parts,
-            buffers="encrypted",
-        )
+        self._state(Disclosure.of_zone(zone, size, rest=rest, parts=self.clear_parts))
 
     def end_round(self, answer: Message) -> None:
         """Nothing is kept from round to round."""

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.errors import ParameterError
+from shieldfl.errors import ParameterError, RangeError
 from shieldfl.methods.disclosure import Disclosure
+from shieldfl.methods.federation import Federation
 from shieldfl.privacy.accounting import PrivacySpent
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
@@ -95,14 +96,26 @@ class LocalUpdate:
     private_steps: PrivateSteps | None = None
     """What training by DP-SGD did."""
 
-    def check_sizes(self, parameters: int, buffers: int) -> None:
-        """Raise ParameterError unless the vectors have these sizes."""
+    def check(self, parameters: int, buffers: int) -> None:
+        """Raise ParameterError unless the vectors have these sizes, RangeError for NaN or infinity in the model."""
         scores_fit = self.scores is None or self.scores.shape == (parameters,)
         if not scores_fit or self.parameters.shape != (parameters,) or self.buffers.shape != (buffers,):
             raise ParameterError(
                 f"an update of this model has {parameters} parameters, as many scores, and {buffers} buffer "
                 "values: make it with the functions of shieldfl.torch_bridge"
             )
+        if not (np.isfinite(self.parameters).all() and np.isfinite(self.buffers).all()):
+            raise RangeError(
+                "training gave NaN or infinity: lower the learning rate or check the client's data"
+            )
+
+    def checked_scores(self) -> FloatVector:
+        """Return the scores. Raises ParameterError where there are none, RangeError for NaN or infinity."""
+        if self.scores is None:
+            raise ParameterError("the method needs sensitivity scores: pass them in the LocalUpdate")
+        if not np.isfinite(self.scores).all():
+            raise RangeError("a sensitivity is NaN or infinite: lower the learning rate or check the data")
+        return self.scores
 
 
 @dataclass(frozen=True)
@@ -120,7 +133,7 @@ class ClientSteps(abc.ABC):
     """One client: its own data's update, its own model, the public keys."""
 
     disclosure: Disclosure
-    """What left the client in the last round in which it sent an update, and how."""
+    """What left the client in the last round in which it sent anything, and how: each message adds to it."""
 
     @abc.abstractmethod
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
@@ -130,7 +143,7 @@ class ClientSteps(abc.ABC):
     def finish_training(self, update: LocalUpdate) -> None:
         """Take the result of local training.
 
-        Raises RangeError for NaN or infinity, ParameterError for vectors of other sizes.
+        Raises ParameterError and RangeError as :meth:`LocalUpdate.check` and :meth:`LocalUpdate.checked_scores` do.
         """
 
     @abc.abstractmethod
@@ -184,18 +197,23 @@ class AuthoritySteps(abc.ABC):
 
 
 class Method(abc.ABC):
-    """A method that is set up for one federation: makes its roles."""
+    """A method that is set up for one federation: makes its roles.
 
-    name: str
+    Every method's class is called with the method's name, the model before the first round, the clock, the method's
+    settings (None where it has none) and the federation.
+    """
+
     phases: tuple[Phase, ...]
-    """Of a round in which there is nothing left to agree on."""
+    """What :meth:`phases_of` returns where a method does not decide it round by round."""
     synthetic_demand: SyntheticDemand | None = None
     """None where no round trains on synthetic data."""
     interleaving: Fraction | None = None
     """The share of the second of two kinds of rounds; None where all are alike."""
 
-    def __init__(self, clock: StageClock) -> None:
+    def __init__(self, name: str, clock: StageClock, federation: Federation) -> None:
+        self.name = name
         self.clock = clock
+        self.federation = federation
         self.notes: list[str] = []
 
     @abc.abstractmethod

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl import ckks, paillier
+from shieldfl.errors import RangeError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.expected_batch import read_expected_batch
 from shieldfl.paillier import UnionOrder
+from shieldfl.profiling.stages import StageClock
+from shieldfl.roles.message import Message
 
 __all__ = ["MixedSum"]
 
@@ -26,7 +31,8 @@ class MixedSum:
     key : the public key.
     masks : of the clients, each of N positions; one alone where it is everybody's.
     round_number : under which the ciphertexts travel.
-    weighted : whether CKKS batches have an encrypted weight.
+    most_weight : the largest that a client counts; above 1, CKKS batches have an encrypted weight.
+    clock : where the stages' time goes.
     threads : for the core; None for all cores.
     has_rest : whether plain numbers come along.
     """
@@ -36,50 +42,66 @@ class MixedSum:
         key: ckks.PublicKey | paillier.PublicKey,
         masks: Sequence[Mask],
         round_number: int,
-        weighted: bool,
+        most_weight: int,
+        clock: StageClock,
         threads: int | None,
         *,
         has_rest: bool = True,
     ) -> None:
         self._has_rest = has_rest
         self._round = round_number
-        self._weighted = weighted
+        self._most_weight = most_weight
+        self._clock = clock
+        self._threads = threads
+        self.union = reduce(or_, masks)
         self._order: UnionOrder | None = None
         if isinstance(key, paillier.PublicKey):
             self._order = UnionOrder.from_masks(masks, threads)
-            self.union = self._order.mask
             self._ciphertexts: ckks.Aggregator | paillier.Aggregator = paillier.Aggregator(
                 key, threads, round=round_number, order=self._order
             )
         else:
-            self.union = masks[0]
-            for mask in masks[1:]:
-                self.union = self.union | mask
             self._ciphertexts = ckks.Aggregator(key, threads, round=round_number)
-        self._sums: NDArray[np.float64] = np.zeros(self.union.size)
+        self._rest = ~self.union
+        self._sums: NDArray[np.float64] = np.zeros(self._rest.count if has_rest else 0)
         self._weight = 0
         self._clients = 0
 
-    def positions_of(self, mask: Mask) -> Mask:
-        """Return what a client with this mask encrypts."""
-        return self.union if self._order is None else mask
+    def add(self, client: int, message: Message, own: Mask) -> None:
+        """Add what the ``MixedUpload`` of the client with this mask wrote. What is refused changes nothing.
 
-    def add(self, ciphertexts: bytes, clear: NDArray[np.float32], weight: int) -> None:
-        """Add one client's ciphertexts and plain numbers: float32 (N,), zero where it encrypted.
-
-        What is refused changes nothing.
+        Raises RangeError for a weight or a plain number out of range, WireFormatError for NaN, infinity or another
+        number of plain numbers, and what the scheme's aggregator raises.
         """
+        encrypted = self.union if self._order is None else own
+        clear = self._rest if encrypted == self.union else ~encrypted
+        with self._clock.stage("upload"):
+            weight = message.number("weight")
+            if not 1 <= weight <= self._most_weight:
+                raise RangeError(f"client {client} sent a weight that is not between 1 and the largest one")
+            values: NDArray[np.float32] = np.empty(0, dtype=np.float32)
+            if self._has_rest:
+                values = message.vector("values", np.float32, clear.count)
+                if not np.isfinite(values).all():
+                    raise WireFormatError(f"client {client} sent NaN or infinity: its update was not added")
+        with self._clock.stage("aggregate"):
+            fields: NDArray[np.float32] | None = None
+            if self._order is not None and clear is not self._rest:
+                dense: NDArray[np.float32] = np.zeros(self.union.size, dtype=np.float32)
+                clear.scatter(values, dense, self._threads)
+                fields, values = dense[self._order.positions], self._rest.gather(dense, self._threads)
+            self._add_ciphertexts(message["ciphertexts"], weight, fields)
+            self._sums += weight * values.astype(np.float64)
+            self._weight += weight
+            self._clients += 1
+
+    def _add_ciphertexts(self, frame: bytes, weight: int, fields: NDArray[np.float32] | None) -> None:
+        """Add one client's ciphertexts, and what it sent in the clear in the union, in that order's."""
         if isinstance(self._ciphertexts, paillier.Aggregator):
-            assert self._order is not None
-            fields = clear[self._order.positions]
-            self._ciphertexts.add(ciphertexts, weight, fields if fields.any() else None)
+            self._ciphertexts.add(frame, weight, fields if fields is not None and fields.any() else None)
         else:
-            self._ciphertexts.add(
-                read_expected_batch(ciphertexts, self.union, self._round, weighted=self._weighted)
-            )
-        self._sums += weight * clear.astype(np.float64)
-        self._weight += weight
-        self._clients += 1
+            weighted = self._most_weight > 1
+            self._ciphertexts.add(read_expected_batch(frame, self.union, self._round, weighted=weighted))
 
     def union_parts(self, suffix: str) -> dict[str, bytes]:
         """Return what the clients need to know of the union, as parts of a message."""
@@ -91,9 +113,8 @@ class MixedSum:
         """Return the total, as parts of a message; none where no update has arrived."""
         if not self._clients:
             return {}
-        rest = (~self.union).gather(self._sums) if self._has_rest else self._sums[:0]
         return self.union_parts(suffix) | {
             f"total{suffix}": self._ciphertexts.total().to_bytes(),
-            f"sums{suffix}": rest.tobytes(),
+            f"sums{suffix}": self._sums.tobytes(),
             f"weight{suffix}": np.uint64(self._weight).tobytes(),
         }

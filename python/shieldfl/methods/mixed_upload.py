@@ -38,15 +38,25 @@ class MixedUpload:
             self.encryptor = paillier.Encryptor(key, threads)
         else:
             self.encryptor = ckks.Encryptor(key, threads)
+        self._threads = threads
         self._weight = weight
         self._encrypted_weight = None if most_weight == 1 else weight / most_weight
         self._sends_rest = sends_rest
+        self._order_of_zone: tuple[Mask, paillier.UnionOrder] | None = None
 
     def read_union(self, message: Message, size: int) -> paillier.UnionOrder | Mask:
         """Read what ``MixedSum.union_parts`` wrote. Raises WireFormatError."""
         if isinstance(self.encryptor, paillier.Encryptor):
             return paillier.UnionOrder.from_bytes(message["order"], size)
         return Mask.from_bytes(message["union"], expected_size=size)
+
+    def union_of(self, zone: Mask) -> paillier.UnionOrder | Mask:
+        """Return the union of masks that all equal this zone. It is kept until another zone is given."""
+        if isinstance(self.encryptor, ckks.Encryptor):
+            return zone
+        if self._order_of_zone is None or self._order_of_zone[0] != zone:
+            self._order_of_zone = zone, paillier.UnionOrder.from_masks([zone], self._threads)
+        return self._order_of_zone[1]
 
     def encrypt(
         self,

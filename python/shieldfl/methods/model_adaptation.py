@@ -7,8 +7,11 @@ from copy import deepcopy
 from torch import nn
 
 from shieldfl.errors import ParameterError
+from shieldfl.methods.alt_fl_rounds import AltFlRounds
+from shieldfl.methods.alt_fl_settings import AltFlSettings, DpSgdSettings
 from shieldfl.methods.dictionary_layers import factorise
 from shieldfl.methods.settings import MethodSettings
+from shieldfl.privacy.dp_sgd import check_layers
 
 __all__ = ["adapt_model", "count_trained"]
 
@@ -27,12 +30,26 @@ def adapt_model(name: str, model: nn.Module, settings: MethodSettings) -> nn.Mod
     Raises
     ------
     ParameterError
-        For ``top-2`` where the last two parameters are not the weight and the bias of one layer, and what
-        ``factorise`` refuses.
+        For ``top-2`` where the last two parameters are not the weight and the bias of one layer, for methods with
+        DP-SGD where a layer mixes samples, such as BatchNorm, and what ``factorise`` refuses.
+    RangeError
+        If a weight that ``factorise`` replaces is not finite.
     """
+    if _trains_privately(name, settings):
+        try:
+            check_layers(deepcopy(model).train())
+        except ParameterError as error:
+            raise ParameterError(f"{name} cannot train this model: {error}") from error
     if name == "dict-pfl":
         return factorise(model, settings.dict_pfl.rank, settings.dict_pfl.train_fully)
     return _with_last_layer_trained(model) if name == "top-2" else model
+
+
+def _trains_privately(name: str, settings: MethodSettings) -> bool:
+    entry = settings.of(name)
+    if isinstance(entry, AltFlSettings):
+        return AltFlRounds(name, entry.interleaving_ratio).trains_privately
+    return isinstance(entry, DpSgdSettings)
 
 
 def count_trained(model: nn.Module) -> int:

@@ -7,7 +7,7 @@ import abc
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.errors import RangeError
+from shieldfl.errors import ParameterError
 from shieldfl.methods.disclosure import Disclosure
 from shieldfl.methods.fedavg import FedAvgAggregator
 from shieldfl.methods.federation import Federation
@@ -40,28 +40,29 @@ class NoisedAverageClient(ClientSteps):
         self.update = LocalUpdate(initial.parameters, initial.buffers, None)
         self._weight = weight
         self._buffers = initial.buffers
+        self._has_trained = False
         self._replies = Replies()
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the global parameters with the client's own buffers."""
         self.round = round_number
+        self._has_trained = False
         self.start = GlobalModel.from_message(model, self.start.parameters.size, 0)
         return self.start.starting_point(self._buffers)
 
     def finish_training(self, update: LocalUpdate) -> None:
         """Keep what training gave."""
-        update.check_sizes(self.start.parameters.size, self._buffers.size)
-        if not (np.isfinite(update.parameters).all() and np.isfinite(update.buffers).all()):
-            raise RangeError(
-                "training gave NaN or infinity: lower the learning rate or check the client's data"
-            )
+        update.check(self.start.parameters.size, self._buffers.size)
         self.update = update
+        self._has_trained = True
 
     def step(self, phase: str, answer: Message | None) -> Message:
-        """Send the update; the same bytes when asked again."""
+        """Send the update; the same bytes when asked again. Raises ParameterError before training has finished."""
         return self._replies.reply(phase, self.round, answer, self._make)
 
     def _make(self) -> Message:
+        if not self._has_trained:
+            raise ParameterError("there is nothing to send before training has finished")
         with self.clock.stage("encrypt"):
             sent = self._protect(self.update.parameters - self.start.parameters)
         with self.clock.stage("upload"):
@@ -100,15 +101,16 @@ class NoisedAverage(Method):
     phases = (Phase("update", answered_by_authority=False),)
 
     def __init__(self, name: str, initial: GlobalModel, clock: StageClock, federation: Federation) -> None:
-        super().__init__(clock)
-        self.name = name
+        super().__init__(name, clock, federation)
         self.initial = initial
-        self.federation = federation
         self._shared = GlobalModel(initial.parameters, initial.buffers[:0])
 
     def aggregator(self) -> FedAvgAggregator:
         """Make the aggregator: it adds what it gets."""
-        return FedAvgAggregator(self._shared, self.federation.server_learning_rate, self.clock)
+        federation = self.federation
+        return FedAvgAggregator(
+            self._shared, federation.server_learning_rate, max(federation.client_weights), self.clock
+        )
 
     def authority(self) -> None:
         """Make none: there are no keys."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from shieldfl import ckks
 from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import Method, Phase
 from shieldfl.methods.selective_shield_aggregator import SelectiveShieldAggregator
@@ -35,40 +36,33 @@ class SelectiveShield(Method):
 
     Parameters
     ----------
+    name : the method's name.
     initial : model and float buffers before the first round.
     clock : where the stages' time goes.
     settings : the method's settings.
-    clients : how many clients there are.
-    rounds : how many rounds there will be; a target epsilon is spread over them.
-    min_clients : the key authority opens no total of fewer.
-    sample_rate : each client's chance to take part in a round, for the accountant.
-    server_learning_rate : eta_g of eq. 26; 1 is FedAvg.
-    threads : for the core; None for all cores.
+    federation : its sizes and policies. A target epsilon is spread over its rounds; ``server_learning_rate`` is eta_g
+        of eq. 26.
     """
-
-    name = "selective-shield"
 
     def __init__(
         self,
+        name: str,
         initial: GlobalModel,
         clock: StageClock,
         settings: SelectiveShieldSettings,
-        *,
-        clients: int,
-        rounds: int,
-        min_clients: int = 2,
-        sample_rate: float = 1.0,
-        server_learning_rate: float = 1.0,
-        threads: int | None = None,
+        federation: Federation,
     ) -> None:
-        super().__init__(clock)
+        super().__init__(name, clock, federation)
+        clients, threads = federation.clients, federation.threads
         if isinstance(settings.threshold, tuple) and len(settings.threshold) != clients:
             raise ParameterError(
                 f"there are {len(settings.threshold)} thresholds (tau) for {clients} clients"
             )
         self._target_epsilon = settings.target_epsilon
         if settings.target_epsilon is not None:
-            sigma = noise_multiplier_for(settings.target_epsilon, settings.delta, rounds, sample_rate)
+            sigma = noise_multiplier_for(
+                settings.target_epsilon, settings.delta, federation.rounds, federation.sample_rate
+            )
             settings = replace(settings, noise_multiplier=sigma, target_epsilon=None)
         if settings.has_discrete_noise:
             _check_grid(settings, clients, initial.parameters.size)
@@ -77,23 +71,23 @@ class SelectiveShield(Method):
         self.phases = (Phase("negotiate", encrypted_votes), Phase("update", answered_by_authority=True))
         if settings.adaptive_clip and settings.noise_multiplier > 0.0:
             self.notes.append("the clipping norm follows the data, so the stated epsilon is no guarantee")
+        if federation.weights is not None:
+            self.notes.append(f"{name} weighs all clients alike (its eq. 26), whatever their weights")
         self._initial = initial
         shared_buffers = initial.buffers if settings.buffers == "encrypted" else np.empty(0, dtype=np.float32)
         self._shared = GlobalModel(initial.parameters, shared_buffers)
-        self._learning_rate = server_learning_rate
-        self._threads = threads
-        self._ledger = PrivacyLedger(settings.noise_multiplier, sample_rate)
+        self._ledger = PrivacyLedger(settings.noise_multiplier, federation.sample_rate)
         self._clients: list[SelectiveShieldClient] = []
 
         update_parameters = ckks.Parameters(
             max_clients=clients, value_bits=settings.value_bits, fraction_bits=settings.fraction_bits
         )
-        self._update_keys = KeyAuthority(update_parameters, min_clients, threads=threads)
+        self._update_keys = KeyAuthority(update_parameters, federation.min_clients, threads=threads)
         self._vote_keys = None
         if encrypted_votes:
             # A vote is 0 or 1: two bits with the sign, several to a coefficient.
             vote_parameters = ckks.Parameters(max_clients=clients, value_bits=2, fraction_bits=0)
-            self._vote_keys = KeyAuthority(vote_parameters, min_clients, threads=threads)
+            self._vote_keys = KeyAuthority(vote_parameters, federation.min_clients, threads=threads)
         self._keys = SharedKeys(
             self._update_keys.public_key, None if self._vote_keys is None else self._vote_keys.public_key
         )
@@ -101,7 +95,7 @@ class SelectiveShield(Method):
     def client(self, index: int) -> SelectiveShieldClient:
         """Make the client of this index, which picks its threshold."""
         client = SelectiveShieldClient(
-            index, self._initial, self._settings, self._keys, self.clock, self._threads
+            index, self._initial, self._settings, self._keys, self.clock, self.federation.threads
         )
         self._clients.append(client)
         return client
@@ -109,7 +103,9 @@ class SelectiveShield(Method):
     def aggregator(self) -> SelectiveShieldAggregator:
         """Make the aggregator: it holds the public keys alone."""
         size, buffers = self._shared.parameters.size, self._shared.buffers.size
-        return SelectiveShieldAggregator(size, buffers, self._settings, self._keys, self.clock, self._threads)
+        return SelectiveShieldAggregator(
+            size, buffers, self._settings, self._keys, self.clock, self.federation.threads
+        )
 
     def authority(self) -> SelectiveShieldAuthority:
         """Make the key authority's steps."""
@@ -118,7 +114,7 @@ class SelectiveShield(Method):
             self._settings,
             self._update_keys,
             self._vote_keys,
-            self._learning_rate,
+            self.federation.server_learning_rate,
             self.clock,
             self.notes,
         )

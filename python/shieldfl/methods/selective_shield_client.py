@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from shieldfl import ckks
-from shieldfl.errors import ParameterError, RangeError
+from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask, Zones, split_zones
 from shieldfl.methods.disclosure import Disclosure
 from shieldfl.methods.encrypted_positions import encrypted_positions
@@ -72,6 +72,7 @@ class SelectiveShieldClient(ClientSteps):
         self._delta: FloatVector = np.empty(0, dtype=np.float32)
         self._mask = self._personalised
         self._zones = Zones(self._personalised, self._personalised, self._personalised)
+        self._has_trained = False
         self._replies = Replies()
         self.disclosure = Disclosure.of_nothing(self._size)
         self.sent_clear = False
@@ -79,7 +80,11 @@ class SelectiveShieldClient(ClientSteps):
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the merged model: own values on the personalised positions, global ones elsewhere."""
+        # A round that is begun again has disclosed what it had: its messages are repeated.
+        if round_number != self._round:
+            self.disclosure = Disclosure.of_nothing(self._size)
         self._round = round_number
+        self._has_trained = False
         self._participants = participants
         self._global = self._read_model(model)
         return replace(self.merged_model(model), scores=self._settings.sensitivity)
@@ -90,20 +95,16 @@ class SelectiveShieldClient(ClientSteps):
         To the global model, not to the point that training started from: what a position gathered while it
         was personalised is sent once it is not any more, instead of never.
         """
-        update.check_sizes(self._size, self._buffer_count)
-        if update.scores is None and self._threshold >= 0.0:
-            raise ParameterError("SelectiveShield needs sensitivity scores: pass them in the LocalUpdate")
+        update.check(self._size, self._buffer_count)
         with self._clock.stage("score"):
-            self._delta = update.parameters - self._global.parameters
-            if not np.isfinite(self._delta).all():
-                raise RangeError(
-                    "training gave NaN or infinity: lower the learning rate or check the client's data"
-                )
-            if update.scores is None or self._threshold < 0.0:
+            if self._threshold < 0.0:
                 self._mask = Mask.full(self._size)
             else:
-                self._mask = Mask.from_bool(sensitive_positions(update.scores, self._threshold))
+                chosen = sensitive_positions(update.checked_scores(), self._threshold)
+                self._mask = Mask.from_bool(chosen)
+            self._delta = update.parameters - self._global.parameters
             self._local = GlobalModel(update.parameters, update.buffers)
+        self._has_trained = True
 
     def step(self, phase: str, answer: Message | None) -> Message:
         """Send the mask, or votes for it; then, knowing the encrypted zone, the protected update.
@@ -114,6 +115,8 @@ class SelectiveShieldClient(ClientSteps):
         return self._replies.reply(phase, self._round, answer, lambda: self._make(phase, answer))
 
     def _make(self, phase: str, answer: Message | None) -> Message:
+        if not self._has_trained:
+            raise ParameterError("there is nothing to send before training has finished")
         if phase == "negotiate":
             with self._clock.stage("negotiate"):
                 return self._make_vote()
@@ -123,6 +126,7 @@ class SelectiveShieldClient(ClientSteps):
 
     def _make_vote(self) -> Message:
         if self._vote_encryptor is None:
+            self.disclosure = replace(self.disclosure, parts=("mask",))
             return Message({"round": Message.from_number(self._round), "mask": self._mask.to_bytes()})
         votes = self._mask.to_bool().astype(np.float32)
         return Message({"votes": self._vote_encryptor.encrypt(votes, round=self._round).to_bytes()})

@@ -35,13 +35,13 @@ class SenseCrypt(Method):
 
     Parameters
     ----------
+    name : the method's name.
     initial : model and float buffers before the first round; buffers are averaged, always encrypted.
     clock : where the stages' time goes.
     settings : the method's settings.
     federation : its sizes and policies. Clusters of fewer than ``min_clients`` are merged.
     """
 
-    name = "sense-crypt"
     phases = (
         Phase("cluster", answered_by_authority=False),
         Phase("mask", answered_by_authority=False),
@@ -50,34 +50,32 @@ class SenseCrypt(Method):
 
     def __init__(
         self,
+        name: str,
         initial: GlobalModel,
         clock: StageClock,
         settings: SenseCryptSettings,
         federation: Federation,
     ) -> None:
-        super().__init__(clock)
-        clients, min_clients = federation.clients, federation.min_clients
+        super().__init__(name, clock, federation)
         self._initial = initial
         self._settings = settings
-        self._clients = clients
+        self._clients = federation.clients
         self._weights = federation.client_weights
-        self._learning_rate = federation.server_learning_rate
         self._threads = federation.threads
         self._noise_multiplier = 0.0
         if settings.clustering_epsilon is not None and settings.clustering != "none":
             self._noise_multiplier = gaussian_noise_multiplier(
                 settings.clustering_epsilon, settings.clustering_delta
             )
-        self._min_clients = min_clients
         parameters = update_parameters(
             settings.encryption,
-            clients,
+            federation.clients,
             FixedPoint(settings.value_bits, settings.fraction_bits),
             most_weight=max(self._weights),
             key_bits=settings.key_bits,
             takes_clear_values=True,
         )
-        self._keys = KeyAuthority(parameters, min_clients, threads=federation.threads)
+        self._keys = KeyAuthority(parameters, federation.min_clients, threads=federation.threads)
         self._made: list[SenseCryptClient] = []
         self._rounds = 0
 
@@ -112,7 +110,7 @@ class SenseCrypt(Method):
             ClusterRegistry(
                 self._clients,
                 self._settings.clustering != "none",
-                self._min_clients,
+                self.federation.min_clients,
                 self._settings.least_silhouette,
                 self._noise_multiplier * self._settings.clustering_clip_norm,
                 self.notes,
@@ -126,7 +124,12 @@ class SenseCrypt(Method):
     def authority(self) -> SenseCryptAuthority:
         """Make the key authority's steps."""
         return SenseCryptAuthority(
-            self._initial, self._keys, self._clients, self._learning_rate, self.clock, self.notes
+            self._initial,
+            self._keys,
+            self._clients,
+            self.federation.server_learning_rate,
+            self.clock,
+            self.notes,
         )
 
     def initial_model(self) -> Message:
@@ -174,6 +177,6 @@ class SenseCrypt(Method):
         """Return the settings, with what they come to."""
         return asdict(self._settings) | {
             "clustering_noise_multiplier": self._noise_multiplier,
-            "weights": "uniform" if max(self._weights) == 1 else list(self._weights),
+            "weights": self.federation.stated_weights,
             "bytes_per_encrypted_value": self._keys.public_key.parameters.bytes_per_value,
         }

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl import ckks, paillier
-from shieldfl.errors import ParameterError, RangeError, WireFormatError
-from shieldfl.masks import Mask
+from shieldfl.errors import ParameterError, WireFormatError
 from shieldfl.methods.client_clustering import noised_sensitivity
 from shieldfl.methods.disclosure import Disclosure
 from shieldfl.methods.encrypted_positions import encrypted_positions
@@ -102,6 +101,9 @@ class SenseCryptClient(ClientSteps):
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the cluster's model."""
+        # A round that is begun again has disclosed what it had: its messages are repeated.
+        if round_number != self._round:
+            self.disclosure = Disclosure.of_nothing(self._size)
         self._round = round_number
         # What an earlier round left must not be sent in this one.
         self.selection = None
@@ -111,17 +113,9 @@ class SenseCryptClient(ClientSteps):
 
     def finish_training(self, update: LocalUpdate) -> None:
         """Keep the trained model and its sensitivities (eq. 2)."""
-        update.check_sizes(self._size, self._buffer_count)
-        if update.scores is None:
-            raise ParameterError("SenseCrypt needs sensitivity scores: pass them in the LocalUpdate")
-        if not (np.isfinite(update.parameters).all() and np.isfinite(update.buffers).all()):
-            raise RangeError(
-                "training gave NaN or infinity: lower the learning rate or check the client's data"
-            )
-        if not np.isfinite(update.scores).all():
-            raise RangeError("a sensitivity is NaN or infinite: lower the learning rate or check the data")
+        update.check(self._size, self._buffer_count)
+        self._scores = update.checked_scores()
         self._trained = GlobalModel(update.parameters, update.buffers)
-        self._scores = update.scores
 
     def step(self, phase: str, answer: Message | None) -> Message:
         """Introduce itself; send its mask; send its update. The same bytes when asked again."""
@@ -156,6 +150,7 @@ class SenseCryptClient(ClientSteps):
                     ).tobytes()
                 parts["sensitivity"] = self._introduction
                 self.sent_sensitivity = True
+            self._name("capability", *({"sensitivity"} & set(parts)))
             return Message(parts)
 
     def _choose(self, answer: Message) -> Message:
@@ -175,7 +170,12 @@ class SenseCryptClient(ClientSteps):
                 if note not in self._notes:
                     self._notes.append(note)
         with self._clock.stage("negotiate"):
+            self._name("mask")
             return Message({"round": Message.from_number(self._round), "mask": chosen.mask.to_bytes()})
+
+    def _name(self, *parts: str) -> None:
+        """State that these parts leave in the clear."""
+        self.disclosure = replace(self.disclosure, parts=self.disclosure.parts + parts)
 
     def _protect(self, answer: Message) -> Message:
         if self.selection is None:
@@ -193,15 +193,7 @@ class SenseCryptClient(ClientSteps):
             union = self._upload.read_union(answer, mask.size)
             ciphertexts, mask = self._upload.encrypt(update, mask, union, number)
         self.sent_clear |= mask.count < mask.size
-        encrypted = Mask.from_bool(mask.to_bool()[: self._size])
-        introduction = () if self._settings.clustering == "none" else ("sensitivity",)
-        self.disclosure = Disclosure(
-            encrypted,
-            Mask.empty(self._size),
-            ~encrypted,
-            parts=("mask", "weight", "capability", *introduction),
-            buffers="encrypted",
-        )
+        self.disclosure = Disclosure.of_zone(mask, self._size, parts=(*self.disclosure.parts, "weight"))
         with self._clock.stage("upload"):
             parts = self._upload.parts(update, ciphertexts, mask)
             return Message({"round": Message.from_number(self._round), **parts})

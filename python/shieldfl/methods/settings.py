@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from shieldfl.errors import ParameterError
 from shieldfl.methods.alt_fl_settings import AltFlSettings, DpSgdSettings
@@ -49,10 +51,15 @@ class MethodSettings:
         """Return the names under which :meth:`changed` knows the entries."""
         return tuple(entry.name.replace("_", "-") for entry in fields(cls))
 
+    def of(self, method: str) -> Any:
+        """Return a method's entry; None for one without settings."""
+        return getattr(self, method.replace("-", "_")) if method in self.names() else None
+
     def changed(self, name: str, values: Mapping[str, Any]) -> MethodSettings:
         """Return settings in which some fields of one entry have other values.
 
-        Lists become tuples, and whole numbers floats where the default is one, so that values can come from TOML.
+        Lists and single values become tuples, and whole numbers floats, where the field's type says so: values can
+        come from TOML.
         Raises ParameterError for an unknown entry or field, a value of another type, and what the entry refuses.
         """
         if name not in self.names():
@@ -61,7 +68,7 @@ class MethodSettings:
             )
         attribute = name.replace("-", "_")
         entry = getattr(self, attribute)
-        known = {one.name: one.default for one in fields(entry)}
+        known = get_type_hints(type(entry))
         for key in values:
             if key not in known:
                 raise ParameterError(f"{name} has no setting {key!r}: choose from {', '.join(known)}")
@@ -69,14 +76,23 @@ class MethodSettings:
         return replace(self, **{attribute: replace(entry, **fitted)})
 
 
-def _fitted(what: str, value: Any, default: Any) -> Any:
-    """Return the value in the default's type; where the default is None, any is taken."""
-    if isinstance(value, list):
-        value = tuple(float(item) if type(item) is int else item for item in value)
-    if isinstance(default, float) and type(value) is int:
-        value = float(value)
-    if isinstance(default, tuple) and not isinstance(value, tuple):
-        value = (float(value) if type(value) is int else value,)
-    if default is not None and not isinstance(value, tuple) and type(value) is not type(default):
-        raise ParameterError(f"{what} must be of the type of its default, {default!r}")
+def _fitted(what: str, value: Any, declared: Any) -> Any:
+    """Return the value in the first type of the declared ones that it fits."""
+    for kind in get_args(declared) if isinstance(declared, UnionType) else (declared,):
+        with suppress(TypeError, OverflowError):
+            return _as_type(value, kind)
+    name = declared.__name__ if isinstance(declared, type) else str(declared)
+    raise ParameterError(f"{what} must be of the type {name}, not {value!r}")
+
+
+def _as_type(value: Any, kind: Any) -> Any:
+    """Raise TypeError for a value of another type, OverflowError for a whole number that no float holds."""
+    if get_origin(kind) is tuple:
+        items = value if isinstance(value, list | tuple) else (value,)
+        return tuple(_as_type(item, get_args(kind)[0]) for item in items)
+    if kind is float and type(value) is int:
+        return float(value)
+    # Exactly: a bool is no int here.
+    if type(value) is not kind:
+        raise TypeError
     return value

@@ -26,7 +26,7 @@ from torch import nn
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.privacy.mechanisms import check_norm, gaussian_noise
 
-__all__ = ["PrivateTraining", "train_privately"]
+__all__ = ["PrivateTraining", "check_layers", "train_privately"]
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def train_privately(
     _check_sgd(local_epochs, batch_size, learning_rate, momentum, weight_decay)
     _check_protection(noise_multiplier, max_grad_norm)
     private_copy = copy.deepcopy(model).train()
-    _check_layers(private_copy)
+    check_layers(private_copy)
     samples = len(features)
     steps_per_epoch = math.ceil(samples / batch_size)
     trained = GradSampleModule(private_copy)
@@ -232,7 +232,8 @@ def _check_protection(noise_multiplier: float, max_grad_norm: float) -> None:
     check_norm(max_grad_norm)
 
 
-def _check_layers(model: nn.Module) -> None:
+def check_layers(model: nn.Module) -> None:
+    """Raise ParameterError unless :func:`train_privately` can train the model, which must be in training mode."""
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ParameterError("the model has no parameter to train")
     for name, module in model.named_modules():
@@ -242,7 +243,7 @@ def _check_layers(model: nn.Module) -> None:
         ):
             raise ParameterError(
                 f"layer {name!r} ({type(module).__name__}) mixes samples or keeps their statistics, which "
-                "DP-SGD cannot protect: use GroupNorm"
+                "DP-SGD cannot protect: replace it by GroupNorm or choose another model"
             )
     errors = [*ModuleValidator.validate(model), *GradSampleModule.validate(model)]
     if errors:

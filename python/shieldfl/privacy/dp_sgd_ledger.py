@@ -18,9 +18,10 @@ import numpy.typing as npt
 from opacus.accountants import RDPAccountant
 from opacus.accountants.analysis.rdp import compute_rdp, get_privacy_spent
 
+from shieldfl.array_view import as_real, as_unsigned
 from shieldfl.errors import ParameterError
 
-__all__ = ["DpSgdLedger", "DpSgdSpent"]
+__all__ = ["DpSgdLedger", "DpSgdSpent", "check_sampled_steps"]
 
 _ORDERS = RDPAccountant.DEFAULT_ALPHAS
 
@@ -44,27 +45,31 @@ class DpSgdSpent:
     delta: float
 
 
+def check_sampled_steps(sample_rate: float, steps: int) -> None:
+    """Raise ParameterError unless a round of DP-SGD can have so many steps, each on such a sample of the data."""
+    if not 0.0 < as_real(sample_rate, "the sample rate") <= 1.0:
+        raise ParameterError("the sample rate must lie in (0, 1]")
+    if as_unsigned(steps, "the number of steps") < 1:
+        raise ParameterError("a round of DP-SGD has at least 1 step")
+
+
 class DpSgdLedger:
     """Counts each client's noised steps and says what they cost.
 
     Parameters
     ----------
-    samples : int
-        N, the samples of all clients together, at least 2. It decides the default of δ: with a client's own
-        number instead, δ would be larger and ε smaller.
-    delta : float, optional
-        δ in (0, 1); 1/N if it is not given.
+    delta : float
+        δ in (0, 1). The paper's is 1/N, N the samples of all clients together: with a client's own number instead, δ
+        would be larger and ε smaller.
 
     Raises
     ------
     ParameterError
-        If ``samples`` is below 2 or δ is outside (0, 1).
+        If δ is outside (0, 1).
     """
 
-    def __init__(self, samples: int, delta: float | None = None) -> None:
-        if samples < 2:
-            raise ParameterError(f"delta = 1/N needs at least 2 samples, got {samples}")
-        self._delta = 1 / samples if delta is None else float(delta)
+    def __init__(self, delta: float) -> None:
+        self._delta = as_real(delta, "delta")
         if not 0.0 < self._delta < 1.0:
             raise ParameterError("delta must lie strictly between 0 and 1")
         self._accountants: defaultdict[int, RDPAccountant] = defaultdict(RDPAccountant)
@@ -90,10 +95,7 @@ class DpSgdLedger:
         """
         if not (math.isfinite(noise_multiplier) and noise_multiplier >= 0):
             raise ParameterError("the noise multiplier must be finite and not negative")
-        if not 0.0 < sample_rate <= 1.0:
-            raise ParameterError("the sample rate must lie in (0, 1]")
-        if steps < 1:
-            raise ParameterError(f"a round of DP-SGD has at least 1 step, got {steps}")
+        check_sampled_steps(sample_rate, steps)
         accountant = self._accountants[client]
         # Once for each step, so that the accountant joins equal steps in its own way.
         for _ in range(steps):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -23,8 +24,11 @@ from shieldfl.privacy.synthetic_data import SyntheticData, check_labelled_sample
 
 __all__ = ["fit_synthetic_data"]
 
-# A sample's contribution (φ(x), 1) has the norm √2, and a hair more in float32.
+# A sample's contribution (φ(x), 1) has the norm √2, and a hair more after rounding.
 _SENSITIVITY = math.sqrt(2) * (1 + 1e-4)
+# Contributions are added as multiples of 2^-40, exactly: rounding must not make the other samples' sum another one.
+_LOG2_GRID_STEPS = 40
+_MOST_SAMPLES = 2 ** (63 - _LOG2_GRID_STEPS) - 1
 # A class whose noised count does not stand out of the noise by this many deviations counts as absent.
 _PRESENT_DEVIATIONS = 5.0
 _LATENT_SIZE = 10
@@ -56,7 +60,7 @@ def fit_synthetic_data(
     Parameters
     ----------
     features : float32 tensor, shape (N, ...)
-        Real samples, normalised to about unit variance by figures that are public, finite, N at least 1.
+        Real samples, normalised to about unit variance by figures that are public, finite, N from 1 to 2^23 - 1.
     labels : int64 tensor, shape (N,)
         Class of each sample, 0 to ``classes`` - 1.
     classes : int
@@ -97,13 +101,17 @@ def fit_synthetic_data(
         raise ParameterError(f"fourier_features must be even and at least 2, got {fourier_features}")
     if samples < 1 or steps < 1:
         raise ParameterError(f"need at least 1 sample and 1 step, got {samples} and {steps}")
+    if len(features) > _MOST_SAMPLES:
+        raise ParameterError(f"at most {_MOST_SAMPLES:,} samples can be summed exactly: pass fewer")
     multiplier = gaussian_noise_multiplier(epsilon, delta)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         frequencies = torch.randn(size, fourier_features // 2) / length
         sums = _class_sums(features.flatten(1), labels, classes, frequencies)
         deviation = multiplier * _SENSITIVITY
-        released = torch.from_numpy(gaussian_noise(sums.flatten().numpy(), deviation)).view_as(sums)
+        # Sums are rounded to float32 once the noise is in them: what is done to a private output costs no privacy.
+        noise = gaussian_noise(np.zeros(sums.numel(), dtype=np.float32), deviation)
+        released = (sums + torch.from_numpy(noise).view_as(sums)).float()
         counts = released[:, -1]
         present = torch.nonzero(counts > _PRESENT_DEVIATIONS * deviation).flatten()
         if len(present) == 0:
@@ -157,15 +165,16 @@ def _fourier_features(samples: torch.Tensor, frequencies: torch.Tensor) -> torch
 def _class_sums(
     samples: torch.Tensor, labels: torch.Tensor, classes: int, frequencies: torch.Tensor
 ) -> torch.Tensor:
-    """Return the sums of (φ(x), 1) over each class, float32 on the CPU, (classes, fourier_features + 1)."""
-    sums = torch.zeros(classes, 2 * frequencies.shape[1] + 1, dtype=torch.float64)
+    """Return the sums of (φ(x), 1) over each class, float64 on the CPU, (classes, fourier_features + 1)."""
+    sums = torch.zeros(classes, 2 * frequencies.shape[1] + 1, dtype=torch.int64)
     for part, part_labels in zip(
         torch.split(samples, _CHUNK_SAMPLES), torch.split(labels, _CHUNK_SAMPLES), strict=True
     ):
-        embedded = _fourier_features(part.cpu(), frequencies)
+        # In double precision, in which a sample's place among the others moves what it adds by a step at most.
+        embedded = _fourier_features(part.cpu().double(), frequencies.double())
         contributions = torch.cat([embedded, torch.ones(len(part), 1)], dim=1)
-        sums.index_add_(0, part_labels.cpu(), contributions.double())
-    return sums.float()
+        sums.index_add_(0, part_labels.cpu(), (contributions * 2**_LOG2_GRID_STEPS).round().long())
+    return torch.ldexp(sums.double(), torch.tensor(-_LOG2_GRID_STEPS))
 
 
 def _fit(generator: _ClassGenerator, means: torch.Tensor, frequencies: torch.Tensor, steps: int) -> None:

@@ -121,31 +121,13 @@ def full_batch_fisher(
 ) -> FloatVector:
     """Square of the gradient of the mean cross-entropy over all samples (SelectiveShield, eq. 12).
 
-    The model is evaluated as it is, in evaluation mode, and handed back in the mode it came in, its own
-    gradients untouched.
-
-    Parameters
-    ----------
-    model : nn.Module
-        Classifier, features to logits.
-    features : float32 tensor, shape (N, ...)
-        Samples, on the model's device.
-    labels : int64 tensor, shape (N,)
-        Class of each sample.
-    batch_size : int
-        Samples differentiated at once; decides memory, not the result.
+    The samples, the batch size, the model's mode and the errors are those of
+    :func:`shieldfl.sensitivity.gradient.full_batch_gradient`. Too large for float32 may be the square alone.
 
     Returns
     -------
     ndarray of float32, shape (P,)
         Scores, non-negative; zero where a parameter is frozen or unused.
-
-    Raises
-    ------
-    ParameterError
-        For no samples, a batch size below 1 or lengths that differ.
-    RangeError
-        If a gradient is NaN or infinite, or its square too large for float32; the message names the layer.
     """
     layout = parameter_layout(model)
     gradients = gradient_by_layer(model, features, labels, batch_size)
@@ -158,31 +140,13 @@ def per_sample_fisher(
 ) -> FloatVector:
     """Mean of per-sample squared gradients of the cross-entropy (SelectiveShield, eq. 3).
 
-    The model is evaluated as it is, in evaluation mode (BatchNorm uses its running statistics, since a
-    statistic of the batch would mix samples), and handed back in the mode it came in.
-
-    Parameters
-    ----------
-    model : nn.Module
-        Classifier, features to logits.
-    features : float32 tensor, shape (N, ...)
-        Samples, on the model's device.
-    labels : int64 tensor, shape (N,)
-        Class of each sample.
-    batch_size : int
-        Samples differentiated at once; memory grows by P floats for each.
+    The samples, the batch size, the model's mode and the errors are those of
+    :func:`shieldfl.sensitivity.per_sample_gradients.mean_over_samples`.
 
     Returns
     -------
     ndarray of float32, shape (P,)
         Scores, non-negative; zero where a parameter is frozen.
-
-    Raises
-    ------
-    ParameterError
-        For no samples, a batch size below 1 or lengths that differ.
-    RangeError
-        If a gradient is NaN or infinite; the message names the layer.
     """
     return mean_over_samples(model, features, labels, batch_size, torch.Tensor.square_)
 

@@ -22,30 +22,12 @@ def label_sensitivity(
 ) -> FloatVector:
     """Mean over samples of the absolute value of the sample's gradient (FedML-HE).
 
-    The model is evaluated as it is, in evaluation mode (BatchNorm uses its running statistics, since a
-    statistic of the batch would mix samples), and handed back in the mode it came in.
-
-    Parameters
-    ----------
-    model : nn.Module
-        Classifier, features to logits; the loss is the cross-entropy.
-    features : float32 tensor, shape (N, ...)
-        Samples, on the model's device.
-    labels : int64 tensor, shape (N,)
-        Class of each sample.
-    batch_size : int
-        Samples differentiated at once; memory grows by P floats for each.
+    The samples, the batch size, the model's mode and the errors are those of
+    :func:`shieldfl.sensitivity.per_sample_gradients.mean_over_samples`.
 
     Returns
     -------
     ndarray of float32, shape (P,)
         Sensitivities, non-negative; zero where a parameter is frozen.
-
-    Raises
-    ------
-    ParameterError
-        For no samples, a batch size below 1 or lengths that differ.
-    RangeError
-        If a gradient is NaN, infinite or too large for float32; the message names the layer.
     """
     return mean_over_samples(model, features, labels, batch_size, torch.Tensor.abs_)

@@ -28,12 +28,8 @@ def mean_over_samples(
 
     Parameters
     ----------
-    model : nn.Module
-        Classifier, features to logits.
-    features : float32 tensor, shape (N, ...)
-        Samples, on the model's device.
-    labels : int64 tensor, shape (N,)
-        Class of each sample.
+    model, features, labels
+        As for :func:`shieldfl.sensitivity.gradient.full_batch_gradient`.
     batch_size : int
         Samples differentiated at once; memory grows by P floats for each.
     score : callable

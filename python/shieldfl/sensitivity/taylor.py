@@ -18,31 +18,13 @@ def taylor_sensitivity(
 ) -> npt.NDArray[np.float32]:
     """``|w * gradient|`` of the mean cross-entropy over all samples (SenseCrypt, eq. 2).
 
-    The model is evaluated as it is, in evaluation mode, and handed back in the mode it came in, its own
-    gradients untouched.
-
-    Parameters
-    ----------
-    model : nn.Module
-        Classifier, features to logits.
-    features : float32 tensor, shape (N, ...)
-        Samples, on the model's device.
-    labels : int64 tensor, shape (N,)
-        Class of each sample.
-    batch_size : int
-        Samples differentiated at once; decides memory, not the result.
+    The samples, the batch size, the model's mode and the errors are those of
+    :func:`shieldfl.sensitivity.gradient.full_batch_gradient`. Too large for float32 may be the score alone.
 
     Returns
     -------
     ndarray of float32, shape (P,)
         Scores, non-negative, not normalised; zero where a parameter is zero, frozen or unused.
-
-    Raises
-    ------
-    ParameterError
-        For no samples, a batch size below 1 or lengths that differ.
-    RangeError
-        If a gradient is NaN or infinite, or its score too large for float32; the message names the layer.
     """
     layout = parameter_layout(model)
     gradients = gradient_by_layer(model, features, labels, batch_size)

@@ -1,0 +1,47 @@
+"""An aggregator's door: one message of each client in a phase, of the round that runs."""
+
+from __future__ import annotations
+
+import abc
+
+from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError
+from shieldfl.methods.method import AggregatorSteps
+from shieldfl.roles.message import Message
+
+__all__ = ["CollectingAggregator"]
+
+
+class CollectingAggregator(AggregatorSteps):
+    """Refuses second messages and those of other rounds; what the others say is for ``_collect`` and ``_result``."""
+
+    def __init__(self) -> None:
+        self.round = 0
+        self._seen: set[int] = set()
+
+    def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
+        """Forget who has sent."""
+        self.round = round_number
+        self._seen = set()
+
+    def receive(self, phase: str, client: int, message: Message) -> None:
+        """Add one client's message. What is refused changes nothing."""
+        if client in self._seen:
+            raise DuplicateFrameError(f"client {client} has sent its message already: it was not added again")
+        if message.number("round") != self.round:
+            raise PolicyError(f"client {client} sent a message of another round: it was not used")
+        self._collect(phase, client, message)
+        self._seen.add(client)
+
+    def close(self, phase: str) -> Message:
+        """Return the phase's result. Raises ParameterError where nobody has sent anything."""
+        if not self._seen:
+            raise ParameterError("no message has arrived: wait for at least one client")
+        return self._result(phase)
+
+    @abc.abstractmethod
+    def _collect(self, phase: str, client: int, message: Message) -> None:
+        """Add a message; one that raises must change nothing."""
+
+    @abc.abstractmethod
+    def _result(self, phase: str) -> Message:
+        """Return what the phase's messages come to."""

@@ -1,0 +1,146 @@
+"""What of DictPFL counts, and counts once: updates that are lost, sent or trained again, or do not fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from methods.dict_pfl_run import active_of, ask_count, held_by, run_of
+from methods.method_conformance import (
+    CLIENTS,
+    PARAMETERS,
+    contraction,
+)
+from shieldfl.errors import PolicyError, RangeError
+from shieldfl.methods.pruning_message import HISTORY
+
+
+def once(round_number, client, start):
+    """Train in the first round alone, every position by 0.1."""
+    moved = start.parameters + np.float32(0.1 if round_number == 1 else 0.0)
+    return replace(contraction(round_number, client, start), parameters=moved)
+
+
+def test_what_was_sent_and_what_is_held_back_is_all_that_was_trained():
+    trained = np.zeros((CLIENTS, PARAMETERS))
+
+    def train(round_number, client, start):
+        update = contraction(round_number, client, start)
+        trained[client] += (update.parameters - start.parameters).astype(np.float64)
+        return update
+
+    run = run_of(train, first_probability=0.3)
+    sent = np.zeros(PARAMETERS)
+    # Who takes part, who leaves before the update, and whose answer is lost.
+    plan = [
+        ([0, 1, 2, 3], [], [3]),
+        ([0, 1, 2], [], [0]),
+        ([0, 1, 2, 3], [1, 2, 3], []),
+        ([0, 1, 2, 3], [1], [2]),
+        ([1, 3], [], [1, 3]),
+        ([0, 1, 2, 3], [0, 2], [3]),
+    ]
+    for participants, dropping, deaf in plan:
+        before = run.parameters.astype(np.float64)
+        for index in deaf:
+            run.clients[index].end_round = lambda answer: None
+        if len(participants) - len(dropping) < 2:
+            with pytest.raises(PolicyError, match="min_clients"):
+                run.run_round(participants, dropping)
+        else:
+            run.run_round(participants, dropping)
+            moved = run.parameters - before
+            assert not moved[~active_of(run, participants[-1])].any()
+            sent += moved * (len(participants) - len(dropping))
+        for index in deaf:
+            del run.clients[index].end_round
+    for client in run.clients:
+        client.begin_round(99, CLIENTS, run.model)
+    held = sum(held_by(client) for client in run.clients)
+    # In each of five rounds: a quantisation for each client, and a rounding of a float32 below 4, counted K times.
+    tolerance = 5 * CLIENTS * (2.0**-21 + float(np.spacing(np.float32(2.0))))
+    np.testing.assert_allclose(sent + held, trained.sum(axis=0), rtol=0.0, atol=tolerance)
+    assert np.abs(held).max() > 100 * tolerance
+
+
+def test_a_round_that_is_given_up_prunes_nothing_and_loses_nothing():
+    run = run_of()
+    run.run_round()
+    history = run.model[HISTORY]
+    with pytest.raises(PolicyError, match="min_clients"):
+        run.run_round(dropping=[1, 2, 3])
+    assert run.model[HISTORY] == history
+    kept = [held_by(client) for client in run.clients]
+    run.run_round()
+    active = active_of(run)
+    for before, client in zip(kept, run.clients, strict=True):
+        assert before[active].any()
+        assert not held_by(client)[active].any()
+
+
+def test_an_upload_of_a_round_that_was_given_up_is_sent_again_also_after_rounds_away():
+    run = run_of(once, small_percent=0.0)
+    with pytest.raises(PolicyError, match="min_clients"):
+        run.run_round(dropping=[1, 2, 3])
+    run.run_round([1, 2])
+    np.testing.assert_allclose(run.parameters, run.initial.parameters + 0.1, rtol=0.0, atol=1e-5)
+    run.run_round([0, 3])
+    np.testing.assert_allclose(run.parameters, run.initial.parameters + 0.2, rtol=0.0, atol=1e-5)
+    assert not any(held_by(client).any() for client in run.clients)
+
+
+def test_values_whose_answer_never_came_are_not_sent_again():
+    run = run_of(once, small_percent=0.0)
+    for client in run.clients:
+        client.end_round = lambda answer: None
+    run.run_round()
+    first = run.parameters.copy()
+    assert (first != run.initial.parameters).all()
+    # An answer of a round before the upload's tells nothing of it.
+    client = run.clients[0]
+    del client.end_round
+    client.end_round(run.method.initial_model())
+    assert held_by(client).all()
+    client.end_round(run.model)
+    assert not held_by(client).any()
+    run.run_round()
+    np.testing.assert_array_equal(run.parameters, first)
+
+
+def test_a_round_that_is_begun_or_trained_again_counts_once():
+    run = run_of(once, small_percent=0.0)
+    client = run.clients[0]
+    for _ in range(3):
+        start = client.begin_round(1, CLIENTS, run.model)
+        client.finish_training(once(1, 0, start))
+        client.finish_training(once(1, 0, start))
+        np.testing.assert_allclose(held_by(client), 0.1, rtol=1e-5)
+    right = ask_count(run, 1)
+    upload = client.step("update", right)
+    # What was sent stays, whatever is trained for the round after it.
+    start = client.begin_round(1, CLIENTS, run.model)
+    client.finish_training(contraction(1, 0, start))
+    np.testing.assert_allclose(held_by(client), 0.1, rtol=1e-5)
+    assert client.step("update", right) == upload
+
+
+def test_an_update_that_does_not_fit_is_forgotten_and_its_client_goes_on():
+    wild = {"on": True}
+
+    def train(round_number, client, start):
+        update = contraction(round_number, client, start)
+        if wild["on"]:
+            update.parameters[:] += np.float32(9.0)
+        return update
+
+    run = run_of(train)
+    with pytest.raises(RangeError):
+        run.run_round()
+    assert not held_by(run.clients[0]).any()
+    wild["on"] = False
+    client = run.clients[0]
+    start = client.begin_round(2, 2, run.model)
+    client.finish_training(train(2, 0, start))
+    assert client.step("update", ask_count(run, 2))

@@ -1,0 +1,71 @@
+"""What DictPFL is set up with: settings and the secret."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from methods.dict_pfl_run import SECRET, run_of
+from methods.method_conformance import (
+    initial_model,
+)
+from shieldfl.errors import ParameterError
+from shieldfl.methods.dict_pfl_settings import DictPflSettings
+from shieldfl.methods.registry import Federation, make_method
+from shieldfl.methods.settings import MethodSettings
+
+
+@pytest.mark.parametrize(
+    ("bad", "named"),
+    [
+        ({"rank": 0}, "rank"),
+        ({"rank": 2.5}, "rank"),
+        ({"train_fully": (3.0,)}, "train_fully"),
+        ({"train_fully": "fc"}, "train_fully"),
+        ({"train_fully": 5}, "train_fully"),
+        ({"train_fully": None}, "train_fully"),
+        ({"small_percent": 100.0}, "small_percent"),
+        ({"small_percent": -1.0}, "small_percent"),
+        ({"small_percent": math.nan}, "small_percent"),
+        ({"small_percent": "70"}, "small_percent"),
+        ({"small_percent": None}, "small_percent"),
+        ({"small_percent": True}, "small_percent"),
+        ({"patience_rounds": 0}, "patience_rounds"),
+        ({"decay": 0.0}, "decay"),
+        ({"decay": "x"}, "decay"),
+        ({"first_probability": 1.5}, "first_probability"),
+        ({"first_probability": [1]}, "first_probability"),
+        ({"ranked": "some"}, "ranked"),
+        ({"value_bits": -1}, "value_bits"),
+        ({"fraction_bits": 1.5}, "fraction_bits"),
+    ],
+    ids=str,
+)
+def test_bad_settings(bad, named):
+    with pytest.raises(ParameterError, match=named):
+        DictPflSettings(**bad)
+
+
+@pytest.mark.parametrize("bad", [{"value_bits": 41}, {"value_bits": 1}, {"fraction_bits": 53}], ids=str)
+def test_a_fixed_point_that_no_ciphertext_holds_is_refused_when_the_method_is_made(bad):
+    with pytest.raises(ParameterError, match="_bits"):
+        run_of(**bad)
+
+
+def test_secrets_are_drawn_where_none_is_given_and_never_reported():
+    federation = Federation(
+        clients=3, rounds=1, min_clients=2, sample_rate=1.0, server_learning_rate=1.0, threads=1
+    )
+    methods = [make_method("dict-pfl", initial_model(), federation, MethodSettings()) for _ in range(2)]
+    assert methods[0]._secret != methods[1]._secret
+    assert "secret" not in repr(methods[0].settings())
+    assert "shared_secret" not in repr(Federation(3, 1, 2, 1.0, 1.0, 1, shared_secret=SECRET))
+    assert methods[0].settings()["rank"] == 4
+
+
+@pytest.mark.parametrize("secret", [b"", b"too short", "x" * 32, bytearray(32)])
+def test_a_secret_that_is_none_is_refused_when_the_method_is_made(secret):
+    federation = Federation(3, 1, 2, 1.0, 1.0, 1, shared_secret=secret)
+    with pytest.raises(ParameterError, match="at least 16 random bytes"):
+        make_method("dict-pfl", initial_model(), federation, MethodSettings())

@@ -1,0 +1,241 @@
+"""What every method's clients say that they disclose, against each byte that leaves them, phase by phase."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from methods.method_conformance import (
+    BUFFERS,
+    LAYER_OFFSETS,
+    PARAMETERS,
+    SteppedRun,
+    Variant,
+    contraction,
+    variants,
+)
+from shieldfl import ckks
+from shieldfl.masks import Mask
+from shieldfl.methods.batch_quantisation import layer_ranges
+from shieldfl.methods.disclosure import Disclosure
+from shieldfl.methods.mask_crypt_consensus import decode_ranking
+from shieldfl.methods.method import LocalUpdate, StartingPoint
+from shieldfl.roles.message import Message
+
+CIPHERTEXTS = {"ciphertexts", "votes", "scores"}
+NUMBERS = {"values", "update"}
+EXACT = {"ranges", "sensitivity"}
+"""Named parts that hold exact values."""
+NOISE = 0.01
+"""Standard deviation of one client's noise: updates have ten times as much."""
+
+
+def disclosing_variants() -> list[Variant]:
+    """All variants, with noise that a comparison sees, and two more with noise."""
+    dp_fedavg = next(one for one in variants() if one.method == "dp-fedavg")
+    selective = next(one for one in variants() if one.label == "selective-shield/clear")
+    noised = [
+        replace(dp_fedavg, label="dp-fedavg/noised").with_others(
+            noise_multiplier=NOISE / 1000.0, clip_norm=1000.0
+        ),
+        replace(selective, label="selective-shield/noised").with_settings(
+            noise_multiplier=1.0, clip_norm=100.0
+        ),
+    ]
+    return [
+        one.with_settings(noise_multiplier=NOISE / one.settings.clip_norm) if one.noisy else one
+        for one in variants() + noised
+    ]
+
+
+def deviation_of(variant: Variant, participants: int) -> float:
+    """The standard deviation of what a client adds to each number that it noises."""
+    return NOISE * float(np.sqrt(participants)) if variant.method == "selective-shield" else NOISE
+
+
+def expected_parts(variant: Variant, phase: str, round_number: int) -> set[str]:
+    """The names of all parts of a client's message."""
+    settings = variant.all_settings()
+    if variant.method == "selective-shield":
+        encrypted = variant.settings.negotiation == "encrypted"
+        if phase == "negotiate":
+            return {"votes"} if encrypted else {"round", "mask"}
+        positions = {"positions"} if encrypted and not variant.settings.hide_personalised else set()
+        return {"ciphertexts", "values"} | positions
+    if phase == "cluster":
+        introduction = {"capability"} | (
+            set() if settings.sense_crypt.clustering == "none" else {"sensitivity"}
+        )
+        return {"round"} | (introduction if round_number == 1 else set())
+    if phase != "update":
+        return {"round"} | ({phase} - {"count"})
+    if variant.method in ("fedavg", "dp-fedavg", "dp-sgd", "alt-fl-si-dp"):
+        return {"round", "weight", "update"}
+    sends_rest = variant.method not in ("top-2", "dict-pfl", "batch-crypt")
+    return {"round", "weight", "ciphertexts"} | ({"values"} if sends_rest else set())
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a client has to protect in one round."""
+
+    start: StartingPoint
+    shared: np.ndarray
+    """The global parameters."""
+    update: LocalUpdate
+
+    @property
+    def difference(self) -> np.ndarray:
+        """Of parameters, then of buffers."""
+        return np.concatenate(
+            (self.update.parameters - self.shared, self.update.buffers - self.start.buffers)
+        )
+
+    def secrets(self) -> set[bytes]:
+        """All numbers that depend on its data, as float32 and as float64."""
+        values = np.concatenate(
+            (self.difference, self.update.parameters, self.update.buffers, self.update.scores)
+        )
+        own = values[(values != 0.0) & ~np.isin(values, self.shared)]
+        return {value.tobytes() for value in own} | {value.tobytes() for value in own.astype(np.float64)}
+
+
+def contains(part: bytes, secrets: set[bytes]) -> bool:
+    windows = {part[at : at + size] for size in (4, 8) for at in range(len(part) - size + 1)}
+    return bool(windows & secrets)
+
+
+def check_part(run: SteppedRun, name: str, part: bytes, trained: Trained, round_number: int) -> None:
+    """A part is what its name says, whole, and no more."""
+    if name == "round":
+        assert part == Message.from_number(round_number)
+    elif name == "weight":
+        assert part in (np.uint64(1).tobytes(), np.float64(1.0).tobytes())
+    elif name in CIPHERTEXTS:
+        batch = run.batch(part) if name == "ciphertexts" else ckks.CiphertextBatch.from_bytes(part)
+        assert batch.to_bytes() == part
+        assert name == "ciphertexts" or batch.count == PARAMETERS
+    elif name in ("mask", "positions"):
+        assert Mask.from_bytes(part, expected_size=PARAMETERS).to_bytes() == part
+    elif name == "ranking":
+        assert 0 < decode_ranking(part, PARAMETERS).size < PARAMETERS
+    elif name == "ranges":
+        offsets = (*LAYER_OFFSETS, PARAMETERS + BUFFERS)
+        assert part == layer_ranges(trained.difference, offsets).tobytes()
+    else:
+        assert len(part) == {"capability": 2 * 8, "sensitivity": 4 * PARAMETERS}[name]
+    if name not in CIPHERTEXTS | EXACT:
+        assert not contains(part, trained.secrets()), name
+
+
+def check_numbers(
+    variant: Variant, sent: np.ndarray, stated: Disclosure, trained: Trained, participants: int
+) -> None:
+    """Plain numbers are those of the stated positions, exact or noised, and no others."""
+    clear, noised, kept = (zone.to_bool() for zone in (stated.clear, stated.noised, stated.kept))
+    hidden = kept & variant.settings.hide_personalised & (variant.method == "selective-shield")
+    leaving = clear | noised | hidden
+    assert sent.size == leaving.sum() + (BUFFERS if stated.buffers == "clear" else 0)
+    received = np.zeros(PARAMETERS, dtype=np.float32)
+    received[leaving] = sent[: leaving.sum()]
+    exact, buffers = np.split(trained.difference, [PARAMETERS])
+    np.testing.assert_array_equal(received[clear], exact[clear])
+    if stated.buffers == "clear":
+        np.testing.assert_array_equal(sent[leaving.sum() :], buffers)
+    if trained.start.noise is not None:
+        # Training has noised it.
+        np.testing.assert_array_equal(received[noised], exact[noised])
+        return
+    exact[hidden] = 0.0
+    for zone in (noised, hidden):
+        if zone.any():
+            noise = (received - exact)[zone]
+            assert noise.size >= 30
+            assert np.count_nonzero(noise == 0.0) <= 2
+            assert 0.4 < np.std(noise) / deviation_of(variant, participants) < 2.0
+
+
+def check_update(
+    variant: Variant,
+    run: SteppedRun,
+    message: Message,
+    stated: Disclosure,
+    trained: Trained,
+    participants: int,
+) -> None:
+    """The zones are disjoint, and what left is in them."""
+    assert (
+        sum(zone.count for zone in (stated.encrypted, stated.noised, stated.clear, stated.kept)) == PARAMETERS
+    )
+    assert stated.synthetic == trained.start.synthetic
+    numbers = [np.frombuffer(message[name], np.float32) for name in sorted(NUMBERS & set(message))]
+    sent = np.concatenate([np.empty(0, np.float32), *numbers])
+    check_numbers(variant, sent, stated, trained, participants)
+    buffers = BUFFERS if stated.buffers == "encrypted" else 0
+    if "ciphertexts" not in message:
+        assert stated.encrypted.count + buffers == 0
+    elif variant.method != "sense-crypt" or isinstance(run.encryptor, ckks.Encryptor):
+        assert run.batch(message["ciphertexts"]).count == stated.encrypted.count + buffers
+
+
+@pytest.mark.parametrize("variant", disclosing_variants(), ids=lambda variant: variant.label)
+def test_a_disclosure_says_what_really_left(variant):
+    trained: dict[int, Trained] = {}
+    before: dict[int, np.ndarray] = {}
+    sent: dict[int, list[tuple[str, Message, Disclosure]]] = {}
+
+    def train(round_number, client, start):
+        update = contraction(round_number, client, start)
+        trained[client] = Trained(start, before[client], update)
+        return update
+
+    def watch(phase, aggregator, messages):
+        for client, message in messages.items():
+            sent.setdefault(client, []).append((phase, message, run.clients[client].disclosure))
+
+    run = SteppedRun(variant, train=train)
+    # The third client comes once, and leaves before the last phase.
+    for round_number, (participants, dropping) in enumerate(
+        [([0, 1], []), ([0, 1], []), ([0, 1, 2], [2])], start=1
+    ):
+        for client in participants:
+            model = run.method.message_for(client, run.model)
+            before[client] = model.vector("parameters", np.float32, PARAMETERS)
+        sent.clear()
+        run.run_round(participants, dropping, intrude=watch)
+        for client, messages in sent.items():
+            named: set[str] = set()
+            for phase, message, stated in messages:
+                # Sensitivities are uploaded when a client comes for the first time.
+                visit = 1 if client == 2 else round_number
+                assert set(message) == expected_parts(variant, phase, visit)
+                named |= set(message) - {"round"} - CIPHERTEXTS - NUMBERS
+                assert set(stated.parts) == named
+                for name in set(message) - NUMBERS:
+                    check_part(run, name, message[name], trained[client], round_number)
+                if phase == "update":
+                    check_update(variant, run, message, stated, trained[client], len(participants))
+                else:
+                    assert replace(stated, parts=()) == Disclosure.of_nothing(PARAMETERS)
+            assert run.clients[client].disclosure == messages[-1][2]
+
+
+@pytest.mark.parametrize(
+    ("method", "phase"), [("mask-crypt", "ranking"), ("batch-crypt", "ranges"), ("fedml-he", "update")]
+)
+def test_what_has_left_counts_for_ever_and_is_stated_until_the_next_round(method, phase):
+    variant = next(one for one in variants() if one.method == method).with_others(ratio=1e-9)
+    run = SteppedRun(variant)
+    client = run.clients[0]
+    client.finish_training(contraction(1, 0, client.begin_round(1, 2, run.model)))
+    assert run.method.privacy_spent().paper == 0.0
+    client.step(phase, None)
+    stated = client.disclosure
+    assert {"ranking": "ranking", "ranges": "ranges", "update": "weight"}[phase] in stated.parts
+    client.begin_round(1, 2, run.model)
+    assert client.disclosure == stated
+    client.begin_round(2, 2, run.model)
+    assert client.disclosure == Disclosure.of_nothing(PARAMETERS)
+    assert run.method.privacy_spent().paper == np.inf

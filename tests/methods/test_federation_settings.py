@@ -1,0 +1,64 @@
+"""Sizes and policies of a federation that cannot be are refused, whatever the method."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from shieldfl.errors import ParameterError
+from shieldfl.methods.federation import Federation
+
+GOOD = Federation(
+    clients=3, rounds=1, min_clients=2, sample_rate=1.0, server_learning_rate=1.0, threads=None, samples=9
+)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("clients", 0),
+        ("clients", -1),
+        ("clients", 2.5),
+        ("rounds", 0),
+        ("rounds", 1.0),
+        ("min_clients", 0),
+        ("min_clients", 4),
+        ("min_clients", None),
+        ("sample_rate", 0.0),
+        ("sample_rate", 7.0),
+        ("sample_rate", -0.5),
+        ("sample_rate", math.nan),
+        ("sample_rate", "half"),
+        ("server_learning_rate", 0.0),
+        ("server_learning_rate", -1.0),
+        ("server_learning_rate", math.nan),
+        ("server_learning_rate", math.inf),
+        ("threads", 0),
+        ("threads", -1),
+        ("threads", 1.5),
+        ("samples", 0),
+        ("samples", -5),
+        ("samples", 9.5),
+    ],
+)
+def test_a_value_out_of_range_is_refused_by_its_name(field, value):
+    with pytest.raises(ParameterError, match=field):
+        replace(GOOD, **{field: value})
+
+
+@pytest.mark.parametrize(
+    "weights", [(), (1, 2), (1, 2, 3, 4), (1, 0, 1), (1, -1, 1), (2.5, 1, 1), (1, 1, 2**32), (1, 1, 2**70)]
+)
+def test_weights_that_do_not_fit_are_refused(weights):
+    with pytest.raises(ParameterError, match="weight"):
+        replace(GOOD, weights=weights)
+
+
+def test_the_ends_of_the_ranges_are_taken():
+    widest = replace(
+        GOOD, min_clients=3, sample_rate=1e-9, threads=1, samples=1, weights=(1, 2**32 - 1, 1), rounds=1
+    )
+    assert max(widest.client_weights) == 2**32 - 1
+    assert replace(GOOD, clients=1, min_clients=1, samples=None).client_weights == (1,)
