@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -150,6 +151,10 @@ FAILURES = [
     (sf.RangeError("training diverged"), "shieldfl: training diverged\n"),
     (sf.ParameterError("too many clients"), "shieldfl: too many clients\n"),
     (PermissionError(13, "Permission denied", "a/file"), "shieldfl: a/file: Permission denied\n"),
+    (OSError(errno.ENOSPC, "No space"), "shieldfl: the output cannot be written: No space\n"),
+    (OSError(errno.EIO, "I/O error"), "shieldfl: the output cannot be written: I/O error\n"),
+    (OSError(errno.ENOMEM, "Cannot allocate memory"), "shieldfl: Cannot allocate memory\n"),
+    (BlockingIOError(errno.EAGAIN, "Try again"), "shieldfl: Try again\n"),
 ]
 
 

@@ -290,6 +290,8 @@ def altered(**parts: bytes) -> bytes:
         (altered(streaks=np.full(4, 3, dtype=np.uint16).tobytes()), "out of range"),
         (altered(rounds=b"\x01"), "expected"),
         (altered(rounds=np.arange(64, 0, -1, dtype=np.uint64).tobytes()), "out of range"),
+        (altered(rounds=np.array([0] * 61 + [1, 3, 3], dtype=np.uint64).tobytes()), "out of range"),
+        (altered(rounds=np.array([0] * 61 + [1, 3, 0], dtype=np.uint64).tobytes()), "out of range"),
     ],
 )
 def test_damaged_states_are_refused(state: bytes, message: str) -> None:

@@ -131,20 +131,22 @@ def test_a_client_with_an_older_model_is_refused_even_where_it_has_as_many_value
     )
 
 
-def test_an_authority_counts_rounds_that_may_come_next_and_keeps_nothing_of_the_question():
+def test_an_authority_counts_the_rounds_that_may_come_next_and_goes_on_from_the_newest():
     run = run_of()
     run.run_round()
     history = run.model[HISTORY]
     for round_number in (0, 1, 1002, 2**40, 2**64 - 1):
         with pytest.raises(PolicyError, match=r"none of the 1,000 after round 1"):
             ask_count(run, round_number)
-    # The farthest first: no question stands in the way of another.
-    farthest, next_one = ask_count(run, 1001), ask_count(run, 2)
-    assert (ask_count(run, 1001), ask_count(run, 2)) == (farthest, next_one)
-    assert farthest["tag"] != next_one["tag"]
+    next_one = ask_count(run, 2)
     run.run_round()
     assert run.answers["count"] == next_one
     assert run.model[HISTORY] != history
+    next_one, farthest = ask_count(run, 3), ask_count(run, 1002)
+    assert (ask_count(run, 1002), ask_count(run, 3)) == (farthest, next_one)
+    assert farthest["tag"] != next_one["tag"]
+    with pytest.raises(PolicyError, match="round 3 was given up when round 1002 began"):
+        run.run_round()
 
 
 def test_a_total_of_a_far_round_is_refused():

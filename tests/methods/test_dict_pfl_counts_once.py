@@ -13,7 +13,7 @@ from methods.method_conformance import (
     PARAMETERS,
     contraction,
 )
-from shieldfl.errors import PolicyError, RangeError
+from shieldfl.errors import ParameterError, PolicyError, RangeError
 from shieldfl.methods.pruning_message import HISTORY
 
 
@@ -109,6 +109,27 @@ def test_values_whose_answer_never_came_are_not_sent_again():
     np.testing.assert_array_equal(run.parameters, first)
 
 
+def test_a_total_that_comes_after_a_later_round_has_begun_is_not_opened(monkeypatch):
+    run = run_of(once, small_percent=0.0)
+    late = []
+
+    def hold_up(phase, message):
+        if phase == "update":
+            late.append(message)
+            raise PolicyError("held up")
+        return type(run.authority).answer(run.authority, phase, message)
+
+    with monkeypatch.context() as held_up:
+        held_up.setattr(run.authority, "answer", hold_up)
+        with pytest.raises(PolicyError, match="held up"):
+            run.run_round()
+    ask_count(run, 2)
+    with pytest.raises(PolicyError, match="round 1 was given up when round 2 began"):
+        run.authority.answer("update", late[0])
+    run.run_round()
+    np.testing.assert_allclose(run.parameters, run.initial.parameters + 0.1, rtol=0.0, atol=1e-5)
+
+
 def test_a_round_that_is_begun_or_trained_again_counts_once():
     run = run_of(once, small_percent=0.0)
     client = run.clients[0]
@@ -139,6 +160,8 @@ def test_an_update_that_does_not_fit_is_forgotten_and_its_client_goes_on():
     with pytest.raises(RangeError):
         run.run_round()
     assert not held_by(run.clients[0]).any()
+    with pytest.raises(ParameterError, match="before training has finished"):
+        run.clients[0].step("update", ask_count(run, 1))
     wild["on"] = False
     client = run.clients[0]
     start = client.begin_round(2, 2, run.model)

@@ -222,6 +222,20 @@ def test_a_disclosure_says_what_really_left(variant):
             assert run.clients[client].disclosure == messages[-1][2]
 
 
+@pytest.mark.parametrize("variant", disclosing_variants(), ids=lambda variant: variant.label)
+def test_a_disclosure_is_of_the_clients_own_round(variant):
+    run = SteppedRun(variant)
+    client, model = run.clients[0], run.method.message_for(0, run.model)
+    assert client.disclosure == Disclosure.of_nothing(PARAMETERS)
+    run.run_round([0, 1])
+    stated = client.disclosure
+    assert stated != Disclosure.of_nothing(PARAMETERS)
+    client.begin_round(1, 2, model)
+    assert client.disclosure == stated
+    client.begin_round(2, 2, run.method.message_for(0, run.model))
+    assert client.disclosure == Disclosure.of_nothing(PARAMETERS)
+
+
 @pytest.mark.parametrize(
     ("method", "phase"), [("mask-crypt", "ranking"), ("batch-crypt", "ranges"), ("fedml-he", "update")]
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -293,6 +294,25 @@ def test_a_file_that_is_no_archive_is_refused(tmp_path: Path) -> None:
         load_labelled_samples(tmp_path / "missing.npz")
     with pytest.raises(DataError, match="Is a directory"):
         load_labelled_samples(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999999,)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (5,",
+        "{'descr': ',', 'fortran_order': False, 'shape': (5,)}",
+        "{[]: '<f4', 'fortran_order': False, 'shape': (5,)}",
+    ],
+    ids=["overflow", "unterminated", "syntax", "type"],
+)
+def test_an_array_with_a_bad_header_is_refused(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "mine.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        length = len(header).to_bytes(2, "little")
+        archive.writestr("features.npy", b"\x93NUMPY\x01\x00" + length + header.encode())
+    with pytest.raises(DataError, match="cannot be read: it is damaged"):
+        load_labelled_samples(path)
 
 
 @settings(max_examples=60, deadline=None)

@@ -83,10 +83,12 @@ def test_a_method_beside_one_that_trains_on_them_may_ignore_them(archive):
     assert any("synthetic" in note for note in alternating.notes)
 
 
-def test_too_few_samples_to_be_made_are_refused():
+def test_too_few_samples_to_be_made_are_refused_before_anything_trains():
     changed = SETTINGS.changed("alt-fl-si-he", {"synthetic_samples": 2})
+    trained = []
     with pytest.raises(ParameterError, match="too few for 3 clients"):
-        run_methods(CONFIG, ["alt-fl-si-he"], changed)
+        run_methods(CONFIG, ["fedavg", "alt-fl-si-he"], changed, lambda *done: trained.append(done))
+    assert trained == []
 
 
 def test_the_window_follows_the_interleaving():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from shieldfl.errors import ShieldError
 __all__ = ["failures_on_stderr", "missing_extra_message"]
 
 _EXTRA_PACKAGES = frozenset({"jinja2", "matplotlib", "opacus", "rich", "sklearn", "torch", "typer"})
+# Of a write, whose error does not name the file.
+_UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 @contextmanager
@@ -27,7 +30,9 @@ def failures_on_stderr() -> Iterator[None]:
         raise
     except OSError as error:
         reason = error.strerror or str(error)
-        _fail(f"{error.filename}: {reason}" if error.filename else f"the output cannot be written: {reason}")
+        if error.filename:
+            _fail(f"{error.filename}: {reason}")
+        _fail(f"the output cannot be written: {reason}" if error.errno in _UNWRITABLE else reason)
     except ModuleNotFoundError as error:
         message = missing_extra_message(error)
         if message is None:

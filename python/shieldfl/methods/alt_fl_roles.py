@@ -57,8 +57,7 @@ class AltFlClient(AgreedMaskClient):
 
     def _speak(self, phase: str) -> Message:
         message = super()._speak(phase)
-        # The mask is a function of these scores, without noise, and goes to everybody.
-        self._account.exposed = True
+        self._account.exposed = True  # as the client is
         return message
 
     def _zone_from(self, answer: Message | None) -> Mask | None:

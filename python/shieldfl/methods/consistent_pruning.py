@@ -198,7 +198,7 @@ class PruningHistory:
         patience = history._settings.patience_rounds
         # NaN fails the comparisons; and some position is always active.
         if (
-            (rounds[1:] < rounds[:-1]).any()
+            ((rounds[1:] <= rounds[:-1]) & (rounds[:-1] > 0)).any()
             or not ((probabilities >= 0.0) & (probabilities <= 1.0)).all()
             or not (streaks.min() < patience >= streaks.max())
         ):

@@ -76,13 +76,13 @@ class DictPflAuthority(MaskedAverageAuthority):
     ) -> None:
         super().__init__(context, keys, server_learning_rate, None, sends_rest=False)
         self._history = history
+        self._newest_begun = 0
 
     def answer(self, phase: str, message: Message) -> Message:
-        """Answer a total with the new global model, and the question for a round's count without keeping anything.
+        """Answer a total with the new global model, and the question for a round's count from the history.
 
-        The count follows from the history alone, so no question can stand in the way of a later one. Raises PolicyError
-        for rounds that are over or more than 1,000 after the last opened one, WireFormatError, RangeError; then
-        nothing has changed.
+        That question begins a round, and gives earlier ones up. Raises PolicyError for rounds that are over, were given
+        up or are more than 1,000 after the last opened one, WireFormatError, RangeError; then nothing has changed.
         """
         if phase != COUNT.name:
             return super().answer(phase, message)
@@ -90,6 +90,7 @@ class DictPflAuthority(MaskedAverageAuthority):
             number = message.number("round")
             active = self._active_mask(number)
             count = active.count + self.context.initial.buffers.size
+            self._newest_begun = max(self._newest_begun, number)
             return Message({"count": Message.from_number(count), "tag": self._history.tag(number, active)})
 
     def _active_mask(self, number: int) -> Mask:
@@ -105,6 +106,11 @@ class DictPflAuthority(MaskedAverageAuthority):
         if phase != UPDATE.name:
             raise ParameterError(f"there is no phase {phase!r}")
         number = message.number("round")
+        if number < self._newest_begun:
+            # Clients who have begun a later one may have sent what this total holds again.
+            raise PolicyError(
+                f"round {number} was given up when round {self._newest_begun} began: its total is not opened"
+            )
         active = self._active_mask(number)
         count = active.count + self.context.initial.buffers.size
         claim = MixedTotal.read(message, "", self.keys, count, number, has_rest=False)

@@ -57,7 +57,9 @@ class DictPflClient(MaskedAverageClient):
     def finish_training(self, update: LocalUpdate) -> None:
         """Add the update to what is held back, in place of an earlier one of this round that was not sent."""
         super().finish_training(update)
+        self._has_trained = False
         self._held.train(self.update.parameters - self.start.parameters)
+        self._has_trained = True
 
     def _speak(self, phase: str) -> Message:
         if phase != "count":
@@ -87,6 +89,8 @@ class DictPflClient(MaskedAverageClient):
             message = super()._make(phase, answer)
         except RangeError:
             self._held.forget()
+            # Zeros in place of what was forgotten would draw the mean towards them.
+            self._has_trained = False
             raise
         if phase == "update":
             self._held.mark_uploaded(self._active)
@@ -94,9 +98,7 @@ class DictPflClient(MaskedAverageClient):
 
     def _disclose(self, zone: Mask) -> None:
         nothing = Mask.empty(self._size)
-        self.disclosure = Disclosure(
-            self._active, nothing, nothing, parts=self.clear_parts, buffers="encrypted"
-        )
+        self._state(Disclosure(self._active, nothing, nothing, parts=self.clear_parts, buffers="encrypted"))
 
     def end_round(self, answer: Message) -> None:
         """Forget what was sent, now that it counts."""

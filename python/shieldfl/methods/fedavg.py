@@ -26,10 +26,7 @@ class FedAvgClient(ClientSteps):
     """Sends its whole update, parameters and buffers, as float32."""
 
     def __init__(self, initial: GlobalModel, weight: int, clock: StageClock) -> None:
-        size = initial.parameters.size
-        self.disclosure = Disclosure(
-            Mask.empty(size), Mask.empty(size), Mask.full(size), ("weight",), "clear"
-        )
+        self.disclosure = Disclosure.of_nothing(initial.parameters.size)
         self._sizes = initial.parameters.size, initial.buffers.size
         self._weight = weight
         self._clock = clock
@@ -39,6 +36,8 @@ class FedAvgClient(ClientSteps):
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the global model."""
+        if round_number != self._round:
+            self.disclosure = Disclosure.of_nothing(self._sizes[0])
         self._round = round_number
         self._update = None
         self._start = GlobalModel.from_message(model, *self._sizes)
@@ -55,6 +54,8 @@ class FedAvgClient(ClientSteps):
         """Send the update and its weight. Raises ParameterError before training has finished."""
         if self._update is None:
             raise ParameterError("there is nothing to send before training has finished")
+        everything = Mask.full(self._sizes[0])
+        self.disclosure = Disclosure(~everything, ~everything, everything, ("weight",), "clear")
         with self._clock.stage("upload"):
             return Message(
                 {

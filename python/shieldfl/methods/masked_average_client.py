@@ -96,9 +96,8 @@ class MaskedAverageClient(ClientSteps):
             raise ParameterError("there is nothing to send before training has finished")
         if phase != "update":
             message = self._speak(phase)
-            self._state(
-                replace(self.disclosure, parts=tuple(one for one in self.clear_parts if one in message))
-            )
+            spoken = tuple(one for one in self.clear_parts if one in message)
+            self._state(replace(self.disclosure, parts=self.disclosure.parts + spoken))
             return message
         self.zone = self._zone_from(answer)
         if self.zone is None:

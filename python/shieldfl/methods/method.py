@@ -133,7 +133,8 @@ class ClientSteps(abc.ABC):
     """One client: its own data's update, its own model, the public keys."""
 
     disclosure: Disclosure
-    """What left the client in the last round in which it sent anything, and how: each message adds to it."""
+    """What has left the client in its round, and how: each message adds to it, and the begin of another round starts
+    from nothing. A round that is begun again goes on with what it had."""
 
     @abc.abstractmethod
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:

@@ -45,6 +45,9 @@ class NoisedAverageClient(ClientSteps):
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the global parameters with the client's own buffers."""
+        # A round that is begun again has disclosed what it had: its message is repeated.
+        if round_number != self.round:
+            self.disclosure = Disclosure.of_nothing(self.start.parameters.size)
         self.round = round_number
         self._has_trained = False
         self.start = GlobalModel.from_message(model, self.start.parameters.size, 0)

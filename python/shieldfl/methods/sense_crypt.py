@@ -162,10 +162,10 @@ class SenseCrypt(Method):
         self._rounds += 1
 
     def privacy_spent(self) -> PrivacySpent:
-        """Nothing bounds what values in the clear tell; where there are none, the upload for clustering is charged."""
+        """Nothing bounds what values or masks in the clear tell; without them the upload for clustering is charged."""
         settings = self._settings
         epsilon = 0.0
-        if any(client.sent_clear for client in self._made):
+        if any(client.exposed for client in self._made):
             epsilon = math.inf
         elif any(client.sent_sensitivity for client in self._made):
             epsilon = math.inf if settings.clustering_epsilon is None else settings.clustering_epsilon

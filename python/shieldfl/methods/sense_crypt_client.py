@@ -77,8 +77,8 @@ class SenseCryptClient(ClientSteps):
         """Whether its sensitivity, or without clustering what it reports of itself, has arrived."""
         self.sent_sensitivity = False
         """Whether a sensitivity has left this client."""
-        self.sent_clear = False
-        """Whether any value has left this client without encryption."""
+        self.exposed = False
+        """Whether a value, or a mask that tells scores apart, has left this client without encryption."""
         self.selection: Selection | None = None
         """What it chose in the last round."""
         self._index = index
@@ -171,6 +171,7 @@ class SenseCryptClient(ClientSteps):
                     self._notes.append(note)
         with self._clock.stage("negotiate"):
             self._name("mask")
+            self.exposed |= 0 < chosen.mask.count < chosen.mask.size
             return Message({"round": Message.from_number(self._round), "mask": chosen.mask.to_bytes()})
 
     def _name(self, *parts: str) -> None:
@@ -192,7 +193,7 @@ class SenseCryptClient(ClientSteps):
         with self._clock.stage("encrypt"):
             union = self._upload.read_union(answer, mask.size)
             ciphertexts, mask = self._upload.encrypt(update, mask, union, number)
-        self.sent_clear |= mask.count < mask.size
+        self.exposed |= mask.count < mask.size
         self.disclosure = Disclosure.of_zone(mask, self._size, parts=(*self.disclosure.parts, "weight"))
         with self._clock.stage("upload"):
             parts = self._upload.parts(update, ciphertexts, mask)

@@ -27,7 +27,7 @@ from shieldfl.simulation.models import build_model, default_model
 from shieldfl.simulation.partition import dirichlet_partition
 from shieldfl.simulation.privacy_reading import privacy_reading
 from shieldfl.simulation.results import MethodResult, RoundRecord, RunResult
-from shieldfl.simulation.synthetic_shares import LabelledSamples, check_given_samples, synthetic_shares
+from shieldfl.simulation.synthetic_shares import LabelledSamples, check_synthetic_samples, synthetic_shares
 from shieldfl.simulation.torch_threads import torch_threads
 from shieldfl.simulation.training import TrainingSettings, evaluate
 from shieldfl.torch_bridge import flatten, flatten_buffers, load_flat, load_flat_buffers, parameter_layout
@@ -88,8 +88,7 @@ def _run_methods(
         name: _make_method(name, config, settings, dataset, module, partition)
         for name, module in modules.items()
     }
-    if synthetic is not None:
-        check_given_samples(synthetic, made.values(), dataset, config.clients)
+    check_synthetic_samples(synthetic, made.values(), dataset, config.clients)
     result = RunResult(
         dataset.description, model_name, asdict(config), describe_environment(), parameter_layout(model).size
     )

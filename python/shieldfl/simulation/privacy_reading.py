@@ -39,7 +39,7 @@ _READINGS = {
     "selective-shield": PrivacyReading(
         "client",
         "ε counts the noise zone alone, by the paper's eq. 22 with a noise of σ; each client really adds σ·√K, which "
-        f"the second figure counts; of the encrypted zone, {_SUMS}",
+        f"the second figure counts; what masks in the clear tell is not counted; of the encrypted zone, {_SUMS}",
     ),
     "dp-fedavg": PrivacyReading(
         "client",
@@ -48,7 +48,8 @@ _READINGS = {
     ),
     "sense-crypt": PrivacyReading(
         "client",
-        "ε is ∞ where values leave in the clear; where all are encrypted, it counts the one upload for clustering, and "
+        "ε is ∞ where values or masks leave in the clear; where there are none, it counts the one upload for "
+        "clustering, and "
         f"{_SUMS}",
     ),
     "dp-sgd": _BY_DP_SGD,

@@ -69,7 +69,7 @@ class MethodResult:
     averaging_window: int = 10
     """Rounds that the accuracy is averaged over to say when it has converged."""
     privacy_unit: str | None = None
-    """Whose presence epsilon hides, ``"client"`` or ``"sample"``; None where the method adds no noise to what it sends.
+    """Whose presence epsilon hides, ``"client"`` or ``"sample"``; None where no setting of the method adds noise.
 
     What is counted and what is not is in the first of ``notes``.
     """

@@ -17,23 +17,28 @@ from shieldfl.privacy.mean_embedding import fit_synthetic_data
 from shieldfl.privacy.synthetic_data import check_labelled_samples
 from shieldfl.simulation.data import Dataset
 
-__all__ = ["LabelledSamples", "check_given_samples", "synthetic_shares"]
+__all__ = ["LabelledSamples", "check_synthetic_samples", "synthetic_shares"]
 
 LabelledSamples = tuple[torch.Tensor, torch.Tensor]
 
 
-def check_given_samples(
-    given: LabelledSamples, methods: Iterable[Method], dataset: Dataset, clients: int
+def check_synthetic_samples(
+    given: LabelledSamples | None, methods: Iterable[Method], dataset: Dataset, clients: int
 ) -> None:
-    """Check, before anything trains, that a user's samples fit the data set and that a method trains on them.
+    """Check, before anything trains, the samples that a user gives, or what the methods ask to be made.
 
     Raises ParameterError, ArrayTypeError or DataError as
     :func:`shieldfl.privacy.synthetic_data.check_labelled_samples`, ParameterError where no round of any method would
-    use them, or for fewer samples than clients.
+    use those given, or for fewer samples than clients.
     """
+    demands = [method.synthetic_demand for method in methods if method.synthetic_demand is not None]
+    if given is None:
+        for demand in demands:
+            _check_enough(demand.samples or len(dataset.train_labels), clients)
+        return
     check_labelled_samples(*given, dataset.feature_shape, dataset.classes)
     _check_enough(len(given[1]), clients)
-    if all(method.synthetic_demand is None for method in methods):
+    if not demands:
         raise ParameterError(
             "synthetic data are given, but no round trains on them: leave them out, or run alt-fl-si-dp or "
             "alt-fl-si-he for enough rounds"
@@ -46,13 +51,12 @@ def synthetic_shares(
     """Return each client's features and labels; None for each where the method needs none.
 
     Data that are made are charged to the method; data that are given cost nothing, which a note says.
-    Raises ParameterError for fewer samples than clients, RangeError where noise hides every class.
+    Raises RangeError where noise hides every class.
     """
     demand = method.synthetic_demand
     if demand is None:
         return [None] * clients
     if given is None:
-        _check_enough(demand.samples or len(dataset.train_labels), clients)
         made = fit_synthetic_data(
             dataset.train_features,
             dataset.train_labels,
