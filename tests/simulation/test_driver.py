@@ -304,3 +304,20 @@ def test_more_clients_than_samples_are_refused():
 def test_a_training_that_diverges_ends_the_run_with_advice(method, rate):
     with pytest.raises(RangeError, match=r"lower the learning rate|raise value_bits"):
         run_methods(tiny(model="mlp", learning_rate=rate), [method])
+
+
+def test_a_method_that_breaks_down_keeps_its_rounds_and_the_others_go_on(monkeypatch):
+    honest = EmbeddedFederation.run_round
+
+    def breaking(self, round_number, *arguments):
+        if self.method.name == "fedavg" and round_number == 2:
+            raise RangeError("training gave NaN")
+        return honest(self, round_number, *arguments)
+
+    monkeypatch.setattr(EmbeddedFederation, "run_round", breaking)
+    broken, whole = run_methods(tiny(rounds=3), ["fedavg", "full-he"]).methods
+    assert (len(broken.rounds), len(whole.rounds)) == (1, 3)
+    assert broken.notes[-1] == (
+        "broke down in round 2, so its figures are of the rounds before: training gave NaN"
+    )
+    assert not any("broke down" in note for note in whole.notes)

@@ -10,7 +10,7 @@ from dataclasses import asdict
 import numpy as np
 from torch import nn
 
-from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.errors import ParameterError, PolicyError, RangeError
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import Method, StartingPoint
 from shieldfl.methods.model_adaptation import adapt_model, count_trained
@@ -165,7 +165,7 @@ class _MethodRun:
         self._federation = EmbeddedFederation(method, trainers, config.seed)
 
     def run(self, on_round: Callable[[str, RoundRecord], None] | None) -> MethodResult:
-        """Run all rounds."""
+        """Run all rounds, or those before one that noise or a learning rate made impossible: other methods go on."""
         method, config = self._method, self._config
         seconds = 0.0
         records: list[RoundRecord] = []
@@ -179,7 +179,15 @@ class _MethodRun:
                 break
             start = time.perf_counter()
             leaving = self._federation.draw_leavers(participants, config.dropout, round_number)
-            traffic = self._federation.run_round(round_number, participants, config.min_clients, leaving)
+            try:
+                traffic = self._federation.run_round(round_number, participants, config.min_clients, leaving)
+            except RangeError as error:
+                if not records:
+                    raise
+                method.notes.append(
+                    f"broke down in round {round_number}, so its figures are of the rounds before: {error}"
+                )
+                break
             seconds += time.perf_counter() - start
             records.append(self._record(round_number, traffic))
             if on_round is not None:
