@@ -13,7 +13,6 @@ using ckks::CiphertextView;
 using ckks::Parameters;
 using ckks::ParametersPointer;
 using ckks::PublicKey;
-using ckks::SecretKey;
 py::dict facts_of(const ckks::ParameterFacts& facts) {
   py::dict dict;
   dict["packing"] = facts.packing == ckks::Packing::kExact ? "exact" : "slots";
@@ -120,11 +119,15 @@ void bind_ckks(py::module_& module) {
   bind_keys(module);
   bind_encryptor(module);
   bind_ciphertexts(module);
-  bind_aggregator<ckks::Aggregator, PublicKey, CiphertextView>(module, "CkksAggregator");
-  bind_decryptor<Parameters, PublicKey, SecretKey, CiphertextView>(
+  bind_aggregator<ckks::Aggregator, CiphertextView>(module, "CkksAggregator")
+      .def(py::init(
+          [](const std::shared_ptr<PublicKey>& key, std::optional<std::uint64_t> round, std::size_t threads) {
+            return std::make_unique<ckks::Aggregator>(key, round, threads);
+          }));
+  bind_decryptor<Parameters, ckks::KeyPair, CiphertextView>(
       module, "CkksDecryptor", ckks::generate_keys,
-      [](const HeldKeys<PublicKey, SecretKey>& held, const CiphertextView& total, std::size_t threads) {
-        return ckks::Decryptor(held.secret_key).open(total, threads);
+      [](const ckks::KeyPair& keys, const CiphertextView& total, std::size_t threads) {
+        return ckks::Decryptor(keys.secret_key).open(total, threads);
       });
 }
 

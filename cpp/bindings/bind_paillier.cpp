@@ -3,7 +3,6 @@
 #include "bindings/bind_areas.h"
 #include "bindings/bind_scheme.h"
 #include "common/cpu_features.h"
-#include "common/error.h"
 #include "paillier/aggregator.h"
 #include "paillier/decryptor.h"
 #include "paillier/encryptor.h"
@@ -19,17 +18,12 @@ using paillier::EngineKind;
 using paillier::Parameters;
 using paillier::PublicKey;
 using paillier::RandomizerPool;
-using paillier::SecretKey;
 using paillier::UnionOrder;
 using Frame = CiphertextFrame<CiphertextView>;
 using Release = py::call_guard<ReleasedInterpreter>;
 
-EngineKind engine_named(const std::optional<std::string>& name) {
-  if (!name) return paillier::engine_for(instruction_set());
-  for (const EngineKind kind : {EngineKind::kGmp, EngineKind::kIfma}) {
-    if (*name == paillier::engine_name(kind)) return kind;
-  }
-  throw Error(ErrorCode::kParameter, "the engine must be gmp or ifma");
+EngineKind fastest_engine() {
+  return paillier::engine_for(instruction_set());
 }
 
 py::dict facts_of(const Parameters& parameters) {
@@ -81,7 +75,7 @@ void bind_keys(py::module_& module) {
       .def_static(
           "from_bytes",
           [](const py::buffer& frame, const std::optional<std::string>& engine) {
-            const EngineKind kind = engine_named(engine);
+            const EngineKind kind = engine ? paillier::engine_named(*engine) : fastest_engine();
             const auto info = frame.request();
             const auto bytes = view(info);
             const ReleasedInterpreter release;
@@ -140,8 +134,7 @@ void bind_randomizer_pool(py::module_& module) {
       .def("precompute", &RandomizerPool::precompute, py::arg("count"), py::arg("threads"),
            py::arg("lookups_vartime"), Release())
       .def("wait", &RandomizerPool::wait, Release())
-      .def_property_readonly("available", py::cpp_function(&RandomizerPool::available, Release()))
-      .def_property_readonly("pending", py::cpp_function(&RandomizerPool::pending, Release()));
+      .def_property_readonly("available", py::cpp_function(&RandomizerPool::available, Release()));
 }
 
 template <typename T>
@@ -228,7 +221,7 @@ void bind_mixed(py::class_<paillier::Aggregator>& aggregator) {
         const auto bytes = view(info);
         const auto fields = view(clear);
         const ReleasedInterpreter release;
-        self.add_mixed<T>(CiphertextView::parse(bytes, FrameKind::kPaillierBatch), fields, weight);
+        self.add_mixed<T>(bytes, fields, weight);
       },
       py::arg("frame"), py::arg("clear").noconvert(), py::arg("weight"));
 }
@@ -237,28 +230,28 @@ void bind_mixed(py::class_<paillier::Aggregator>& aggregator) {
 
 void bind_paillier(py::module_& module) {
   module.def("gmp_version", &paillier::loaded_gmp_version);
-  module.def("paillier_engine", [] { return engine_name(engine_named(std::nullopt)); });
+  module.def("paillier_engine", [] { return engine_name(fastest_engine()); });
   bind_parameters(module);
   bind_keys(module);
   bind_union_order(module);
   bind_randomizer_pool(module);
   bind_encryptor(module);
   bind_ciphertexts(module);
-  auto aggregator = bind_aggregator<paillier::Aggregator, PublicKey, CiphertextView, std::uint32_t>(
-      module, "PaillierAggregator");
+  auto aggregator =
+      bind_aggregator<paillier::Aggregator, CiphertextView, std::uint32_t>(module, "PaillierAggregator");
   aggregator.def(py::init([](const std::shared_ptr<PublicKey>& key, std::optional<std::uint64_t> round,
                              std::size_t threads, const UnionOrder* order) {
     return std::make_unique<paillier::Aggregator>(key, round, threads, order);
   }));
   bind_mixed<float>(aggregator);
   bind_mixed<double>(aggregator);
-  bind_decryptor<Parameters, PublicKey, SecretKey, CiphertextView>(
+  bind_decryptor<Parameters, paillier::KeyPair, CiphertextView>(
       module, "PaillierDecryptor",
       [](const std::shared_ptr<Parameters>& parameters, SeedSource& seeds) {
-        return paillier::generate_keys(*parameters, seeds, engine_named(std::nullopt));
+        return paillier::generate_keys(*parameters, seeds, fastest_engine());
       },
-      [](const HeldKeys<PublicKey, SecretKey>& held, const CiphertextView& total, std::size_t threads) {
-        return paillier::Decryptor(held.public_key, held.secret_key).open(total, threads);
+      [](const paillier::KeyPair& keys, const CiphertextView& total, std::size_t threads) {
+        return paillier::Decryptor(keys.public_key, keys.secret_key).open(total, threads);
       });
 }
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <type_traits>
 
 #include "bindings/array_view.h"
 #include "bindings/released_interpreter.h"
@@ -46,14 +47,13 @@ py::class_<CiphertextFrame<View>> bind_ciphertext(py::module_& module, const cha
       .def_property_readonly("clients", [](const Frame& self) { return self.view.frame_ids.size(); });
 }
 
-// `Weight`: std::uint32_t where a batch is added with an integer weight, nothing where it is not.
-template <typename Aggregator, typename PublicKey, typename View, typename... Weight>
+// All but the constructor. `Weight`: std::uint32_t where a batch is added with an integer weight, nothing
+// where it is not.
+template <typename Aggregator, typename View, typename... Weight>
 py::class_<Aggregator> bind_aggregator(py::module_& module, const char* name) {
   using Frame = CiphertextFrame<View>;
   using Release = py::call_guard<ReleasedInterpreter>;
   return py::class_<Aggregator>(module, name)
-      .def(py::init([](const std::shared_ptr<PublicKey>& key, std::optional<std::uint64_t> round,
-                       std::size_t threads) { return std::make_unique<Aggregator>(key, round, threads); }))
       .def("add_parsed",
            [](Aggregator& self, const Frame& batch, Weight... weight) {
              const ReleasedInterpreter release;
@@ -91,50 +91,45 @@ py::class_<Aggregator> bind_aggregator(py::module_& module, const char* name) {
              return frame->object;
            })
       // Without the interpreter lock: they wait for a thread that adds.
-      .def_property_readonly("clients", py::cpp_function(&Aggregator::clients, Release()))
-      .def_property_readonly("round", py::cpp_function(&Aggregator::round, Release()));
+      .def_property_readonly(
+          "clients", py::cpp_function([](const Aggregator& self) { return self.clients(); }, Release()))
+      .def_property_readonly(
+          "round", py::cpp_function([](const Aggregator& self) { return self.round(); }, Release()));
 }
 
 // The secret key never becomes a Python object of its own: it is made, kept and used together with its public
-// key.
-template <typename PublicKey, typename SecretKey>
-struct HeldKeys {
-  std::shared_ptr<const PublicKey> public_key;
-  std::shared_ptr<const SecretKey> secret_key;
-};
-
-// `generate` makes a pair from parameters and a source of seeds; `open` takes held keys, a view and a number
-// of threads.
-template <typename Parameters, typename PublicKey, typename SecretKey, typename View, typename Generate,
-          typename Open>
+// key. `generate` makes a pair from parameters and a source of seeds; `open` takes a pair, a view and a
+// number of threads.
+template <typename Parameters, typename KeyPair, typename View, typename Generate, typename Open>
 void bind_decryptor(py::module_& module, const char* name, Generate generate, Open open) {
-  using Held = HeldKeys<PublicKey, SecretKey>;
-  py::class_<Held>(module, name)
+  using PublicKey = std::remove_const_t<typename decltype(KeyPair::public_key)::element_type>;
+  using SecretKey = typename decltype(KeyPair::secret_key)::element_type;
+  py::class_<KeyPair>(module, name)
       .def(py::init([generate](const std::shared_ptr<Parameters>& parameters) {
         const ReleasedInterpreter release;
         SystemSeedSource seeds;
-        auto pair = generate(parameters, seeds);
-        return Held{std::move(pair.public_key), std::move(pair.secret_key)};
+        return generate(parameters, seeds);
       }))
       .def_static("import_secret",
                   [](const std::shared_ptr<PublicKey>& public_key, const py::buffer& secret) {
                     const auto info = secret.request();
                     const auto bytes = view(info);
                     const ReleasedInterpreter release;
-                    return Held{public_key, SecretKey::import_secret(*public_key, bytes)};
+                    return KeyPair{public_key, SecretKey::import_secret(*public_key, bytes)};
                   })
       .def("export_secret",
-           [](const Held& self) {
+           [](const KeyPair& self) {
              const auto secret = self.secret_key->export_secret();
              // A bytearray, so that the caller can overwrite it.
              return py::reinterpret_steal<py::bytearray>(PyByteArray_FromStringAndSize(
                  reinterpret_cast<const char*>(secret.data()), static_cast<py::ssize_t>(secret.size())));
            })
       .def_property_readonly(
-          "public_key", [](const Held& self) { return std::const_pointer_cast<PublicKey>(self.public_key); })
+          "public_key",
+          [](const KeyPair& self) { return std::const_pointer_cast<PublicKey>(self.public_key); })
       .def(
           "open",
-          [open](const Held& self, const CiphertextFrame<View>& total, std::size_t threads) {
+          [open](const KeyPair& self, const CiphertextFrame<View>& total, std::size_t threads) {
             auto opened = [&] {
               const ReleasedInterpreter release;
               return open(self, total.view, threads);

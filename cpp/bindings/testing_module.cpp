@@ -21,10 +21,6 @@
 namespace shieldfl::bindings {
 namespace {
 
-std::vector<std::uint64_t> values_of(std::span<const std::uint64_t> rows) {
-  return {rows.begin(), rows.end()};
-}
-
 // A public key and the frames that predictable randomness makes under it.
 py::bytes encrypt_insecure(const py::bytes& public_key, const Array<double>& values, std::uint64_t seed,
                            std::optional<py::bytes> mask_bools, std::optional<double> weight,
@@ -42,16 +38,6 @@ py::bytes encrypt_insecure(const py::bytes& public_key, const Array<double>& val
   const NewBytes frame(encryptor.frame_bytes(in.size(), positions, weight.has_value()));
   encryptor.encrypt(in, positions, {round, weight, false, threads}, seeds, frame.memory);
   return frame.object;
-}
-
-// The residues of a key pair in NTT form: secret, then both halves of the public key.
-py::tuple key_residues(const py::bytes& public_key, const py::bytes& exported_secret) {
-  const auto key_info = py::buffer(public_key).request();
-  const auto secret_info = py::buffer(exported_secret).request();
-  const auto key = ckks::PublicKey::from_frame(view(key_info));
-  const auto secret = ckks::SecretKey::import_secret(*key, view(secret_info));
-  return py::make_tuple(to_array(values_of(secret->rows())), to_array(values_of(key->rows0())),
-                        to_array(values_of(key->rows1())));
 }
 
 // The residues of a batch or a total, block after block.
@@ -121,8 +107,7 @@ py::array_t<std::uint64_t> paillier_encrypt(const std::string& engine_name,
                                             const Array<std::uint64_t>& base, std::size_t exponent_bits,
                                             const Array<std::uint64_t>& exponents,
                                             const Array<std::uint64_t>& plaintexts, bool vartime) {
-  const auto kind = engine_name == "ifma" ? paillier::EngineKind::kIfma : paillier::EngineKind::kGmp;
-  const auto engine = paillier::Engine::make(kind, view(modulus));
+  const auto engine = paillier::Engine::make(paillier::engine_named(engine_name), view(modulus));
   std::vector<std::uint64_t> base_pair(engine->pair_words());
   engine->to_pairs(view(base), base_pair);
   const auto table = engine->fixed_base(base_pair, exponent_bits);
@@ -162,7 +147,6 @@ PYBIND11_MODULE(_testing, module) {
   module.def("encrypt_insecure", &encrypt_insecure, py::arg("public_key"), py::arg("values").noconvert(),
              py::arg("seed"), py::arg("mask_bools") = std::nullopt, py::arg("weight") = std::nullopt,
              py::arg("round") = 0, py::arg("threads") = 1);
-  module.def("key_residues", &key_residues);
   module.def("ciphertext_residues", &ciphertext_residues, py::arg("frame"), py::arg("total") = false);
   module.def("batch_from_residues", &batch_from_residues);
   module.def("open_unflooded", &open_unflooded);

@@ -30,9 +30,9 @@ void lower_to(std::atomic<std::size_t>& lowest, std::size_t value) {
 
 Aggregator::Aggregator(std::shared_ptr<const PublicKey> key, std::optional<std::uint64_t> round,
                        std::size_t threads)
-    : key_(std::move(key)),
-      threads_(resolve_threads(threads)),
-      contents_(key_->parameters()->id(), key_->id(), key_->parameters()->facts().max_clients, round) {}
+    : RoundSum(key->parameters()->id(), key->id(), key->parameters()->facts().max_clients, round),
+      key_(std::move(key)),
+      threads_(resolve_threads(threads)) {}
 
 void Aggregator::add(std::span<const std::uint8_t> frame) {
   constexpr FrameKind kind = FrameKind::kCkksBatch;
@@ -65,7 +65,7 @@ void Aggregator::add(const CiphertextView& frame, FrameKind expected, Checksum c
   }
   const std::lock_guard lock(mutex_);
   try {
-    contents_.check(frame.layout, frame.frame_ids);
+    check(frame.layout, frame.frame_ids);
   } catch (const Error&) {
     // Damage in the head is damage first of all, not another key or round.
     if (checksum == Checksum::kCheck) FrameReader::check_checksum(frame.frame);
@@ -74,7 +74,7 @@ void Aggregator::add(const CiphertextView& frame, FrameKind expected, Checksum c
   const ParameterFacts& facts = key_->parameters()->facts();
   const std::size_t blocks = block_count(facts, frame.layout);
   // All memory is taken before the sum is touched: an allocation that fails leaves everything as it was.
-  const bool first = !contents_.layout();
+  const bool first = empty();
   std::set<Id> added(frame.frame_ids.begin(), frame.frame_ids.end());
   ChecksumParts checksums(threads_);
   if (first) {
@@ -92,7 +92,7 @@ void Aggregator::add(const CiphertextView& frame, FrameKind expected, Checksum c
       if (checksum == Checksum::kCheck) part_checksum = crc32c(bytes, part_checksum);
       bool in_range = true;
       for_each_row(facts, frame.kind, bytes, [&](std::size_t row, std::span<const std::uint8_t> packed) {
-        const std::uint64_t prime = facts.primes[row % facts.primes.size()];
+        const std::uint64_t prime = facts.row_prime(row);
         in_range &=
             ring::accumulate_residues(packed, facts.row_width(frame.kind, row), prime, sums_of(block, row));
       });
@@ -110,7 +110,7 @@ void Aggregator::add(const CiphertextView& frame, FrameKind expected, Checksum c
     fail_residue(wrong_block);
   }
   ++lazy_additions_;
-  contents_.add(frame.layout, std::move(added));
+  note_added(frame.layout, std::move(added));
 }
 
 void Aggregator::subtract(const CiphertextView& frame) {
@@ -136,42 +136,15 @@ void Aggregator::reduce() {
   lazy_additions_ = 1;
 }
 
-std::size_t Aggregator::clients() const {
-  const std::lock_guard lock(mutex_);
-  return contents_.clients();
-}
-
-std::optional<std::uint64_t> Aggregator::round() const {
-  const std::lock_guard lock(mutex_);
-  return contents_.round();
-}
-
 std::size_t Aggregator::total_bytes() const {
-  const std::lock_guard lock(mutex_);
-  return locked_total_bytes();
-}
-
-std::size_t Aggregator::locked_total_bytes() const {
-  return ciphertext_frame_bytes(FrameKind::kCkksTotal, key_->parameters()->facts(),
-                                contents_.require_layout(), contents_.clients());
-}
-
-void Aggregator::total(const std::function<std::span<std::uint8_t>(std::size_t)>& allocate) const {
-  for (;;) {
-    // Not under the lock: the allocator may wait for a lock that a thread which adds holds.
-    const std::size_t bytes = total_bytes();
-    const auto frame = allocate(bytes);
-    const std::lock_guard lock(mutex_);
-    if (bytes != locked_total_bytes()) continue;
-    write_total(frame);
-    return;
-  }
+  return ciphertext_frame_bytes(FrameKind::kCkksTotal, key_->parameters()->facts(), summed_layout(),
+                                frame_count());
 }
 
 void Aggregator::write_total(std::span<std::uint8_t> frame) const {
   const ParameterFacts& facts = key_->parameters()->facts();
-  const Layout& layout = contents_.require_layout();
-  FrameWriter writer = begin_frame(FrameKind::kCkksTotal, facts, layout, contents_.frame_ids(), frame);
+  const Layout& layout = summed_layout();
+  FrameWriter writer = begin_frame(FrameKind::kCkksTotal, facts, layout, frame_ids(), frame);
   const std::uint32_t head_checksum = crc32c(writer.written());
   const std::size_t blocks = block_count(facts, layout);
   const std::size_t block_bytes = facts.block_bytes(FrameKind::kCkksTotal);

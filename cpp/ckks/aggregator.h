@@ -3,20 +3,18 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "ckks/ciphertext.h"
 #include "ckks/keys.h"
-#include "scheme/round_contents.h"
+#include "scheme/round_sum.h"
 
 namespace shieldfl::ckks {
 
-class Aggregator {
+class Aggregator final : public scheme::RoundSum {
  public:
   // `round`: the round whose batches are accepted; by default the first batch decides.
   Aggregator(std::shared_ptr<const PublicKey> key, std::optional<std::uint64_t> round, std::size_t threads);
@@ -34,13 +32,6 @@ class Aggregator {
   void add_total(std::span<const std::uint8_t> frame);
   void add_total(const CiphertextView& total);
 
-  // Writes the frame of the sum so far to the memory that `allocate` gives for a number of bytes; it is
-  // called again should the sum have grown meanwhile. Throws Error(kParameter) before the first batch.
-  void total(const std::function<std::span<std::uint8_t>(std::size_t bytes)>& allocate) const;
-
-  [[nodiscard]] std::size_t clients() const;
-  [[nodiscard]] std::optional<std::uint64_t> round() const;
-
  private:
   enum class Checksum : std::uint8_t { kCheck, kKnown };
 
@@ -48,14 +39,11 @@ class Aggregator {
   [[nodiscard]] std::span<std::uint64_t> sums_of(std::size_t block, std::size_t row);
   void reduce();
   void subtract(const CiphertextView& frame);
-  [[nodiscard]] std::size_t total_bytes() const;
-  [[nodiscard]] std::size_t locked_total_bytes() const;
-  void write_total(std::span<std::uint8_t> frame) const;
+  [[nodiscard]] std::size_t total_bytes() const override;
+  void write_total(std::span<std::uint8_t> frame) const override;
 
-  mutable std::mutex mutex_;  // guards what a batch changes
   std::shared_ptr<const PublicKey> key_;
   std::size_t threads_;
-  scheme::RoundContents contents_;
   // Block after block, rows of digits as in the frames; each a sum of `lazy_additions_` digits, not reduced.
   std::vector<std::uint64_t> sums_;
   std::size_t lazy_additions_ = 0;

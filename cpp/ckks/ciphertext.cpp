@@ -1,21 +1,14 @@
 #include "ckks/ciphertext.h"
 
-#include <algorithm>
-#include <functional>
 #include <string>
 
 #include "common/error.h"
 #include "parallel/parallel_for.h"
 #include "ring/row_kernels.h"
+#include "scheme/frame_head.h"
 
 namespace shieldfl::ckks {
 namespace {
-
-constexpr std::uint32_t kWeightedFlag = 1;
-
-[[noreturn]] void fail(const std::string& what) {
-  throw Error(ErrorCode::kWireFormat, what);
-}
 
 void check_residues(const CiphertextView& view, std::size_t threads) {
   const ParameterFacts& facts = view.facts;
@@ -25,7 +18,7 @@ void check_residues(const CiphertextView& view, std::size_t threads) {
           for_each_row(
               facts, view.kind, view.block(block),
               [&](std::size_t row, std::span<const std::uint8_t> packed) {
-                const std::uint64_t prime = facts.primes[row % facts.primes.size()];
+                const std::uint64_t prime = facts.row_prime(row);
                 if (!ring::residues_in_range(packed, facts.row_width(view.kind, row), prime, facts.degree))
                   fail_residue(block);
               });
@@ -33,11 +26,9 @@ void check_residues(const CiphertextView& view, std::size_t threads) {
       });
 }
 
-constexpr std::size_t kLayoutBytes = 8 + sizeof(Id) + 8 + 4 + 4;
-
 std::size_t body_bytes(FrameKind kind, const ParameterFacts& facts, const Layout& layout,
                        std::size_t frame_ids) {
-  return ParameterFacts::encoded_bytes(facts.primes.size()) + kLayoutBytes + frame_ids * sizeof(Id) +
+  return ParameterFacts::encoded_bytes(facts.primes.size()) + scheme::head_bytes(frame_ids) +
          block_count(facts, layout) * facts.block_bytes(kind);
 }
 
@@ -45,23 +36,19 @@ std::size_t body_bytes(FrameKind kind, const ParameterFacts& facts, const Layout
 void put_head(FrameWriter& writer, const ParameterFacts& facts, const Layout& layout,
               std::span<const Id> frame_ids) {
   writer.put_bytes(facts.encode());
-  writer.put(layout.round);
-  writer.put_bytes(layout.mask_id);
-  writer.put(layout.value_count);
-  writer.put(layout.weighted ? kWeightedFlag : std::uint32_t{0});
-  writer.put(static_cast<std::uint32_t>(frame_ids.size()));
-  for (const Id& id : frame_ids) writer.put_bytes(id);
+  scheme::put_head(writer, layout, 0, frame_ids.size());
+  scheme::put_frame_ids(writer, frame_ids);
 }
 
 }  // namespace
 
 std::size_t block_count(const ParameterFacts& facts, const Layout& layout) {
-  const std::size_t capacity = facts.values_per_block();
-  return (layout.field_count() + capacity - 1) / capacity;
+  return layout.block_count(facts.values_per_block());
 }
 
 void fail_residue(std::size_t block) {
-  fail("ciphertext " + std::to_string(block) + " has a residue above its modulus: the frame was altered");
+  throw Error(ErrorCode::kWireFormat, "ciphertext " + std::to_string(block) +
+                                          " has a residue above its modulus: the frame was altered");
 }
 
 CiphertextView CiphertextView::parse(std::span<const std::uint8_t> frame, FrameKind expected,
@@ -78,34 +65,12 @@ CiphertextView CiphertextView::parse_head(std::span<const std::uint8_t> frame, F
 CiphertextView CiphertextView::read_head(FrameReader reader, std::span<const std::uint8_t> frame) {
   const FrameKind kind = reader.header().kind;
   CiphertextView view{kind, ParameterFacts::read(reader), {}, {}, frame, {}};
-  Layout& layout = view.layout;
-  layout.parameter_id = reader.header().parameter_id;
-  layout.key_id = reader.header().key_id;
-  if (view.facts.id() != layout.parameter_id) {
-    fail("the frame's parameter id is not that of its parameters: it was altered");
-  }
-  layout.round = reader.take<std::uint64_t>();
-  layout.mask_id = reader.take_id();
-  layout.value_count = reader.take<std::uint64_t>();
-  const auto flags = reader.take<std::uint32_t>();
-  const auto clients = reader.take<std::uint32_t>();
-  if (layout.value_count > scheme::kMaxValueCount || (flags & ~kWeightedFlag) != 0) {
-    fail("the frame states values that no frame has: it was altered");
-  }
-  layout.weighted = (flags & kWeightedFlag) != 0;
-  const bool batch = kind == FrameKind::kCkksBatch;
-  if (clients < 1 || clients > view.facts.max_clients || (batch && clients != 1)) {
-    fail("the frame states a number of clients that its parameters do not allow: it was altered");
-  }
-  const auto ids = reader.take_bytes(std::size_t{clients} * sizeof(Id));
-  view.frame_ids.resize(clients);
-  for (std::size_t i = 0; i < clients; ++i)
-    std::copy_n(ids.data() + i * sizeof(Id), sizeof(Id), view.frame_ids[i].data());
-  if (std::adjacent_find(view.frame_ids.begin(), view.frame_ids.end(), std::greater_equal<>()) !=
-      view.frame_ids.end()) {
-    fail("the total names the same batch twice, or its batches out of order: it was altered");
-  }
-  view.payload = reader.take_bytes(block_count(view.facts, layout) * view.facts.block_bytes(kind));
+  const std::uint32_t max_clients = kind == FrameKind::kCkksBatch ? 1 : view.facts.max_clients;
+  const scheme::FrameHead head =
+      scheme::take_head(reader, view.facts.id(), scheme::kWeightedFlag, max_clients);
+  view.layout = head.layout;
+  view.frame_ids = scheme::take_frame_ids(reader, head.clients);
+  view.payload = reader.take_bytes(block_count(view.facts, view.layout) * view.facts.block_bytes(kind));
   reader.expect_end();
   return view;
 }

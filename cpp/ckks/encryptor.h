@@ -39,8 +39,6 @@ class Encryptor {
   std::uint64_t encrypt(std::span<const T> values, const mask::Bitset* mask, const EncryptOptions& options,
                         SeedSource& seeds, std::span<std::uint8_t> frame) const;
 
-  [[nodiscard]] const PublicKey& key() const { return *key_; }
-
  private:
   // All but the round and the mask's id. Throws Error(kParameter) for a mask of another size.
   [[nodiscard]] Layout layout(std::uint64_t size, const mask::Bitset* mask, bool weighted) const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "ckks/ciphertext.h"
 #include "ckks/noise_bound.h"
 #include "common/error.h"
 #include "common/taint.h"
@@ -95,16 +96,14 @@ std::shared_ptr<const PublicKey> PublicKey::from_frame(std::span<const std::uint
   const auto packed = reader.take_bytes(facts.block_bytes(FrameKind::kCkksPublicKey));
   reader.expect_end();
   std::vector<std::uint64_t> rows(facts.block_words());
-  std::size_t offset = 0;
-  for (std::size_t row = 0; row < facts.row_count(); ++row) {
-    const ring::PackedWidth width = facts.row_width(FrameKind::kCkksPublicKey, row);
-    const auto in = packed.subspan(offset, ring::packed_bytes(facts.degree, width.bits));
-    if (!ring::residues_in_range(in, width, facts.primes[row % facts.primes.size()], facts.degree)) {
-      throw Error(ErrorCode::kWireFormat, "the key has a residue above its modulus: it was altered");
-    }
-    ring::unpack_residues(in, width, std::span(rows).subspan(row * facts.degree, facts.degree));
-    offset += in.size();
-  }
+  for_each_row(
+      facts, FrameKind::kCkksPublicKey, packed, [&](std::size_t row, std::span<const std::uint8_t> in) {
+        const ring::PackedWidth width = facts.row_width(FrameKind::kCkksPublicKey, row);
+        if (!ring::residues_in_range(in, width, facts.row_prime(row), facts.degree)) {
+          throw Error(ErrorCode::kWireFormat, "the key has a residue above its modulus: it was altered");
+        }
+        ring::unpack_residues(in, width, std::span(rows).subspan(row * facts.degree, facts.degree));
+      });
   const auto rows0 = std::span(rows).first(rows.size() / 2);
   const auto rows1 = std::span(rows).last(rows.size() / 2);
   // Checked before the parameters are derived, which costs more than all of the above.

@@ -50,6 +50,7 @@ struct ParameterFacts {
   [[nodiscard]] std::size_t block_words() const;  // residues in one ciphertext: row_count() * degree
   // How row number `row` of a ciphertext travels, in a batch with its lowest bits dropped.
   [[nodiscard]] ring::PackedWidth row_width(FrameKind kind, std::size_t row) const;
+  [[nodiscard]] std::uint64_t row_prime(std::size_t row) const { return primes[row % primes.size()]; }
   [[nodiscard]] std::size_t block_bytes(FrameKind kind) const;  // of one ciphertext on the wire
   [[nodiscard]] std::vector<std::uint8_t> encode() const;
   [[nodiscard]] Id id() const;

@@ -17,27 +17,20 @@
 namespace shieldfl::paillier {
 namespace {
 
-// The largest magnitude of the values once quantised. Throws Error(kRange) for the first one that the
-// parameters cannot represent.
+// What was sent in the clear, quantised. Throws Error(kRange) for the first value that the parameters cannot
+// represent.
 template <typename T>
-std::uint64_t largest_of(const Parameters& parameters, ClearFields<T> clear, std::size_t threads) {
+std::vector<std::int64_t> quantise(const Parameters& parameters, ClearFields<T> clear, std::size_t threads) {
   constexpr std::size_t kAtOnce = 4096;
   constexpr std::uint64_t kNone = scheme::ValueReader<T>::kNone;
+  std::vector<std::int64_t> integers(clear.size());
   std::mutex refused_mutex;
   std::uint64_t refused = kNone;
-  std::int64_t largest = 0;
   parallel_for(clear.size(), threads, kAtOnce, [&](std::size_t begin, std::size_t end) {
     scheme::ValueReader<T> reader(clear, nullptr, parameters.fixed_point(), 1.0, false);
-    std::vector<std::int64_t> integers(kAtOnce);
-    std::int64_t largest_here = 0;
-    for (std::size_t first = begin; first < end; first += kAtOnce) {
-      const auto read = std::span(integers).first(std::min(kAtOnce, end - first));
-      reader.read(first, read);
-      for (const std::int64_t integer : read) largest_here = std::max(largest_here, std::abs(integer));
-    }
+    reader.read(begin, std::span(integers).subspan(begin, end - begin));
     const std::lock_guard lock(refused_mutex);
     refused = std::min(refused, reader.refused_position);
-    largest = std::max(largest, largest_here);
   });
   if (refused != kNone) {
     throw Error(ErrorCode::kRange,
@@ -45,6 +38,12 @@ std::uint64_t largest_of(const Parameters& parameters, ClearFields<T> clear, std
                     (std::isfinite(clear[refused]) ? "above the limit in magnitude: " : "NaN or infinite: ") +
                     "the client has to keep to what it would encrypt");
   }
+  return integers;
+}
+
+std::uint64_t largest_magnitude(std::span<const std::int64_t> integers) {
+  std::int64_t largest = 0;
+  for (const std::int64_t integer : integers) largest = std::max(largest, std::abs(integer));
   return static_cast<std::uint64_t>(largest);
 }
 
@@ -52,9 +51,9 @@ std::uint64_t largest_of(const Parameters& parameters, ClearFields<T> clear, std
 
 Aggregator::Aggregator(std::shared_ptr<const PublicKey> key, std::optional<std::uint64_t> round,
                        std::size_t threads, const UnionOrder* order)
-    : key_(std::move(key)),
-      threads_(resolve_threads(threads)),
-      contents_(key_->parameters().id(), key_->id(), key_->parameters().max_clients, round) {
+    : RoundSum(key->parameters().id(), key->id(), key->parameters().max_clients, round),
+      key_(std::move(key)),
+      threads_(resolve_threads(threads)) {
   if (order != nullptr) union_ = {order->id(), order->positions().size()};
 }
 
@@ -69,6 +68,11 @@ void Aggregator::add(const CiphertextView& batch, std::uint32_t weight) {
 }
 
 template <typename T>
+void Aggregator::add_mixed(std::span<const std::uint8_t> frame, ClearFields<T> clear, std::uint32_t weight) {
+  add_mixed(CiphertextView::parse(frame, FrameKind::kPaillierBatch), clear, weight);
+}
+
+template <typename T>
 void Aggregator::add_mixed(const CiphertextView& batch, ClearFields<T> clear, std::uint32_t weight) {
   check_weight(batch, weight);
   if (batch.layout.weighted) {
@@ -80,16 +84,18 @@ void Aggregator::add_mixed(const CiphertextView& batch, ClearFields<T> clear, st
                 "there are " + std::to_string(clear.size()) + " values in the clear, and the batch has " +
                     std::to_string(batch.layout.value_count) + " fields: give one for each");
   }
-  const std::uint64_t largest =
-      key_->parameters().max_magnitude() + largest_of(key_->parameters(), clear, threads_);
+  const std::vector<std::int64_t> integers = quantise(key_->parameters(), clear, threads_);
+  const std::uint64_t largest = key_->parameters().max_magnitude() + largest_magnitude(integers);
   add(batch, FrameKind::kPaillierBatch, weight, weight * largest, [&](CiphertextSums& sums) {
     sums.add(batch, weight, threads_);
-    sums.add_clear(clear, weight, threads_);
+    sums.add_clear(integers, weight, threads_);
   });
 }
 
 template void Aggregator::add_mixed(const CiphertextView&, ClearFields<float>, std::uint32_t);
 template void Aggregator::add_mixed(const CiphertextView&, ClearFields<double>, std::uint32_t);
+template void Aggregator::add_mixed(std::span<const std::uint8_t>, ClearFields<float>, std::uint32_t);
+template void Aggregator::add_mixed(std::span<const std::uint8_t>, ClearFields<double>, std::uint32_t);
 
 void Aggregator::add_total(std::span<const std::uint8_t> frame) {
   add_total(CiphertextView::parse(frame, FrameKind::kPaillierTotal));
@@ -134,7 +140,7 @@ void Aggregator::add(const CiphertextView& frame, FrameKind expected, std::uint6
                                             : "only totals are added here, no batches");
   }
   const std::lock_guard lock(mutex_);
-  contents_.check(frame.layout, frame.frame_ids);
+  check(frame.layout, frame.frame_ids);
   check_union(frame);
   if (field_bound_ + largest >= std::uint64_t{1} << (key_->parameters().field_bits() - 1)) {
     throw Error(
@@ -145,7 +151,7 @@ void Aggregator::add(const CiphertextView& frame, FrameKind expected, std::uint6
   std::set<Id> added(frame.frame_ids.begin(), frame.frame_ids.end());
   // Sums of their own until they hold the first batch.
   std::optional<CiphertextSums> first;
-  if (!contents_.layout()) first.emplace(key_, block_count(key_->parameters(), frame.layout));
+  if (empty()) first.emplace(key_, block_count(key_->parameters(), frame.layout));
   check_sums();
   try {
     add_to_sums(first ? *first : sums_);
@@ -156,7 +162,7 @@ void Aggregator::add(const CiphertextView& frame, FrameKind expected, std::uint6
   if (first) sums_ = std::move(*first);
   total_weight_ += total_weight;
   field_bound_ += largest;
-  contents_.add(frame.layout, std::move(added));
+  note_added(frame.layout, std::move(added));
 }
 
 void Aggregator::check_sums() const {
@@ -166,43 +172,16 @@ void Aggregator::check_sums() const {
   }
 }
 
-std::size_t Aggregator::clients() const {
-  const std::lock_guard lock(mutex_);
-  return contents_.clients();
-}
-
-std::optional<std::uint64_t> Aggregator::round() const {
-  const std::lock_guard lock(mutex_);
-  return contents_.round();
-}
-
 std::size_t Aggregator::total_bytes() const {
-  const std::lock_guard lock(mutex_);
-  return locked_total_bytes();
-}
-
-std::size_t Aggregator::locked_total_bytes() const {
-  return ciphertext_frame_bytes(key_->parameters(), contents_.require_layout(), contents_.clients(), nullptr);
-}
-
-void Aggregator::total(const std::function<std::span<std::uint8_t>(std::size_t)>& allocate) const {
-  for (;;) {
-    // Not under the lock: the allocator may wait for a lock that a thread which adds holds.
-    const std::size_t bytes = total_bytes();
-    const auto frame = allocate(bytes);
-    const std::lock_guard lock(mutex_);
-    if (bytes != locked_total_bytes()) continue;
-    write_total(frame);
-    return;
-  }
+  return ciphertext_frame_bytes(key_->parameters(), summed_layout(), frame_count(), nullptr);
 }
 
 void Aggregator::write_total(std::span<std::uint8_t> frame) const {
   const Parameters& parameters = key_->parameters();
-  const Layout& layout = contents_.require_layout();
+  const Layout& layout = summed_layout();
   check_sums();
-  FrameWriter writer = begin_frame(FrameKind::kPaillierTotal, parameters, layout, contents_.frame_ids(),
-                                   total_weight_, nullptr, frame);
+  FrameWriter writer =
+      begin_frame(FrameKind::kPaillierTotal, parameters, layout, frame_ids(), total_weight_, nullptr, frame);
   const std::uint32_t head_checksum = crc32c(writer.written());
   const auto payload = writer.reserve(block_count(parameters, layout) * parameters.ciphertext_bytes());
   writer.finish(sums_.write(payload, head_checksum, threads_));

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 
@@ -13,7 +12,7 @@
 #include "paillier/ciphertext_sums.h"
 #include "paillier/keys.h"
 #include "paillier/union_order.h"
-#include "scheme/round_contents.h"
+#include "scheme/round_sum.h"
 
 namespace shieldfl::paillier {
 
@@ -23,7 +22,7 @@ namespace shieldfl::paillier {
 template <typename T>
 using ClearFields = std::span<const T>;
 
-class Aggregator {
+class Aggregator final : public scheme::RoundSum {
  public:
   // `round`: the round whose batches are accepted; by default the first batch decides. `order`: of the union
   // that batches are packed in; others are refused then. Without it, batches that leave ciphertexts out are
@@ -33,7 +32,7 @@ class Aggregator {
              const UnionOrder* order = nullptr);
 
   // Adds a batch, `weight` times. The bytes may not change meanwhile. Throws, and changes nothing, as
-  // RoundContents::check does; Error(kWireFormat) for bytes that are no intact batch or residues that are
+  // RoundSum::check does; Error(kWireFormat) for bytes that are no intact batch or residues that are
   // none; Error(kParameter) for another union than expected, and for a weight that is zero or above
   // max_weight, or other than 1 for a batch that carries an encrypted one.
   void add(std::span<const std::uint8_t> frame, std::uint32_t weight = 1);
@@ -43,19 +42,14 @@ class Aggregator {
   // for a batch with an encrypted weight, Error(kCapacity) when fields could overflow if the client had,
   // against the rule, also encrypted its largest values there.
   template <typename T>
+  void add_mixed(std::span<const std::uint8_t> frame, ClearFields<T> clear, std::uint32_t weight);
+  template <typename T>
   void add_mixed(const CiphertextView& batch, ClearFields<T> clear, std::uint32_t weight);
 
   // The total of another aggregator, which stands for all the clients that it names: take it from aggregators
   // alone, never from a client.
   void add_total(std::span<const std::uint8_t> frame);
   void add_total(const CiphertextView& total);
-
-  // Writes the frame of the sum so far to the memory that `allocate` gives for a number of bytes; it is
-  // called again should the sum have grown meanwhile. Throws Error(kParameter) before the first batch.
-  void total(const std::function<std::span<std::uint8_t>(std::size_t bytes)>& allocate) const;
-
-  [[nodiscard]] std::size_t clients() const;
-  [[nodiscard]] std::optional<std::uint64_t> round() const;
 
  private:
   // What is left to do once a frame was checked.
@@ -73,15 +67,12 @@ class Aggregator {
   void add(const CiphertextView& frame, FrameKind expected, std::uint64_t total_weight, std::uint64_t largest,
            const AddToSums& add_to_sums);
   void check_sums() const;
-  [[nodiscard]] std::size_t total_bytes() const;
-  [[nodiscard]] std::size_t locked_total_bytes() const;
-  void write_total(std::span<std::uint8_t> frame) const;
+  [[nodiscard]] std::size_t total_bytes() const override;
+  void write_total(std::span<std::uint8_t> frame) const override;
 
-  mutable std::mutex mutex_;  // guards what a batch changes
   std::shared_ptr<const PublicKey> key_;
   std::size_t threads_;
   std::optional<Union> union_;
-  scheme::RoundContents contents_;
   std::uint64_t total_weight_ = 0;
   std::uint64_t field_bound_ = 0;  // no field of the sum is larger in magnitude
   CiphertextSums sums_;

@@ -3,22 +3,35 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
+
+#include "common/error.h"
 
 namespace shieldfl::paillier {
 
-// words and bytes are of the same length. Constant-time in the number.
+// Throws Error(kInternal) unless there are eight bytes for each word.
+inline void check_lengths(std::size_t words, std::size_t bytes) {
+  if (bytes != words * sizeof(std::uint64_t)) {
+    throw Error(ErrorCode::kInternal, "a number and its bytes differ in length");
+  }
+}
+
+// Constant-time in the number; throws as check_lengths does.
 inline void to_big_endian(std::span<const std::uint64_t> words, std::span<std::uint8_t> bytes) {
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    bytes[bytes.size() - 1 - i] = static_cast<std::uint8_t>(words[i / 8] >> (8 * (i % 8)));
+  check_lengths(words.size(), bytes.size());
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::uint64_t word = __builtin_bswap64(words[words.size() - 1 - i]);
+    std::memcpy(bytes.data() + i * sizeof word, &word, sizeof word);
   }
 }
 
 inline void from_big_endian(std::span<const std::uint8_t> bytes, std::span<std::uint64_t> words) {
+  check_lengths(words.size(), bytes.size());
   for (std::size_t i = 0; i < words.size(); ++i) {
-    std::uint64_t word = 0;
-    for (std::size_t j = 0; j < 8; ++j) word = (word << 8) | bytes[bytes.size() - 8 * (i + 1) + j];
-    words[i] = word;
+    std::uint64_t word;
+    std::memcpy(&word, bytes.data() + i * sizeof word, sizeof word);
+    words[words.size() - 1 - i] = __builtin_bswap64(word);
   }
 }
 

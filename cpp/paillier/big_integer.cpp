@@ -11,7 +11,6 @@ namespace {
 
 // Where mpz_import and mpz_export begin.
 constexpr int kLowestFirst = -1;
-constexpr int kHighestFirst = 1;
 constexpr int kNativeBytes = 0;
 
 // The first 24 rounds of mpz_probab_prime_p are, since GMP 6.2, one test that is not known to fail, yet not
@@ -45,12 +44,6 @@ BigInteger BigInteger::from_words(std::span<const std::uint64_t> little_endian) 
   return result;
 }
 
-BigInteger BigInteger::from_big_endian(std::span<const std::uint8_t> bytes) {
-  BigInteger result = with_room_for(8 * bytes.size());
-  mpz_import(result.value_, bytes.size(), kHighestFirst, 1, kNativeBytes, 0, bytes.data());
-  return result;
-}
-
 BigInteger::BigInteger(const BigInteger& other) {
   mpz_init_set(value_, other.value_);
 }
@@ -79,20 +72,8 @@ SecretVector<std::uint64_t> BigInteger::to_words(std::size_t words) const {
   return result;
 }
 
-SecretVector<std::uint8_t> BigInteger::to_big_endian(std::size_t bytes) const {
-  check_room(bit_length(), 8 * bytes);
-  SecretVector<std::uint8_t> result(bytes, 0);
-  mpz_export(result.data(), nullptr, kLowestFirst, 1, kNativeBytes, 0, value_);
-  std::reverse(result.begin(), result.end());
-  return result;
-}
-
 std::size_t BigInteger::bit_length() const {
   return mpz_sgn(value_) == 0 ? 0 : mpz_sizeinbase(value_, 2);
-}
-
-bool BigInteger::is_odd() const {
-  return mpz_odd_p(value_) != 0;
 }
 
 bool BigInteger::is_perfect_square() const {
@@ -123,7 +104,9 @@ BigInteger operator+(const BigInteger& left, const BigInteger& right) {
 
 BigInteger operator-(const BigInteger& left, const BigInteger& right) {
   if (left < right) throw Error(ErrorCode::kInternal, "a difference is negative");
-  return distance(left, right);
+  BigInteger result = BigInteger::with_room_for(left.bit_length());
+  mpz_sub(result.value_, left.value_, right.value_);
+  return result;
 }
 
 BigInteger operator*(const BigInteger& left, const BigInteger& right) {
@@ -144,22 +127,9 @@ BigInteger operator%(const BigInteger& left, const BigInteger& right) {
   return result;
 }
 
-BigInteger distance(const BigInteger& left, const BigInteger& right) {
-  BigInteger result = BigInteger::with_room_for(std::max(left.bit_length(), right.bit_length()));
-  mpz_sub(result.value_, left.value_, right.value_);
-  mpz_abs(result.value_, result.value_);
-  return result;
-}
-
 BigInteger greatest_common_divisor(const BigInteger& left, const BigInteger& right) {
   BigInteger result = BigInteger::with_room_for(std::max(left.bit_length(), right.bit_length()));
   mpz_gcd(result.value_, left.value_, right.value_);
-  return result;
-}
-
-std::optional<BigInteger> inverse_modulo(const BigInteger& number, const BigInteger& modulus) {
-  BigInteger result = BigInteger::with_room_for(std::max(number.bit_length(), modulus.bit_length()));
-  if (mpz_invert(result.value_, number.value_, modulus.value_) == 0) return std::nullopt;
   return result;
 }
 

@@ -11,7 +11,6 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 
 #include "common/secure_memory.h"
@@ -22,19 +21,15 @@ class BigInteger {
  public:
   explicit BigInteger(std::uint64_t value = 0);
   static BigInteger from_words(std::span<const std::uint64_t> little_endian);
-  static BigInteger from_big_endian(std::span<const std::uint8_t> bytes);
   BigInteger(const BigInteger& other);
   BigInteger(BigInteger&& other) noexcept;
   BigInteger& operator=(BigInteger other) noexcept;
   ~BigInteger();
 
-  // Little-endian words or big-endian bytes, with zeros in front. Throws Error(kInternal) for a number that
-  // is longer.
+  // Little-endian, with zeros behind. Throws Error(kInternal) for a number that is longer.
   [[nodiscard]] SecretVector<std::uint64_t> to_words(std::size_t words) const;
-  [[nodiscard]] SecretVector<std::uint8_t> to_big_endian(std::size_t bytes) const;
 
   [[nodiscard]] std::size_t bit_length() const;  // of 0: 0
-  [[nodiscard]] bool is_odd() const;
   [[nodiscard]] bool is_perfect_square() const;
   // Wrong for a composite with probability 4^-rounds at most; never for a prime.
   [[nodiscard]] bool is_probable_prime(int rounds) const;
@@ -50,11 +45,7 @@ class BigInteger {
   // Rounded down; divisors are not 0.
   friend BigInteger operator/(const BigInteger& left, const BigInteger& right);
   friend BigInteger operator%(const BigInteger& left, const BigInteger& right);
-  // |left - right|.
-  friend BigInteger distance(const BigInteger& left, const BigInteger& right);
   friend BigInteger greatest_common_divisor(const BigInteger& left, const BigInteger& right);
-  // number^-1 modulo `modulus`, which is above 1, if there is one.
-  friend std::optional<BigInteger> inverse_modulo(const BigInteger& number, const BigInteger& modulus);
   friend BigInteger power_modulo(const BigInteger& base, const BigInteger& exponent,
                                  const BigInteger& modulus);
   // Jacobi's symbol (number / modulus): -1, 0 or 1. The modulus is odd.
@@ -66,9 +57,7 @@ class BigInteger {
   mpz_t value_;
 };
 
-BigInteger distance(const BigInteger& left, const BigInteger& right);
 BigInteger greatest_common_divisor(const BigInteger& left, const BigInteger& right);
-std::optional<BigInteger> inverse_modulo(const BigInteger& number, const BigInteger& modulus);
 BigInteger power_modulo(const BigInteger& base, const BigInteger& exponent, const BigInteger& modulus);
 int jacobi_symbol(const BigInteger& number, const BigInteger& modulus);
 

@@ -46,7 +46,8 @@ struct CiphertextView {
 };
 
 // Throws Error(kWireFormat), which names a ciphertext by its place in the payload, unless every residue is
-// below n^2 and has no factor in common with n; Error(kKeyMismatch) for a frame under another key.
+// below n^2 and has no factor in common with n; Error(kParameter) or Error(kKeyMismatch) for a frame under
+// other parameters or another key.
 void check_residues(const CiphertextView& view, const PublicKey& key, std::size_t threads);
 
 // Residues in the payload, number `first` to first + count, as little-endian words, ciphertext_words() each.

@@ -10,7 +10,6 @@
 #include "mask/words.h"
 #include "paillier/packing.h"
 #include "parallel/parallel_for.h"
-#include "scheme/value_reader.h"
 
 namespace shieldfl::paillier {
 namespace {
@@ -103,25 +102,24 @@ void CiphertextSums::add(const CiphertextView& view, std::uint32_t weight, std::
   });
 }
 
-template <typename T>
-void CiphertextSums::add_clear(std::span<const T> values, std::uint32_t weight, std::size_t threads) {
+void CiphertextSums::add_clear(std::span<const std::int64_t> values, std::uint32_t weight,
+                               std::size_t threads) {
   const Engine& engine = key_->engine();
   const Parameters& parameters = key_->parameters();
   const std::size_t capacity = parameters.values_per_ciphertext();
   parallel_for(used_.size(), threads, 1, [&](std::size_t begin, std::size_t end) {
     Gathered gathered(*this);
-    scheme::ValueReader<T> reader(values, nullptr, parameters.fixed_point(), 1.0, false);
     std::vector<std::int64_t> fields(capacity);
     std::vector<std::uint64_t> plaintexts(kAtOnce * engine.words());
     for (std::size_t word = begin; word < end; ++word) {
       std::uint64_t chosen = 0;
       std::size_t count = 0;
       for (std::size_t block = word * kAtOnce; block < std::min(blocks_, (word + 1) * kAtOnce); ++block) {
-        const auto used = std::span(fields).first(std::min(capacity, values.size() - block * capacity));
-        reader.read(block * capacity, used);
-        if (std::all_of(used.begin(), used.end(), [](std::int64_t field) { return field == 0; })) continue;
-        for (std::int64_t& field : used) field *= weight;
-        pack_values(parameters, used, key_->modulus(),
+        const auto here =
+            values.subspan(block * capacity, std::min(capacity, values.size() - block * capacity));
+        if (std::ranges::all_of(here, [](std::int64_t value) { return value == 0; })) continue;
+        std::ranges::transform(here, fields.begin(), [&](std::int64_t value) { return value * weight; });
+        pack_values(parameters, std::span(fields).first(here.size()), key_->modulus(),
                     std::span(plaintexts).subspan(count * engine.words(), engine.words()));
         ++count;
         chosen |= std::uint64_t{1} << (block % kAtOnce);
@@ -155,8 +153,5 @@ std::uint32_t CiphertextSums::write(std::span<std::uint8_t> payload, std::uint32
   });
   return checksums.after(head_checksum);
 }
-
-template void CiphertextSums::add_clear(std::span<const float>, std::uint32_t, std::size_t);
-template void CiphertextSums::add_clear(std::span<const double>, std::uint32_t, std::size_t);
 
 }  // namespace shieldfl::paillier

@@ -20,10 +20,9 @@ class CiphertextSums {
 
   // Adds a frame `weight` times, whose residues were checked, and which has as many ciphertexts.
   void add(const CiphertextView& view, std::uint32_t weight, std::size_t threads);
-  // Adds values in the clear `weight` times, one for each field in order; they are within what a field of the
-  // parameters takes.
-  template <typename T>
-  void add_clear(std::span<const T> values, std::uint32_t weight, std::size_t threads);
+  // Adds quantised values in the clear `weight` times, one for each field in order; they are within what a
+  // field of the parameters takes.
+  void add_clear(std::span<const std::int64_t> values, std::uint32_t weight, std::size_t threads);
 
   // Writes the payload of a total and returns its checksum, after that of `head_checksum`. What nothing was
   // added to becomes the residue 1, an encryption of zero that hides nothing, for there is nothing to hide.

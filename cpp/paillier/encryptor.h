@@ -54,8 +54,6 @@ class Encryptor {
                                  const EncryptOptions& options, SeedSource& seeds, RandomizerPool* pool,
                                  std::span<std::uint8_t> frame) const;
 
-  [[nodiscard]] const PublicKey& key() const { return *key_; }
-
  private:
   // All but the round and the mask's id.
   [[nodiscard]] Layout layout(std::uint64_t value_count, bool weighted) const;

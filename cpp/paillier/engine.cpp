@@ -11,6 +11,13 @@ const char* engine_name(EngineKind kind) {
   return kind == EngineKind::kIfma ? "ifma" : "gmp";
 }
 
+EngineKind engine_named(std::string_view name) {
+  for (const EngineKind kind : {EngineKind::kGmp, EngineKind::kIfma}) {
+    if (name == engine_name(kind)) return kind;
+  }
+  throw Error(ErrorCode::kParameter, "the engine must be gmp or ifma");
+}
+
 EngineKind engine_for(InstructionSet set) {
   return set == InstructionSet::kAvx512 ? EngineKind::kIfma : EngineKind::kGmp;
 }

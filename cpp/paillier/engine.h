@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 
 #include "common/cpu_features.h"
 
@@ -26,6 +27,8 @@ enum class EngineKind : std::uint8_t {
 };
 
 const char* engine_name(EngineKind kind);
+// "gmp" or "ifma"; Error(kParameter) for anything else.
+EngineKind engine_named(std::string_view name);
 // The fastest one that may use no more than this instruction set.
 EngineKind engine_for(InstructionSet set);
 

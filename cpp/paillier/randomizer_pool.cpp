@@ -68,11 +68,6 @@ std::size_t RandomizerPool::available() const {
   return state_->available;
 }
 
-std::size_t RandomizerPool::pending() const {
-  const std::lock_guard lock(state_->mutex);
-  return state_->pending();
-}
-
 std::size_t RandomizerPool::take(std::span<std::uint64_t> pairs) {
   const std::size_t words = state_->key->engine().pair_words();
   const std::lock_guard lock(state_->mutex);

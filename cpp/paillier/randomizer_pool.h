@@ -36,7 +36,6 @@ class RandomizerPool {
   void wait();
   [[nodiscard]] const Id& key_id() const;
   [[nodiscard]] std::size_t available() const;  // ready to be used
-  [[nodiscard]] std::size_t pending() const;    // asked for and not ready yet
 
   // Moves as many as there are, at most pairs.size() / pair_words(), to the front of `pairs`, wipes them
   // here, and returns how many.

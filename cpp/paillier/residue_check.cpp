@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "paillier/big_endian.h"
 #include "paillier/big_integer.h"
 #include "paillier/ciphertext.h"
 #include "parallel/parallel_for.h"
@@ -23,12 +24,13 @@ class ResidueCheck {
   ResidueCheck(const CiphertextView& view, const PublicKey& key)
       : view_(view),
         key_(key),
-        words_(view.parameters.ciphertext_words()),
+        words_(key.parameters().ciphertext_words()),
         modulus_(BigInteger::from_words(key.modulus())),
-        modulus_square_(
-            BigInteger::from_words(key.modulus_square()).to_big_endian(view.parameters.ciphertext_bytes())),
+        modulus_square_(key.parameters().ciphertext_bytes()),
         residues_(kLanes * words_),
-        products_(kLanes * words_) {}
+        products_(kLanes * words_) {
+    to_big_endian(key.modulus_square(), modulus_square_);
+  }
 
   // The place of a residue that is none, or `end`.
   std::size_t find_wrong(std::size_t begin, std::size_t end) {
@@ -71,7 +73,7 @@ class ResidueCheck {
   }
 
   [[nodiscard]] bool in_range(std::size_t place) const {
-    const std::size_t bytes = view_.parameters.ciphertext_bytes();
+    const std::size_t bytes = modulus_square_.size();
     return std::memcmp(view_.payload.data() + place * bytes, modulus_square_.data(), bytes) < 0;
   }
 
@@ -84,7 +86,7 @@ class ResidueCheck {
   const PublicKey& key_;
   std::size_t words_;
   BigInteger modulus_;
-  SecretVector<std::uint8_t> modulus_square_;  // big-endian, as residues travel
+  std::vector<std::uint8_t> modulus_square_;  // big-endian, as residues travel
   std::vector<std::uint64_t> residues_;
   std::vector<std::uint64_t> products_;  // pairs, of which the lower half is the product modulo n
 };
@@ -92,6 +94,10 @@ class ResidueCheck {
 }  // namespace
 
 void check_residues(const CiphertextView& view, const PublicKey& key, std::size_t threads) {
+  // Not the id that the layout states: the lengths of residues are those of the parameters themselves.
+  if (view.parameters != key.parameters()) {
+    throw Error(ErrorCode::kParameter, "the ciphertexts were made with other parameters than this key's");
+  }
   if (view.layout.key_id != key.id()) {
     throw Error(ErrorCode::kKeyMismatch, "the ciphertexts were encrypted under another key");
   }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "mask/words.h"
 #include "scheme/value_reader.h"
 
 namespace shieldfl::paillier {
@@ -26,7 +25,6 @@ void UnionFieldReader<T>::read(std::uint64_t first, std::span<std::int64_t> out)
   std::vector<std::uint32_t> blocks(std::min<std::uint64_t>(out.size() / capacity_, blocks_.count() - first));
   blocks_.gather_positions(first, blocks.size(), blocks.data());
   const auto positions = order_.positions();
-  const auto chosen = mask_.words();
   const auto visit = [&](auto&& field) {
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       const std::size_t begin = blocks[i] * capacity_;
@@ -37,8 +35,7 @@ void UnionFieldReader<T>::read(std::uint64_t first, std::span<std::int64_t> out)
   };
   gathered_.assign(out.size(), 0);
   visit([&](std::size_t field, std::uint32_t position) {
-    const bool selected = (chosen[position / mask::kWordBits] >> (position % mask::kWordBits) & 1) != 0;
-    if (selected) gathered_[field] = values_[position];
+    if (mask_.test(position)) gathered_[field] = values_[position];
   });
 
   scheme::ValueReader<T> reader(gathered_, nullptr, fixed_point_, 1.0, clip_);

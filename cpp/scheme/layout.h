@@ -1,6 +1,7 @@
 // Whose, which round's and which positions' values a batch or a total holds, whatever the scheme.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "common/digest.h"
@@ -18,6 +19,10 @@ struct Layout {
   bool weighted = false;  // one value more follows: the client's weight
 
   [[nodiscard]] std::uint64_t field_count() const { return value_count + (weighted ? 1 : 0); }
+  // Ciphertexts of so many fields each that hold them.
+  [[nodiscard]] std::size_t block_count(std::size_t fields_per_block) const {
+    return (field_count() + fields_per_block - 1) / fields_per_block;
+  }
   bool operator==(const Layout&) const = default;
 };
 

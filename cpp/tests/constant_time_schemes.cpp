@@ -52,8 +52,9 @@ SecretOperation block_encryption(const char* name, const ParameterRequest& reque
 // A client's part from floats to a frame. The mask is the client's own and no secret to it.
 SecretOperation update_encryption(const char* name, const ParameterRequest& request) {
   return {name, [request](int variant) {
-            const auto encryptor = std::make_shared<ckks::Encryptor>(recipient(request).public_key);
-            const std::size_t size = encryptor->key().parameters()->facts().degree + 77;
+            const auto key = recipient(request).public_key;
+            const auto encryptor = std::make_shared<ckks::Encryptor>(key);
+            const std::size_t size = key->parameters()->facts().degree + 77;
             std::mt19937_64 generator = secrets_of(variant);
             std::uniform_real_distribution<float> distribution(-1, 1);
             std::vector<float> values(size);

@@ -37,7 +37,7 @@ inline std::vector<paillier::BigInteger> moduli_of(std::size_t bits, std::mt1993
   using paillier::BigInteger;
   const BigInteger least = power_of_two(bits - 1);
   const BigInteger even = least + random_below(power_of_two(bits - 2), random) * BigInteger(2) % least;
-  return {least + BigInteger(1), least + least - BigInteger(1), even + BigInteger(even.is_odd() ? 0 : 1)};
+  return {least + BigInteger(1), least + least - BigInteger(1), even + BigInteger(1 - even.modulo_word(2))};
 }
 
 // `count` numbers below bound = n or n^2, which begin with those at the edges.

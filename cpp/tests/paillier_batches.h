@@ -130,7 +130,7 @@ inline Frame with_residue(const Frame& frame, const paillier::CiphertextView& vi
                           const paillier::BigInteger& residue) {
   Frame altered = frame;
   const std::size_t bytes = view.parameters.ciphertext_bytes();
-  const SecretVector<std::uint8_t> big_endian = residue.to_big_endian(bytes);
+  const std::vector<std::uint8_t> big_endian = to_bytes(residue, bytes);
   const auto offset = static_cast<std::size_t>(view.payload.data() - view.frame.data()) + place * bytes;
   std::copy(big_endian.begin(), big_endian.end(), altered.begin() + static_cast<std::ptrdiff_t>(offset));
   reseal(altered);

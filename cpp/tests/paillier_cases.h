@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -77,6 +78,22 @@ inline const paillier::KeyPair& key_pair(const paillier::Parameters& parameters,
 
 inline const paillier::KeyPair& key_pair(const paillier::Parameters& parameters) {
   return key_pair(parameters, paillier::engine_for(instruction_set()));
+}
+
+// By the definition: the highest byte first.
+inline paillier::BigInteger from_bytes(std::span<const std::uint8_t> big_endian) {
+  paillier::BigInteger number;
+  for (const std::uint8_t byte : big_endian)
+    number = number * paillier::BigInteger(256) + paillier::BigInteger(byte);
+  return number;
+}
+
+inline std::vector<std::uint8_t> to_bytes(paillier::BigInteger number, std::size_t count) {
+  std::vector<std::uint8_t> big_endian(count);
+  for (std::size_t i = count; i-- > 0; number = number / paillier::BigInteger(256)) {
+    big_endian[i] = static_cast<std::uint8_t>(number.modulo_word(256));
+  }
+  return big_endian;
 }
 
 inline paillier::BigInteger modulus_of(const paillier::PublicKey& key) {

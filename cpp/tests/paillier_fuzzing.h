@@ -123,9 +123,8 @@ class PaillierFuzzer {
     std::size_t place = 0;
     for (std::size_t block = 0; block < paillier::block_count(view.parameters, view.layout); ++block) {
       const bool there = !view.present || view.present->test(block);
-      residues.push_back(
-          there ? paillier::BigInteger::from_big_endian(view.payload.subspan(bytes * place++, bytes))
-                : paillier::BigInteger(1));
+      residues.push_back(there ? from_bytes(view.payload.subspan(bytes * place++, bytes))
+                               : paillier::BigInteger(1));
     }
     return residues;
   }

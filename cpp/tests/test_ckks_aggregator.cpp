@@ -220,7 +220,7 @@ TEST(residues_are_below_their_modulus) {
       // The first and the last residue of every row: what the largest travels as, and one more.
       for (std::size_t row = 0; row < facts.row_count(); ++row) {
         for (const std::size_t i : {std::size_t{0}, facts.degree - std::size_t{1}}) {
-          const std::uint64_t q = facts.primes[row % facts.primes.size()];
+          const std::uint64_t q = facts.row_prime(row);
           const std::uint64_t largest = (q - 1) >> facts.row_width(kind, row).dropped_bits;
           Frame altered = tests::with_packed(view, {1, row, i}, largest);
           tests::reseal(altered);

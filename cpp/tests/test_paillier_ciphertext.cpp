@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "paillier/big_endian.h"
 #include "paillier/ciphertext.h"
 #include "tests/check.h"
 #include "tests/paillier_batches.h"
@@ -60,7 +61,7 @@ TEST(residues_travel_with_their_highest_byte_first) {
   std::vector<std::uint64_t> residues(3 * words);
   read_residues(view, 1, 3, residues);
   for (std::size_t i = 0; i < 3; ++i) {
-    const auto expected = BigInteger::from_big_endian(view.payload.subspan((i + 1) * bytes, bytes));
+    const auto expected = tests::from_bytes(view.payload.subspan((i + 1) * bytes, bytes));
     CHECK(BigInteger::from_words(std::span(residues).subspan(i * words, words)) == expected);
   }
   Frame written(3 * bytes);
@@ -175,9 +176,6 @@ TEST(only_residues_that_have_an_inverse_pass) {
   const Frame batch = tests::encrypt(*keys.public_key, Values(150, 0.5), seeds);
   const CiphertextView view = tests::batch_view(batch);
   check_residues(view, *keys.public_key, 2);
-  CHECK_THROWS((check_residues(view, *key_pair(tests::kDenseParameters).public_key, 1), 0),
-               ErrorCode::kKeyMismatch);
-
   for (const BigInteger& unit : {one, n - one, n + one, n * n - one, p + one}) {
     const Frame altered = tests::with_residue(batch, view, 77, unit);
     check_residues(tests::batch_view(altered), *keys.public_key, 2);
@@ -198,5 +196,30 @@ TEST(only_residues_that_have_an_inverse_pass) {
         CHECK(message.find("ciphertext " + std::to_string(place) + " ") != std::string::npos);
       }
     }
+  }
+}
+
+TEST(residues_are_checked_under_the_key_that_made_them) {
+  const Frame frame = batch_with_gap();
+  CiphertextView view = tests::batch_view(frame);
+  const PublicKey& dense = *key_pair(tests::kDenseParameters).public_key;
+  Parameters longer = tests::kSingleParameters;
+  longer.key_bits = 3072;
+  // Also a frame that states the other key's id over ciphertexts of another length.
+  for (const PublicKey* const other : {&dense, key_pair(longer).public_key.get()}) {
+    CHECK_THROWS((check_residues(view, *other, 1), 0), ErrorCode::kParameter);
+    view.layout.key_id = other->id();
+    CHECK_THROWS((check_residues(view, *other, 1), 0), ErrorCode::kParameter);
+  }
+  CHECK_THROWS((check_residues(view, *key_pair(tests::kSingleParameters).public_key, 1), 0),
+               ErrorCode::kKeyMismatch);
+}
+
+TEST(numbers_and_their_bytes_are_of_one_length) {
+  std::vector<std::uint64_t> words(2);
+  for (const std::size_t length : {0U, 8U, 15U, 17U, 24U}) {
+    std::vector<std::uint8_t> bytes(length);
+    CHECK_THROWS((to_big_endian(words, bytes), 0), ErrorCode::kInternal);
+    CHECK_THROWS((from_big_endian(bytes, words), 0), ErrorCode::kInternal);
   }
 }

@@ -42,7 +42,7 @@ Frame frame_of(const PublicKey& key, const std::vector<BigInteger>& ciphertexts,
   Frame frame(ciphertext_frame_bytes(parameters, layout, ids.size(), nullptr));
   FrameWriter writer = begin_frame(total.kind, parameters, layout, ids, total.total_weight, nullptr, frame);
   for (const BigInteger& ciphertext : ciphertexts) {
-    writer.put_bytes(ciphertext.to_big_endian(parameters.ciphertext_bytes()));
+    writer.put_bytes(tests::to_bytes(ciphertext, parameters.ciphertext_bytes()));
   }
   (void)writer.finish();
   return frame;
@@ -161,7 +161,7 @@ TEST(totals_of_something_else_are_refused) {
   const BigInteger n = tests::modulus_of(key);
   const BigInteger good = tests::ciphertext_of(key, BigInteger(0), BigInteger(3));
   const auto exported = pair.secret_key->export_secret();
-  const BigInteger p = BigInteger::from_big_endian(std::span(exported).first(exported.size() / 2));
+  const BigInteger p = tests::from_bytes(std::span(exported).first(exported.size() / 2));
   const TotalOf one_value{.value_count = 1};
   check_values(open(pair, frame_of(key, {good}, one_value)), Integers{0});
   for (const BigInteger& residue : {BigInteger(0), n, p, p * p, n * n, n * n + BigInteger(1), n * n - n,

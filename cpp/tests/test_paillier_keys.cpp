@@ -27,7 +27,7 @@ TEST(generated_paillier_keys_have_safe_primes) {
   const BigInteger one(1);
   BigInteger product(1);
   for (const auto half : {std::span(exported).first(128), std::span(exported).last(128)}) {
-    const BigInteger prime = BigInteger::from_big_endian(half);
+    const BigInteger prime = tests::from_bytes(half);
     CHECK(half.front() >= 0xc0 && half.back() % 4 == 3);
     CHECK(prime.is_probable_prime(20) && ((prime - one) / BigInteger(2)).is_probable_prime(20));
     product = product * prime;

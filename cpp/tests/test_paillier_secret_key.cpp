@@ -68,8 +68,8 @@ void check_decryption(const KeyPair& pair, std::uint64_t seed) {
   RandomStream random = fresh_stream(seed);
   const BigInteger n = tests::modulus_of(*pair.public_key);
   const auto exported = pair.secret_key->export_secret();
-  const auto q = BigInteger::from_big_endian(std::span(exported).last(exported.size() / 2));
-  const auto p = BigInteger::from_big_endian(std::span(exported).first(exported.size() / 2));
+  const auto q = tests::from_bytes(std::span(exported).last(exported.size() / 2));
+  const auto p = tests::from_bytes(std::span(exported).first(exported.size() / 2));
   std::vector<BigInteger> plaintexts = {BigInteger(0), kOne,  n - kOne, n / kTwo, n / kTwo + kOne, p, q,
                                         n - p,         n - q, p - kOne, q - kOne, q + kOne};
   while (plaintexts.size() < 19) {

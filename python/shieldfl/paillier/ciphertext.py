@@ -5,12 +5,24 @@ from __future__ import annotations
 from shieldfl import _core
 from shieldfl.masks import Mask
 from shieldfl.paillier.union_order import UnionOrder
-from shieldfl.scheme.ciphertext import SchemeBatch, SchemeTotal
+from shieldfl.scheme.ciphertext import Ciphertext, SchemeBatch, SchemeTotal
 
 __all__ = ["CiphertextBatch", "Total"]
 
 
-class CiphertextBatch(SchemeBatch[_core.PaillierCiphertext]):
+class _Positioned(Ciphertext[_core.PaillierCiphertext]):
+    """A frame whose values may be in the order of a union."""
+
+    __slots__ = ()
+
+    def is_of(self, positions: Mask | UnionOrder) -> bool:
+        """Say whether its values belong to the positions of this mask, or are in this union's order."""
+        if isinstance(positions, UnionOrder):
+            return self.parsed.mask_id == positions.id
+        return super().is_of(positions)
+
+
+class CiphertextBatch(_Positioned, SchemeBatch[_core.PaillierCiphertext]):
     """One client's encrypted update.
 
     Reading one checks every field, on one thread. Residues cannot be checked without n, which does not travel with
@@ -23,14 +35,8 @@ class CiphertextBatch(SchemeBatch[_core.PaillierCiphertext]):
     def _read(frame: bytes, threads: int) -> _core.PaillierCiphertext:
         return _core.PaillierCiphertext.batch(frame)
 
-    def is_of(self, positions: Mask | UnionOrder) -> bool:
-        """Say whether its values belong to the positions of this mask, or are in this union's order."""
-        if isinstance(positions, UnionOrder):
-            return self.parsed.mask_id == positions.id
-        return super().is_of(positions)
 
-
-class Total(SchemeTotal[_core.PaillierCiphertext]):
+class Total(_Positioned, SchemeTotal[_core.PaillierCiphertext]):
     """The encrypted sum of a round, for the key authority, which checks its residues before it opens it."""
 
     __slots__ = ()
@@ -38,12 +44,6 @@ class Total(SchemeTotal[_core.PaillierCiphertext]):
     @staticmethod
     def _read(frame: bytes, threads: int) -> _core.PaillierCiphertext:
         return _core.PaillierCiphertext.total(frame)
-
-    def is_of(self, positions: Mask | UnionOrder) -> bool:
-        """Say whether its values belong to the positions of this mask, or are in this union's order."""
-        if isinstance(positions, UnionOrder):
-            return self.parsed.mask_id == positions.id
-        return super().is_of(positions)
 
     @property
     def total_weight(self) -> int:

@@ -1,4 +1,4 @@
-#include "scheme/round_contents.h"
+#include "scheme/round_sum.h"
 
 #include <string>
 
@@ -6,11 +6,33 @@
 
 namespace shieldfl::scheme {
 
-RoundContents::RoundContents(const Id& parameter_id, const Id& key_id, std::uint32_t max_clients,
-                             std::optional<std::uint64_t> round)
+RoundSum::RoundSum(const Id& parameter_id, const Id& key_id, std::uint32_t max_clients,
+                   std::optional<std::uint64_t> round)
     : parameter_id_(parameter_id), key_id_(key_id), max_clients_(max_clients), round_(round) {}
 
-void RoundContents::check(const Layout& layout, std::span<const Id> frame_ids) const {
+void RoundSum::total(const std::function<std::span<std::uint8_t>(std::size_t)>& allocate) const {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    const std::size_t bytes = total_bytes();
+    // Not under the lock: the allocator may wait for a lock that a thread which adds holds.
+    lock.unlock();
+    const auto frame = allocate(bytes);
+    lock.lock();
+    if (bytes == total_bytes()) return write_total(frame);
+  }
+}
+
+std::size_t RoundSum::clients() const {
+  const std::lock_guard lock(mutex_);
+  return frame_ids_.size();
+}
+
+std::optional<std::uint64_t> RoundSum::round() const {
+  const std::lock_guard lock(mutex_);
+  return round_;
+}
+
+void RoundSum::check(const Layout& layout, std::span<const Id> frame_ids) const {
   if (layout.parameter_id != parameter_id_) {
     throw Error(ErrorCode::kParameter,
                 "the batch was made with other parameters: all clients must use those of the public key");
@@ -42,13 +64,13 @@ void RoundContents::check(const Layout& layout, std::span<const Id> frame_ids) c
   }
 }
 
-void RoundContents::add(const Layout& layout, std::set<Id>&& frame_ids) noexcept {
+void RoundSum::note_added(const Layout& layout, std::set<Id>&& frame_ids) noexcept {
   frame_ids_.merge(frame_ids);
   layout_ = layout;
   round_ = layout.round;
 }
 
-const Layout& RoundContents::require_layout() const {
+const Layout& RoundSum::summed_layout() const {
   if (!layout_) {
     throw Error(ErrorCode::kParameter, "no batch has been added, so there is no total: add at least one");
   }
