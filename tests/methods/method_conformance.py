@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from methods.small_federation import small_federation
 from shieldfl import ckks, paillier
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import AggregatorSteps, LocalUpdate, PrivateSteps, StartingPoint
-from shieldfl.methods.registry import METHOD_NAMES, Federation, make_method
+from shieldfl.methods.registry import METHOD_NAMES, make_method
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
 from shieldfl.methods.settings import MethodSettings
@@ -198,31 +200,23 @@ every_variant = pytest.mark.parametrize("variant", variants(), ids=lambda varian
 
 
 class SteppedRun:
-    """One method, its roles and their messages; nothing happens but what a test asks for."""
+    """One method, its roles and their messages; nothing happens but what a test asks for.
+
+    ``changes`` are those of ``small_federation``.
+    """
 
     def __init__(
         self,
         variant: Variant,
         *,
         clients: int = CLIENTS,
-        rounds: int = 3,
-        min_clients: int = 2,
         initial: GlobalModel | None = None,
         train: Train = contraction,
-        server_learning_rate: float = 1.0,
-        weights: tuple[int, ...] | None = None,
+        **changes: Any,
     ) -> None:
         self.initial = initial or initial_model()
-        federation = Federation(
-            clients=clients,
-            rounds=rounds,
-            min_clients=min_clients,
-            sample_rate=1.0,
-            server_learning_rate=server_learning_rate,
-            threads=1,
-            weights=weights,
-            layer_offsets=LAYER_OFFSETS,
-            shared_secret=bytes(range(32)),
+        federation = small_federation(
+            clients=clients, layer_offsets=LAYER_OFFSETS, shared_secret=bytes(range(32)), **changes
         )
         self.method = make_method(variant.method, self.initial, federation, variant.all_settings())
         self.clients = [self.method.client(index) for index in range(clients)]

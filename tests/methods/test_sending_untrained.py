@@ -1,11 +1,24 @@
-"""A client that has not trained in a round has nothing to send in it, whatever it kept of the round before."""
+"""What a client sends is what it trained in the round: nothing before that, and the same whenever it is asked."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
 import pytest
 
-from methods.method_conformance import CLIENTS, SteppedRun, Variant
-from shieldfl.errors import ParameterError
+from methods.method_conformance import (
+    CLIENTS,
+    FAINT_TOLERANCE,
+    SteppedRun,
+    Variant,
+    assert_same_model,
+    contraction,
+    every_variant,
+)
+from shieldfl.errors import ParameterError, RangeError
+from shieldfl.methods.method import PrivateSteps
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 
 METHODS = (
@@ -15,6 +28,8 @@ METHODS = (
     "alt-fl-si-dp",
     "alt-fl-mp",
     "full-he",
+    "dict-pfl",
+    "sense-crypt",
     "selective-shield",
 )
 
@@ -24,14 +39,69 @@ METHODS = (
 def test_nothing_is_sent_before_training(method, rounds):
     """The third round of SI/DP is synthetic, and must not send what real data gave in the second."""
     variant = Variant(method, SelectiveShieldSettings(), method).with_others(
-        interleaving_ratio="1/4", delta=1e-5
+        interleaving_ratio="1/4", delta=1e-5, key_bits=2048
     )
     run = SteppedRun(variant)
     for _ in range(rounds):
         run.run_round()
     client, before = run.clients[0], run.method.privacy_spent()
-    start = client.begin_round(rounds + 1, CLIENTS, run.model)
+    start = client.begin_round(rounds + 1, CLIENTS, run.method.message_for(0, run.model))
     assert start.synthetic == (method == "alt-fl-si-dp" and rounds == 2)
     with pytest.raises(ParameterError, match="before training has finished"):
         client.step(run.method.phases_of(run.model, rounds + 1)[0].name, None)
     assert repr(run.method.privacy_spent()) == repr(before)  # delta may be NaN
+
+
+@every_variant
+def test_a_round_that_is_begun_again_sends_what_it_has_sent(variant):
+    run = SteppedRun(variant)
+    model = run.model
+    run.run_round()
+    client, shown = run.clients[0], run.clients[0].disclosure
+    start = client.begin_round(1, CLIENTS, run.method.message_for(0, model))
+    client.finish_training(contraction(2, 0, start))
+    answer = None
+    for phase, sent in run.sent.items():
+        assert client.step(phase, answer) == sent[0]
+        answer = run.method.message_for(0, run.answers[phase])
+    assert client.disclosure == shown
+
+
+def refused_updates(client, kept):
+    """Updates that a client must refuse; all that is good in them differs from what it keeps."""
+    steps = None if kept.private_steps is None else PrivateSteps(steps=9, sample_rate=1.0)
+    other = replace(
+        kept, parameters=-kept.parameters, buffers=-kept.buffers, scores=1 - kept.scores, private_steps=steps
+    )
+    yield replace(other, parameters=np.full_like(other.parameters, np.nan))
+    if client.scores is not None:
+        yield replace(other, scores=None)
+    if steps is not None:
+        yield replace(other, private_steps=None)
+
+
+@every_variant
+def test_training_that_is_refused_does_not_take_the_place_of_what_was_trained(variant):
+    run, twin = SteppedRun(variant), SteppedRun(variant)
+
+    def finish_and_be_refused(update, finish, client):
+        finish(update)
+        for refused in refused_updates(client, update):
+            with pytest.raises((ParameterError, RangeError)):
+                finish(refused)
+
+    for client in run.clients:
+        client.finish_training = partial(finish_and_be_refused, finish=client.finish_training, client=client)
+    for _ in range(3):  # the third is Alt-FL's first of the other kind
+        run.run_round()
+        twin.run_round()
+    assert_same_model(run, twin, variant)
+    tolerance = FAINT_TOLERANCE if variant.noisy else 0.0
+    for index, (client, other) in enumerate(zip(run.clients, twin.clients, strict=True)):
+        assert client.disclosure == other.disclosure
+        own, expected = run.merged(index), twin.merged(index)
+        np.testing.assert_allclose(own.parameters, expected.parameters, rtol=0.0, atol=tolerance)
+        np.testing.assert_array_equal(own.buffers, expected.buffers)
+    assert repr(run.method.privacy_spent()) == repr(twin.method.privacy_spent())  # delta may be NaN
+    # Steps that were charged are counted also where epsilon is infinite.
+    assert run.method.settings() == twin.method.settings()

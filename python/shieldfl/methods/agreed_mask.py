@@ -67,10 +67,8 @@ class AgreedMaskClient(MaskedAverageClient):
         if self._score_key is None:
             return super()._read_zone(frame)
         if self._agreed is None:
-            initial = self.context.initial
-            size = initial.parameters.size
-            count = positions_in_budget(self._ratio, size)
-            self._agreed = frame, read_agreed_positions(frame, size, initial.buffers.size, count)
+            count = positions_in_budget(self._ratio, self._size)
+            self._agreed = frame, read_agreed_positions(frame, self._size, self._buffer_count, count)
         elif frame != self._agreed[0]:
             raise PolicyError("another mask was agreed on, and it is for the whole run: nothing was sent")
         return self._agreed[1]

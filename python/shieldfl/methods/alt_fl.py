@@ -82,17 +82,13 @@ class AltFl(AgreedMask):
             self._zones,
         )
 
-    def charge_draw(self, participants: int) -> None:
-        """Count the round; clients are charged for what they send."""
-        self.account.rounds += 1
-
     def charge_synthetic_data(self, noise_multiplier: float) -> None:
         """Charge the release that the built-in synthetic data were made from."""
         self.account.charge_release(noise_multiplier)
 
     def privacy_spent(self) -> PrivacySpent:
         """Return the cost of DP-SGD and synthetic data; infinite where real values or a mask left in the clear."""
-        return self.account.spent()
+        return self.account.spent(self._rounds, exposed=any(client.exposed for client in self.made))
 
     def settings(self) -> dict[str, Any]:
         """Return the settings, with what they come to."""

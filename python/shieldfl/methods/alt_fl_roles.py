@@ -47,18 +47,11 @@ class AltFlClient(AgreedMaskClient):
         noise = self._account.noise if self._kind_of_round.noises else None
         return replace(start, scores=self.scores, noise=noise, synthetic=self._kind_of_round.synthetic)
 
-    def finish_training(self, update: LocalUpdate) -> None:
+    def _keep(self, update: LocalUpdate) -> None:
         """Keep what is to be charged, too; refuse what was not trained by DP-SGD where that was asked for."""
-        super().finish_training(update)
-        # An update that cannot be charged must not be sent.
-        self._has_trained = False
-        self._steps = self._account.check_steps(update) if self._kind_of_round.noises else None
-        self._has_trained = True
-
-    def _speak(self, phase: str) -> Message:
-        message = super()._speak(phase)
-        self._account.exposed = True  # as the client is
-        return message
+        steps = self._account.check_steps(update) if self._kind_of_round.noises else None
+        super()._keep(update)
+        self._steps = steps
 
     def _zone_from(self, answer: Message | None) -> Mask | None:
         return self._zones.of(self.round, super()._zone_from(answer))
@@ -68,7 +61,7 @@ class AltFlClient(AgreedMaskClient):
         self._state(
             Disclosure.of_zone(
                 zone,
-                self.context.initial.parameters.size,
+                self._size,
                 rest="noised" if noised else "clear",
                 parts=self.clear_parts,
                 synthetic=self._kind_of_round.synthetic,
@@ -76,8 +69,6 @@ class AltFlClient(AgreedMaskClient):
         )
         if self._steps is not None:
             self._account.charge(self.index, self._steps)
-        if self.disclosure.clear.count and not self._kind_of_round.synthetic:
-            self._account.exposed = True
 
 
 class AltFlAggregator(AgreedMaskAggregator):

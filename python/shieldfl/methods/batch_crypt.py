@@ -148,9 +148,6 @@ class BatchCryptClient(MaskedAverageClient):
         self._notes.add(update, quantised)
         return quantised.values.astype(np.float64)
 
-    def _difference(self) -> NDArray[np.float32]:
-        return super()._vector().astype(np.float32, copy=False)
-
 
 class BatchCryptAggregator(MaskedAverageAggregator):
     """Makes clip bounds of the ranges, which it sees, and adds ciphertexts."""

@@ -9,15 +9,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from shieldfl.masks import Mask
-from shieldfl.methods.disclosure import Disclosure
 from shieldfl.methods.dp_fedavg_settings import DpFedAvgSettings
 from shieldfl.methods.fedavg import FedAvgAggregator
 from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
+from shieldfl.methods.method import FloatVector
 from shieldfl.methods.noised_average import NoisedAverage, NoisedAverageClient
 from shieldfl.privacy.accounting import PrivacyLedger, PrivacySpent, noise_multiplier_for
 from shieldfl.privacy.mechanisms import clip_and_noise
@@ -77,12 +73,8 @@ class DpFedAvgClient(NoisedAverageClient):
         self._account = account
         self._threads = threads
 
-    def _protect(self, update: NDArray[np.float32]) -> NDArray[np.float32]:
-        everything, nothing = Mask.full(update.size), Mask.empty(update.size)
-        noised = self._deviation > 0.0
-        self.disclosure = Disclosure(
-            nothing, everything if noised else nothing, nothing if noised else everything, parts=("weight",)
-        )
+    def _protect(self, update: FloatVector) -> FloatVector:
+        self._state(noised=self._deviation > 0.0)
         self._account.sent(self.index, self.round)
         sent, _, _ = clip_and_noise(update, self._clip_norm, self._deviation, threads=self._threads)
         return sent
@@ -130,7 +122,6 @@ class DpFedAvg(NoisedAverage):
                 settings.target_epsilon, settings.delta, federation.rounds
             )
         self._settings = settings
-        self._rounds = 0
         self._account = ClientLevelAccount(self.noise_multiplier)
         if federation.weights is not None:
             self.notes.append(
@@ -154,10 +145,6 @@ class DpFedAvg(NoisedAverage):
         return DpFedAvgAggregator(
             self._shared, self.federation.server_learning_rate, self.clock, self._account
         )
-
-    def charge_draw(self, participants: int) -> None:
-        """Count the round; clients are charged for what they send."""
-        self._rounds += 1
 
     def privacy_spent(self) -> PrivacySpent:
         """Return, of the client that spent most, epsilon against the aggregator, and against who sees models alone.

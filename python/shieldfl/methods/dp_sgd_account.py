@@ -1,4 +1,4 @@
-"""What rounds of DP-SGD have cost the clients of one federation, and whether anything left without protection."""
+"""What rounds of DP-SGD have cost the clients of one federation."""
 
 from __future__ import annotations
 
@@ -31,9 +31,6 @@ class DpSgdAccount:
             raise ParameterError("delta is 1/N by default: say how many samples there are, or set delta")
         self.noise = GradientNoise(settings.noise_multiplier, settings.max_grad_norm)
         self.delta = settings.delta or 1 / max(federation.samples or 0, 2)
-        self.rounds = 0
-        self.exposed = False
-        """Whether real values have left a client neither encrypted nor noised."""
         self._clients = federation.clients
         self._ledger = DpSgdLedger(self.delta)
 
@@ -70,14 +67,14 @@ class DpSgdAccount:
         """Return the steps and releases charged to a client so far."""
         return self._ledger.steps(client)
 
-    def spent(self) -> PrivacySpent:
-        """Return the largest epsilon of all clients, as both figures.
+    def spent(self, rounds: int, *, exposed: bool = False) -> PrivacySpent:
+        """Return the largest epsilon of all clients after so many rounds, as both figures.
 
-        Neighbours differ in one sample. Infinite where something real left in the clear; what sums that are opened
-        tell is not part of it.
+        Neighbours differ in one sample. Infinite for steps without noise, and where something real left in the clear
+        (``exposed``); what sums that are opened tell is not part of it.
         """
-        epsilon = math.inf if self.exposed else self._ledger.spent().epsilon
-        return PrivacySpent(epsilon, epsilon, self.delta, self.rounds)
+        epsilon = math.inf if exposed else self._ledger.spent().epsilon
+        return PrivacySpent(epsilon, epsilon, self.delta, rounds)
 
     def settings(self) -> dict[str, Any]:
         """Return what was charged, as plain data for reports."""

@@ -5,17 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from shieldfl.masks import Mask
 from shieldfl.methods.alt_fl_rounds import AltFlRounds, RoundKind
 from shieldfl.methods.alt_fl_settings import AltFlSettings, DpSgdSettings
-from shieldfl.methods.disclosure import Disclosure
 from shieldfl.methods.dp_sgd_account import DpSgdAccount
 from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
-from shieldfl.methods.method import LocalUpdate, StartingPoint
+from shieldfl.methods.method import FloatVector, LocalUpdate, PrivateSteps, StartingPoint
 from shieldfl.methods.noised_average import NoisedAverage, NoisedAverageClient
 from shieldfl.privacy.accounting import PrivacySpent
 from shieldfl.profiling.stages import StageClock
@@ -40,6 +35,7 @@ class DpSgdClient(NoisedAverageClient):
         self._rounds = rounds
         self._account = account
         self._kind = RoundKind()
+        self._steps: PrivateSteps | None = None
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Ask for DP-SGD or synthetic data."""
@@ -48,26 +44,16 @@ class DpSgdClient(NoisedAverageClient):
         noise = self._account.noise if self._kind.noises else None
         return replace(start, noise=noise, synthetic=self._kind.synthetic)
 
-    def finish_training(self, update: LocalUpdate) -> None:
-        """Refuse what was not trained by DP-SGD where that was asked for."""
-        super().finish_training(update)
-        if self._kind.noises:
-            self._account.check_steps(update)
+    def _keep(self, update: LocalUpdate) -> None:
+        """Keep what is to be charged, too; refuse what was not trained by DP-SGD where that was asked for."""
+        steps = self._account.check_steps(update) if self._kind.noises else None
+        super()._keep(update)
+        self._steps = steps
 
-    def _protect(self, update: NDArray[np.float32]) -> NDArray[np.float32]:
-        everything, nothing = Mask.full(update.size), Mask.empty(update.size)
-        noised = self._kind.noises and self._account.noises
-        done = self._account.check_steps(self.update) if self._kind.noises else None
-        self.disclosure = Disclosure(
-            nothing,
-            everything if noised else nothing,
-            nothing if noised else everything,
-            parts=("weight",),
-            synthetic=self._kind.synthetic,
-        )
-        if done is not None:
-            self._account.charge(self.index, done)
-            self._account.exposed |= not noised
+    def _protect(self, update: FloatVector) -> FloatVector:
+        self._state(noised=self._kind.noises and self._account.noises, synthetic=self._kind.synthetic)
+        if self._steps is not None:
+            self._account.charge(self.index, self._steps)
         return update
 
 
@@ -102,13 +88,9 @@ class DpSgdAveraging(NoisedAverage):
         weight = self.federation.client_weights[index]
         return DpSgdClient(index, self.initial, weight, self.clock, self.rounds, self.account)
 
-    def charge_draw(self, participants: int) -> None:
-        """Count the round; clients are charged for what they send."""
-        self.account.rounds += 1
-
     def privacy_spent(self) -> PrivacySpent:
         """Return what DP-SGD has cost the client that it cost most, for one sample, against everybody."""
-        return self.account.spent()
+        return self.account.spent(self._rounds)
 
     def settings(self) -> dict[str, Any]:
         """Return the settings, with what they come to."""

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.errors import ParameterError, RangeError
+from shieldfl.errors import RangeError
 from shieldfl.masks import Mask
 from shieldfl.methods.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.disclosure import Disclosure
 from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
-from shieldfl.methods.method import ClientSteps, LocalUpdate, Method, Phase, StartingPoint
+from shieldfl.methods.method import FloatVector, Method, Phase
+from shieldfl.methods.training_client import TrainingClient
 from shieldfl.privacy.accounting import PrivacySpent
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
@@ -22,55 +23,48 @@ from shieldfl.roles.message import Message
 __all__ = ["FedAvg"]
 
 
-class FedAvgClient(ClientSteps):
-    """Sends its whole update, parameters and buffers, as float32."""
+class FedAvgClient(TrainingClient):
+    """Sends its whole update, float32, and its weight.
 
-    def __init__(self, initial: GlobalModel, weight: int, clock: StageClock) -> None:
-        self.disclosure = Disclosure.of_nothing(initial.parameters.size)
-        self._sizes = initial.parameters.size, initial.buffers.size
+    Parameters
+    ----------
+    initial, shares_buffers : as for :class:`TrainingClient`.
+    weight : how much it counts.
+    clock : where the time goes.
+    """
+
+    def __init__(
+        self, initial: GlobalModel, weight: int, clock: StageClock, *, shares_buffers: bool = True
+    ) -> None:
+        super().__init__(initial, shares_buffers=shares_buffers)
+        self.clock = clock
         self._weight = weight
-        self._clock = clock
-        self._start = initial
-        self._round = 0
-        self._update: NDArray[np.float32] | None = None
 
-    def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
-        """Train from the global model."""
-        if round_number != self._round:
-            self.disclosure = Disclosure.of_nothing(self._sizes[0])
-        self._round = round_number
-        self._update = None
-        self._start = GlobalModel.from_message(model, *self._sizes)
-        return self._start.starting_point()
+    def _make(self, phase: str, answer: Message | None) -> Message:
+        self._state()
+        return self._message_of(self._difference())
 
-    def finish_training(self, update: LocalUpdate) -> None:
-        """Keep the difference to the starting point."""
-        update.check(*self._sizes)
-        self._update = np.concatenate(
-            (update.parameters - self._start.parameters, update.buffers - self._start.buffers)
+    def _state(self, *, noised: bool = False, synthetic: bool = False) -> None:
+        """State that the whole update leaves."""
+        everything, nothing = Mask.full(self._size), Mask.empty(self._size)
+        self.disclosure = Disclosure(
+            nothing,
+            everything if noised else nothing,
+            nothing if noised else everything,
+            parts=("weight",),
+            buffers="clear" if self._shares_buffers else "local",
+            synthetic=synthetic,
         )
 
-    def step(self, phase: str, answer: Message | None) -> Message:
-        """Send the update and its weight. Raises ParameterError before training has finished."""
-        if self._update is None:
-            raise ParameterError("there is nothing to send before training has finished")
-        everything = Mask.full(self._sizes[0])
-        self.disclosure = Disclosure(~everything, ~everything, everything, ("weight",), "clear")
-        with self._clock.stage("upload"):
+    def _message_of(self, update: FloatVector) -> Message:
+        with self.clock.stage("upload"):
             return Message(
                 {
-                    "round": Message.from_number(self._round),
-                    "update": self._update.tobytes(),
+                    "round": Message.from_number(self.round),
+                    "update": update.tobytes(),
                     "weight": np.float64(self._weight).tobytes(),
                 }
             )
-
-    def end_round(self, answer: Message) -> None:
-        """Nothing is kept from round to round."""
-
-    def merged_model(self, model: Message) -> StartingPoint:
-        """The global model is everybody's."""
-        return GlobalModel.from_message(model, *self._sizes).starting_point()
 
 
 class FedAvgAggregator(CollectingAggregator):
@@ -148,18 +142,18 @@ class FedAvg(Method):
         federation: Federation,
     ) -> None:
         super().__init__(name, clock, federation)
-        self._initial = initial
+        self._shared = initial
         self._rounds = 0
 
     def client(self, index: int) -> FedAvgClient:
         """Make a client."""
-        return FedAvgClient(self._initial, self.federation.client_weights[index], self.clock)
+        return FedAvgClient(self._shared, self.federation.client_weights[index], self.clock)
 
     def aggregator(self) -> FedAvgAggregator:
         """Make the aggregator."""
         federation = self.federation
         return FedAvgAggregator(
-            self._initial, federation.server_learning_rate, max(federation.client_weights), self.clock
+            self._shared, federation.server_learning_rate, max(federation.client_weights), self.clock
         )
 
     def authority(self) -> None:
@@ -167,10 +161,10 @@ class FedAvg(Method):
 
     def initial_model(self) -> Message:
         """Return the model that the first round starts from."""
-        return self._initial.to_message()
+        return self._shared.to_message()
 
     def charge_draw(self, participants: int) -> None:
-        """Count the round: without noise its cost is infinite whoever takes part."""
+        """Count the round: what it costs depends on what clients send."""
         self._rounds += 1
 
     def privacy_spent(self) -> PrivacySpent:

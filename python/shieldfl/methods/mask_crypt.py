@@ -56,10 +56,8 @@ class MaskCryptClient(MaskedAverageClient):
 
     def _read_zone(self, frame: bytes) -> Mask:
         """Take the aggregator's choice of positions, but not how many: as many as each client proposes, or more."""
-        initial = self.context.initial
-        size = initial.parameters.size
-        count = positions_in_budget(self._ratio, size)
-        return read_agreed_positions(frame, size, initial.buffers.size, count, or_more=not self._cut)
+        count = positions_in_budget(self._ratio, self._size)
+        return read_agreed_positions(frame, self._size, self._buffer_count, count, or_more=not self._cut)
 
     def _disclose(self, zone: Mask) -> None:
         super()._disclose(zone)

@@ -11,17 +11,16 @@ from numpy.typing import NDArray
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.masks import Mask
 from shieldfl.methods.disclosure import Disclosure
-from shieldfl.methods.global_model import GlobalModel
-from shieldfl.methods.method import ClientSteps, LocalUpdate, StartingPoint
+from shieldfl.methods.method import StartingPoint
 from shieldfl.methods.mixed_upload import MixedUpload
-from shieldfl.methods.replies import Replies
 from shieldfl.methods.role_context import RoleContext
+from shieldfl.methods.training_client import TrainingClient
 from shieldfl.roles.message import Message
 
 __all__ = ["MaskedAverageClient"]
 
 
-class MaskedAverageClient(ClientSteps):
+class MaskedAverageClient(TrainingClient):
     """Encrypts its update on the zone and sends the rest in the clear, or not at all.
 
     Methods that agree on the zone first add phases: see ``_speak``, ``_read_zone`` and ``scores``.
@@ -35,25 +34,18 @@ class MaskedAverageClient(ClientSteps):
     sends_rest : whether values outside of the zone are sent.
     """
 
-    scores: str | None = None
-    """What training brings along, see ``StartingPoint.scores``."""
     clear_parts: tuple[str, ...] = ("weight",)
     """Message parts beside the update, of all phases, that tell of the client's data and travel unprotected."""
 
     def __init__(
         self, index: int, context: RoleContext, zone: Mask | None, *, sends_rest: bool = True
     ) -> None:
+        super().__init__(context.initial)
         self.index = index
         self.context = context
-        self.disclosure = Disclosure.of_nothing(context.initial.parameters.size)
         self.exposed = False
-        """Whether anything but a weight has left this client without encryption."""
-        self.round = 0
+        """Whether anything of its data but a weight has left this client neither encrypted nor noised."""
         self.zone = zone
-        self.start = context.initial
-        self.update = context.initial
-        """What training gave: not the difference, the model itself."""
-        self.trained_scores: NDArray[np.float32] = np.empty(0, dtype=np.float32)
         self._sends_rest = sends_rest
         self._upload = MixedUpload(
             context.key,
@@ -62,38 +54,15 @@ class MaskedAverageClient(ClientSteps):
             context.threads,
             sends_rest=sends_rest,
         )
-        self._has_trained = False
-        self._replies = Replies()
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the global model; take the zone that comes with it, where one was agreed on."""
-        initial = self.context.initial
-        # A round that is begun again has disclosed what it had: its messages are repeated.
-        if round_number != self.round:
-            self.disclosure = Disclosure.of_nothing(initial.parameters.size)
-        self.round = round_number
-        self._has_trained = False
-        self.start = GlobalModel.from_message(model, initial.parameters.size, initial.buffers.size)
+        start = super().begin_round(round_number, participants, model)
         if "zone" in model:
             self.zone = self._read_zone(model["zone"])
-        return replace(self.start.starting_point(), scores=self.scores)
-
-    def finish_training(self, update: LocalUpdate) -> None:
-        """Keep the trained model and its scores."""
-        initial = self.context.initial
-        update.check(initial.parameters.size, initial.buffers.size)
-        if self.scores is not None:
-            self.trained_scores = update.checked_scores()
-        self.update = GlobalModel(update.parameters, update.buffers)
-        self._has_trained = True
-
-    def step(self, phase: str, answer: Message | None) -> Message:
-        """Make this phase's message; the same bytes when asked again."""
-        return self._replies.reply(phase, self.round, answer, lambda: self._make(phase, answer))
+        return start
 
     def _make(self, phase: str, answer: Message | None) -> Message:
-        if not self._has_trained:
-            raise ParameterError("there is nothing to send before training has finished")
         if phase != "update":
             message = self._speak(phase)
             spoken = tuple(one for one in self.clear_parts if one in message)
@@ -130,30 +99,16 @@ class MaskedAverageClient(ClientSteps):
         raise PolicyError("what is encrypted is settled from the start: no message can change it")
 
     def _vector(self) -> NDArray[np.float32] | NDArray[np.float64]:
-        """Return what is averaged (N,): the differences of parameters, then of buffers, float32."""
-        return np.concatenate(
-            (
-                self.update.parameters - self.start.parameters,
-                self.update.buffers - self.start.buffers,
-            )
-        )
+        """Return what is averaged (N,)."""
+        return self._difference()
 
     def _state(self, disclosure: Disclosure) -> None:
         """State what the message that is about to leave shows, with those before it."""
         self.disclosure = disclosure
         shown = disclosure.clear.count or disclosure.buffers == "clear" or set(disclosure.parts) - {"weight"}
-        self.exposed |= bool(shown)
+        self.exposed |= bool(shown) and not disclosure.synthetic
 
     def _disclose(self, zone: Mask) -> None:
         """State what an update with this zone shows."""
         rest: Literal["clear", "local"] = "clear" if self._sends_rest else "local"
-        size = self.context.initial.parameters.size
-        self._state(Disclosure.of_zone(zone, size, rest=rest, parts=self.clear_parts))
-
-    def end_round(self, answer: Message) -> None:
-        """Nothing is kept from round to round."""
-
-    def merged_model(self, model: Message) -> StartingPoint:
-        """The global model is everybody's."""
-        initial = self.context.initial
-        return GlobalModel.from_message(model, initial.parameters.size, initial.buffers.size).starting_point()
+        self._state(Disclosure.of_zone(zone, self._size, rest=rest, parts=self.clear_parts))

@@ -130,7 +130,10 @@ class SyntheticDemand:
 
 
 class ClientSteps(abc.ABC):
-    """One client: its own data's update, its own model, the public keys."""
+    """One client: its own data's update, its own model, the public keys.
+
+    What clients of all methods do alike is in :class:`~shieldfl.methods.training_client.TrainingClient`.
+    """
 
     disclosure: Disclosure
     """What has left the client in its round, and how: each message adds to it, and the begin of another round starts
@@ -164,7 +167,10 @@ class ClientSteps(abc.ABC):
 
 
 class AggregatorSteps(abc.ABC):
-    """The aggregator: sums what it cannot read."""
+    """The aggregator: sums what it cannot read.
+
+    What most do alike is in :class:`~shieldfl.methods.collecting_aggregator.CollectingAggregator`.
+    """
 
     @abc.abstractmethod
     def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:

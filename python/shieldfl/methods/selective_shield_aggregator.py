@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl import ckks
-from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError, WireFormatError
+from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.masks import Mask, Votes, split_zones
+from shieldfl.methods.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.encrypted_positions import encrypted_positions
 from shieldfl.methods.expected_batch import read_expected_batch
-from shieldfl.methods.method import AggregatorSteps
 from shieldfl.methods.selective_shield_client import SharedKeys
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.profiling.stages import StageClock
@@ -19,7 +19,7 @@ from shieldfl.roles.message import Message
 __all__ = ["SelectiveShieldAggregator"]
 
 
-class SelectiveShieldAggregator(AggregatorSteps):
+class SelectiveShieldAggregator(CollectingAggregator):
     """Holds public keys and sums; in a clear negotiation also the clients' masks.
 
     Parameters
@@ -41,6 +41,7 @@ class SelectiveShieldAggregator(AggregatorSteps):
         clock: StageClock,
         threads: int | None,
     ) -> None:
+        super().__init__()
         self._size = size
         self._buffers = buffers
         self._settings = settings
@@ -51,20 +52,18 @@ class SelectiveShieldAggregator(AggregatorSteps):
         self._voters: set[int] = set()
         self._encrypted_zone = Mask.empty(size)
         self._ciphertext_positions = Mask.full(size)
-        self._begin_sums(0)
+        self._begin_sums()
 
-    def _begin_sums(self, round_number: int) -> None:
-        self._round = round_number
-        self._seen: set[int] = set()
+    def _begin_sums(self) -> None:
         self._votes = Votes(self._size)
-        key = self._keys.update
-        self._ciphertexts = ckks.Aggregator(key, self._threads, round=round_number)
+        self._ciphertexts = ckks.Aggregator(self._keys.update, self._threads, round=self.round)
         # By position; or, where personalised positions are hidden, by rank among those that are not encrypted.
         self._sums: NDArray[np.float64] | None = None
 
     def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Start from zero; what the negotiation told is kept for the update phase of the round."""
-        self._begin_sums(round_number)
+        super().begin_phase(phase, round_number, answer)
+        self._begin_sums()
         if phase == "negotiate":
             self._masks = {}
             self._voters = set()
@@ -77,10 +76,12 @@ class SelectiveShieldAggregator(AggregatorSteps):
             self._encrypted_zone = Mask.from_bytes(answer["encrypted zone"], expected_size=self._size)
             self._ciphertext_positions = encrypted_positions(self._encrypted_zone, self._buffers)
 
-    def receive(self, phase: str, client: int, message: Message) -> None:
-        """Add one client's message. What is refused changes nothing."""
-        if client in self._seen:
-            raise DuplicateFrameError(f"client {client} has sent its message already: it was not added again")
+    def _check_round(self, phase: str, client: int, message: Message) -> None:
+        # Ciphertexts state their round themselves, and are refused as they are read.
+        if phase == "negotiate" and self._keys.votes is None:
+            super()._check_round(phase, client, message)
+
+    def _collect(self, phase: str, client: int, message: Message) -> None:
         if phase == "negotiate":
             with self._clock.stage("negotiate"):
                 self._receive_vote(client, message)
@@ -89,14 +90,11 @@ class SelectiveShieldAggregator(AggregatorSteps):
             self._receive_update(client, message)
         else:
             raise PolicyError(f"client {client} sent an update without having negotiated in this round")
-        self._seen.add(client)
 
     def _receive_vote(self, client: int, message: Message) -> None:
         if self._keys.votes is not None:
             self._ciphertexts.add(self._read_batch(message["votes"]))
             return
-        if message.number("round") != self._round:
-            raise PolicyError(f"client {client} sent a mask of another round: it was not counted")
         mask = Mask.from_bytes(message["mask"], expected_size=self._size)
         self._votes.add(mask, self._threads)
         self._masks[client] = mask
@@ -118,7 +116,7 @@ class SelectiveShieldAggregator(AggregatorSteps):
                 self._votes.add(positions, self._threads)
 
     def _read_batch(self, frame: bytes) -> ckks.CiphertextBatch:
-        return read_expected_batch(frame, self._ciphertext_positions, self._round)
+        return read_expected_batch(frame, self._ciphertext_positions, self.round)
 
     def _positions_of(self, client: int, message: Message) -> Mask | None:
         """Return where the client's noised values belong; None where that is hidden."""
@@ -139,10 +137,8 @@ class SelectiveShieldAggregator(AggregatorSteps):
             raise WireFormatError("a client's noised values hold NaN or infinity: they were not added")
         return values
 
-    def close(self, phase: str) -> Message:
+    def _result(self, phase: str) -> Message:
         """Return the encrypted zone (clear negotiation), or the sums for the key authority."""
-        if not self._seen:
-            raise ParameterError("no message has arrived in this phase: wait for at least one client")
         if phase == "negotiate":
             with self._clock.stage("negotiate"):
                 return self._close_negotiation()

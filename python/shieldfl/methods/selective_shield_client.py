@@ -12,9 +12,9 @@ from shieldfl.masks import Mask, Zones, split_zones
 from shieldfl.methods.disclosure import Disclosure
 from shieldfl.methods.encrypted_positions import encrypted_positions
 from shieldfl.methods.global_model import GlobalModel
-from shieldfl.methods.method import ClientSteps, FloatVector, LocalUpdate, StartingPoint
-from shieldfl.methods.replies import Replies
+from shieldfl.methods.method import FloatVector, LocalUpdate, StartingPoint
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
+from shieldfl.methods.training_client import TrainingClient
 from shieldfl.privacy.discrete_gaussian import discrete_gaussian_noise, float32_grid
 from shieldfl.privacy.mechanisms import AdaptiveClip, clip_and_noise
 from shieldfl.profiling.stages import StageClock
@@ -33,7 +33,7 @@ class SharedKeys:
     """None where masks are negotiated in the clear."""
 
 
-class SelectiveShieldClient(ClientSteps):
+class SelectiveShieldClient(TrainingClient):
     """One client.
 
     Parameters
@@ -55,6 +55,8 @@ class SelectiveShieldClient(ClientSteps):
         clock: StageClock,
         threads: int | None,
     ) -> None:
+        super().__init__(initial, shares_buffers=settings.buffers == "encrypted")
+        self.scores = settings.sensitivity
         self._settings = settings
         self._threshold = settings.threshold_of(index)
         self._clock = clock
@@ -62,61 +64,36 @@ class SelectiveShieldClient(ClientSteps):
         self._encryptor = ckks.Encryptor(keys.update, threads)
         self._vote_encryptor = None if keys.votes is None else ckks.Encryptor(keys.votes, threads)
         self._clip = AdaptiveClip(settings.clip_norm) if settings.adaptive_clip else None
-        self._size, self._buffer_count = initial.parameters.size, initial.buffers.size
-        self._shares_buffers = settings.buffers == "encrypted"
-        self._local = initial
         self._personalised = Mask.empty(self._size)
-        self._global = initial
-        self._round = 0
         self._participants = 1
         self._delta: FloatVector = np.empty(0, dtype=np.float32)
         self._mask = self._personalised
         self._zones = Zones(self._personalised, self._personalised, self._personalised)
-        self._has_trained = False
-        self._replies = Replies()
-        self.disclosure = Disclosure.of_nothing(self._size)
         self.sent_clear = False
         """Whether any value has left this client without noise and without encryption."""
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the merged model: own values on the personalised positions, global ones elsewhere."""
-        # A round that is begun again has disclosed what it had: its messages are repeated.
-        if round_number != self._round:
-            self.disclosure = Disclosure.of_nothing(self._size)
-        self._round = round_number
-        self._has_trained = False
         self._participants = participants
-        self._global = self._read_model(model)
-        return replace(self.merged_model(model), scores=self._settings.sensitivity)
+        return super().begin_round(round_number, participants, model)
 
-    def finish_training(self, update: LocalUpdate) -> None:
+    def _keep(self, update: LocalUpdate) -> None:
         """Choose the sensitive positions (eq. 14) and keep the difference to the global model (eq. 11).
 
         To the global model, not to the point that training started from: what a position gathered while it
         was personalised is sent once it is not any more, instead of never.
         """
-        update.check(self._size, self._buffer_count)
         with self._clock.stage("score"):
             if self._threshold < 0.0:
                 self._mask = Mask.full(self._size)
             else:
                 chosen = sensitive_positions(update.checked_scores(), self._threshold)
                 self._mask = Mask.from_bool(chosen)
-            self._delta = update.parameters - self._global.parameters
-            self._local = GlobalModel(update.parameters, update.buffers)
-        self._has_trained = True
-
-    def step(self, phase: str, answer: Message | None) -> Message:
-        """Send the mask, or votes for it; then, knowing the encrypted zone, the protected update.
-
-        Asked again, it sends the same bytes again: fresh noise on the same values would average out, and was not
-        charged for. Raises PolicyError when the same phase is asked for with another answer.
-        """
-        return self._replies.reply(phase, self._round, answer, lambda: self._make(phase, answer))
+            self.update = GlobalModel(update.parameters, update.buffers)
+            self._delta = self._difference()
 
     def _make(self, phase: str, answer: Message | None) -> Message:
-        if not self._has_trained:
-            raise ParameterError("there is nothing to send before training has finished")
+        """Send the mask, or votes for it; then, knowing the encrypted zone, the protected update."""
         if phase == "negotiate":
             with self._clock.stage("negotiate"):
                 return self._make_vote()
@@ -127,9 +104,9 @@ class SelectiveShieldClient(ClientSteps):
     def _make_vote(self) -> Message:
         if self._vote_encryptor is None:
             self.disclosure = replace(self.disclosure, parts=("mask",))
-            return Message({"round": Message.from_number(self._round), "mask": self._mask.to_bytes()})
+            return Message({"round": Message.from_number(self.round), "mask": self._mask.to_bytes()})
         votes = self._mask.to_bool().astype(np.float32)
-        return Message({"votes": self._vote_encryptor.encrypt(votes, round=self._round).to_bytes()})
+        return Message({"votes": self._vote_encryptor.encrypt(votes, round=self.round).to_bytes()})
 
     def _make_update(self, answer: Message) -> Message:
         with self._clock.stage("negotiate"):
@@ -146,16 +123,12 @@ class SelectiveShieldClient(ClientSteps):
             return Message(parts)
 
     def _encrypt(self, encrypted: Mask) -> bytes:
-        buffers = self._local.buffers.size if self._shares_buffers else 0
-        update = self._delta
-        if buffers:
-            update = np.concatenate((update, self._local.buffers - self._global.buffers))
-        mask = encrypted_positions(encrypted, buffers)
-        return self._encryptor.encrypt(update, mask, round=self._round).to_bytes()
+        mask = encrypted_positions(encrypted, self._delta.size - self._size)
+        return self._encryptor.encrypt(self._delta, mask, round=self.round).to_bytes()
 
     def _noised_values(self) -> FloatVector:
         """Clip to C and add N(0, (C sigma)^2 K) (eqs. 20 and 21); hidden positions get the noise alone."""
-        values = self._zones.noise.gather(self._delta)
+        values = self._zones.noise.gather(self._delta[: self._size])
         if self._settings.hide_personalised:
             dense = np.zeros(self._size, dtype=np.float32)
             self._zones.noise.scatter(values, dense)
@@ -207,9 +180,5 @@ class SelectiveShieldClient(ClientSteps):
         """Own values on the personalised positions, global ones elsewhere (eq. 27)."""
         current = self._read_model(model)
         parameters = current.parameters.copy()
-        self._personalised.scatter(self._personalised.gather(self._local.parameters), parameters)
-        return StartingPoint(parameters, current.buffers if self._shares_buffers else self._local.buffers)
-
-    def _read_model(self, model: Message) -> GlobalModel:
-        shared_buffers = self._buffer_count if self._shares_buffers else 0
-        return GlobalModel.from_message(model, self._size, shared_buffers)
+        self._personalised.scatter(self._personalised.gather(self.update.parameters), parameters)
+        return StartingPoint(parameters, current.buffers if self._shares_buffers else self.update.buffers)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shieldfl import ckks, paillier
 from shieldfl.errors import ParameterError, WireFormatError
@@ -13,10 +12,10 @@ from shieldfl.methods.client_clustering import noised_sensitivity
 from shieldfl.methods.disclosure import Disclosure
 from shieldfl.methods.encrypted_positions import encrypted_positions
 from shieldfl.methods.global_model import GlobalModel
-from shieldfl.methods.method import ClientSteps, LocalUpdate, StartingPoint
+from shieldfl.methods.method import StartingPoint
 from shieldfl.methods.mixed_upload import MixedUpload
-from shieldfl.methods.replies import Replies
 from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
+from shieldfl.methods.training_client import TrainingClient
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 from shieldfl.selection import Selection, select
@@ -41,8 +40,8 @@ def cluster_round(round_number: int, cluster: int, clients: int) -> int:
     return round_number * clients + cluster
 
 
-class SenseCryptClient(ClientSteps):
-    """One client.
+class SenseCryptClient(TrainingClient):
+    """One client, whose global model is its cluster's.
 
     Parameters
     ----------
@@ -58,6 +57,8 @@ class SenseCryptClient(ClientSteps):
     threads : for the core; None for all cores.
     """
 
+    scores = "taylor"
+
     def __init__(
         self,
         index: int,
@@ -72,7 +73,7 @@ class SenseCryptClient(ClientSteps):
         notes: list[str],
         threads: int | None,
     ) -> None:
-        self.disclosure = Disclosure.of_nothing(initial.parameters.size)
+        super().__init__(initial)
         self.introduced = False
         """Whether its sensitivity, or without clustering what it reports of itself, has arrived."""
         self.sent_sensitivity = False
@@ -90,40 +91,17 @@ class SenseCryptClient(ClientSteps):
         self._clock = clock
         self._notes = notes
         self._threads = threads
-        self._size, self._buffer_count = initial.parameters.size, initial.buffers.size
-        self._start = initial
-        self._trained = initial
-        self._scores: NDArray[np.float32] = np.empty(0, dtype=np.float32)
         self._introduction: bytes | None = None
         self._cluster = 0
-        self._round = 0
-        self._replies = Replies()
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
-        """Train from the cluster's model."""
-        # A round that is begun again has disclosed what it had: its messages are repeated.
-        if round_number != self._round:
-            self.disclosure = Disclosure.of_nothing(self._size)
-        self._round = round_number
+        """Train from the cluster's model, with sensitivities (eq. 2)."""
         # What an earlier round left must not be sent in this one.
         self.selection = None
-        self._scores = np.empty(0, dtype=np.float32)
-        self._start = GlobalModel.from_message(model, self._size, self._buffer_count)
-        return replace(self._start.starting_point(), scores="taylor")
-
-    def finish_training(self, update: LocalUpdate) -> None:
-        """Keep the trained model and its sensitivities (eq. 2)."""
-        update.check(self._size, self._buffer_count)
-        self._scores = update.checked_scores()
-        self._trained = GlobalModel(update.parameters, update.buffers)
-
-    def step(self, phase: str, answer: Message | None) -> Message:
-        """Introduce itself; send its mask; send its update. The same bytes when asked again."""
-        return self._replies.reply(phase, self._round, answer, lambda: self._make(phase, answer))
+        return super().begin_round(round_number, participants, model)
 
     def _make(self, phase: str, answer: Message | None) -> Message:
-        if not self._scores.size:
-            raise ParameterError("there is nothing to send before training has finished")
+        """Introduce itself; send its mask; send its update."""
         if phase == "cluster":
             return self._introduce()
         if answer is None:
@@ -134,7 +112,7 @@ class SenseCryptClient(ClientSteps):
 
     def _introduce(self) -> Message:
         """Send the sensitivity vector, noised once, until an answer shows that it has arrived (section 3.1)."""
-        parts = {"round": Message.from_number(self._round)}
+        parts = {"round": Message.from_number(self.round)}
         if self.introduced:
             return Message(parts)
         with self._clock.stage("negotiate"):
@@ -143,7 +121,7 @@ class SenseCryptClient(ClientSteps):
             if self._settings.clustering != "none":
                 if self._introduction is None:
                     self._introduction = noised_sensitivity(
-                        self._scores,
+                        self.trained_scores,
                         self._settings.clustering_clip_norm,
                         self._noise_multiplier,
                         self._threads,
@@ -162,7 +140,7 @@ class SenseCryptClient(ClientSteps):
             # A budget follows from what others report, so it does not decide alone how little is protected.
             budget = max(float(answer.vector("budget", np.float64, 1)[0]), self._settings.least_budget)
             chosen = select(
-                self._scores, self._trained.parameters, self._settings.limits(budget), self._threads
+                self.trained_scores, self.update.parameters, self._settings.limits(budget), self._threads
             )
             self.selection = chosen
             if not (chosen.meets_security and chosen.meets_information):
@@ -172,7 +150,7 @@ class SenseCryptClient(ClientSteps):
         with self._clock.stage("negotiate"):
             self._name("mask")
             self.exposed |= 0 < chosen.mask.count < chosen.mask.size
-            return Message({"round": Message.from_number(self._round), "mask": chosen.mask.to_bytes()})
+            return Message({"round": Message.from_number(self.round), "mask": chosen.mask.to_bytes()})
 
     def _name(self, *parts: str) -> None:
         """State that these parts leave in the clear."""
@@ -182,14 +160,9 @@ class SenseCryptClient(ClientSteps):
         if self.selection is None:
             raise ParameterError("the update phase needs the mask that the phase before has chosen")
         with self._clock.stage("merge"):
-            update = np.concatenate(
-                (
-                    self._trained.parameters - self._start.parameters,
-                    self._trained.buffers - self._start.buffers,
-                )
-            )
+            update = self._difference()
         mask = encrypted_positions(self.selection.mask, self._buffer_count)
-        number = cluster_round(self._round, self._cluster, self._clients)
+        number = cluster_round(self.round, self._cluster, self._clients)
         with self._clock.stage("encrypt"):
             union = self._upload.read_union(answer, mask.size)
             ciphertexts, mask = self._upload.encrypt(update, mask, union, number)
@@ -197,11 +170,4 @@ class SenseCryptClient(ClientSteps):
         self.disclosure = Disclosure.of_zone(mask, self._size, parts=(*self.disclosure.parts, "weight"))
         with self._clock.stage("upload"):
             parts = self._upload.parts(update, ciphertexts, mask)
-            return Message({"round": Message.from_number(self._round), **parts})
-
-    def end_round(self, answer: Message) -> None:
-        """Nothing is kept but the sensitivity that was sent."""
-
-    def merged_model(self, model: Message) -> StartingPoint:
-        """The cluster's model is everybody's in it."""
-        return GlobalModel.from_message(model, self._size, self._buffer_count).starting_point()
+            return Message({"round": Message.from_number(self.round), **parts})

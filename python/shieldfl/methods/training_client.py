@@ -1,0 +1,101 @@
+"""A client's side of a round: it sends what it has trained in this round, each message once."""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import replace
+
+import numpy as np
+
+from shieldfl.errors import ParameterError
+from shieldfl.methods.disclosure import Disclosure
+from shieldfl.methods.global_model import GlobalModel
+from shieldfl.methods.method import ClientSteps, FloatVector, LocalUpdate, StartingPoint
+from shieldfl.methods.replies import Replies
+from shieldfl.roles.message import Message
+
+__all__ = ["TrainingClient"]
+
+
+class TrainingClient(ClientSteps):
+    """Sends nothing before training has finished, and no second reply; what it keeps and says: ``_keep``, ``_make``.
+
+    Parameters
+    ----------
+    initial : the model before the first round, with all float buffers.
+    shares_buffers : whether the global model has them.
+    """
+
+    scores: str | None = None
+    """What training brings along, see ``StartingPoint.scores``."""
+
+    def __init__(self, initial: GlobalModel, *, shares_buffers: bool = True) -> None:
+        self.disclosure = Disclosure.of_nothing(initial.parameters.size)
+        self.round = 0
+        self.start = initial
+        """The global model that the round began with."""
+        self.update = initial
+        """What training gave: not the difference, the model itself."""
+        self.trained_scores: FloatVector = np.empty(0, dtype=np.float32)
+        self._size, self._buffer_count = initial.parameters.size, initial.buffers.size
+        self._shares_buffers = shares_buffers
+        self._has_trained = False
+        self._replies = Replies()
+
+    def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+        """Train from the client's own model, given the global one."""
+        # A round that is begun again has disclosed what it had: its messages are repeated.
+        if round_number != self.round:
+            self.disclosure = Disclosure.of_nothing(self._size)
+        self.round = round_number
+        self._has_trained = False
+        self.start = self._read_model(model)
+        return replace(self.merged_model(model), scores=self.scores)
+
+    def finish_training(self, update: LocalUpdate) -> None:
+        """Keep what training gave. What is refused changes nothing."""
+        update.check(self._size, self._buffer_count)
+        self._keep(update)
+        self._has_trained = True
+
+    def _keep(self, update: LocalUpdate) -> None:
+        """Keep the trained model and its scores, before training counts as finished.
+
+        One that raises must change nothing.
+        """
+        if self.scores is not None:
+            self.trained_scores = update.checked_scores()
+        self.update = GlobalModel(update.parameters, update.buffers)
+
+    def step(self, phase: str, answer: Message | None) -> Message:
+        """Make this phase's message; the same bytes when asked again.
+
+        Raises ParameterError before training has finished, PolicyError for another answer than before.
+        """
+        return self._replies.reply(phase, self.round, answer, lambda: self._make_trained(phase, answer))
+
+    def _make_trained(self, phase: str, answer: Message | None) -> Message:
+        if not self._has_trained:
+            raise ParameterError("there is nothing to send before training has finished")
+        return self._make(phase, answer)
+
+    @abc.abstractmethod
+    def _make(self, phase: str, answer: Message | None) -> Message:
+        """Make the phase's message and state what it discloses."""
+
+    def _difference(self) -> FloatVector:
+        """Return what training changed of the global model, float32 (P + B,); B is 0 where buffers stay local."""
+        parameters = self.update.parameters - self.start.parameters
+        if not self._shares_buffers:
+            return parameters
+        return np.concatenate((parameters, self.update.buffers - self.start.buffers))
+
+    def end_round(self, answer: Message) -> None:
+        """Nothing is kept from round to round."""
+
+    def merged_model(self, model: Message) -> StartingPoint:
+        """The global model is everybody's."""
+        return self._read_model(model).starting_point()
+
+    def _read_model(self, model: Message) -> GlobalModel:
+        return GlobalModel.from_message(model, self._size, self._buffer_count if self._shares_buffers else 0)
