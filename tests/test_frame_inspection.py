@@ -8,6 +8,7 @@ import pytest
 
 import shieldfl as sf
 from core.paillier_keys import authority_for
+from core.wire_twin import reseal
 from shieldfl.frame_inspection import inspect_frame
 
 HEADER_BYTES = 48
@@ -191,20 +192,9 @@ def test_what_is_no_frame(data: bytes) -> None:
     assert report.declared_bytes is None
 
 
-def crc32c(data: bytes) -> int:
-    """CRC-32C, bit by bit (reflected polynomial 0x82F63B78)."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-    return crc ^ 0xFFFFFFFF
-
-
 def resealed(frame: bytes, offset: int, replacement: bytes) -> bytes:
     """Alter a frame and give it a checksum that fits, as somebody would who means it."""
-    body = frame[:offset] + replacement + frame[offset + len(replacement) : -4]
-    return body + struct.pack("<I", crc32c(body))
+    return reseal(frame[:offset] + replacement + frame[offset + len(replacement) :])
 
 
 def test_resealing_nothing_gives_the_frame_back(frames: dict[str, bytes]) -> None:

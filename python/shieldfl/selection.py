@@ -178,9 +178,10 @@ def select(scores: Any, weights: Any, limits: SelectionLimits, threads: int | No
 def positions_in_budget(budget: float, size: int) -> int:
     """Return the largest k with ``k / size <= budget`` in float64: 0.29 of 100 are 29, though the product is below.
 
-    Raises ParameterError for a budget that is not in (0, 1], or a size that is negative.
+    Raises ParameterError for a budget that is not in [0, 1], or a size that is negative.
     """
-    return _core.positions_in_budget(as_real(budget, "budget"), as_unsigned(size, "size"))
+    share, count = as_real(budget, "budget"), as_unsigned(size, "size")
+    return _core.positions_in_budget(share, count) if share else 0
 
 
 def top_k(scores: Any, k: int, threads: int | None = None) -> Mask:

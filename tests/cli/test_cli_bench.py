@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
 import subprocess
 import sys
@@ -15,6 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 import shieldfl as sf
+from cli.terminal_run import run_on_terminal
 from shieldfl.benchmarks.scheme import WrongSumError
 from shieldfl.cli.app import app
 from shieldfl.cli.bench import parse_counts, parse_shares
@@ -210,20 +209,8 @@ def test_says_how_to_install_what_is_missing() -> None:
 
 
 def test_progress_is_on_the_terminal_and_the_piped_table_is_clean() -> None:
-    error_side, error_terminal = pty.openpty()
-    arguments = ["bench", *ONE_CASE, "--no-peers"]
-    process = subprocess.Popen(
-        [sys.executable, "-c", "from shieldfl.cli.main import main; main()", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=error_terminal,
-        env=os.environ | {"TERM": "xterm-256color"},
-    )
-    os.close(error_terminal)
-    out, _ = process.communicate(timeout=120)
-    err = os.read(error_side, 65536).decode()
-    os.close(error_side)
-    assert process.returncode == 0
-    assert "\x1b" not in out.decode()
-    assert "10,000 values" in out.decode()
+    out, err = run_on_terminal(["bench", *ONE_CASE, "--no-peers"])
+    assert "\x1b" not in out
+    assert "10,000 values" in out
     assert "0/1" in err
     assert "10,000 values, share 1, threads 1" in err

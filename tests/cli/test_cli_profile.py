@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
 import subprocess
 import sys
@@ -15,6 +13,7 @@ import typer
 
 import shieldfl as sf
 from cli.profile_files import CLIENTS, FLEET, invoke, save_made_up_profile
+from cli.terminal_run import run_on_terminal
 from shieldfl.cli.app import app
 from shieldfl.fleet.device_profile import DeviceProfile, load_profile
 from shieldfl.fleet.encryption_plan import METHODS
@@ -261,21 +260,9 @@ def test_options_in_the_documentation_exist() -> None:
 
 
 def test_progress_is_on_the_terminal_and_the_piped_table_is_clean() -> None:
-    error_side, error_terminal = pty.openpty()
-    arguments = ["profile", "calibrate", "--quick", "--scheme", "ckks", "--threads", "1"]
-    process = subprocess.Popen(
-        [sys.executable, "-c", "from shieldfl.cli.main import main; main()", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=error_terminal,
-        env=os.environ | {"TERM": "xterm-256color"},
-    )
-    os.close(error_terminal)
-    out, _ = process.communicate(timeout=120)
-    err = os.read(error_side, 65536).decode()
-    os.close(error_side)
-    assert process.returncode == 0
-    assert "\x1b" not in out.decode()
-    assert "ckks" in rows(out.decode())
+    out, err = run_on_terminal(["profile", "calibrate", "--quick", "--scheme", "ckks", "--threads", "1"])
+    assert "\x1b" not in out
+    assert "ckks" in rows(out)
     assert "1/2" in err
 
 

@@ -170,18 +170,6 @@ class TestNothingIsAddedByHalf:
             with pytest.raises(sf.WireFormatError):
                 aggregator.add(bad)
 
-    def test_a_total_is_no_batch_and_a_batch_no_total(self, aggregator, authority, batches):
-        total = aggregate(authority, batches[4:]).total()
-        read = sf.ckks.Total.from_bytes(total.to_bytes())
-        for source in (total, total.to_bytes(), read):
-            with pytest.raises(sf.WireFormatError, match="batch"):
-                aggregator.add(source)
-        batch = sf.ckks.CiphertextBatch(batches[4])
-        read_batch = sf.ckks.CiphertextBatch.from_bytes(batches[4])
-        for source in (batch, batch.to_bytes(), read_batch):
-            with pytest.raises(sf.WireFormatError, match="total"):
-                aggregator.add_total(source)
-
     def test_a_total_that_shares_a_batch(self, aggregator, authority, batches):
         for group in (batches[2:5], batches[:1], batches[:3]):
             with pytest.raises(sf.DuplicateFrameError):

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shieldfl as sf
+from core.quantised_integers import integers_of
 from shieldfl import reference
 
 SHAPES = [
@@ -24,18 +25,6 @@ SHAPES = [
 def authorities():
     parameters = [sf.ckks.Parameters(**shape) for shape in SHAPES]
     return [sf.KeyAuthority(p, min_clients=1, one_total_per_round=False) for p in parameters]
-
-
-def integers_of(parameters, kind, rng, count):
-    """Quantised values that are random, extreme, or at the border between the two."""
-    top = 2 ** (parameters.value_bits - 1) - 1
-    if kind == "random":
-        return rng.integers(-top, top + 1, count)
-    if kind == "highest":
-        return np.full(count, top)
-    if kind == "lowest":
-        return np.full(count, -top)
-    return rng.choice([-top, -top + 1, -1, 0, 1, top - 1, top], count)
 
 
 # 60 examples of up to 3,000 values and 6 clients: some 10^5 sums in each run.

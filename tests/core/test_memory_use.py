@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 
 import shieldfl as sf
-from core.child_process import run_python
+from core.memory_meter import measured, measures_memory
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        "libasan" in os.environ.get("LD_PRELOAD", ""), reason="a sanitizer takes memory of its own"
-    ),
-]
+pytestmark = measures_memory
 
 VALUES = 4_000_000
-
-# Resident bytes now, and the most since the process began. The most of later minus the now of earlier bounds from
-# above what came on top in between. (getrusage will not do: a child inherits its parent's maximum.)
-METERS = """
-import sys
-import numpy as np
-import shieldfl as sf
-
-def status(name):
-    with open("/proc/self/status") as file:
-        return next(int(line.split()[1]) * 1024 for line in file if line.startswith(name + ":"))
-
-"""
 
 ENCRYPT = """
 with open(sys.argv[1], "rb") as file:
@@ -67,12 +47,6 @@ def key_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("keys") / "public"
     path.write_bytes(sf.KeyAuthority(sf.ckks.Parameters()).public_key.to_bytes())
     return path
-
-
-def measured(code, *arguments):
-    done = run_python("-c", METERS + code, *map(str, arguments))
-    assert done.returncode == 0, done.stderr
-    return float(done.stdout)
 
 
 @pytest.mark.parametrize("share", ["all", "half"])

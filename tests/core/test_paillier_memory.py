@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 import shieldfl as sf
-from core.child_process import run_python
+from core.memory_meter import measured, measures_memory
 from core.paillier_keys import authority_for
-from core.test_memory_use import METERS
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        "libasan" in os.environ.get("LD_PRELOAD", ""), reason="a sanitizer takes memory of its own"
-    ),
-]
+pytestmark = measures_memory
 
 # 512 bytes each: so many that the two megabytes of a huge page do not count.
 CIPHERTEXTS = 50_000
@@ -53,12 +45,6 @@ def key_file(tmp_path_factory):
     authority = authority_for(sf.paillier.Parameters(key_bits=2048, packing="single"))
     path.write_bytes(authority.public_key.to_bytes())
     return path
-
-
-def measured(code, *arguments):
-    done = run_python("-c", METERS + code, *map(str, arguments))
-    assert done.returncode == 0, done.stderr
-    return float(done.stdout)
 
 
 def test_encrypting_takes_the_memory_of_the_frame(key_file):

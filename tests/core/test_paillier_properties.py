@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import shieldfl as sf
 from core.paillier_keys import authority_for
+from core.quantised_integers import integers_of, top_of
 
 SHAPES = [
     {},
@@ -24,22 +25,6 @@ SHAPES = [
 @pytest.fixture(scope="module")
 def authorities():
     return [authority_for(sf.paillier.Parameters(key_bits=2048, **shape)) for shape in SHAPES]
-
-
-def top_of(parameters):
-    return 2 ** (parameters.value_bits - 1) - 1
-
-
-def integers_of(parameters, kind, rng, count):
-    """Quantised values that are random, extreme, or at the border between the two."""
-    top = top_of(parameters)
-    if kind == "random":
-        return rng.integers(-top, top + 1, count)
-    if kind == "highest":
-        return np.full(count, top)
-    if kind == "lowest":
-        return np.full(count, -top)
-    return rng.choice(np.array([-top, -1, 0, 1, top]), count)
 
 
 examples = given(

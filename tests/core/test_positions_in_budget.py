@@ -12,7 +12,7 @@ import shieldfl as sf
 from shieldfl.selection import positions_in_budget
 
 
-@given(budget=st.floats(0.0, 1.0, exclude_min=True), size=st.integers(0, 2**31))
+@given(budget=st.floats(0.0, 1.0), size=st.integers(0, 2**31))
 def test_a_budget_holds_as_many_positions_as_fit(budget, size):
     count = positions_in_budget(budget, size)
     assert 0 <= count <= size
@@ -21,11 +21,11 @@ def test_a_budget_holds_as_many_positions_as_fit(budget, size):
 
 
 def test_a_budget_counts_as_it_is_written():
-    assert [positions_in_budget(percent / 100, 100) for percent in range(1, 101)] == list(range(1, 101))
+    assert [positions_in_budget(percent / 100, 100) for percent in range(101)] == list(range(101))
 
 
 @pytest.mark.parametrize(
-    ("budget", "size"), [(0.0, 9), (1.1, 9), (math.nan, 9), ("half", 9), (0.5, -1), (0.5, 1.5)]
+    ("budget", "size"), [(-0.1, 9), (1.1, 9), (math.nan, 9), ("half", 9), (0.0, -1), (0.5, -1), (0.5, 1.5)]
 )
 def test_a_budget_out_of_range_is_refused(budget, size):
     with pytest.raises(sf.ParameterError):

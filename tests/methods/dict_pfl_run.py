@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import numpy as np
 
 from methods.method_conformance import (
@@ -12,6 +14,7 @@ from methods.method_conformance import (
 )
 from shieldfl.masks import Mask
 from shieldfl.methods.dict_pfl_settings import DictPflSettings
+from shieldfl.methods.pruning_message import read_history
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.message import Message
@@ -28,8 +31,12 @@ def run_of(train=contraction, **changes) -> SteppedRun:
     )
 
 
-def held_by(client) -> np.ndarray:
-    return client._held.values_at(Mask.full(PARAMETERS)).astype(np.float64)
+def held_by(client, model: Message | None = None) -> np.ndarray:
+    """What a client holds of all positions: now, or once it knows the history that comes with a model."""
+    held = deepcopy(client._held)
+    if model is not None:
+        held.settle(read_history(model, PARAMETERS, SECRET, client._settings))
+    return held.values_at(Mask.full(PARAMETERS)).astype(np.float64)
 
 
 def active_of(run: SteppedRun, client: int = 0) -> np.ndarray:

@@ -10,11 +10,12 @@ import pytest
 from opacus.accountants import RDPAccountant
 
 from methods.method_conformance import CLIENTS, PARAMETERS, SteppedRun, Variant, contraction, initial_model
+from methods.small_federation import small_federation
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.methods.alt_fl_settings import AltFlSettings, DpSgdSettings
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import PrivateSteps
-from shieldfl.methods.registry import Federation, make_method
+from shieldfl.methods.registry import make_method
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.message import Message
@@ -302,7 +303,7 @@ def test_an_update_that_was_refused_is_not_sent_uncharged(method):
 
 @pytest.mark.parametrize("method", ["alt-fl-pi", "alt-fl-si-dp", "dp-sgd"])
 def test_delta_is_one_over_the_samples_or_set(method):
-    known = Federation(4, 3, 2, 1.0, 1.0, 1, samples=500)
+    known = small_federation(samples=500)
     made = make_method(method, initial_model(), known, MethodSettings())
     assert made.privacy_spent().delta == 1 / 500
     with pytest.raises(ParameterError, match="set delta"):

@@ -182,6 +182,23 @@ def test_who_comes_back_depends_on_secret_and_round() -> None:
     assert history.active_mask(2) != other.active_mask(2)
 
 
+def test_positions_are_drawn_once_a_round_and_anew_after_another_was_observed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    history, same = pruned_but_one(400, first_probability=0.5), pruned_but_one(400, first_probability=0.5)
+    update, drawn = np.arange(same.active_mask(8).count, dtype=np.float32), []
+    same.observe(8, update)
+    expected = same.active_mask(9)
+    monkeypatch.setattr(
+        hashlib, "shake_256", lambda key, draw=hashlib.shake_256: drawn.append(key) or draw(key)
+    )
+    early = history.active_mask(9)
+    assert history.active_mask(9) == early
+    assert len(drawn) == 1
+    history.observe(8, update)
+    assert history.active_mask(9) == expected != early
+
+
 def test_the_last_64_observed_rounds_are_told_from_those_given_up() -> None:
     history = PruningHistory(1, SECRET)
     opened = [number for number in range(1, 80) if number not in (5, 70)]

@@ -46,7 +46,7 @@ def test_pruned_positions_come_back_with_all_that_was_held_back(probability, ret
     pruned = ~active_of(run)
     run.run_round()
     assert not (active_of(run) & pruned).any()
-    held = np.abs(held_by(run.clients[0]))
+    held = np.abs(held_by(run.clients[0], run.model))
     assert (held[~active_of(run)] > 0.0).all()
     assert not held[active_of(run)].any()
 
@@ -67,7 +67,7 @@ def test_a_position_that_others_overtook_is_reactivated_and_moves_again():
             if was_held:
                 break
         else:
-            was_held = held_by(run.clients[0])[7]
+            was_held = held_by(run.clients[0], run.model)[7]
     moved = float(run.parameters[7] - before)
     assert was_held == pytest.approx(0.5 * round(was_held / 0.5), abs=1e-6)
     assert was_held > 0.4
@@ -115,7 +115,7 @@ def test_a_client_with_an_older_model_is_refused_even_where_it_has_as_many_value
     older = run.model
     run.run_round()
     client = run.clients[0]
-    held = held_by(client)
+    held = held_by(client, run.model)
     start = client.begin_round(3, 2, older)
     client.finish_training(contraction(3, 0, start))
     right = ask_count(run, 3)

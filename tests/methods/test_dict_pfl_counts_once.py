@@ -7,14 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from methods.dict_pfl_run import active_of, ask_count, held_by, run_of
+from methods.dict_pfl_run import SECRET, active_of, ask_count, held_by, run_of
 from methods.method_conformance import (
     CLIENTS,
     PARAMETERS,
     contraction,
 )
-from shieldfl.errors import ParameterError, PolicyError, RangeError
-from shieldfl.methods.pruning_message import HISTORY
+from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
+from shieldfl.methods.consistent_pruning import PruningHistory
+from shieldfl.methods.dict_pfl_settings import DictPflSettings
+from shieldfl.methods.pruning_message import HISTORY, history_part
+from shieldfl.roles.message import Message
 
 
 def once(round_number, client, start):
@@ -33,19 +36,17 @@ def test_what_was_sent_and_what_is_held_back_is_all_that_was_trained():
 
     run = run_of(train, first_probability=0.3)
     sent = np.zeros(PARAMETERS)
-    # Who takes part, who leaves before the update, and whose answer is lost.
+    # Who takes part, and who leaves before the update.
     plan = [
-        ([0, 1, 2, 3], [], [3]),
-        ([0, 1, 2], [], [0]),
-        ([0, 1, 2, 3], [1, 2, 3], []),
-        ([0, 1, 2, 3], [1], [2]),
-        ([1, 3], [], [1, 3]),
-        ([0, 1, 2, 3], [0, 2], [3]),
+        ([0, 1, 2, 3], []),
+        ([0, 1, 2], []),
+        ([0, 1, 2, 3], [1, 2, 3]),
+        ([0, 1, 2, 3], [1]),
+        ([1, 3], []),
+        ([0, 1, 2, 3], [0, 2]),
     ]
-    for participants, dropping, deaf in plan:
+    for participants, dropping in plan:
         before = run.parameters.astype(np.float64)
-        for index in deaf:
-            run.clients[index].end_round = lambda answer: None
         if len(participants) - len(dropping) < 2:
             with pytest.raises(PolicyError, match="min_clients"):
                 run.run_round(participants, dropping)
@@ -54,8 +55,6 @@ def test_what_was_sent_and_what_is_held_back_is_all_that_was_trained():
             moved = run.parameters - before
             assert not moved[~active_of(run, participants[-1])].any()
             sent += moved * (len(participants) - len(dropping))
-        for index in deaf:
-            del run.clients[index].end_round
     for client in run.clients:
         client.begin_round(99, CLIENTS, run.model)
     held = sum(held_by(client) for client in run.clients)
@@ -72,12 +71,12 @@ def test_a_round_that_is_given_up_prunes_nothing_and_loses_nothing():
     with pytest.raises(PolicyError, match="min_clients"):
         run.run_round(dropping=[1, 2, 3])
     assert run.model[HISTORY] == history
-    kept = [held_by(client) for client in run.clients]
+    kept = [held_by(client, run.model) for client in run.clients]
     run.run_round()
     active = active_of(run)
     for before, client in zip(kept, run.clients, strict=True):
         assert before[active].any()
-        assert not held_by(client)[active].any()
+        assert not held_by(client, run.model)[active].any()
 
 
 def test_an_upload_of_a_round_that_was_given_up_is_sent_again_also_after_rounds_away():
@@ -88,25 +87,40 @@ def test_an_upload_of_a_round_that_was_given_up_is_sent_again_also_after_rounds_
     np.testing.assert_allclose(run.parameters, run.initial.parameters + 0.1, rtol=0.0, atol=1e-5)
     run.run_round([0, 3])
     np.testing.assert_allclose(run.parameters, run.initial.parameters + 0.2, rtol=0.0, atol=1e-5)
-    assert not any(held_by(client).any() for client in run.clients)
+    assert not any(held_by(client, run.model).any() for client in run.clients)
 
 
-def test_values_whose_answer_never_came_are_not_sent_again():
+def test_values_that_count_are_not_sent_again():
     run = run_of(once, small_percent=0.0)
-    for client in run.clients:
-        client.end_round = lambda answer: None
     run.run_round()
     first = run.parameters.copy()
     assert (first != run.initial.parameters).all()
-    # An answer of a round before the upload's tells nothing of it.
+    # A model from before the upload tells nothing of it.
     client = run.clients[0]
-    del client.end_round
-    client.end_round(run.method.initial_model())
+    client.begin_round(2, CLIENTS, run.method.initial_model())
     assert held_by(client).all()
-    client.end_round(run.model)
+    client.begin_round(2, CLIENTS, run.model)
     assert not held_by(client).any()
     run.run_round()
     np.testing.assert_array_equal(run.parameters, first)
+
+
+def test_a_client_that_was_sent_a_damaged_or_foreign_history_goes_on_with_the_right_one():
+    run, twin = run_of(first_probability=0.3), run_of(first_probability=0.3)
+    for one in (run, twin):
+        one.run_round()
+    client, part = run.clients[0], run.model[HISTORY]
+    foreign = PruningHistory(PARAMETERS, SECRET, DictPflSettings(decay=0.5))
+    larger = PruningHistory(PARAMETERS + 1, SECRET, client._settings)
+    for history in (b"", part[:-1], part[::-1], history_part(foreign), history_part(larger)):
+        with pytest.raises((ParameterError, WireFormatError)):
+            client.begin_round(2, CLIENTS, Message({**run.model, HISTORY: history}))
+        assert client.step("update", run.answers["count"]) == run.sent["update"][0]
+        np.testing.assert_array_equal(held_by(client), held_by(twin.clients[0]))
+    for one in (run, twin):
+        one.run_round()
+    np.testing.assert_array_equal(run.parameters, twin.parameters)
+    assert 0 < active_of(run).sum() < PARAMETERS
 
 
 def test_a_total_that_comes_after_a_later_round_has_begun_is_not_opened(monkeypatch):

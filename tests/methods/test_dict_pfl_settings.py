@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from methods.dict_pfl_run import SECRET, run_of
-from methods.method_conformance import (
-    initial_model,
-)
+from methods.method_conformance import initial_model
+from methods.small_federation import small_federation
 from shieldfl.errors import ParameterError
-from shieldfl.methods.dict_pfl_settings import DictPflSettings
-from shieldfl.methods.registry import Federation, make_method
+from shieldfl.methods.dict_pfl_settings import DictPflSettings, check_factorisation
+from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 
 
@@ -47,6 +47,10 @@ def test_bad_settings(bad, named):
         DictPflSettings(**bad)
 
 
+def test_a_rank_comes_back_as_an_int():
+    assert type(check_factorisation(np.uint8(4), ())) is int
+
+
 @pytest.mark.parametrize("bad", [{"value_bits": 41}, {"value_bits": 1}, {"fraction_bits": 53}], ids=str)
 def test_a_fixed_point_that_no_ciphertext_holds_is_refused_when_the_method_is_made(bad):
     with pytest.raises(ParameterError, match="_bits"):
@@ -54,18 +58,17 @@ def test_a_fixed_point_that_no_ciphertext_holds_is_refused_when_the_method_is_ma
 
 
 def test_secrets_are_drawn_where_none_is_given_and_never_reported():
-    federation = Federation(
-        clients=3, rounds=1, min_clients=2, sample_rate=1.0, server_learning_rate=1.0, threads=1
-    )
-    methods = [make_method("dict-pfl", initial_model(), federation, MethodSettings()) for _ in range(2)]
+    methods = [
+        make_method("dict-pfl", initial_model(), small_federation(), MethodSettings()) for _ in range(2)
+    ]
     assert methods[0]._secret != methods[1]._secret
     assert "secret" not in repr(methods[0].settings())
-    assert "shared_secret" not in repr(Federation(3, 1, 2, 1.0, 1.0, 1, shared_secret=SECRET))
+    assert "shared_secret" not in repr(small_federation(shared_secret=SECRET))
     assert methods[0].settings()["rank"] == 4
 
 
 @pytest.mark.parametrize("secret", [b"", b"too short", "x" * 32, bytearray(32)])
 def test_a_secret_that_is_none_is_refused_when_the_method_is_made(secret):
-    federation = Federation(3, 1, 2, 1.0, 1.0, 1, shared_secret=secret)
+    federation = small_federation(shared_secret=secret)
     with pytest.raises(ParameterError, match="at least 16 random bytes"):
         make_method("dict-pfl", initial_model(), federation, MethodSettings())

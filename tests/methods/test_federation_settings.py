@@ -7,12 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from methods.small_federation import small_federation
 from shieldfl.errors import ParameterError
-from shieldfl.methods.federation import Federation
 
-GOOD = Federation(
-    clients=3, rounds=1, min_clients=2, sample_rate=1.0, server_learning_rate=1.0, threads=None, samples=9
-)
+GOOD = small_federation(clients=3, threads=None, samples=9)
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from methods.method_conformance import SteppedRun, Variant, contraction, float_spacing
+from methods.method_conformance import SteppedRun, contraction, float_spacing
+from methods.selective_shield_noise import shield, zeros
 from methods.selective_shield_twin import twin_merge, twin_round
 from shieldfl import ckks
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import LocalUpdate, StartingPoint
-from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.roles.message import Message
 
 
@@ -47,10 +47,6 @@ def model_of(size: int, buffers: int = 0, seed: int = 9) -> GlobalModel:
     return GlobalModel(
         generator.normal(0.0, 1.0, size).astype(np.float32), generator.random(buffers, dtype=np.float32)
     )
-
-
-def shield(**settings) -> Variant:
-    return Variant("selective-shield", SelectiveShieldSettings(**settings), "selective-shield")
 
 
 def zone_of(run: SteppedRun) -> np.ndarray:
@@ -180,7 +176,7 @@ def test_a_position_that_nobody_sends_keeps_its_value(divisor, negotiation):
     run = SteppedRun(
         shield(threshold=0.5, consensus=1.0, divisor=divisor, negotiation=negotiation),
         clients=3,
-        initial=GlobalModel(np.zeros(8, dtype=np.float32), np.empty(0, dtype=np.float32)),
+        initial=zeros(8),
         train=choosing(choices, 8),
     )
     run.run_round(dropping=[2])
@@ -196,7 +192,7 @@ def test_the_divisor_counts_who_sent_or_who_took_part(divisor, expected):
     run = SteppedRun(
         shield(threshold=0.5, consensus=1.0, divisor=divisor),
         clients=3,
-        initial=GlobalModel(np.zeros(8, dtype=np.float32), np.empty(0, dtype=np.float32)),
+        initial=zeros(8),
         train=choosing(choices, 8),
     )
     run.run_round()

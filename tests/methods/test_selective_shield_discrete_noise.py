@@ -11,47 +11,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from methods.method_conformance import SteppedRun, Variant, contraction
+from methods.selective_shield_noise import SCORE_LIMIT, SIZE, assert_gaussian, values_of, zeros
+from methods.selective_shield_noise import shield as plain_shield
 from shieldfl.errors import ParameterError
-from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import LocalUpdate
-from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.privacy.discrete_gaussian import float32_grid
-
-SIZE = 20_000
-
-# A standard score beyond 6 comes once in 5e8 honest runs.
-SCORE_LIMIT = 6.0
 
 
 def shield(**settings) -> Variant:
-    chosen = {"noise_distribution": "discrete-gaussian", **settings}
-    return Variant("selective-shield", SelectiveShieldSettings(**chosen), "selective-shield")
-
-
-def zeros(size: int = SIZE) -> GlobalModel:
-    return GlobalModel(np.zeros(size, dtype=np.float32), np.empty(0, dtype=np.float32))
+    return plain_shield(**{"noise_distribution": "discrete-gaussian", **settings})
 
 
 def stay(round_number, client, start):
     return LocalUpdate(start.parameters, start.buffers, np.zeros(start.parameters.size, dtype=np.float32))
 
 
-def values_of(run: SteppedRun, client: int) -> np.ndarray:
-    return np.frombuffer(run.sent["update"][client]["values"], dtype=np.float32)
-
-
 def is_on_grid(values: np.ndarray, fraction_bits: int) -> bool:
     steps = np.ldexp(values.astype(np.float64), fraction_bits)
     return np.array_equal(steps, np.rint(steps))
-
-
-def assert_gaussian(values: np.ndarray, deviation: float) -> None:
-    """Mean, variance and fourth moment."""
-    count = values.size
-    standard = values.astype(np.float64) / deviation
-    assert abs(standard.mean()) * math.sqrt(count) < SCORE_LIMIT
-    assert abs(np.mean(standard**2) - 1.0) * math.sqrt(count / 2.0) < SCORE_LIMIT
-    assert abs(np.mean(standard**4) - 3.0) * math.sqrt(count / 96.0) < SCORE_LIMIT
 
 
 @pytest.mark.parametrize(("clients", "sigma", "clip"), [(2, 0.5, 1.0), (5, 2.0, 0.25), (3, 1e-3, 100.0)])

@@ -7,37 +7,15 @@ import math
 import numpy as np
 import pytest
 
-from methods.method_conformance import SteppedRun, Variant, contraction
+from methods.method_conformance import SteppedRun, contraction
+from methods.selective_shield_noise import SIZE, assert_gaussian, shield, values_of, zeros
 from methods.selective_shield_twin import twin_round
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import LocalUpdate
-from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.roles.message import Message
 
-SIZE = 20_000
-
-
-def shield(**settings) -> Variant:
-    return Variant("selective-shield", SelectiveShieldSettings(**settings), "selective-shield")
-
-
-def zeros(size: int = SIZE) -> GlobalModel:
-    return GlobalModel(np.zeros(size, dtype=np.float32), np.empty(0, dtype=np.float32))
-
-
-def values_of(run: SteppedRun, client: int) -> np.ndarray:
-    return np.frombuffer(run.sent["update"][client]["values"], dtype=np.float32)
-
-
-def assert_gaussian(values: np.ndarray, deviation: float) -> None:
-    """Mean, variance and fourth moment, each within six of its own standard deviations."""
-    count = values.size
-    standard = values.astype(np.float64) / deviation
-    assert abs(standard.mean()) < 6.0 / math.sqrt(count)
-    assert abs(np.mean(standard**2) - 1.0) < 6.0 * math.sqrt(2.0 / count)
-    assert abs(np.mean(standard**4) - 3.0) < 6.0 * math.sqrt(96.0 / count)
+HIDING = {"threshold": 0.5, "consensus": 1.0, "negotiation": "encrypted", "hide_personalised": True}
 
 
 @pytest.mark.parametrize(("clients", "sigma", "clip"), [(2, 0.5, 1.0), (5, 2.0, 0.25)])
@@ -139,13 +117,7 @@ def hiding(personal: dict[int, int]):
 @pytest.mark.parametrize("kept", [0, 10, SIZE // 2])
 def test_hidden_positions_carry_noise_alone(kept):
     run = SteppedRun(
-        shield(
-            threshold=0.5,
-            consensus=1.0,
-            noise_multiplier=0.5,
-            negotiation="encrypted",
-            hide_personalised=True,
-        ),
+        shield(**HIDING, noise_multiplier=0.5),
         clients=3,
         initial=zeros(),
         train=hiding({0: kept, 1: 0, 2: 0}),
@@ -165,13 +137,7 @@ def test_an_upload_has_the_same_parts_and_lengths_whatever_is_hidden():
     lengths = set()
     for kept in (0, 1, SIZE // 2, SIZE - 200):
         run = SteppedRun(
-            shield(
-                threshold=0.5,
-                consensus=1.0,
-                noise_multiplier=0.5,
-                negotiation="encrypted",
-                hide_personalised=True,
-            ),
+            shield(**HIDING, noise_multiplier=0.5),
             clients=2,
             initial=zeros(),
             train=hiding({0: kept, 1: 0}),
@@ -200,14 +166,7 @@ def test_hidden_contributors_are_counted_from_the_tallies():
         return LocalUpdate(start.parameters + np.float32(0.001), start.buffers, scores)
 
     run = SteppedRun(
-        shield(
-            threshold=0.5,
-            consensus=1.0,
-            noise_multiplier=1e-12,
-            clip_norm=100.0,
-            negotiation="encrypted",
-            hide_personalised=True,
-        ),
+        shield(**HIDING, noise_multiplier=1e-12, clip_norm=100.0),
         clients=3,
         initial=zeros(),
         train=train,

@@ -8,8 +8,9 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 
 from methods.method_conformance import CLIENTS, SteppedRun, Variant, initial_model
+from methods.small_federation import small_federation
 from shieldfl.errors import ParameterError
-from shieldfl.methods.registry import METHOD_NAMES, Federation, make_method
+from shieldfl.methods.registry import METHOD_NAMES, make_method
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.config import RunConfig
@@ -72,18 +73,6 @@ BAD_RUN = [
 ]
 
 
-def federation_of(weights: tuple[int, ...] | None = None) -> Federation:
-    return Federation(
-        clients=2,
-        rounds=1,
-        min_clients=2,
-        sample_rate=1.0,
-        server_learning_rate=1.0,
-        threads=1,
-        weights=weights,
-    )
-
-
 @pytest.mark.parametrize(("bad", "named"), BAD_SHIELD, ids=str)
 def test_bad_settings_of_selective_shield(bad, named):
     with pytest.raises(ParameterError, match=named):
@@ -134,13 +123,13 @@ def test_a_key_authority_that_would_open_anything_or_nothing(min_clients):
 
 def test_an_unknown_method_is_refused_with_the_known_names():
     with pytest.raises(ParameterError, match=f"'fedavgg'.*{', '.join(METHOD_NAMES)}"):
-        make_method("fedavgg", initial_model(), federation_of(), MethodSettings())
+        make_method("fedavgg", initial_model(), small_federation(), MethodSettings())
 
 
 @pytest.mark.parametrize("weights", [(1, 0), (1, -1), (1, 2.0), (1, math.nan), (1,), (1, 1, 1)])
 def test_weights_must_be_positive_whole_numbers_one_for_each_client(weights):
     with pytest.raises(ParameterError, match="weight"):
-        federation_of(weights)
+        small_federation(weights=weights)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +137,7 @@ def test_weights_must_be_positive_whole_numbers_one_for_each_client(weights):
 )
 @pytest.mark.parametrize("method", ["fedavg", "dp-sgd", "full-he"])
 def test_reports_state_the_weights(method, weights, stated):
-    federation = replace(federation_of(weights), samples=100)
+    federation = small_federation(weights=weights, samples=100)
     made = make_method(method, initial_model(), federation, MethodSettings())
     assert made.name == method
     assert made.settings()["weights"] == stated
@@ -157,7 +146,7 @@ def test_reports_state_the_weights(method, weights, stated):
 @pytest.mark.parametrize("method", ["selective-shield", "dp-fedavg"])
 def test_methods_that_weigh_all_alike_say_so_where_weights_are_given(method):
     def notes_for(weights):
-        return make_method(method, initial_model(), federation_of(weights), MethodSettings()).notes
+        return make_method(method, initial_model(), small_federation(weights=weights), MethodSettings()).notes
 
     assert notes_for(None) == []
     (note,) = notes_for((1, 3))

@@ -296,6 +296,14 @@ def test_a_file_that_is_no_archive_is_refused(tmp_path: Path) -> None:
         load_labelled_samples(tmp_path)
 
 
+def archive_with_header(folder: Path, header: str) -> Path:
+    path = folder / "mine.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        length = len(header).to_bytes(2, "little")
+        archive.writestr("features.npy", b"\x93NUMPY\x01\x00" + length + header.encode())
+    return path
+
+
 @pytest.mark.parametrize(
     "header",
     [
@@ -307,12 +315,14 @@ def test_a_file_that_is_no_archive_is_refused(tmp_path: Path) -> None:
     ids=["overflow", "unterminated", "syntax", "type"],
 )
 def test_an_array_with_a_bad_header_is_refused(tmp_path: Path, header: str) -> None:
-    path = tmp_path / "mine.npz"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-        length = len(header).to_bytes(2, "little")
-        archive.writestr("features.npy", b"\x93NUMPY\x01\x00" + length + header.encode())
     with pytest.raises(DataError, match="cannot be read: it is damaged"):
-        load_labelled_samples(path)
+        load_labelled_samples(archive_with_header(tmp_path, header))
+
+
+def test_an_array_beyond_the_memory_is_refused(tmp_path: Path) -> None:
+    header = "{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387,)}"
+    with pytest.raises(DataError, match="more memory than there is"):
+        load_labelled_samples(archive_with_header(tmp_path, header))
 
 
 @settings(max_examples=60, deadline=None)

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from methods.method_conformance import LAYER_OFFSETS, PARAMETERS, every_variant, initial_model
+from methods.small_federation import small_federation
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.methods.method import LocalUpdate, PrivateSteps, StartingPoint
-from shieldfl.methods.registry import Federation, make_method
+from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
@@ -43,15 +44,7 @@ class Trainer:
 
 
 def federation_of(variant, broken: dict[int, int] | None = None) -> EmbeddedFederation:
-    federation = Federation(
-        clients=CLIENTS,
-        rounds=3,
-        min_clients=2,
-        sample_rate=1.0,
-        server_learning_rate=1.0,
-        threads=1,
-        layer_offsets=LAYER_OFFSETS,
-    )
+    federation = small_federation(clients=CLIENTS, layer_offsets=LAYER_OFFSETS)
     settings = variant.all_settings()
     method = make_method(variant.method, initial_model(), federation, settings)
     return EmbeddedFederation(

@@ -69,7 +69,7 @@ def _cover(counts: IntVector, union: int, overlap: float, generator: np.random.G
         raise ParameterError(f"masks of {counts.sum():,} positions cannot have a union of {union:,}")
     masks = np.zeros((counts.size, union), dtype=np.bool_)
     for mask, count in zip(masks, counts.tolist(), strict=True):
-        first = positions_in_budget(overlap, count) if overlap else 0
+        first = positions_in_budget(overlap, count)
         mask[:first] = True
         mask[first + generator.permutation(union - first)[: count - first]] = True
     # Who has a position that others have too gives it away for one that nobody has.

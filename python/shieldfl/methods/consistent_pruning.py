@@ -106,6 +106,8 @@ class PruningHistory:
         # A streak of tau means pruned.
         self._streaks = np.zeros(self._size, dtype=np.uint16)
         self._probabilities = np.full(self._size, self._settings.first_probability)
+        # Of one round alone: observing a round draws it, so what was drawn before that is never asked for again.
+        self._drawn: tuple[int, Mask] | None = None
 
     @property
     def last_round(self) -> int:
@@ -129,7 +131,16 @@ class PruningHistory:
 
         Raises ParameterError for a round that is over.
         """
-        return Mask.from_bool(self._active(round_number))
+        if as_unsigned(round_number, "round_number") <= self.last_round:
+            raise ParameterError(
+                f"round {round_number} is over: round {self.last_round} was observed already"
+            )
+        if self._drawn is None or self._drawn[0] != round_number:
+            key = hmac.digest(self._secret, b"shieldfl reactivation %d" % round_number, "sha256")
+            draws = np.frombuffer(hashlib.shake_256(key).digest(4 * self._size), dtype="<u4")
+            kept = self._streaks < self._settings.patience_rounds
+            self._drawn = round_number, Mask.from_bool(kept | (draws < self._probabilities * 2.0**32))
+        return self._drawn[1]
 
     def observe(self, round_number: int, global_update: Any) -> None:
         """Learn from a round's decrypted global update. Rounds that gave none are left out by all alike.
@@ -147,7 +158,7 @@ class PruningHistory:
             For an array of another kind, a round that is over or another number of values, and values that are not
             finite. The history stays as it was.
         """
-        sent = self._active(round_number)
+        sent = self.active_mask(round_number).to_bool()
         update = as_vector(global_update, (np.float32, np.float64), "the global update")
         count = int(np.count_nonzero(sent))
         if update.size != count:
@@ -208,21 +219,11 @@ class PruningHistory:
         history._probabilities = probabilities.astype(np.float64)
         return history
 
-    def _active(self, round_number: int) -> NDArray[np.bool_]:
-        if as_unsigned(round_number, "round_number") <= self.last_round:
-            raise ParameterError(
-                f"round {round_number} is over: round {self.last_round} was observed already"
-            )
-        key = hmac.digest(self._secret, b"shieldfl reactivation %d" % round_number, "sha256")
-        draws = np.frombuffer(hashlib.shake_256(key).digest(4 * self._size), dtype="<u4")
-        active: NDArray[np.bool_] = self._streaks < self._settings.patience_rounds
-        return active | (draws < self._probabilities * 2.0**32)
-
     def _count_small(self, sent: int) -> int:
         ranked, not_sent = (self._size, self._size - sent) if self._settings.ranked == "all" else (sent, 0)
         share = self._settings.small_percent / 100.0
         # Rounding must not make all of them small.
-        quota = min(positions_in_budget(share, ranked) if share else 0, ranked - 1)
+        quota = min(positions_in_budget(share, ranked), ranked - 1)
         return max(0, quota - not_sent)
 
 

@@ -40,13 +40,15 @@ class DictPflClient(MaskedAverageClient):
         super().__init__(index, context, None, sends_rest=False)
         self._secret = secret
         self._settings = settings
-        self._size = context.initial.parameters.size
         self._held = HeldBack(self._size)
         self._active = Mask.full(self._size)
         self._tag = b""
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
-        """Train from the global model; all positions move, also those that will not be sent."""
+        """Train from the global model, whose history shows what became of the last upload.
+
+        All positions move, also those that will not be sent.
+        """
         history = read_history(model, self._size, self._secret, self._settings)
         active = history.active_mask(round_number)
         start = super().begin_round(round_number, participants, model)
@@ -54,12 +56,10 @@ class DictPflClient(MaskedAverageClient):
         self._held.begin_round(round_number, history)
         return start
 
-    def finish_training(self, update: LocalUpdate) -> None:
+    def _keep(self, update: LocalUpdate) -> None:
         """Add the update to what is held back, in place of an earlier one of this round that was not sent."""
-        super().finish_training(update)
-        self._has_trained = False
-        self._held.train(self.update.parameters - self.start.parameters)
-        self._has_trained = True
+        self._held.train(update.parameters - self.start.parameters)
+        super()._keep(update)
 
     def _speak(self, phase: str) -> Message:
         if phase != "count":
@@ -99,7 +99,3 @@ class DictPflClient(MaskedAverageClient):
     def _disclose(self, zone: Mask) -> None:
         nothing = Mask.empty(self._size)
         self._state(Disclosure(self._active, nothing, nothing, parts=self.clear_parts, buffers="encrypted"))
-
-    def end_round(self, answer: Message) -> None:
-        """Forget what was sent, now that it counts."""
-        self._held.settle(read_history(answer, self._size, self._secret, self._settings))

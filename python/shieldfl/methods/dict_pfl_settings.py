@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import ParameterError
 from shieldfl.methods.consistent_pruning import PruningSettings
 
-__all__ = ["DictPflSettings"]
+__all__ = ["DictPflSettings", "check_factorisation"]
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,17 @@ class DictPflSettings(PruningSettings):
     def __post_init__(self) -> None:
         """Check what does not need the model."""
         super().__post_init__()
-        if as_unsigned(self.rank, "rank") < 1:
-            raise ParameterError(f"rank must be at least 1, got {self.rank}")
-        if not isinstance(self.train_fully, tuple | list) or not all(
-            isinstance(name, str) for name in self.train_fully
-        ):
-            raise ParameterError("train_fully must be a tuple of modules' names")
+        check_factorisation(self.rank, self.train_fully)
         for name in ("value_bits", "fraction_bits"):
             as_unsigned(getattr(self, name), name)
+
+
+def check_factorisation(rank: int, train_fully: Sequence[str]) -> int:
+    """Return the rank as an int. Raises ParameterError for what no model, whatever its layers, is factorised with."""
+    number = as_unsigned(rank, "rank")
+    if number < 1:
+        raise ParameterError(f"rank must be at least 1, got {number}")
+    is_sequence = isinstance(train_fully, Sequence) and not isinstance(train_fully, str)
+    if not is_sequence or not all(isinstance(name, str) for name in train_fully):
+        raise ParameterError("train_fully must be a tuple of modules' names")
+    return number

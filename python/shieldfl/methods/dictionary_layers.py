@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from shieldfl.array_view import as_unsigned
 from shieldfl.errors import ParameterError, RangeError
+from shieldfl.methods.dict_pfl_settings import check_factorisation
 
 __all__ = ["DictionarySize", "dictionary_size", "factorise", "merged"]
 
@@ -71,9 +71,7 @@ def factorise(model: nn.Module, rank: int = 4, train_fully: Sequence[str] = ()) 
     RangeError
         If a weight is not finite.
     """
-    rank = as_unsigned(rank, "rank")
-    if rank < 1:
-        raise ParameterError(f"rank must be at least 1, got {rank}")
+    rank = check_factorisation(rank, train_fully)
     _check_names(model, train_fully)
     copy = deepcopy(model)
     found = False
@@ -278,12 +276,8 @@ def _decompose(weight: torch.Tensor, rank: int, layer_name: str) -> _Dictionary:
 
 
 def _check_names(model: nn.Module, names: Sequence[str]) -> None:
-    if isinstance(names, str) or not isinstance(names, Sequence):
-        raise ParameterError("train_fully must be a tuple of modules' names")
     known = [name for name, _ in model.named_modules() if name]
     for name in names:
-        if not isinstance(name, str):
-            raise ParameterError("train_fully must be a tuple of modules' names")
         if name not in known:
             closest = difflib.get_close_matches(name, known, n=3, cutoff=0.0)
             raise ParameterError(

@@ -24,7 +24,7 @@ def settled_positions(share: float, parameters: int, buffers: int) -> Mask | Non
 
     None where it has to be agreed on which.
     """
-    count = positions_in_budget(share, parameters) if share else 0
+    count = positions_in_budget(share, parameters)
     if 0 < count < parameters:
         return None
     return encrypted_positions(Mask.full(parameters) if count else Mask.empty(parameters), buffers)

@@ -104,7 +104,8 @@ def load_labelled_samples(path: str | Path) -> tuple[torch.Tensor, torch.Tensor]
     Raises
     ------
     DataError
-        If the file cannot be read, is damaged, is no ``.npz`` file, or lacks one of the arrays.
+        If the file cannot be read, is damaged, is too large for the memory, is no ``.npz`` file, or lacks one of the
+        arrays.
     ArrayTypeError
         If an array has another dtype.
     """
@@ -135,6 +136,8 @@ def _read_arrays(file: BinaryIO, path: str | Path) -> dict[str, NDArray[Any]]:
             return {}
         with archive:
             return {name: archive[name] for name in ("features", "labels") if name in archive}
+    except MemoryError as error:
+        raise DataError(f"{path} is damaged, or needs more memory than there is") from error
     # Headers are parsed as Python: besides NumPy's and zipfile's errors that raises those of the tokenizer, the
     # compiler and of arithmetic.
     except Exception as error:
