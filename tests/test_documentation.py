@@ -229,14 +229,25 @@ def test_sizes_in_the_wire_format_are_the_core_s():
     assert rows[-1][0] == fixed
 
 
+def test_costs_of_full_encryption_are_computed():
+    page = prose_of("docs/methods/full-he.md")
+    for settings, words in (
+        ({}, "a model of a million values {:.2f} bytes for each"),
+        ({"value_bits": 16, "fraction_bits": 14}, "it is {:.2f}: values"),
+    ):
+        planned = sf.ckks.Parameters.plan(max_clients=20, goal="size", count=10**6, **settings)
+        ciphertexts = -(-(10**6) // planned._facts["values_per_ciphertext"])
+        assert words.format(ciphertexts * planned._facts["ciphertext_bytes"] / 10**6) in page
+
+
 def test_costs_of_selective_shield_are_computed():
     page = prose_of("docs/methods/selective-shield.md")
     updates = sf.ckks.Parameters(max_clients=20)
-    votes = sf.ckks.Parameters(max_clients=20, value_bits=2, fraction_bits=0)
     size = 784 * 256 + 256 + 256 * 128 + 128 + 128 * 10 + 10
+    votes = sf.ckks.Parameters.plan(max_clients=20, value_bits=2, fraction_bits=0, goal="size", count=size)
     ballots = -(-size // votes._facts["values_per_ciphertext"])
     assert f"{updates.bytes_per_value:.2f} bytes on the wire" in page
-    assert f"{votes.bytes_per_value:.2f} bytes for each parameter" in page
+    assert f"{ballots * votes._facts['ciphertext_bytes'] / size:.2f} bytes for each parameter" in page
     assert f"that is {ballots} ciphertexts" in page
     for number in (
         size,

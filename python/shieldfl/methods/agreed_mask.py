@@ -176,7 +176,8 @@ class AgreedMask(MaskedAverage):
         kind: str,
     ) -> None:
         settled = settled_positions(ratio, initial.parameters.size, initial.buffers.size)
-        super().__init__(name, initial, clock, settings, federation, settled)
+        count = positions_in_budget(ratio, initial.parameters.size) + initial.buffers.size
+        super().__init__(name, initial, clock, settings, federation, settled, count=count)
         self._kind = kind
         self.ratio = ratio
         self.score_keys: KeyAuthority | None = None

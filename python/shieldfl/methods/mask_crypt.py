@@ -108,7 +108,10 @@ class MaskCrypt(MaskedAverage):
         settings: MaskCryptSettings,
         federation: Federation,
     ) -> None:
-        super().__init__(name, initial, clock, settings, federation, None)
+        proposed = positions_in_budget(settings.ratio, initial.parameters.size)
+        # The size of a whole union shows in the round alone.
+        count = proposed + initial.buffers.size if settings.cut else None
+        super().__init__(name, initial, clock, settings, federation, None, count=count)
         self._ratio, self._cut = settings.ratio, settings.cut
 
     def _make_client(self, index: int) -> MaskCryptClient:

@@ -38,6 +38,7 @@ class MaskedAverage(Method):
     settings : how updates are encrypted.
     federation : its sizes and policies.
     zone : the N positions that are encrypted; None where the clients agree on them.
+    count : how many positions are encrypted, where no zone says it and it is known.
     sends_rest : whether values outside of the zone are sent, in the clear.
     """
 
@@ -52,6 +53,7 @@ class MaskedAverage(Method):
         federation: Federation,
         zone: Mask | None,
         *,
+        count: int | None = None,
         sends_rest: bool = True,
     ) -> None:
         super().__init__(name, clock, federation)
@@ -64,6 +66,7 @@ class MaskedAverage(Method):
             settings.encryption,
             federation.clients,
             settings.fixed_point,
+            count=count if zone is None else zone.count,
             most_weight=max(weights),
             key_bits=settings.key_bits,
         )

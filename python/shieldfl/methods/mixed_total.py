@@ -66,8 +66,11 @@ class MixedTotal:
 
     def open_mean(self, keys: KeyAuthority) -> NDArray[np.float64]:
         """Open the total and return the weighted mean (N,), zero where nothing was sent. Raises PolicyError."""
+        opened = keys.open_mean(self.total)
+        if isinstance(self.union, Mask) and self.union.count == self.union.size:
+            return opened
         mean = np.zeros(self.union.size)
-        self.union.scatter(keys.open_mean(self.total), mean)
+        self.union.scatter(opened, mean)
         if self.sums.size:
             (~self.positions).scatter(self.sums / self.weight, mean)
         return mean

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 
 from shieldfl.errors import PolicyError
@@ -15,12 +14,13 @@ class Replies:
     """One reply for each phase of a round: a lost one can be asked for again, a second one is never made.
 
     A second reply to other words would be fresh noise on the same values, or another sum of the same round. So a role
-    keeps one of these for its life, also where a round is begun again.
+    keeps one of these for its life, also where a round is begun again. The last request of each
+    phase is kept whole: to hash megabytes takes about as long as to open what is in them.
     """
 
     def __init__(self) -> None:
-        # By phase: the round, the digest of the request, the reply.
-        self._given: dict[str, tuple[int, bytes, Message]] = {}
+        # By phase: the round, the request, the reply.
+        self._given: dict[str, tuple[int, Message | None, Message]] = {}
 
     def reply(
         self, phase: str, round_number: int, request: Message | None, make: Callable[[], Message]
@@ -30,9 +30,8 @@ class Replies:
         Raises PolicyError for another request of a round that was answered, or of one before it. Where ``make`` raises,
         nothing counts as answered.
         """
-        digest = hashlib.sha256(b"" if request is None else request.to_bytes()).digest()
-        last_round, last_digest, last_reply = self._given.get(phase, (-1, b"", Message()))
-        if (last_round, last_digest) == (round_number, digest):
+        last_round, last_request, last_reply = self._given.get(phase, (-1, None, Message()))
+        if (last_round, last_request) == (round_number, request):
             return last_reply
         if round_number <= last_round:
             raise PolicyError(
@@ -40,5 +39,5 @@ class Replies:
                 "not given"
             )
         reply = make()
-        self._given[phase] = (round_number, digest, reply)
+        self._given[phase] = (round_number, request, reply)
         return reply

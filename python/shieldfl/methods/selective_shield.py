@@ -86,7 +86,13 @@ class SelectiveShield(Method):
         self._vote_keys = None
         if encrypted_votes:
             # A vote is 0 or 1: two bits with the sign, several to a coefficient.
-            vote_parameters = ckks.Parameters(max_clients=clients, value_bits=2, fraction_bits=0)
+            vote_parameters = ckks.Parameters.plan(
+                max_clients=clients,
+                value_bits=2,
+                fraction_bits=0,
+                goal="size",
+                count=initial.parameters.size,
+            )
             self._vote_keys = KeyAuthority(vote_parameters, federation.min_clients, threads=threads)
         self._keys = SharedKeys(
             self._update_keys.public_key, None if self._vote_keys is None else self._vote_keys.public_key

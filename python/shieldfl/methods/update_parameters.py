@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from shieldfl import ckks, paillier
 from shieldfl.array_view import as_unsigned
@@ -26,6 +28,7 @@ def update_parameters(
     clients: int,
     fixed_point: FixedPoint,
     *,
+    count: int | None = None,
     most_weight: int = 1,
     key_bits: int = 3072,
     takes_clear_values: bool = False,
@@ -36,6 +39,8 @@ def update_parameters(
     ----------
     encryption : one of :data:`ENCRYPTIONS`.
     clients, most_weight : how many clients there are, and the largest weight of one.
+    count : how many values a client encrypts: CKKS then takes the ring that needs the fewest bytes for them. None where
+        that is not known before the first round: the smallest ring, whose ciphertexts are soon full.
     key_bits : of the Paillier modulus.
     takes_clear_values : whether plain numbers are added to ciphertexts. Nobody can see whether a client encrypts where
         it also sends a plain number, so fields then have room for both.
@@ -45,7 +50,12 @@ def update_parameters(
     if encryption not in ENCRYPTIONS:
         raise ParameterError(f"encryption must be one of {', '.join(ENCRYPTIONS)}")
     if encryption == "ckks":
-        return ckks.Parameters(
+        make: Callable[..., ckks.Parameters] = ckks.Parameters
+        if count is not None:
+            # Where weights differ, each is encrypted behind the values.
+            fields = count + 1 if most_weight > 1 else max(count, 1)
+            make = partial(ckks.Parameters.plan, goal="size", count=fields)
+        return make(
             max_clients=clients,
             value_bits=fixed_point.value_bits,
             fraction_bits=fixed_point.fraction_bits,

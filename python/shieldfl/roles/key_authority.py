@@ -131,7 +131,8 @@ class KeyAuthority:
         Where there are neither, that is the number of clients.
         """
         sums, weight_sum, total_weight = self._open(total)
-        return sums / (total_weight if weight_sum is None else weight_sum)
+        sums /= total_weight if weight_sum is None else weight_sum
+        return sums
 
     def _open(self, total: Total | bytes) -> tuple[NDArray[np.float64], float | None, int]:
         if isinstance(total, SchemeBatch):

@@ -1,0 +1,102 @@
+"""Parameters of updates: the ring fits how much is encrypted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from methods.small_federation import small_federation
+from shieldfl import ckks
+from shieldfl.errors import ParameterError
+from shieldfl.methods.agreed_mask import FedMlHe
+from shieldfl.methods.encryption_settings import EncryptionSettings, FedMlHeSettings, MaskCryptSettings
+from shieldfl.methods.global_model import GlobalModel
+from shieldfl.methods.mask_crypt import MaskCrypt
+from shieldfl.methods.masked_average import FullEncryption
+from shieldfl.methods.method import LocalUpdate
+from shieldfl.methods.update_parameters import FixedPoint, update_parameters
+from shieldfl.profiling.stages import StageClock
+from shieldfl.roles.key_authority import KeyAuthority
+
+CLIENTS = 20
+
+
+def wire_bytes(parameters: ckks.Parameters, count: int, weight: float | None) -> int:
+    key = KeyAuthority(parameters).public_key
+    zeros = np.zeros(count, dtype=np.float32)
+    return len(ckks.Encryptor(key, 1).encrypt(zeros, weight=weight, round=1).to_bytes())
+
+
+@pytest.mark.parametrize("most_weight", [1, 7])
+@pytest.mark.parametrize("value_bits", [16, 24])
+@pytest.mark.parametrize("count", [1, 6_144, 7_850, 8_192, 12_288, 12_289, 50_890])
+def test_the_ring_is_the_one_that_sends_the_fewest_bytes(
+    count: int, value_bits: int, most_weight: int
+) -> None:
+    fixed_point = FixedPoint(value_bits, 12)
+    chosen = update_parameters("ckks", CLIENTS, fixed_point, count=count, most_weight=most_weight)
+    weight = None if most_weight == 1 else 0.5
+    sizes = {
+        degree: wire_bytes(
+            ckks.Parameters(max_clients=CLIENTS, value_bits=value_bits, fraction_bits=12, ring_degree=degree),
+            count,
+            weight,
+        )
+        for degree in (2048, 4096)
+    }
+    assert sizes[chosen.ring_degree] == min(sizes.values())
+
+
+def test_few_and_many_values_take_different_rings() -> None:
+    degrees = {
+        count: update_parameters("ckks", CLIENTS, FixedPoint(), count=count).ring_degree
+        for count in (100, 1_000_000)
+    }
+    assert degrees == {100: 2048, 1_000_000: 4096}
+
+
+def test_an_unknown_or_empty_count_takes_the_smallest_ring() -> None:
+    for count in (None, 0):
+        assert update_parameters("ckks", CLIENTS, FixedPoint(), count=count).ring_degree == 2048
+
+
+def test_paillier_takes_no_notice_of_the_count() -> None:
+    few, many = (update_parameters("paillier-dense", 3, FixedPoint(), count=count) for count in (1, 10**6))
+    assert few == many
+
+
+def test_an_unknown_encryption_is_refused() -> None:
+    with pytest.raises(ParameterError, match="paillier-dense"):
+        update_parameters("rot13", 3, FixedPoint())
+
+
+@pytest.mark.parametrize(("share", "degree"), [(0.01, 2048), (0.5, 4096)])
+def test_a_share_of_the_parameters_takes_the_ring_of_that_share(share: float, degree: int) -> None:
+    initial = GlobalModel(np.zeros(24_576, dtype=np.float32), np.empty(0, dtype=np.float32))
+    for make, settings in (
+        (FedMlHe, FedMlHeSettings(ratio=share)),
+        (MaskCrypt, MaskCryptSettings(ratio=share)),
+    ):
+        method = make("by share", initial, StageClock(), settings, small_federation())
+        assert method.keys.public_key.parameters.ring_degree == degree
+
+
+@pytest.mark.parametrize(("size", "degree"), [(100, 2048), (12_288, 4096)])
+def test_full_encryption_averages_in_either_ring(size: int, degree: int) -> None:
+    initial = GlobalModel(np.zeros(size, dtype=np.float32), np.empty(0, dtype=np.float32))
+    method = FullEncryption(
+        "full-he", initial, StageClock(), EncryptionSettings(), small_federation(clients=2, rounds=1)
+    )
+    assert method.keys.public_key.parameters.ring_degree == degree
+    aggregator = method.aggregator()
+    aggregator.begin_phase("update", 1, None)
+    # Multiples of the step of 2^-20, so that nothing is lost.
+    updates = np.random.default_rng(7).integers(-(2**19), 2**19, (2, size)).astype(np.float32) * 2.0**-19
+    for index, update in enumerate(updates):
+        client = method.client(index)
+        client.begin_round(1, 2, method.initial_model())
+        client.finish_training(LocalUpdate(update, initial.buffers, None))
+        aggregator.receive("update", index, client.step("update", None))
+    answer = method.authority().answer("update", aggregator.close("update"))
+    opened = GlobalModel.from_message(answer, size, 0)
+    np.testing.assert_array_equal(opened.parameters, updates.mean(axis=0))
