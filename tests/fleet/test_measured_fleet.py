@@ -195,6 +195,15 @@ def test_whatever_happens_everything_ends(profile, error):
         measure_fleet(fleet_with(), ("plaintext",), profile, "ckks", rounds=2, on_round=fail)
 
 
+@pytest.fixture
+def _heeds_interrupts():
+    # A shell starts what runs in the background with interrupts ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_heeds_interrupts")
 def test_an_interrupt_in_the_middle_of_a_round(profile):
     def interrupt(method: str, number: int) -> None:
         threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
