@@ -1,4 +1,4 @@
-"""The models that the papers train, by name."""
+"""The models that runs train, by name, and which paper they are from."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def build_model(name: str, dataset_shape: tuple[int, ...], classes: int, seed: i
       paper does not name its activation and pooling.
     - ``small-vit``: :class:`shieldfl.simulation.vision_transformer.VisionTransformer`, 1.2 million
       parameters on CIFAR-10, for DictPFL.
-    - ``tiny-vit``: the same with patches of 8 x 8 pixels, half the width and four blocks: 214,090 parameters, and a
-      thirteenth of the time for each sample.
+    - ``tiny-vit``: the same with patches of 8 x 8 pixels, half the width and four blocks: 214,090 parameters on
+      CIFAR-10, and less than a tenth of the time for each sample.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def build_model(name: str, dataset_shape: tuple[int, ...], classes: int, seed: i
 
 
 def default_model(dataset_name: str) -> str:
-    """Name the papers' model for a data set: ``simple-cnn`` for the CIFARs, ``mlp`` for the others."""
+    """Name SelectiveShield's model for a data set (table 7): ``simple-cnn`` for the CIFARs, ``mlp`` for the others."""
     return "simple-cnn" if dataset_name.startswith("cifar") else "mlp"
 
 
