@@ -1,9 +1,9 @@
-"""Accuracy of SelectiveShield over the privacy budget, at the settings of the paper's MNIST table.
+"""Accuracy of SelectiveShield over the privacy budget, at the settings of a row of its table 8 (MNIST).
 
     SHIELDFL_DATA=... python bench/experiments/epsilon_curve.py --json curve.json --plot curve.png
 
-Epsilon is the total over all rounds for one client (add or remove its update), at delta = 1e-5, by eq. 22 of the
-paper; the column beside it is that of the noise really added. A run whose training diverges has no accuracy: it
+Epsilon is the total over all rounds for one client (add or remove its update), at delta = 1e-5, by its eq.
+22; the column beside it is that of the noise really added. A run whose training diverges has no accuracy: it
 is reported with the round in which it broke down.
 """
 

@@ -13,7 +13,7 @@
 namespace shieldfl::paillier {
 
 enum class Packing : std::uint8_t {
-  kSingle = 1,  // one value in a ciphertext, as in the papers
+  kSingle = 1,  // one value in a ciphertext, as in SenseCrypt
   kDense = 2,   // as many fields, with guard bits between them, as a plaintext holds
 };
 

@@ -175,6 +175,16 @@ def test_vain_reactivations_become_rarer_and_useful_ones_last() -> None:
     assert abs((later & untried).count - 0.5 * untried.count) < 6 * math.sqrt(0.5 * untried.count)
 
 
+def test_what_pruning_did_is_counted() -> None:
+    history = PruningHistory(4, SECRET, PruningSettings(50.0, patience_rounds=1, first_probability=1.0))
+    history.observe(1, np.array([1, 2, 3, 4], dtype=np.float32))
+    assert (history.pruned, history.tried, history.returned) == (2, 0, 0)
+    history.observe(2, np.array([9, 1, 8, 2], dtype=np.float32))  # all are tried; the first one grew
+    assert (history.pruned, history.tried, history.returned) == (2, 2, 1)
+    history.observe(3, np.array([9, 8, 7, 1], dtype=np.float32)[: history.active_mask(3).count])
+    assert history.tried >= 3
+
+
 def test_who_comes_back_depends_on_secret_and_round() -> None:
     history, other = pruned_but_one(4000), pruned_but_one(4000, secret=SECRET[::-1])
     assert history.active_mask(2) == history.active_mask(2)

@@ -46,17 +46,37 @@ def small_vit_parameters(shape: tuple[int, ...], classes: int) -> int:
     return patches + 6 * (attention + mlp + 2 * norm) + norm + (128 + 1) * classes
 
 
+def tiny_vit_parameters(shape: tuple[int, ...], classes: int) -> int:
+    channels, height, width = shape
+    patches = (channels * 8 * 8 + 1) * 64 + (height // 8) * (width // 8) * 64
+    attention = (64 + 1) * 3 * 64 + (64 + 1) * 64
+    mlp = (64 + 1) * 256 + (256 + 1) * 64
+    norm = 2 * 64
+    return patches + 4 * (attention + mlp + 2 * norm) + norm + (64 + 1) * classes
+
+
 COUNTS = {
     "mlp": mlp_parameters,
     "simple-cnn": simple_cnn_parameters,
     "linear": linear_parameters,
     "lenet5": lenet5_parameters,
     "small-vit": small_vit_parameters,
+    "tiny-vit": tiny_vit_parameters,
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize(("shape", "classes"), [((3, 32, 32), 100), ((1, 28, 28), 10), ((2, 12, 16), 2)])
+SHAPES = [((3, 32, 32), 100), ((1, 28, 28), 10), ((2, 12, 16), 2), ((2, 16, 24), 3)]
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "classes"),
+    [
+        (name, shape, classes)
+        for name in MODELS
+        for shape, classes in SHAPES
+        if name != "tiny-vit" or not any(side % 8 for side in shape[1:])
+    ],
+)
 def test_parameter_count_follows_the_formula(name: str, shape: tuple[int, ...], classes: int) -> None:
     assert flatten(build_model(name, shape, classes, 0)).size == COUNTS[name](shape, classes)
 
@@ -110,15 +130,15 @@ def test_the_papers_mlp_has_its_known_size() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_logits_have_one_column_per_class(name: str) -> None:
-    model = build_model(name, (3, 12, 16), 7, 0)
-    logits = model(torch.randn(5, 3, 12, 16))
+    model = build_model(name, (3, 16, 24), 7, 0)
+    logits = model(torch.randn(5, 3, 16, 24))
     assert logits.shape == (5, 7)
     assert bool((logits < 0).any())
     assert not torch.allclose(logits.exp().sum(dim=1), torch.ones(5))
 
 
 def test_only_the_simple_cnn_has_running_statistics() -> None:
-    sizes = {name: flatten_buffers(build_model(name, (1, 12, 12), 10, 0)).size for name in MODELS}
+    sizes = {name: flatten_buffers(build_model(name, (1, 16, 16), 10, 0)).size for name in MODELS}
     assert sizes == {name: 2 * (32 + 64) if name == "simple-cnn" else 0 for name in MODELS}
 
 
@@ -131,24 +151,25 @@ def test_the_cnn_follows_table_7() -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_seed_decides_the_weights_and_nothing_else_changes(name: str) -> None:
     torch.manual_seed(11)
-    first = flatten(build_model(name, (1, 12, 12), 10, 5))
+    first = flatten(build_model(name, (1, 16, 16), 10, 5))
     after_build = torch.rand(3)
     torch.manual_seed(11)
     assert torch.equal(after_build, torch.rand(3))
-    np.testing.assert_array_equal(first, flatten(build_model(name, (1, 12, 12), 10, 5)))
-    assert not np.array_equal(first, flatten(build_model(name, (1, 12, 12), 10, 6)))
+    np.testing.assert_array_equal(first, flatten(build_model(name, (1, 16, 16), 10, 5)))
+    assert not np.array_equal(first, flatten(build_model(name, (1, 16, 16), 10, 6)))
 
 
 @pytest.mark.parametrize(
     ("name", "shape", "classes", "message"),
     [
-        ("resnet", (1, 8, 8), 10, "choose one of linear, mlp, simple-cnn, lenet5, small-vit"),
+        ("resnet", (1, 8, 8), 10, "choose one of linear, mlp, simple-cnn, lenet5, small-vit, tiny-vit"),
         ("simple-cnn", (64,), 10, "simple-cnn needs images"),
         ("simple-cnn", (3, 3, 32), 10, "simple-cnn needs images"),
         ("lenet5", (64,), 10, "lenet5 needs images"),
         ("lenet5", (3, 32, 11), 10, "lenet5 needs images"),
-        ("small-vit", (64,), 10, "small-vit needs images"),
+        ("small-vit", (64,), 10, "a vision transformer needs images"),
         ("small-vit", (3, 32, 30), 10, "multiples of 4"),
+        ("tiny-vit", (1, 28, 28), 10, "multiples of 8"),
         ("mlp", (), 10, "positive sides"),
         ("mlp", (0, 8), 10, "positive sides"),
         ("mlp", (1, 8, 8), 1, "2 classes"),

@@ -1,4 +1,4 @@
-"""python-paillier (phe) with gmpy2, the library of most papers that encrypt with Paillier, at its fastest."""
+"""python-paillier (phe), the library that SenseCrypt encrypts with (section 4.1), with gmpy2 and at its fastest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TenSEAL, the library of most federated-learning papers, used the fastest way that it offers."""
+"""TenSEAL, a library of CKKS for Python that Alt-FL names (section II), used the fastest way that it offers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["HOW_TO_INSTALL", "TensealPeer", "tenseal_peers"]
 
 HOW_TO_INSTALL = "TenSEAL is not installed: pip install tenseal"
 
-# Degree, primes, scale, and how far off a value may be. The papers' setting; the leanest one that keeps 24-bit
-# values (half a step of 2^-20) and room for 64 clients' sum; the leanest one at all, which keeps 16-bit values
+# Degree, primes, scale, and how far off a value may be. The example of its documentation; the leanest one that keeps
+# 24-bit values (half a step of 2^-20) and room for 64 clients' sum; the leanest one at all, which keeps 16-bit values
 # (half a step of 2^-12). TenSEAL always makes key-switching keys, so one prime alone is refused.
 _SETTINGS: tuple[tuple[int, tuple[int, ...], int, float], ...] = (
     (8192, (60, 40, 40, 60), 40, 2.0**-21),

@@ -70,7 +70,8 @@ DataDir = Annotated[
 Model = Annotated[
     str | None,
     typer.Option(
-        help="linear, mlp, simple-cnn, lenet5 or small-vit; default by the data set.", rich_help_panel=_DATA
+        help="linear, mlp, simple-cnn, lenet5, small-vit or tiny-vit; default by the data set.",
+        rich_help_panel=_DATA,
     ),
 ]
 SyntheticData = Annotated[

@@ -25,7 +25,8 @@ class MaskSettings:
     ----------
     uniform_ratio : float or None
         Share of positions that MaskCrypt and FedML-HE encrypt at every client. None: as large as the union of
-        SenseCrypt's masks over the whole fleet is, which the paper compares at "for fairness" (section 4.2).
+        SenseCrypt's masks over the whole fleet is, at which the paper compares with MaskCrypt "for fairness"
+        (section 4.2).
     curve, floor, cost_weight, leakage_ratio
         See :meth:`shieldfl.fleet.sensitivity_curve.SensitivityCurve.mask_ratios`.
     mask_overlap : float

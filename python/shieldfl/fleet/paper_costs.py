@@ -1,16 +1,18 @@
 """The costs that the SenseCrypt paper reports, as a cost model: its library, its processors, its training.
 
-The paper gives seconds for whole steps (its table 3: AlexNet with 124,534 parameters on CIFAR-10, one client, one
-iteration, mean over clients) and not how many parameters they were spent on. So the costs of a value follow from how
-many are encrypted under the masks that one assumes:
+The paper gives seconds for whole steps (appendix L, table 3: one client on CIFAR-10, one iteration; the model
+is AlexNet by section 4.1, with 124,534 parameters by table 4) and not how many parameters they were spent on.
+So the costs of a value follow from how many are encrypted under the masks that one assumes:
 
-- **Encryption** takes 87.3 s on average. It is spread perfectly over a client's CPUs, as the paper's figure 9 nearly
-  shows, so the core seconds of a value are 87.3 over the mean of values / CPUs.
+- **Encryption** takes 87.3 s on average. It is taken to be spread perfectly over a client's CPUs, so the core seconds
+  of a value are 87.3 over the mean of values / CPUs. What appendix C says of figure 9 is less even: from 10 to 90 %
+  encrypted a client with 6 CPUs grows less than 5 times, one with 1 CPU more than 10 times.
 - **Decryption** takes 56.8 s on average in the paper's first form, at each client, of the union; the same way. In the
   form with a key authority, which is the one that is simulated, it is done once, on the 104 CPUs of its server.
 - **Aggregation** takes 87.9 s, begins when the last update is there, and grows with union times clients: to add a plain
   number to a ciphertext is taken to cost as much as to add a ciphertext, which favours the methods that are compared.
-- **Training** takes 7.4 s for 2,500 samples whatever CPUs a client has (7.1 s to 7.7 s over all): it ran on a GPU.
+- **Training** takes 7.4 s for 2,500 samples whatever CPUs a client has (7.1 s to 7.7 s over all), as if it ran on one
+  of the server's GPUs, which the paper does not say.
 - **Solving** takes 13.2 s, sensitivity 0.1 s, also whatever CPUs a client has. MaskCrypt ranks its scores in much less
   than that: its selection is taken to cost nothing, which favours it again.
 - A **ciphertext** of a 2048-bit key has 512 bytes and holds one value, a plain value 4.

@@ -1,6 +1,7 @@
 """PrME: which positions a round sends, decided alike by everyone who knows the decrypted history.
 
-Source: DictPFL, "Prune-for-Minimum-Encrypt": temporal inactivity pruning and holistic reactivation correction.
+Source: DictPFL, by a summary of the paper, "Prune-for-Minimum-Encrypt": temporal inactivity pruning and holistic
+reactivation correction.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class PruningSettings:
     decay: float = 0.2
     """beta, above 0 and at most 1: what a vain reactivation multiplies its probability by."""
     first_probability: float = 0.2
-    """p of a position that is pruned for the first time, in [0, 1]. The source does not state it; beta is as if the
-    tau small rounds were a vain reactivation. 0 never reactivates."""
+    """p of a position that is pruned for the first time, in [0, 1]. The summary does not state it; beta is as if
+    the tau small rounds were a vain reactivation. 0 never reactivates."""
     ranked: str = "all"
     """Of which positions s % are small. ``"all"``: a position that was not sent has the update 0 and counts as
     small, so at most s % are pruned. ``"sent"``: of those sent in the round, so pruning goes on without a limit."""
@@ -103,6 +104,7 @@ class PruningHistory:
         self._secret = secret
         self._settings = settings or PruningSettings()
         self._rounds = deque([0] * _REMEMBERED_ROUNDS, maxlen=_REMEMBERED_ROUNDS)
+        self._tried = self._returned = 0
         # A streak of tau means pruned.
         self._streaks = np.zeros(self._size, dtype=np.uint16)
         self._probabilities = np.full(self._size, self._settings.first_probability)
@@ -113,6 +115,21 @@ class PruningHistory:
     def last_round(self) -> int:
         """The round that was observed last; 0 before the first."""
         return self._rounds[-1]
+
+    @property
+    def pruned(self) -> int:
+        """How many positions are pruned, those among them that the next round tries again included."""
+        return int(np.count_nonzero(self._streaks == self._settings.patience_rounds))
+
+    @property
+    def tried(self) -> int:
+        """How often a pruned position was tried again in the rounds that this object observed."""
+        return self._tried
+
+    @property
+    def returned(self) -> int:
+        """How often such a trial showed no small update, so that the position was active again."""
+        return self._returned
 
     def has_observed(self, round_number: int) -> bool:
         """Say whether a round was observed. Only the last 64 are remembered: of rounds before them it says yes."""
@@ -171,6 +188,8 @@ class PruningHistory:
         retried = sent & (self._streaks == patience)
         self._probabilities[retried & small] *= decay
         found = retried & ~small
+        self._tried += int(np.count_nonzero(retried))
+        self._returned += int(np.count_nonzero(found))
         self._probabilities[found] = np.minimum(1.0, self._probabilities[found] / decay)
         self._streaks[small] = np.minimum(self._streaks[small], patience - 1) + 1
         self._streaks[sent & ~small] = 0

@@ -73,9 +73,12 @@ class DictPflAuthority(MaskedAverageAuthority):
         keys: KeyAuthority,
         server_learning_rate: float,
         history: PruningHistory,
+        notes: list[str],
     ) -> None:
         super().__init__(context, keys, server_learning_rate, None, sends_rest=False)
         self._history = history
+        self._notes = notes
+        self._note: int | None = None
         self._newest_begun = 0
 
     def answer(self, phase: str, message: Message) -> Message:
@@ -119,7 +122,19 @@ class DictPflAuthority(MaskedAverageAuthority):
         values = claim.open_mean(self.keys)
         self.model = self.model.moved_finite(self._spread(values, active), self._learning_rate)
         self._history.observe(number, values[: active.count])
+        self._tell_of_pruning()
         return model_message(self.model, self._history)
+
+    def _tell_of_pruning(self) -> None:
+        """Keep one line that says what pruning has done so far."""
+        if self._note is None:
+            self._note = len(self._notes)
+            self._notes.append("")
+        history, trained = self._history, self.context.initial.parameters.size
+        self._notes[self._note] = (
+            f"{history.pruned:,} of {trained:,} trained positions are pruned after round {history.last_round}; pruned "
+            f"ones were tried again {history.tried:,} times, and {history.returned:,} times became active again"
+        )
 
     def _spread(self, values: NDArray[np.float64], active: Mask) -> NDArray[np.float64]:
         """Put the values back to their positions, float64 (N,); the others stay where they are."""
@@ -167,7 +182,7 @@ class DictPfl(MaskedAverage):
     def authority(self) -> DictPflAuthority:
         """Make the key authority's steps."""
         return DictPflAuthority(
-            self.context, self.keys, self.federation.server_learning_rate, self._first_history()
+            self.context, self.keys, self.federation.server_learning_rate, self._first_history(), self.notes
         )
 
     def initial_model(self) -> Message:

@@ -26,7 +26,7 @@ class Parameters(SchemeParameters[_core.PaillierParameters]):
     Parameters
     ----------
     key_bits : length of the modulus n: 2048, 3072 or 4096. 2048 bits give 112 bits of security, and are logged.
-    packing : "dense" for as many values in a ciphertext as the plaintext holds, "single" for one, as in the papers.
+    packing : "dense" for as many values in a ciphertext as the plaintext holds, "single" for one, as in SenseCrypt.
     max_clients : the most updates that a total can hold, up to 2**20.
     value_bits : bits of a quantised value, sign included, 2 to 40.
     fraction_bits : bits behind the binary point, 0 to 52. A value v becomes round(v * 2**fraction_bits), ties

@@ -19,7 +19,7 @@ _SAFETY = 1.0 + 1e-9
 def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
     """Standard deviation, over the L2 sensitivity, that makes one release (epsilon, delta)-private.
 
-    Up to epsilon 1 it is sqrt(2 ln(1.25/delta)) / epsilon (SenseCrypt, Algorithm 2; Dwork and Roth 2014,
+    Up to epsilon 1 it is sqrt(2 ln(1.25/delta)) / epsilon (SenseCrypt, appendix G; Dwork and Roth 2014,
     theorem A.1), which is proved there and more than enough. Above 1 that formula falls short, so the least
     multiplier is computed from the mechanism's exact delta (Balle and Wang 2018, theorem 8). At 1 the result
     drops by the slack of the formula; it never rises with epsilon.

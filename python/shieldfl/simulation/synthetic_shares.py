@@ -1,6 +1,6 @@
 """Synthetic data for the clients of a simulated federation: made once from all data, or given, and dealt out evenly.
 
-Alt-FL trains one generator for each data set, and its synthetic data are iid at all clients (section VI). So does this
+Alt-FL trains one generator for each data set, and its synthetic data are iid at all clients (section VII). So does this
 simulation: the generator is fitted to the pooled samples of all clients, which its noise covers. Nobody holds them
 together in a real federation; there the sums that it is fitted to would be added under encryption.
 """

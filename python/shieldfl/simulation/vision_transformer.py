@@ -46,7 +46,7 @@ class VisionTransformer(nn.Module):
         super().__init__()
         if len(image_shape) != _IMAGE_RANK or any(side % patch for side in image_shape[1:]):
             raise ParameterError(
-                f"small-vit needs images of (channels, height, width), both sides multiples of {patch}, "
+                f"a vision transformer needs images of (channels, height, width), both sides multiples of {patch}, "
                 f"got {image_shape}"
             )
         channels, rows, columns = image_shape
