@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import shieldfl as sf
 from attacks.ckks_cryptanalysis import ask_for_secret, open_batch, secret_from_sum
@@ -20,10 +21,17 @@ def quantised(update: np.ndarray) -> np.ndarray:
     return np.rint(update.astype(np.float64) * 2.0**20).astype(np.int64)
 
 
-def test_a_secret_key_is_read_from_an_opened_sum_and_opens_all_rounds_under_it():
-    """With the raw API: eight clients and the default parameters, one authority for two rounds."""
+def opened_share(
+    frame: bytes, parameters: sf.ckks.Parameters, secret: np.ndarray, truth: np.ndarray
+) -> float:
+    """Return the share of a recorded batch's values that a secret opens to what was encrypted."""
+    return float(np.mean(open_batch(frame, parameters, secret) == quantised(truth)))
+
+
+def test_a_secret_key_is_read_from_an_opened_sum_and_opens_all_rounds_of_its_authority():
+    """With the raw API: eight clients, the default parameters. What helps is an authority for each round."""
     parameters = sf.ckks.Parameters()
-    authority = sf.KeyAuthority(parameters)
+    authority, next_authority = sf.KeyAuthority(parameters), sf.KeyAuthority(parameters)
     generator = np.random.default_rng(3)
     updates = generator.normal(0.0, 0.05, (2, 8, parameters.ring_degree)).astype(np.float32)
     encryptor = sf.ckks.Encryptor(authority.public_key)
@@ -40,21 +48,26 @@ def test_a_secret_key_is_read_from_an_opened_sum_and_opens_all_rounds_under_it()
     assert np.array_equal(secret, exported[: parameters.ring_degree])
     for round_number in (0, 1):
         for frame, update in zip(recorded[round_number], updates[round_number], strict=True):
-            assert np.array_equal(open_batch(frame, parameters, secret), quantised(update))
+            assert opened_share(frame, parameters, secret, update) == 1.0
+    later = sf.ckks.Encryptor(next_authority.public_key).encrypt(updates[0][0], round=2).to_bytes()
+    assert opened_share(later, parameters, secret, updates[0][0]) < 0.01
 
 
-def test_a_client_reads_the_secret_key_from_the_new_model_and_opens_all_rounds():
+@pytest.mark.parametrize("label", ["full-he", "selective-shield/clear"])
+def test_the_secret_key_of_a_round_opens_that_round_and_no_other(label):
     """As a method: what the attacker has is its own frame, the models, and what it recorded."""
-    variant = next(one for one in variants() if one.label == "full-he")
+    variant = next(one for one in variants() if one.label == label).with_settings(threshold=-1.0)
     generator = np.random.default_rng(1)
     initial = GlobalModel(generator.normal(0.0, 0.3, SIZE).astype(np.float32), np.empty(0, np.float32))
     run = SteppedRun(variant, initial=initial)
-    parameters = run.encryptor.public_key.parameters
+    parameters = run.reader.check.parameters["update"]
     recorded: list[dict[int, bytes]] = []
     updates: list[dict[int, np.ndarray]] = []
     moved: list[np.ndarray] = []
 
     def tamper(phase, aggregator, messages):
+        if phase != "update":
+            return
         recorded.append({index: message["ciphertexts"] for index, message in messages.items()})
         updates.append({index: client._difference() for index, client in enumerate(run.clients)})
         if len(recorded) == 2:
@@ -68,6 +81,7 @@ def test_a_client_reads_the_secret_key_from_the_new_model_and_opens_all_rounds()
 
     secret = secret_from_sum(CLIENTS * moved[1], parameters, LOG2_SIZE)
     assert set(np.unique(secret)) == {-1, 0, 1}
-    for frames, truth in zip(recorded, updates, strict=True):
+    for number, (frames, truth) in enumerate(zip(recorded, updates, strict=True)):
         for index in range(ATTACKER):
-            assert np.array_equal(open_batch(frames[index], parameters, secret), quantised(truth[index]))
+            share = opened_share(frames[index], parameters, secret, truth[index])
+            assert share == 1.0 if number == 1 else share < 0.01

@@ -11,7 +11,7 @@ import pytest
 
 import shieldfl as sf
 from core.paillier_keys import authority_for
-from shieldfl.methods import masked_average, sense_crypt
+from shieldfl.roles import round_keys
 from shieldfl.roles.key_authority import KeyAuthority
 
 _TURN = itertools.count()
@@ -36,6 +36,5 @@ def _authority(params: Any, min_clients: int = 2, *, threads: int | None = None)
 @pytest.fixture(scope="session", autouse=True)
 def keys_made_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for module in (sense_crypt, masked_average):
-            patch.setattr(module, "KeyAuthority", _authority)
+        patch.setattr(round_keys, "KeyAuthority", _authority)
         yield

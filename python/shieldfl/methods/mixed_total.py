@@ -31,7 +31,7 @@ class MixedTotal:
         cls,
         message: Message,
         suffix: str,
-        keys: KeyAuthority,
+        parameters: ckks.Parameters | paillier.Parameters,
         size: int,
         round_number: int,
         has_rest: bool = True,
@@ -42,7 +42,7 @@ class MixedTotal:
         """
         union: paillier.UnionOrder | Mask
         total: ckks.Total | paillier.Total
-        if isinstance(keys.public_key, paillier.PublicKey):
+        if isinstance(parameters, paillier.Parameters):
             union = paillier.UnionOrder.from_bytes(message[f"order{suffix}"], size)
             total = paillier.Total.from_bytes(message[f"total{suffix}"])
             fits = total.is_of(union)

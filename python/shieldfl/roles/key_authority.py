@@ -63,6 +63,11 @@ class KeyAuthority:
     second, different total of a round: the difference of two totals can be one client's update. The same
     total can be opened again and gives the same values, so that a lost answer can be asked for again.
 
+    **Under** ``ckks`` **make a new one for each round, and wipe() the old one.** One client that alters its own
+    ciphertexts, or an aggregator that lies, gets the whole secret key from an opened sum, and with it every update
+    under this key that it has recorded, of all rounds (docs/threat-model.md). Methods do so by
+    :class:`~shieldfl.roles.round_keys.RoundKeys`.
+
     The number of clients is what the total states. An aggregator that lies about it is outside the threat
     model (docs/threat-model.md).
 
@@ -159,7 +164,7 @@ class KeyAuthority:
                     f"a different total of round {total.round} was opened before: the difference of the two could "
                     "be one client's update. Start a new round"
                 )
-            sums, weight_sum = self._decryptor.open(total.parsed, self._threads)
+            sums, weight_sum = self._held_decryptor().open(total.parsed, self._threads)
             self._opened[total.round] = digest
         return sums, weight_sum, total.total_weight
 
@@ -170,7 +175,7 @@ class KeyAuthority:
         ``cryptography`` package. Raises ParameterError for an empty passphrase, OSError.
         """
         with self._lock:
-            secret = self._decryptor.export_secret()
+            secret = self._held_decryptor().export_secret()
             try:
                 contents = key_file.Contents(
                     public_key=self.public_key.to_bytes(),
@@ -201,6 +206,17 @@ class KeyAuthority:
             scheme, decryptor, contents.min_clients, contents.one_total_per_round, contents.opened, threads
         )
         return authority
+
+    def wipe(self) -> None:
+        """Give the secret key up: its memory is overwritten, and nothing more is opened or saved (PolicyError)."""
+        with self._lock:
+            # The only reference: the core overwrites the key's memory as it frees it.
+            self._decryptor = None
+
+    def _held_decryptor(self) -> Any:
+        if self._decryptor is None:
+            raise PolicyError("the secret key was wiped: make a new KeyAuthority for the next round")
+        return self._decryptor
 
     def __repr__(self) -> str:
         return f"KeyAuthority(key_id={self.public_key.id.hex()}, min_clients={self.min_clients})"
