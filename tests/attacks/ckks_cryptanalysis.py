@@ -117,3 +117,22 @@ def _negacyclic(coefficients: list[int], secret: NDArray[np.int64]) -> NDArray[A
         folded[: full.size - degree] -= full[degree:]
         result += folded.astype(object) << shift
     return result
+
+
+def with_weight(
+    encryptor: ckks.Encryptor, honest: bytes, values: NDArray[np.float32], weight: float
+) -> bytes:
+    """Return a batch with the head of an honest, weighted one, but any values (count,) and any encrypted weight.
+
+    The weight is one more value, which the header alone calls a weight: a batch of count + 1 values gets the other
+    header.
+    """
+    parameters = encryptor.public_key.parameters
+    head = BatchFrame(honest, parameters)
+    assert head.weighted
+    assert values.size == head.count
+    made = bytearray(encryptor.encrypt(np.append(values, np.float32(weight))).to_bytes())
+    # Round, positions, number of values, flags.
+    begin, end = head.values_at - 24, head.values_at + 12
+    made[begin:end] = honest[begin:end]
+    return reseal(bytes(made))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
-from attacks.ckks_cryptanalysis import ask_for_secret, open_batch, secret_from_sum
+from attacks.ckks_cryptanalysis import ask_for_secret, open_batch, secret_from_sum, with_weight
 from methods.method_conformance import CLIENTS, SteppedRun, variants
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.roles.message import Message
@@ -85,3 +85,73 @@ def test_the_secret_key_of_a_round_opens_that_round_and_no_other(label):
         for index in range(ATTACKER):
             share = opened_share(frames[index], parameters, secret, truth[index])
             assert share == 1.0 if number == 1 else share < 0.01
+
+
+def test_a_forged_weight_scales_the_mean_of_the_raw_api():
+    """Three clients weigh 1, the fourth -3 + 2^-10: the sum of weights is 2^-10."""
+    parameters = sf.ckks.Parameters(max_clients=4)
+    authority = sf.KeyAuthority(parameters)
+    encryptor = sf.ckks.Encryptor(authority.public_key)
+    updates = np.random.default_rng(2).normal(0.0, 0.003, (4, 900)).astype(np.float32)
+    means = []
+    for round_number, forges in enumerate((False, True)):
+        aggregator = sf.ckks.Aggregator(authority.public_key)
+        frames = [encryptor.encrypt(one, weight=1.0, round=round_number).to_bytes() for one in updates]
+        if forges:
+            frames[-1] = with_weight(encryptor, frames[-1], updates[-1], -3.0 + 2.0**-10)
+        for frame in frames:
+            aggregator.add(frame)
+        means.append(authority.open_mean(aggregator.total()))
+    honest, scaled = (float(np.linalg.norm(mean)) for mean in means)
+    assert honest < 0.1
+    assert scaled > 150.0
+
+
+@pytest.mark.parametrize("label", ["full-he", "mask-crypt", "dict-pfl", "sense-crypt/ckks"])
+def test_a_forged_weight_scales_the_new_model(label):
+    """All weigh 2, the largest; the forged one leaves 2^-10 of the sum. In the clear it states 2 like the others."""
+    variant = next(one for one in variants() if one.label == label).with_others(ratio=1.0, small_percent=0.0)
+    run, honest = (SteppedRun(variant, weights=(2,) * CLIENTS) for _ in range(2))
+
+    def forge(phase, aggregator, messages):
+        if phase == "update":
+            own = messages[ATTACKER]
+            encryptor = run.clients[ATTACKER]._upload.encryptor
+            count = run.batch(own["ciphertexts"]).count
+            forged = with_weight(encryptor, own["ciphertexts"], np.zeros(count, np.float32), -3.0 + 2.0**-10)
+            messages[ATTACKER] = Message({**own, "ciphertexts": forged})
+
+    run.run_round(intrude=forge)
+    honest.run_round()
+    moved, expected = (
+        float(np.linalg.norm(one.parameters - one.initial.parameters)) for one in (run, honest)
+    )
+    assert moved > 1000 * expected
+
+
+def test_a_forged_weight_of_scores_decides_what_is_encrypted():
+    """A negative sum of weights turns every mean score below zero: then the first positions are the "highest"."""
+    variant = next(one for one in variants() if one.label == "fedml-he").with_others(ratio=0.25)
+    run, honest = SteppedRun(variant), SteppedRun(variant)
+
+    def forge(phase, aggregator, messages):
+        if phase == "scores":
+            own = messages[ATTACKER]
+            key = (
+                aggregator.round_keys.key(1, "scores")
+                if hasattr(aggregator, "round_keys")
+                else aggregator._score_key
+            )
+            count = run.batch(own["scores"]).count
+            forged = with_weight(sf.ckks.Encryptor(key), own["scores"], np.zeros(count, np.float32), -7.0)
+            messages[ATTACKER] = Message({**own, "scores": forged})
+
+    run.run_round(intrude=forge)
+    honest.run_round()
+    zones = [
+        sf.Mask.from_bytes(one.model["zone"]).to_bool()[: run.initial.parameters.size]
+        for one in (run, honest)
+    ]
+    count = int(zones[0].sum())
+    assert zones[0][:count].all()
+    assert not zones[1][:count].all()
