@@ -87,29 +87,41 @@ def test_the_secret_key_of_a_round_opens_that_round_and_no_other(label):
             assert share == 1.0 if number == 1 else share < 0.01
 
 
-def test_a_forged_weight_scales_the_mean_of_the_raw_api():
-    """Three clients weigh 1, the fourth -3 + 2^-10: the sum of weights is 2^-10."""
+@pytest.mark.parametrize("states", [False, True])
+def test_a_forged_weight_does_not_scale_the_mean_of_the_raw_api(states):
+    """Three clients weigh 1, the fourth -3 + w: by 2^-10 the sum of weights is out of bounds, by 1/2 misstated."""
     parameters = sf.ckks.Parameters(max_clients=4)
     authority = sf.KeyAuthority(parameters)
     encryptor = sf.ckks.Encryptor(authority.public_key)
     updates = np.random.default_rng(2).normal(0.0, 0.003, (4, 900)).astype(np.float32)
-    means = []
-    for round_number, forges in enumerate((False, True)):
+    stated = 4.0 if states else None
+
+    def open_mean(round_number: int, rest: float | None) -> np.ndarray:
         aggregator = sf.ckks.Aggregator(authority.public_key)
         frames = [encryptor.encrypt(one, weight=1.0, round=round_number).to_bytes() for one in updates]
-        if forges:
-            frames[-1] = with_weight(encryptor, frames[-1], updates[-1], -3.0 + 2.0**-10)
+        if rest is not None:
+            frames[-1] = with_weight(encryptor, frames[-1], updates[-1], -3.0 + rest)
         for frame in frames:
             aggregator.add(frame)
-        means.append(authority.open_mean(aggregator.total()))
-    honest, scaled = (float(np.linalg.norm(mean)) for mean in means)
-    assert honest < 0.1
-    assert scaled > 150.0
+        return authority.open_mean(aggregator.total(), stated_weight=stated)
+
+    honest = float(np.linalg.norm(open_mean(0, None)))
+    assert 0.0 < honest < 0.1
+    for number, rest in enumerate((2.0**-10, 0.0, -1.0, 5.0), start=1):
+        with pytest.raises(sf.RangeError, match="weight_bounds"):
+            open_mean(number, rest)
+    if states:
+        with pytest.raises(sf.RangeError, match="stated"):
+            open_mean(5, 0.5)
+    else:
+        # Within the bounds nothing but what was stated tells: the mean grows by at most their ratio, 64.
+        assert float(np.linalg.norm(open_mean(5, 0.5))) == pytest.approx(8 * honest)
 
 
 @pytest.mark.parametrize("label", ["full-he", "mask-crypt", "dict-pfl", "sense-crypt/ckks"])
-def test_a_forged_weight_scales_the_new_model(label):
-    """All weigh 2, the largest; the forged one leaves 2^-10 of the sum. In the clear it states 2 like the others."""
+@pytest.mark.parametrize("rest", [2.0**-10, 2.0, 6.0])
+def test_a_forged_weight_does_not_scale_the_new_model(label, rest):
+    """All weigh 2, the largest. Sums of 2 and 6 are what honest clients could have; the stated ones tell them apart."""
     variant = next(one for one in variants() if one.label == label).with_others(ratio=1.0, small_percent=0.0)
     run, honest = (SteppedRun(variant, weights=(2,) * CLIENTS) for _ in range(2))
 
@@ -118,40 +130,72 @@ def test_a_forged_weight_scales_the_new_model(label):
             own = messages[ATTACKER]
             encryptor = run.clients[ATTACKER]._upload.encryptor
             count = run.batch(own["ciphertexts"]).count
-            forged = with_weight(encryptor, own["ciphertexts"], np.zeros(count, np.float32), -3.0 + 2.0**-10)
+            # In units of the largest weight.
+            weight = -3.0 + rest / 2 if rest > 1.0 else -3.0 + rest
+            forged = with_weight(encryptor, own["ciphertexts"], np.zeros(count, np.float32), weight)
             messages[ATTACKER] = Message({**own, "ciphertexts": forged})
 
-    run.run_round(intrude=forge)
-    honest.run_round()
-    moved, expected = (
-        float(np.linalg.norm(one.parameters - one.initial.parameters)) for one in (run, honest)
-    )
-    assert moved > 1000 * expected
+    with pytest.raises(sf.RangeError, match="weight"):
+        run.run_round(intrude=forge)
+    np.testing.assert_array_equal(run.parameters, run.initial.parameters)
+    # The next round, of which all messages are honest, gives its model.
+    for one in (run, honest):
+        one.run_round()
+    assert not np.array_equal(run.parameters, run.initial.parameters)
 
 
-def test_a_forged_weight_of_scores_decides_what_is_encrypted():
-    """A negative sum of weights turns every mean score below zero: then the first positions are the "highest"."""
+@pytest.mark.parametrize("forged_weight", [-7.0, 0.5])
+def test_a_forged_weight_of_scores_does_not_decide_what_is_encrypted(forged_weight):
+    """A negative sum of weights would turn every mean score below zero: then the first positions are the "highest"."""
     variant = next(one for one in variants() if one.label == "fedml-he").with_others(ratio=0.25)
-    run, honest = SteppedRun(variant), SteppedRun(variant)
+    run = SteppedRun(variant)
 
     def forge(phase, aggregator, messages):
         if phase == "scores":
             own = messages[ATTACKER]
-            key = (
-                aggregator.round_keys.key(1, "scores")
-                if hasattr(aggregator, "round_keys")
-                else aggregator._score_key
-            )
             count = run.batch(own["scores"]).count
-            forged = with_weight(sf.ckks.Encryptor(key), own["scores"], np.zeros(count, np.float32), -7.0)
+            zeros = np.zeros(count, np.float32)
+            forged = with_weight(run.encryptor("scores"), own["scores"], zeros, forged_weight)
             messages[ATTACKER] = Message({**own, "scores": forged})
 
-    run.run_round(intrude=forge)
+    with pytest.raises(sf.RangeError, match="weight"):
+        run.run_round(intrude=forge)
+    assert run.authority.zone is None
+    run.run_round()
+    chosen = sf.Mask.from_bytes(run.model["zone"]).to_bool()[: run.initial.parameters.size]
+    assert not chosen[: int(chosen.sum())].all()
+
+
+@pytest.mark.parametrize("label", ["full-he", "full-he/paillier-dense", "dict-pfl", "sense-crypt/single"])
+@pytest.mark.parametrize("weight", [0, 3, 2**63])
+def test_a_stated_weight_out_of_bounds_is_refused(label, weight):
+    variant = next(one for one in variants() if one.label == label)
+    run, honest = (SteppedRun(variant, weights=(1, 2, 1, 2)) for _ in range(2))
+    refused = []
+
+    def state(phase, aggregator, messages):
+        if "weight" in messages[ATTACKER]:
+            altered = Message({**messages[ATTACKER], "weight": Message.from_number(weight)})
+            with pytest.raises(sf.RangeError, match="weight"):
+                aggregator.receive(phase, ATTACKER, altered)
+            refused.append(phase)
+
+    run.run_round(intrude=state)
     honest.run_round()
-    zones = [
-        sf.Mask.from_bytes(one.model["zone"]).to_bool()[: run.initial.parameters.size]
-        for one in (run, honest)
-    ]
-    count = int(zones[0].sum())
-    assert zones[0][:count].all()
-    assert not zones[1][:count].all()
+    assert refused
+    np.testing.assert_array_equal(run.parameters, honest.parameters)
+
+
+@pytest.mark.parametrize("label", ["full-he", "fedml-he", "dict-pfl", "sense-crypt/ckks"])
+def test_a_weight_that_is_stated_but_not_encrypted_gives_no_mean(label):
+    """It would weigh what travels in the clear, and say of the encrypted sum what is not so."""
+    run = SteppedRun(next(one for one in variants() if one.label == label), weights=(1, 2, 1, 2))
+
+    def state(phase, aggregator, messages):
+        if "weight" in messages[0]:
+            messages[0] = Message({**messages[0], "weight": Message.from_number(2)})
+
+    with pytest.raises(sf.RangeError, match="stated"):
+        run.run_round(intrude=state)
+    run.run_round()
+    assert not np.array_equal(run.parameters, run.initial.parameters)

@@ -21,6 +21,7 @@ from shieldfl.methods.masked_average_aggregator import MaskedAverageAggregator
 from shieldfl.methods.masked_average_authority import MaskedAverageAuthority
 from shieldfl.methods.masked_average_client import MaskedAverageClient
 from shieldfl.methods.method import Phase, StartingPoint
+from shieldfl.methods.mixed_sum import stated_weight
 from shieldfl.methods.role_context import RoleContext
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
@@ -80,15 +81,21 @@ class AgreedMaskClient(MaskedAverageClient):
             return super()._speak(phase)
         context = self.context
         with context.clock.stage("negotiate"):
-            weight = context.weights[self.index] / max(context.weights)
+            weight = context.weights[self.index]
             # Of equal sign for all, so that a mean cannot cancel.
             key = self.round_keys.key(self.round, "scores")
             batch = ckks.Encryptor(key, context.threads).encrypt(
-                np.abs(self.trained_scores), None, weight, self.round, clip=True
+                np.abs(self.trained_scores), None, weight / max(context.weights), self.round, clip=True
             )
             # The mask is a function of these scores, without noise, and goes to everybody.
             self.exposed = True
-            return Message({"round": Message.from_number(self.round), "scores": batch.to_bytes()})
+            return Message(
+                {
+                    "round": Message.from_number(self.round),
+                    "weight": Message.from_number(weight),
+                    "scores": batch.to_bytes(),
+                }
+            )
 
 
 class AgreedMaskAggregator(MaskedAverageAggregator):
@@ -97,22 +104,32 @@ class AgreedMaskAggregator(MaskedAverageAggregator):
     def __init__(self, context: RoleContext) -> None:
         super().__init__(context, None)
         self._scores: ckks.Aggregator | None = None
+        self._weight = 0
 
     def _begin(self, phase: str) -> None:
         if not has_scores(self.context):
             raise ParameterError("there is nothing to agree on: begin with the update phase")
         key = self.round_keys.key(self.round, "scores")
         self._scores = ckks.Aggregator(key, self.context.threads, round=self.round)
+        self._weight = 0
 
     def _hear(self, phase: str, client: int, message: Message) -> None:
         assert self._scores is not None
         with self.context.clock.stage("negotiate"):
+            weight = stated_weight(client, message, max(self.context.weights))
             positions = Mask.full(self.context.initial.parameters.size)
             self._scores.add(read_expected_batch(message["scores"], positions, self.round, weighted=True))
+            self._weight += weight
 
     def _conclude(self, phase: str) -> Message:
         assert self._scores is not None
-        return Message({"round": Message.from_number(self.round), "total": self._scores.total().to_bytes()})
+        return Message(
+            {
+                "round": Message.from_number(self.round),
+                "weight": Message.from_number(self._weight),
+                "total": self._scores.total().to_bytes(),
+            }
+        )
 
 
 class AgreedMaskAuthority(MaskedAverageAuthority):
@@ -131,13 +148,18 @@ class AgreedMaskAuthority(MaskedAverageAuthority):
         if phase == "scores" and has_scores(self.context):
             size = self.context.initial.parameters.size
             total = ckks.Total.from_bytes(message["total"])
+            stated, most = message.number("weight"), max(self.context.weights)
             if not total.is_of(Mask.full(size)) or total.round != message.number("round"):
                 raise WireFormatError(
                     "the total is of another round, or has not one score for each parameter"
                 )
+            if not total.weighted or not total.clients <= stated <= total.clients * most:
+                raise WireFormatError(
+                    f"the weights of the scores are missing, or not between 1 and {most} for each client"
+                )
             if self.zone is None:
                 keys = self.keys.authority(total.round, "scores")
-                mean = np.maximum(keys.open_mean(total), 0.0)
+                mean = np.maximum(keys.open_mean(total, stated_weight=stated / most), 0.0)
                 chosen = top_k(mean, positions_in_budget(self._ratio, size), self.context.threads)
                 self.zone = encrypted_positions(chosen, self.context.initial.buffers.size)
             return Message({"zone": self.zone.to_bytes()})

@@ -206,6 +206,7 @@ class BatchCryptAuthority(MaskedAverageAuthority):
     def _open_mean(self, claim: MixedTotal, keys: KeyAuthority, message: Message) -> NDArray[np.float64]:
         agreed = self._quantisation
         bounds = agreed.read_bounds(message)
+        claim.check_weights(1)
         sums = np.zeros(self.context.update_size)
         claim.union.scatter(keys.open(claim.total), sums)
         opened = dequantise(sums, agreed.offsets, bounds, agreed.width, agreed.parties)

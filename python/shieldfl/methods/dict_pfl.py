@@ -116,7 +116,7 @@ class DictPflAuthority(MaskedAverageAuthority):
         claim = MixedTotal.read(message, "", self.context.parameters, count, number, has_rest=False)
         if claim.positions != Mask.full(count):
             raise WireFormatError("the total leaves out values that every client sends")
-        values = claim.open_mean(self.keys.authority(number))
+        values = claim.open_mean(self.keys.authority(number), max(self.context.weights))
         self.model = self.model.moved_finite(self._spread(values, active), self._learning_rate)
         self._history.observe(number, values[: active.count])
         return model_message(self.model, self._history)

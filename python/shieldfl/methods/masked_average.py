@@ -76,7 +76,10 @@ class MaskedAverage(Method):
         )
         purposes: dict[str, ckks.Parameters | paillier.Parameters] = {"update": parameters}
         self.keys = RoundKeys(
-            purposes | dict(other_keys or {}), federation.min_clients, threads=federation.threads
+            purposes | dict(other_keys or {}),
+            federation.min_clients,
+            weight_bounds=(1 / max(weights), 1.0),
+            threads=federation.threads,
         )
         self.context = RoleContext(initial, self.keys.check, weights, clock, self.notes, federation.threads)
         self.made: list[MaskedAverageClient] = []

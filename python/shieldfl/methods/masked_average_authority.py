@@ -90,4 +90,4 @@ class MaskedAverageAuthority(AuthoritySteps):
 
     def _open_mean(self, claim: MixedTotal, keys: KeyAuthority, message: Message) -> NDArray[np.float64]:
         """Return the mean update, float64 (N,)."""
-        return claim.open_mean(keys)
+        return claim.open_mean(keys, max(self.context.weights))

@@ -76,7 +76,12 @@ class SenseCrypt(Method):
             key_bits=settings.key_bits,
             takes_clear_values=True,
         )
-        self._keys = RoundKeys({"update": parameters}, federation.min_clients, threads=federation.threads)
+        self._keys = RoundKeys(
+            {"update": parameters},
+            federation.min_clients,
+            weight_bounds=(1 / max(self._weights), 1.0),
+            threads=federation.threads,
+        )
         self._made: list[SenseCryptClient] = []
         self._rounds = 0
 
@@ -128,6 +133,7 @@ class SenseCrypt(Method):
             self._initial,
             self._keys,
             self._clients,
+            max(self._weights),
             self.federation.server_learning_rate,
             self.clock,
             self.notes,

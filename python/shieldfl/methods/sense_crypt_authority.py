@@ -26,7 +26,7 @@ class SenseCryptAuthority(AuthoritySteps):
     ----------
     initial : the model that every cluster starts from.
     keys : the rounds' keys, which open the totals.
-    clients : how many clients there are.
+    clients, most_weight : how many clients there are, and the largest weight of one.
     server_learning_rate : 1 is FedAvg.
     clock : where the stages' time goes.
     notes : where a reader of the results is told which models stayed.
@@ -37,6 +37,7 @@ class SenseCryptAuthority(AuthoritySteps):
         initial: GlobalModel,
         keys: RoundKeys,
         clients: int,
+        most_weight: int,
         server_learning_rate: float,
         clock: StageClock,
         notes: list[str],
@@ -46,6 +47,7 @@ class SenseCryptAuthority(AuthoritySteps):
         self._clusters: NDArray[np.int64] = np.full(clients, -1)
         self._keys = keys
         self._clients = clients
+        self._most_weight = most_weight
         self._learning_rate = server_learning_rate
         self._clock = clock
         self._notes = notes
@@ -108,5 +110,5 @@ class SenseCryptAuthority(AuthoritySteps):
         return MixedTotal.read(message, f" {cluster}", self._keys.check.parameters["update"], size, number)
 
     def _move(self, cluster: int, claim: MixedTotal, keys: KeyAuthority) -> GlobalModel:
-        mean = claim.open_mean(keys)
+        mean = claim.open_mean(keys, self._most_weight)
         return self._models.get(cluster, self._initial).moved_finite(mean, self._learning_rate)

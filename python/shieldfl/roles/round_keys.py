@@ -33,6 +33,7 @@ class RoundKeys:
     ----------
     parameters : by purpose: ``"update"``, and what else is encrypted under a key of its own.
     min_clients : the fewest clients of a total that is opened.
+    weight_bounds : of encrypted weights, as for :class:`~shieldfl.roles.key_authority.KeyAuthority`.
     threads : for opening; None for all cores.
 
     Raises ParameterError, and ShieldError where the ``cryptography`` package is missing.
@@ -43,6 +44,7 @@ class RoundKeys:
         parameters: Mapping[str, ckks.Parameters | paillier.Parameters],
         min_clients: int,
         *,
+        weight_bounds: tuple[float, float] = (1.0, 1.0),
         threads: int | None = None,
     ) -> None:
         self._signing_key = ed25519().Ed25519PrivateKey.generate()
@@ -53,6 +55,7 @@ class RoundKeys:
         )
         """What clients and aggregator hold from set-up."""
         self.min_clients = min_clients
+        self._weight_bounds = weight_bounds
         self._threads = threads
         self._lock = threading.Lock()
         # Made at once, so that what is out of range is refused at set-up; the first round takes the CKKS pairs.
@@ -67,7 +70,12 @@ class RoundKeys:
         self._parts: dict[str, dict[str, bytes]] = {}
 
     def _make(self, purpose: str) -> KeyAuthority:
-        return KeyAuthority(self.check.parameters[purpose], self.min_clients, threads=self._threads)
+        return KeyAuthority(
+            self.check.parameters[purpose],
+            self.min_clients,
+            threads=self._threads,
+            weight_bounds=self._weight_bounds,
+        )
 
     def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:
         """Begin a round and return, as parts of its first message, its public keys for these purposes, signed.
