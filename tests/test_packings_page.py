@@ -234,3 +234,15 @@ def test_table_of_counts_is_computed():
         }
         assert [speed, size] == [str(planned[goal].ring_degree) for goal in ("speed", "size")]
         assert [number(small), number(large)] == [cost.wire_bytes for cost in planned["size"].ring_costs()]
+
+
+@pytest.mark.parametrize(("clients", "stated"), [(8, "0.125"), (64, "1 - 1.2e-7")])
+def test_what_the_range_check_lets_pass_is_computed(clients, stated):
+    parameters = sf.ckks.Parameters()
+    facts = parameters._facts
+    largest = clients * (2 ** (parameters.value_bits - 1) - 1)
+    choices = (2 * largest + 1) ** facts["values_per_coefficient"] << facts["log2_scale"]
+    modulus = math.prod(facts["primes"])
+    passing, rest = choices / modulus, (modulus - choices) / modulus
+    assert stated == (f"{passing:.3f}" if clients < 64 else f"1 - {rest:.1e}".replace("e-07", "e-7"))
+    assert f"it is {stated}" in PROSE or f"that is {stated}" in PROSE

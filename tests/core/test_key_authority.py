@@ -182,3 +182,79 @@ def test_default_cost_of_a_guess_is_the_documented_one():
 def test_passphrase_must_be_text(tmp_path, parameters):
     with pytest.raises(sf.ParameterError, match="str"):
         sf.KeyAuthority(parameters).save(tmp_path / "k", b"bytes")
+
+
+def weighted_total(authority, weights, round_number=0):
+    encryptor = sf.ckks.Encryptor(authority.public_key)
+    aggregator = sf.ckks.Aggregator(authority.public_key)
+    for weight in weights:
+        aggregator.add(encryptor.encrypt(UPDATE, weight=weight, round=round_number))
+    return aggregator.total()
+
+
+@pytest.mark.parametrize("packing", ["exact", "slots"])
+def test_weights_within_their_bounds_give_a_mean_and_others_none(packing):
+    parameters = sf.ckks.Parameters(packing=packing, max_clients=8, fraction_bits=16)
+    authority = sf.KeyAuthority(parameters, weight_bounds=(0.1, 0.5))
+    for number, weights in enumerate(((0.1, 0.1), (0.5, 0.5, 0.5), (0.1, 0.3))):
+        total = weighted_total(authority, weights, number)
+        for given in (total, total.to_bytes()):
+            mean = authority.open_mean(given, stated_weight=sum(weights))
+            np.testing.assert_allclose(mean, UPDATE, atol=1e-3)
+    for number, weights in enumerate(((0.09, 0.1), (0.5, 0.5, 0.51)), start=3):
+        with pytest.raises(sf.RangeError, match="weight_bounds"):
+            authority.open_mean(weighted_total(authority, weights, number))
+    # Two steps are more than rounding one weight can be off.
+    total = weighted_total(authority, (0.3, 0.3), 5)
+    for wrong in (0.6 + 2.0**-12, 0.6 - 2.0**-12, float("nan"), 0.0, -0.6):
+        with pytest.raises(sf.RangeError, match="stated"):
+            authority.open_mean(total, stated_weight=wrong)
+    np.testing.assert_allclose(authority.open_mean(total, stated_weight=0.6), UPDATE, atol=1e-3)
+
+
+def test_rounding_of_many_weights_is_no_forgery():
+    parameters = sf.ckks.Parameters(max_clients=64, value_bits=10, fraction_bits=8)
+    authority = sf.KeyAuthority(parameters)
+    # Each is rounded by as much as there can be, all in one direction.
+    weights = [0.5 + 2.0**-9 - 2.0**-20] * 64
+    authority.open_mean(weighted_total(authority, weights), stated_weight=sum(weights))
+
+
+def test_without_encrypted_weights_the_number_of_clients_is_compared(parameters):
+    authority = sf.KeyAuthority(parameters)
+    total = total_of(authority, 3)
+    with pytest.raises(sf.RangeError, match="stated"):
+        authority.open_mean(total, stated_weight=4)
+    authority.open_mean(total, stated_weight=3)
+
+
+@pytest.mark.parametrize("bounds", [(0.0, 1.0), (-1.0, 1.0), (0.5, 0.4), (0.1, np.inf), (np.nan, 1.0)])
+def test_bounds_of_weights_are_checked(parameters, bounds):
+    with pytest.raises(sf.ParameterError, match="weight_bounds"):
+        sf.KeyAuthority(parameters, weight_bounds=bounds)
+
+
+def test_bounds_of_weights_are_stored_and_older_files_have_the_default(tmp_path, cheap_scrypt, monkeypatch):
+    authority = sf.KeyAuthority(sf.ckks.Parameters(max_clients=8), weight_bounds=(0.25, 0.75))
+    path = tmp_path / "k"
+    authority.save(path, "pass")
+    assert sf.KeyAuthority.load(path, "pass").weight_bounds == (0.25, 0.75)
+    dumps = key_file.json.dumps
+    older = lambda header: dumps({k: v for k, v in header.items() if k != "weight_bounds"})  # noqa: E731
+    monkeypatch.setattr(key_file.json, "dumps", older)
+    authority.save(path, "pass")
+    assert b"weight_bounds" not in path.read_bytes()
+    assert sf.KeyAuthority.load(path, "pass").weight_bounds == (2.0**-6, 1.0)
+
+
+def test_a_wiped_key_opens_and_saves_nothing(tmp_path, parameters):
+    authority = sf.KeyAuthority(parameters)
+    total = total_of(authority, 3)
+    authority.open(total)
+    authority.wipe()
+    authority.wipe()
+    for use in (lambda: authority.open(total), lambda: authority.save(tmp_path / "k", "pass")):
+        with pytest.raises(sf.PolicyError, match="wiped"):
+            use()
+    assert not list(tmp_path.iterdir())
+    assert authority.public_key.to_bytes()

@@ -18,6 +18,7 @@ from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.message import Message
+from shieldfl.roles.round_key_check import RoundKeyReader
 
 PARAMETERS = 333  # no multiple of 64
 BUFFERS = 5
@@ -245,14 +246,19 @@ class SteppedRun:
         return np.frombuffer(self.method.message_for(0, self.model)["buffers"], dtype=np.float32)
 
     @property
-    def encryptor(self) -> ckks.Encryptor | paillier.Encryptor:
-        """What the first client encrypts its update with."""
+    def reader(self) -> RoundKeyReader:
+        """The first client's keys."""
         client = self.clients[0]
-        return client._upload.encryptor if hasattr(client, "_upload") else client._encryptor
+        return client.round_keys if hasattr(client, "round_keys") else client._round_keys
+
+    def encryptor(self, purpose: str = "update") -> ckks.Encryptor | paillier.Encryptor:
+        """What encrypts under the key of the round that the first client is in."""
+        key = self.reader._keys[purpose]
+        return paillier.Encryptor(key) if isinstance(key, paillier.PublicKey) else ckks.Encryptor(key)
 
     def batch(self, frame: bytes) -> ckks.CiphertextBatch | paillier.CiphertextBatch:
         """Read a batch of the scheme that the first client encrypts with."""
-        scheme = paillier if isinstance(self.encryptor, paillier.Encryptor) else ckks
+        scheme = paillier if isinstance(self.reader.check.parameters["update"], paillier.Parameters) else ckks
         return scheme.CiphertextBatch.from_bytes(frame)
 
     def run_round(
@@ -268,8 +274,9 @@ class SteppedRun:
         chosen = list(range(len(self.clients))) if participants is None else list(participants)
         leaving = set(dropping)
         self._round += 1
+        first = self.begin_round(self._round)
         for index in chosen:
-            model = self.method.message_for(index, self.model)
+            model = self.method.message_for(index, first)
             start = self.clients[index].begin_round(self._round, len(chosen), model)
             update = self._train(self._round, index, start)
             frozen = min(self._first_trained, update.parameters.size)
@@ -301,6 +308,15 @@ class SteppedRun:
         for index in chosen:
             if index not in leaving:
                 self.clients[index].end_round(self.method.message_for(index, answer))
+
+    def begin_round(self, round_number: int, model: Message | None = None) -> Message:
+        """Let authority and aggregator begin a round, from the newest model or another: its first message."""
+        first = self.model if model is None else model
+        if self.authority is not None:
+            first = self.authority.begin_round(round_number, first)
+        first = Message.from_bytes(first.to_bytes())
+        self.aggregator.begin_round(round_number, first)
+        return first
 
     def merged(self, client: int) -> StartingPoint:
         """What a client would use for inference."""

@@ -50,8 +50,8 @@ def test_the_mask_has_the_share_as_it_is_written():
 )
 def test_without_a_choice_no_scores_are_sent_and_no_keys_made_for_them(method, changes):
     run = run_of(method, **changes)
-    assert run.method.score_keys is None
-    starts = [client.begin_round(1, CLIENTS, run.model) for client in run.clients]
+    assert set(run.method.context.keys.parameters) == {"update"}
+    starts = [client.begin_round(1, CLIENTS, run.begin_round(1)) for client in run.clients]
     assert {start.scores for start in starts} == {None}
     run.run_round()
     assert list(run.sent) == ["update"]
@@ -66,6 +66,7 @@ def test_without_a_choice_no_scores_are_sent_and_no_keys_made_for_them(method, c
 
 def test_an_aggregator_without_a_key_for_scores_asks_for_none():
     run = run_of("alt-fl-pi", encrypted_share=1.0)
+    run.begin_round(1)
     with pytest.raises(ParameterError, match="nothing to agree on"):
         run.aggregator.begin_phase("scores", 1, None)
 
@@ -86,16 +87,16 @@ def test_a_mask_is_read_once_and_no_other_is_taken_after_it(encryption):
     run.run_round()
     client = run.clients[0]
     zone = client.zone
-    client.begin_round(3, CLIENTS, run.model)
+    client.begin_round(3, CLIENTS, run.begin_round(3))
     assert client.zone is zone
     inside = zone.to_bool()
     inside[:PARAMETERS] = np.roll(inside[:PARAMETERS], 1)
     other = Mask.from_bool(inside)
     assert other.count == zone.count
     with pytest.raises(PolicyError, match="whole run"):
-        client.begin_round(3, CLIENTS, Message({**run.model, "zone": other.to_bytes()}))
+        client.begin_round(3, CLIENTS, run.begin_round(3, Message({**run.model, "zone": other.to_bytes()})))
     newcomer = run.method.client(0)
-    newcomer.begin_round(3, CLIENTS, Message({**run.model, "zone": other.to_bytes()}))
+    newcomer.begin_round(3, CLIENTS, run.begin_round(3, Message({**run.model, "zone": other.to_bytes()})))
     assert newcomer.zone == other
 
 

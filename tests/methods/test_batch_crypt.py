@@ -208,7 +208,7 @@ def test_bounds_that_are_none_are_refused_by_everybody(bounds):
     run.run_round()
     before = run.parameters.copy()
     for client in run.clients[:2]:
-        start = client.begin_round(2, 2, run.model)
+        start = client.begin_round(2, 2, run.begin_round(2))
         client.finish_training(contraction(2, 0, start))
     run.aggregator.begin_phase("ranges", 2, None)
     for index in (0, 1):
@@ -251,9 +251,10 @@ def test_ranges_that_are_none_are_refused(wrong):
 
 def test_an_update_without_bounds_is_not_asked_for():
     run = SteppedRun(variant())
+    first = run.begin_round(1)
     with pytest.raises(ParameterError, match="clip bounds"):
         run.aggregator.begin_phase("update", 1, None)
-    start = run.clients[0].begin_round(1, 4, run.model)
+    start = run.clients[0].begin_round(1, 4, first)
     run.clients[0].finish_training(contraction(1, 0, start))
     with pytest.raises(ParameterError, match="clip bounds"):
         run.clients[0].step("update", None)

@@ -13,6 +13,7 @@ from methods.method_conformance import (
     PARAMETERS,
     contraction,
 )
+from shieldfl import ckks
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.consistent_pruning import PruningHistory
@@ -94,7 +95,7 @@ def test_an_aggregator_sees_ciphertexts_and_their_number_alone():
 def test_a_client_refuses_a_count_or_tag_that_is_not_its_own():
     run = run_of()
     client = run.clients[0]
-    start = client.begin_round(1, 2, run.model)
+    start = client.begin_round(1, 2, run.begin_round(1))
     client.finish_training(contraction(1, 0, start))
     right = ask_count(run, 1)
     assert right.number("count") == PARAMETERS + BUFFERS
@@ -116,13 +117,13 @@ def test_a_client_with_an_older_model_is_refused_even_where_it_has_as_many_value
     run.run_round()
     client = run.clients[0]
     held = held_by(client, run.model)
-    start = client.begin_round(3, 2, older)
+    start = client.begin_round(3, 2, run.begin_round(3, older))
     client.finish_training(contraction(3, 0, start))
     right = ask_count(run, 3)
     count = Message.from_number(client._active.count + BUFFERS)
     with pytest.raises(PolicyError, match="newest model"):
         client.step("update", Message({**right, "count": count}))
-    start = client.begin_round(3, 2, run.model)
+    start = client.begin_round(3, 2, run.begin_round(3))
     update = contraction(3, 0, start)
     client.finish_training(update)
     assert client.step("update", right)
@@ -161,9 +162,11 @@ def test_an_authority_refuses_a_total_of_fewer_values():
     run = run_of()
     run.run_round()
     aggregator, count = run.method.aggregator(), 40
+    aggregator.begin_round(2, run.begin_round(2))
+    encryptor = ckks.Encryptor(aggregator.round_keys.key(2, "update"))
     aggregator.begin_phase("update", 2, Message({"count": Message.from_number(count)}))
     for client in (0, 1):
-        batch = run.encryptor.encrypt(np.zeros(count, dtype=np.float32), Mask.full(count), round=2)
+        batch = encryptor.encrypt(np.zeros(count, dtype=np.float32), Mask.full(count), round=2)
         parts = {"round": Message.from_number(2), "weight": Message.from_number(1)}
         aggregator.receive("update", client, Message({**parts, "ciphertexts": batch.to_bytes()}))
     with pytest.raises(WireFormatError):
@@ -181,7 +184,7 @@ def test_an_aggregator_must_know_the_count_first():
 
 def test_unknown_phases_are_refused():
     run = run_of()
-    start = run.clients[0].begin_round(1, 1, run.model)
+    start = run.clients[0].begin_round(1, 1, run.begin_round(1))
     run.clients[0].finish_training(contraction(1, 0, start))
     numbered = Message({"round": Message.from_number(1)})
     run.aggregator.begin_phase("vote", 1, None)

@@ -56,7 +56,7 @@ def test_what_was_sent_and_what_is_held_back_is_all_that_was_trained():
             assert not moved[~active_of(run, participants[-1])].any()
             sent += moved * (len(participants) - len(dropping))
     for client in run.clients:
-        client.begin_round(99, CLIENTS, run.model)
+        client.begin_round(99, CLIENTS, run.begin_round(99))
     held = sum(held_by(client) for client in run.clients)
     # In each of five rounds: a quantisation for each client, and a rounding of a float32 below 4, counted K times.
     tolerance = 5 * CLIENTS * (2.0**-21 + float(np.spacing(np.float32(2.0))))
@@ -97,9 +97,9 @@ def test_values_that_count_are_not_sent_again():
     assert (first != run.initial.parameters).all()
     # A model from before the upload tells nothing of it.
     client = run.clients[0]
-    client.begin_round(2, CLIENTS, run.method.initial_model())
+    client.begin_round(2, CLIENTS, run.begin_round(2, run.method.initial_model()))
     assert held_by(client).all()
-    client.begin_round(2, CLIENTS, run.model)
+    client.begin_round(2, CLIENTS, run.begin_round(2))
     assert not held_by(client).any()
     run.run_round()
     np.testing.assert_array_equal(run.parameters, first)
@@ -114,7 +114,7 @@ def test_a_client_that_was_sent_a_damaged_or_foreign_history_goes_on_with_the_ri
     larger = PruningHistory(PARAMETERS + 1, SECRET, client._settings)
     for history in (b"", part[:-1], part[::-1], history_part(foreign), history_part(larger)):
         with pytest.raises((ParameterError, WireFormatError)):
-            client.begin_round(2, CLIENTS, Message({**run.model, HISTORY: history}))
+            client.begin_round(2, CLIENTS, run.begin_round(2, Message({**run.model, HISTORY: history})))
         assert client.step("update", run.answers["count"]) == run.sent["update"][0]
         np.testing.assert_array_equal(held_by(client), held_by(twin.clients[0]))
     for one in (run, twin):
@@ -148,14 +148,14 @@ def test_a_round_that_is_begun_or_trained_again_counts_once():
     run = run_of(once, small_percent=0.0)
     client = run.clients[0]
     for _ in range(3):
-        start = client.begin_round(1, CLIENTS, run.model)
+        start = client.begin_round(1, CLIENTS, run.begin_round(1))
         client.finish_training(once(1, 0, start))
         client.finish_training(once(1, 0, start))
         np.testing.assert_allclose(held_by(client), 0.1, rtol=1e-5)
     right = ask_count(run, 1)
     upload = client.step("update", right)
     # What was sent stays, whatever is trained for the round after it.
-    start = client.begin_round(1, CLIENTS, run.model)
+    start = client.begin_round(1, CLIENTS, run.begin_round(1))
     client.finish_training(contraction(1, 0, start))
     np.testing.assert_allclose(held_by(client), 0.1, rtol=1e-5)
     assert client.step("update", right) == upload
@@ -178,6 +178,6 @@ def test_an_update_that_does_not_fit_is_forgotten_and_its_client_goes_on():
         run.clients[0].step("update", ask_count(run, 1))
     wild["on"] = False
     client = run.clients[0]
-    start = client.begin_round(2, 2, run.model)
+    start = client.begin_round(2, 2, run.begin_round(2))
     client.finish_training(train(2, 0, start))
     assert client.step("update", ask_count(run, 2))

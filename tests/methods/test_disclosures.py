@@ -176,7 +176,7 @@ def check_update(
     buffers = BUFFERS if stated.buffers == "encrypted" else 0
     if "ciphertexts" not in message:
         assert stated.encrypted.count + buffers == 0
-    elif variant.method != "sense-crypt" or isinstance(run.encryptor, ckks.Encryptor):
+    elif variant.method != "sense-crypt" or isinstance(run.encryptor(), ckks.Encryptor):
         assert run.batch(message["ciphertexts"]).count == stated.encrypted.count + buffers
 
 
@@ -225,14 +225,14 @@ def test_a_disclosure_says_what_really_left(variant):
 @pytest.mark.parametrize("variant", disclosing_variants(), ids=lambda variant: variant.label)
 def test_a_disclosure_is_of_the_clients_own_round(variant):
     run = SteppedRun(variant)
-    client, model = run.clients[0], run.method.message_for(0, run.model)
+    client, model = run.clients[0], run.method.message_for(0, run.begin_round(1))
     assert client.disclosure == Disclosure.of_nothing(PARAMETERS)
     run.run_round([0, 1])
     stated = client.disclosure
     assert stated != Disclosure.of_nothing(PARAMETERS)
     client.begin_round(1, 2, model)
     assert client.disclosure == stated
-    client.begin_round(2, 2, run.method.message_for(0, run.model))
+    client.begin_round(2, 2, run.method.message_for(0, run.begin_round(2)))
     assert client.disclosure == Disclosure.of_nothing(PARAMETERS)
 
 
@@ -243,13 +243,13 @@ def test_what_has_left_counts_for_ever_and_is_stated_until_the_next_round(method
     variant = next(one for one in variants() if one.method == method).with_others(ratio=1e-9)
     run = SteppedRun(variant)
     client = run.clients[0]
-    client.finish_training(contraction(1, 0, client.begin_round(1, 2, run.model)))
+    client.finish_training(contraction(1, 0, client.begin_round(1, 2, run.begin_round(1))))
     assert run.method.privacy_spent().paper == 0.0
     client.step(phase, None)
     stated = client.disclosure
     assert {"ranking": "ranking", "ranges": "ranges", "update": "weight"}[phase] in stated.parts
-    client.begin_round(1, 2, run.model)
+    client.begin_round(1, 2, run.begin_round(1))
     assert client.disclosure == stated
-    client.begin_round(2, 2, run.model)
+    client.begin_round(2, 2, run.begin_round(2))
     assert client.disclosure == Disclosure.of_nothing(PARAMETERS)
     assert run.method.privacy_spent().paper == np.inf

@@ -74,7 +74,7 @@ def test_a_round_that_was_given_up_has_shown_the_aggregator_its_updates():
     run = run_of(noise_multiplier=2.0)
     before = run.method.privacy_spent()
     client = run.clients[0]
-    client.finish_training(contraction(1, 0, client.begin_round(1, CLIENTS, run.model)))
+    client.finish_training(contraction(1, 0, client.begin_round(1, CLIENTS, run.begin_round(1))))
     run.aggregator.begin_phase("update", 1, None)
     run.aggregator.receive("update", 0, client.step("update", None))
     ledger = PrivacyLedger(2.0)

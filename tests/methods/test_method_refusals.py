@@ -196,10 +196,9 @@ def test_a_wrong_first_message_does_not_decide_what_the_others_must_look_like(va
     run, expected = SteppedRun(variant), SteppedRun(variant)
 
     def send_larger(phase, aggregator, messages):
-        stranger = run.clients[0]
         for name in ("votes", "ciphertexts"):
             if name in messages[0]:
-                encryptor = stranger._vote_encryptor if name == "votes" else run.encryptor
+                encryptor = run.encryptor("votes" if name == "votes" else "update")
                 number = run.batch(messages[0][name]).round
                 larger = encryptor.encrypt(
                     np.zeros(PARAMETERS + 9, dtype=np.float32), round=number
@@ -225,7 +224,7 @@ def test_ciphertexts_of_other_positions_are_refused_though_their_number_is_right
         size = PARAMETERS + run.buffers.size
         size += size == honest.count  # these are other positions even where all are encrypted
         first = Mask.from_indices(np.arange(honest.count), size)
-        batch = run.encryptor.encrypt(np.zeros(size, dtype=np.float32), first, round=honest.round)
+        batch = run.encryptor().encrypt(np.zeros(size, dtype=np.float32), first, round=honest.round)
         assert batch.count == honest.count
         with pytest.raises(ShieldError, match=r"positions|order"):
             aggregator.receive(phase, 0, altered(messages[0], "ciphertexts", batch.to_bytes()))
@@ -253,6 +252,7 @@ def test_a_message_made_for_another_step_is_refused(variant):
 def test_a_phase_in_which_nobody_speaks_has_no_result(variant):
     run = SteppedRun(variant)
     first = run.method.phases_of(run.model, 1)[0].name
+    run.begin_round(1)
     run.aggregator.begin_phase(first, 1, None)
     with pytest.raises(ParameterError, match="at least one client"):
         run.aggregator.close(first)

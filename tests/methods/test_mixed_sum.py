@@ -65,10 +65,12 @@ class Round:
 
     def mean(self) -> np.ndarray:
         message = Message(self.sum.parts(""))
-        claim = MixedTotal.read(message, "", self.keys, SIZE, ROUND, has_rest=self.sends_rest)
+        claim = MixedTotal.read(
+            message, "", self.keys.public_key.parameters, SIZE, ROUND, has_rest=self.sends_rest
+        )
         assert claim.positions == reduce(or_, self.masks)
         assert claim.sums.size == (SIZE - claim.positions.count if self.sends_rest else 0)
-        return claim.open_mean(self.keys)
+        return claim.open_mean(self.keys, max(WEIGHTS))
 
 
 @pytest.mark.parametrize("kind", ["everything", "nothing", "one for all", "different", "one is the union"])

@@ -220,7 +220,7 @@ def test_personalised_values_wait_for_a_client_that_stays_away():
     run.run_round([1, 2])
     run.run_round([1, 2])
     assert run.parameters[7] != own
-    assert run.clients[0].begin_round(4, 3, run.model).parameters[7] == own
+    assert run.clients[0].begin_round(4, 3, run.begin_round(4)).parameters[7] == own
 
 
 def test_local_buffers_never_leave_and_encrypted_ones_are_averaged():
@@ -288,11 +288,13 @@ def test_an_answered_round_is_not_answered_differently(negotiation):
 def test_an_update_of_a_round_without_negotiation_is_not_opened():
     run = SteppedRun(shield(threshold=0.5, negotiation="encrypted"))
     run.run_round()
-    other = ckks.Aggregator(run.method._keys.update)
+    run.begin_round(2)
+    key = run.aggregator._round_keys.key(2, "update")
+    other = ckks.Aggregator(key)
     zone = Mask.from_bool(zone_of(run))
     for _ in range(3):
         values = np.zeros(333, dtype=np.float32)
-        other.add(ckks.Encryptor(run.method._keys.update).encrypt(values, zone, round=2))
+        other.add(ckks.Encryptor(key).encrypt(values, zone, round=2))
     message = Message({**run.closed["update"], "total": other.total().to_bytes()})
     with pytest.raises(PolicyError, match="round 2 has not been negotiated"):
         run.authority.answer("update", message)
@@ -338,7 +340,7 @@ def test_a_step_that_does_not_fit_the_encrypted_range_is_refused():
 def test_a_client_cannot_upload_before_it_knows_the_zone():
     run = SteppedRun(shield(threshold=0.5))
     client = run.clients[0]
-    client.finish_training(contraction(1, 0, client.begin_round(1, 2, run.model)))
+    client.finish_training(contraction(1, 0, client.begin_round(1, 2, run.begin_round(1))))
     with pytest.raises(ParameterError, match="answer to the negotiation"):
         client.step("update", None)
     with pytest.raises(ParameterError, match="answer to the negotiation"):

@@ -45,7 +45,7 @@ def test_nothing_is_sent_before_training(method, rounds):
     for _ in range(rounds):
         run.run_round()
     client, before = run.clients[0], run.method.privacy_spent()
-    start = client.begin_round(rounds + 1, CLIENTS, run.method.message_for(0, run.model))
+    start = client.begin_round(rounds + 1, CLIENTS, run.method.message_for(0, run.begin_round(rounds + 1)))
     assert start.synthetic == (method == "alt-fl-si-dp" and rounds == 2)
     with pytest.raises(ParameterError, match="before training has finished"):
         client.step(run.method.phases_of(run.model, rounds + 1)[0].name, None)
@@ -55,7 +55,7 @@ def test_nothing_is_sent_before_training(method, rounds):
 @every_variant
 def test_a_round_that_is_begun_again_sends_what_it_has_sent(variant):
     run = SteppedRun(variant)
-    model = run.model
+    model = run.begin_round(1)
     run.run_round()
     client, shown = run.clients[0], run.clients[0].disclosure
     start = client.begin_round(1, CLIENTS, run.method.message_for(0, model))

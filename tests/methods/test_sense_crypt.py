@@ -113,7 +113,7 @@ def test_a_sensitivity_that_was_noised_keeps_its_noise_until_it_arrives():
     start = run.initial.starting_point()
     sent = []
     for number in (1, 2):
-        run.clients[0].begin_round(number, CLIENTS, run.model)
+        run.clients[0].begin_round(number, CLIENTS, run.begin_round(number))
         run.clients[0].finish_training(contraction(number, 0, start))
         sent.append(run.clients[0].step("cluster", None)["sensitivity"])
     assert sent[0] == sent[1]
@@ -198,14 +198,15 @@ def test_settings_say_what_they_come_to():
     assert settings["bytes_per_encrypted_value"] < 20
     single = SteppedRun(variant(encryption="paillier-single")).method.settings()
     assert single["bytes_per_encrypted_value"] == pytest.approx(512)
-    keys = {type(SteppedRun(variant(encryption=name)).method._keys.public_key) for name in ENCRYPTIONS}
-    assert keys == {ckks.PublicKey, paillier.PublicKey}
+    methods = [SteppedRun(variant(encryption=name)).method for name in ENCRYPTIONS]
+    parameters = {type(method._keys.check.parameters["update"]) for method in methods}
+    assert parameters == {ckks.Parameters, paillier.Parameters}
 
 
 def test_an_upload_for_clustering_is_charged_though_its_client_left_then():
     run = SteppedRun(variant(clustering="affinity-propagation", information_bits=0.0, encryption="ckks"))
     run.method.charge_draw(CLIENTS)
-    run.clients[0].begin_round(1, CLIENTS, run.model)
+    run.clients[0].begin_round(1, CLIENTS, run.begin_round(1))
     run.clients[0].finish_training(contraction(1, 0, run.initial.starting_point()))
     assert run.method.privacy_spent().paper == 0.0
     run.clients[0].step("cluster", None)

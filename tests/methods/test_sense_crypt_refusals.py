@@ -50,7 +50,7 @@ def test_a_union_that_leaves_positions_out_gets_nothing():
         run = SteppedRun(variant(encryption=encryption))
         run.run_round()
         client = run.clients[0]
-        client.begin_round(2, CLIENTS, run.method.message_for(0, run.model))
+        client.begin_round(2, CLIENTS, run.method.message_for(0, run.begin_round(2)))
         client.finish_training(contraction(2, 0, run.initial.starting_point()))
         client.step("cluster", None)
         client.step("mask", run.method.message_for(0, run.answers["cluster"]))
@@ -140,7 +140,7 @@ def test_messages_out_of_order_are_refused():
     with pytest.raises(PolicyError, match="without a mask"):
         run.aggregator.receive("update", 0, Message(round_part))
     client = run.clients[0]
-    client.begin_round(1, CLIENTS, run.model)
+    client.begin_round(1, CLIENTS, run.begin_round(1))
     client.finish_training(contraction(1, 0, run.initial.starting_point()))
     with pytest.raises(ParameterError, match="needs the answer"):
         client.step("mask", None)
@@ -185,7 +185,7 @@ def test_a_round_that_is_begun_again_gets_no_second_update():
     run.run_round()
     client = run.clients[0]
     sent = run.sent["update"][0]
-    client.begin_round(1, CLIENTS, run.method.initial_model())
+    client.begin_round(1, CLIENTS, run.begin_round(1, run.method.initial_model()))
     client.finish_training(contraction(1, 0, run.initial.starting_point()))
     assert client.step("update", run.method.message_for(0, run.answers["mask"])) == sent
     other = Message({"cluster": Message.from_number(1), "budget": np.float64(1.0).tobytes()})
@@ -197,7 +197,7 @@ def test_what_an_earlier_round_chose_is_not_sent_in_a_later_one():
     run = SteppedRun(variant(encryption="ckks"))
     run.run_round()
     client = run.clients[0]
-    client.begin_round(2, CLIENTS, run.method.message_for(0, run.model))
+    client.begin_round(2, CLIENTS, run.method.message_for(0, run.begin_round(2)))
     with pytest.raises(ParameterError, match="training"):
         client.step("cluster", None)
     client.finish_training(contraction(2, 0, run.initial.starting_point()))
@@ -218,7 +218,7 @@ def test_clients_never_change_their_cluster():
         with pytest.raises(WireFormatError, match="no cluster of this number"):
             run.authority.answer("update", Message(parts))
     client = run.clients[0]
-    client.begin_round(2, 6, run.method.message_for(0, run.model))
+    client.begin_round(2, 6, run.method.message_for(0, run.begin_round(2)))
     client.finish_training(grouped(2, 0, run.initial.starting_point()))
     answer = Message({"cluster": Message.from_number(6), "budget": np.float64(1.0).tobytes()})
     with pytest.raises(WireFormatError, match="no cluster of this number"):
@@ -229,7 +229,7 @@ def test_clients_never_change_their_cluster():
 def test_a_budget_that_others_bring_down_has_a_floor(claimed):
     run = SteppedRun(variant(encryption="ckks", information_bits=0.0, least_budget=0.25))
     client = run.clients[0]
-    client.begin_round(1, CLIENTS, run.model)
+    client.begin_round(1, CLIENTS, run.begin_round(1))
     client.finish_training(contraction(1, 0, run.initial.starting_point()))
     client.step("cluster", None)
     answer = Message({"cluster": Message.from_number(0), "budget": np.float64(claimed).tobytes()})

@@ -78,7 +78,7 @@ def test_a_share_of_the_parameters_takes_the_ring_of_that_share(share: float, de
         (MaskCrypt, MaskCryptSettings(ratio=share)),
     ):
         method = make("by share", initial, StageClock(), settings, small_federation())
-        assert method.keys.public_key.parameters.ring_degree == degree
+        assert method.context.parameters.ring_degree == degree
 
 
 @pytest.mark.parametrize(("size", "degree"), [(100, 2048), (12_288, 4096)])
@@ -87,16 +87,18 @@ def test_full_encryption_averages_in_either_ring(size: int, degree: int) -> None
     method = FullEncryption(
         "full-he", initial, StageClock(), EncryptionSettings(), small_federation(clients=2, rounds=1)
     )
-    assert method.keys.public_key.parameters.ring_degree == degree
-    aggregator = method.aggregator()
+    assert method.context.parameters.ring_degree == degree
+    aggregator, authority = method.aggregator(), method.authority()
+    first = authority.begin_round(1, method.initial_model())
+    aggregator.begin_round(1, first)
     aggregator.begin_phase("update", 1, None)
     # Multiples of the step of 2^-20, so that nothing is lost.
     updates = np.random.default_rng(7).integers(-(2**19), 2**19, (2, size)).astype(np.float32) * 2.0**-19
     for index, update in enumerate(updates):
         client = method.client(index)
-        client.begin_round(1, 2, method.initial_model())
+        client.begin_round(1, 2, first)
         client.finish_training(LocalUpdate(update, initial.buffers, None))
         aggregator.receive("update", index, client.step("update", None))
-    answer = method.authority().answer("update", aggregator.close("update"))
+    answer = authority.answer("update", aggregator.close("update"))
     opened = GlobalModel.from_message(answer, size, 0)
     np.testing.assert_array_equal(opened.parameters, updates.mean(axis=0))

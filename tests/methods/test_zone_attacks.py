@@ -71,7 +71,9 @@ def test_a_poor_zone_in_a_model_is_not_taken(variant):
     run, honest = SteppedRun(variant), SteppedRun(variant)
     for lie in TOO_LITTLE.values():
         with pytest.raises((PolicyError, WireFormatError)):
-            run.clients[0].begin_round(1, 4, Message({**run.model, "zone": lie.to_bytes()}))
+            run.clients[0].begin_round(
+                1, 4, run.begin_round(1, Message({**run.model, "zone": lie.to_bytes()}))
+            )
         assert run.clients[0].disclosure == Disclosure.of_nothing(PARAMETERS)
     # The true model then gets what it would have got without the lies.
     for one in (run, honest):
@@ -108,7 +110,7 @@ def test_mask_crypt_takes_a_union_only_where_that_is_the_setting(cut):
     run = SteppedRun(variant)
     everything = Message({"zone": Mask.full(SIZE).to_bytes()})
     client = run.clients[0]
-    client.finish_training(contraction(1, 0, client.begin_round(1, 4, run.model)))
+    client.finish_training(contraction(1, 0, client.begin_round(1, 4, run.begin_round(1))))
     client.step("ranking", None)
     if cut:
         with pytest.raises(PolicyError, match="agreed on"):
@@ -127,7 +129,7 @@ def test_mask_crypt_takes_a_union_only_where_that_is_the_setting(cut):
 def test_what_a_client_protects_itself_stays_with_it_where_nothing_is_to_be_encrypted(variant):
     run = SteppedRun(variant)
     client = run.clients[0]
-    start = client.begin_round(1, 4, run.model)
+    start = client.begin_round(1, 4, run.begin_round(1))
     update = contraction(1, 0, start)
     client.finish_training(update)
     client.step("negotiate", None)

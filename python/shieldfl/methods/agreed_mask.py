@@ -21,10 +21,11 @@ from shieldfl.methods.masked_average_aggregator import MaskedAverageAggregator
 from shieldfl.methods.masked_average_authority import MaskedAverageAuthority
 from shieldfl.methods.masked_average_client import MaskedAverageClient
 from shieldfl.methods.method import Phase, StartingPoint
+from shieldfl.methods.mixed_sum import stated_weight
 from shieldfl.methods.role_context import RoleContext
 from shieldfl.profiling.stages import StageClock
-from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
+from shieldfl.roles.round_keys import RoundKeys
 from shieldfl.selection import positions_in_budget, top_k
 
 __all__ = [
@@ -42,17 +43,19 @@ SCORE_BITS = 40
 SCORE_FRACTION_BITS = 36
 
 
+def has_scores(context: RoleContext) -> bool:
+    """Say whether there is something to agree on: then scores are encrypted, under keys of their own."""
+    return "scores" in context.keys.parameters
+
+
 class AgreedMaskClient(MaskedAverageClient):
     """Sends its scores, encrypted, in the first round; after that it encrypts what was agreed on, once for all rounds.
 
-    Without a ``score_key`` nothing is to be agreed on.
+    Where no scores are encrypted in this federation, nothing is to be agreed on.
     """
 
-    def __init__(
-        self, index: int, context: RoleContext, score_key: ckks.PublicKey | None, kind: str, ratio: float
-    ) -> None:
+    def __init__(self, index: int, context: RoleContext, kind: str, ratio: float) -> None:
         super().__init__(index, context, None)
-        self._score_key = score_key
         self._kind = kind
         self._ratio = ratio
         self._agreed: tuple[bytes, Mask] | None = None
@@ -64,7 +67,7 @@ class AgreedMaskClient(MaskedAverageClient):
 
     def _read_zone(self, frame: bytes) -> Mask:
         """Take the first mask that has the agreed size. Raises PolicyError for others, and for another one later."""
-        if self._score_key is None:
+        if not has_scores(self.context):
             return super()._read_zone(frame)
         if self._agreed is None:
             count = positions_in_budget(self._ratio, self._size)
@@ -74,72 +77,89 @@ class AgreedMaskClient(MaskedAverageClient):
         return self._agreed[1]
 
     def _speak(self, phase: str) -> Message:
-        if self._score_key is None:
+        if not has_scores(self.context):
             return super()._speak(phase)
         context = self.context
         with context.clock.stage("negotiate"):
-            weight = context.weights[self.index] / max(context.weights)
+            weight = context.weights[self.index]
             # Of equal sign for all, so that a mean cannot cancel.
-            batch = ckks.Encryptor(self._score_key, context.threads).encrypt(
-                np.abs(self.trained_scores), None, weight, self.round, clip=True
+            key = self.round_keys.key(self.round, "scores")
+            batch = ckks.Encryptor(key, context.threads).encrypt(
+                np.abs(self.trained_scores), None, weight / max(context.weights), self.round, clip=True
             )
             # The mask is a function of these scores, without noise, and goes to everybody.
             self.exposed = True
-            return Message({"round": Message.from_number(self.round), "scores": batch.to_bytes()})
+            return Message(
+                {
+                    "round": Message.from_number(self.round),
+                    "weight": Message.from_number(weight),
+                    "scores": batch.to_bytes(),
+                }
+            )
 
 
 class AgreedMaskAggregator(MaskedAverageAggregator):
-    """Adds encrypted scores, which it cannot read; without a ``score_key`` there are none."""
+    """Adds encrypted scores, which it cannot read, where there are any."""
 
-    def __init__(self, context: RoleContext, score_key: ckks.PublicKey | None) -> None:
+    def __init__(self, context: RoleContext) -> None:
         super().__init__(context, None)
-        self._score_key = score_key
         self._scores: ckks.Aggregator | None = None
+        self._weight = 0
 
     def _begin(self, phase: str) -> None:
-        if self._score_key is None:
+        if not has_scores(self.context):
             raise ParameterError("there is nothing to agree on: begin with the update phase")
-        self._scores = ckks.Aggregator(self._score_key, self.context.threads, round=self.round)
+        key = self.round_keys.key(self.round, "scores")
+        self._scores = ckks.Aggregator(key, self.context.threads, round=self.round)
+        self._weight = 0
 
     def _hear(self, phase: str, client: int, message: Message) -> None:
         assert self._scores is not None
         with self.context.clock.stage("negotiate"):
+            weight = stated_weight(client, message, max(self.context.weights))
             positions = Mask.full(self.context.initial.parameters.size)
             self._scores.add(read_expected_batch(message["scores"], positions, self.round, weighted=True))
+            self._weight += weight
 
     def _conclude(self, phase: str) -> Message:
         assert self._scores is not None
-        return Message({"round": Message.from_number(self.round), "total": self._scores.total().to_bytes()})
+        return Message(
+            {
+                "round": Message.from_number(self.round),
+                "weight": Message.from_number(self._weight),
+                "total": self._scores.total().to_bytes(),
+            }
+        )
 
 
 class AgreedMaskAuthority(MaskedAverageAuthority):
-    """Opens the mean of the scores alone, takes the highest, and sends the mask with every model.
-
-    Without ``score_keys`` there is none.
-    """
+    """Opens the mean of the scores alone, takes the highest, and sends the mask with every model."""
 
     def __init__(
-        self,
-        context: RoleContext,
-        keys: KeyAuthority,
-        score_keys: KeyAuthority | None,
-        server_learning_rate: float,
-        ratio: float,
+        self, context: RoleContext, keys: RoundKeys, server_learning_rate: float, ratio: float
     ) -> None:
         super().__init__(context, keys, server_learning_rate, None)
-        self._score_keys = score_keys
         self._ratio = ratio
 
+    def _purposes(self, round_number: int, model: Message) -> tuple[str, ...]:
+        return ("update", "scores") if has_scores(self.context) and "zone" not in model else ("update",)
+
     def _decide(self, phase: str, message: Message) -> Message:
-        if phase == "scores" and self._score_keys is not None:
+        if phase == "scores" and has_scores(self.context):
             size = self.context.initial.parameters.size
             total = ckks.Total.from_bytes(message["total"])
+            stated, most = message.number("weight"), max(self.context.weights)
             if not total.is_of(Mask.full(size)) or total.round != message.number("round"):
                 raise WireFormatError(
                     "the total is of another round, or has not one score for each parameter"
                 )
+            if not total.weighted or not total.clients <= stated <= total.clients * most:
+                raise WireFormatError(
+                    f"the weights of the scores are missing, or not between 1 and {most} for each client"
+                )
             if self.zone is None:
-                mean = np.maximum(self._score_keys.open_mean(total), 0.0)
+                keys = self.keys.authority(total.round, "scores")
+                mean = np.maximum(keys.open_mean(total, stated_weight=stated / most), 0.0)
                 chosen = top_k(mean, positions_in_budget(self._ratio, size), self.context.threads)
                 self.zone = encrypted_positions(chosen, self.context.initial.buffers.size)
             return Message({"zone": self.zone.to_bytes()})
@@ -177,44 +197,37 @@ class AgreedMask(MaskedAverage):
     ) -> None:
         settled = settled_positions(ratio, initial.parameters.size, initial.buffers.size)
         count = positions_in_budget(ratio, initial.parameters.size) + initial.buffers.size
-        super().__init__(name, initial, clock, settings, federation, settled, count=count)
+        other_keys = {}
+        if settled is None:
+            other_keys["scores"] = ckks.Parameters(
+                max_clients=federation.clients, value_bits=SCORE_BITS, fraction_bits=SCORE_FRACTION_BITS
+            )
+        super().__init__(
+            name, initial, clock, settings, federation, settled, count=count, other_keys=other_keys
+        )
         self._kind = kind
         self.ratio = ratio
-        self.score_keys: KeyAuthority | None = None
-        if settled is not None:
-            return
-        score_parameters = ckks.Parameters(
-            max_clients=federation.clients, value_bits=SCORE_BITS, fraction_bits=SCORE_FRACTION_BITS
-        )
-        self.score_keys = KeyAuthority(score_parameters, federation.min_clients, threads=federation.threads)
 
     def phases_of(self, model: Message, round_number: int) -> tuple[Phase, ...]:
         """Scores first, until a model comes with the mask."""
-        return (UPDATE,) if self.score_keys is None or "zone" in model else (SCORES, UPDATE)
-
-    @property
-    def score_key(self) -> ckks.PublicKey | None:
-        """What scores are encrypted under, if any are sent."""
-        return None if self.score_keys is None else self.score_keys.public_key
+        return (SCORES, UPDATE) if has_scores(self.context) and "zone" not in model else (UPDATE,)
 
     def _make_client(self, index: int) -> MaskedAverageClient:
-        if self.score_keys is None:
+        if not has_scores(self.context):
             return super()._make_client(index)
-        return AgreedMaskClient(index, self.context, self.score_key, self._kind, self.ratio)
+        return AgreedMaskClient(index, self.context, self._kind, self.ratio)
 
     def aggregator(self) -> MaskedAverageAggregator:
-        """Make the aggregator: it holds the public keys alone."""
-        if self.score_keys is None:
+        """Make the aggregator: it gets public keys alone."""
+        if not has_scores(self.context):
             return super().aggregator()
-        return AgreedMaskAggregator(self.context, self.score_key)
+        return AgreedMaskAggregator(self.context)
 
     def authority(self) -> MaskedAverageAuthority:
         """Make the key authority's steps."""
-        if self.score_keys is None:
+        if not has_scores(self.context):
             return super().authority()
-        return AgreedMaskAuthority(
-            self.context, self.keys, self.score_keys, self.federation.server_learning_rate, self.ratio
-        )
+        return AgreedMaskAuthority(self.context, self.keys, self.federation.server_learning_rate, self.ratio)
 
 
 class FedMlHe(AgreedMask):

@@ -65,18 +65,17 @@ class AltFl(AgreedMask):
         return (SCORES, UPDATE) if negotiates else (UPDATE,)
 
     def _make_client(self, index: int) -> AltFlClient:
-        return AltFlClient(index, self.context, self.score_key, self.ratio, self._zones, self.account)
+        return AltFlClient(index, self.context, self.ratio, self._zones, self.account)
 
     def aggregator(self) -> AltFlAggregator:
-        """Make the aggregator: it holds the public keys alone."""
-        return AltFlAggregator(self.context, self.score_key, self._zones)
+        """Make the aggregator: it gets public keys alone."""
+        return AltFlAggregator(self.context, self._zones)
 
     def authority(self) -> AltFlAuthority:
         """Make the key authority's steps."""
         return AltFlAuthority(
             self.context,
             self.keys,
-            self.score_keys,
             self.federation.server_learning_rate,
             self.ratio,
             self._zones,

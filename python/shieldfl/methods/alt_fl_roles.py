@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shieldfl import ckks
 from shieldfl.errors import PolicyError
 from shieldfl.masks import Mask
 from shieldfl.methods.agreed_mask import AgreedMaskAggregator, AgreedMaskAuthority, AgreedMaskClient
@@ -13,8 +12,8 @@ from shieldfl.methods.disclosure import Disclosure
 from shieldfl.methods.dp_sgd_account import DpSgdAccount
 from shieldfl.methods.method import LocalUpdate, PrivateSteps, StartingPoint
 from shieldfl.methods.role_context import RoleContext
-from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
+from shieldfl.roles.round_keys import RoundKeys
 
 __all__ = ["AltFlAggregator", "AltFlAuthority", "AltFlClient"]
 
@@ -26,12 +25,11 @@ class AltFlClient(AgreedMaskClient):
         self,
         index: int,
         context: RoleContext,
-        score_key: ckks.PublicKey | None,
         share: float,
         zones: ZonesOfRounds,
         account: DpSgdAccount,
     ) -> None:
-        super().__init__(index, context, score_key, "gradient", share)
+        super().__init__(index, context, "gradient", share)
         self._zones = zones
         self._account = account
         self._kind_of_round = RoundKind()
@@ -74,8 +72,8 @@ class AltFlClient(AgreedMaskClient):
 class AltFlAggregator(AgreedMaskAggregator):
     """Sums over the positions of the round's kind."""
 
-    def __init__(self, context: RoleContext, score_key: ckks.PublicKey | None, zones: ZonesOfRounds) -> None:
-        super().__init__(context, score_key)
+    def __init__(self, context: RoleContext, zones: ZonesOfRounds) -> None:
+        super().__init__(context)
         self._zones = zones
         self._agreed: Mask | None = None
 
@@ -93,14 +91,16 @@ class AltFlAuthority(AgreedMaskAuthority):
     def __init__(
         self,
         context: RoleContext,
-        keys: KeyAuthority,
-        score_keys: KeyAuthority | None,
+        keys: RoundKeys,
         server_learning_rate: float,
         share: float,
         zones: ZonesOfRounds,
     ) -> None:
-        super().__init__(context, keys, score_keys, server_learning_rate, share)
+        super().__init__(context, keys, server_learning_rate, share)
         self._zones = zones
+
+    def _purposes(self, round_number: int, model: Message) -> tuple[str, ...]:
+        return super()._purposes(round_number, model) if self._zones.needs_mask(round_number) else ("update",)
 
     def _zone_of(self, round_number: int) -> Mask:
         zone = self._zones.of(round_number, self.zone)

@@ -34,6 +34,7 @@ from shieldfl.methods.role_context import RoleContext
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
+from shieldfl.roles.round_keys import RoundKeys
 
 __all__ = ["BatchCrypt"]
 
@@ -194,7 +195,7 @@ class BatchCryptAuthority(MaskedAverageAuthority):
     def __init__(
         self,
         context: RoleContext,
-        keys: KeyAuthority,
+        keys: RoundKeys,
         server_learning_rate: float,
         zone: Mask,
         quantisation: Quantisation,
@@ -202,11 +203,12 @@ class BatchCryptAuthority(MaskedAverageAuthority):
         super().__init__(context, keys, server_learning_rate, zone, sends_rest=False)
         self._quantisation = quantisation
 
-    def _open_mean(self, claim: MixedTotal, message: Message) -> NDArray[np.float64]:
+    def _open_mean(self, claim: MixedTotal, keys: KeyAuthority, message: Message) -> NDArray[np.float64]:
         agreed = self._quantisation
         bounds = agreed.read_bounds(message)
+        claim.check_weights(1)
         sums = np.zeros(self.context.update_size)
-        claim.union.scatter(self.keys.open(claim.total), sums)
+        claim.union.scatter(keys.open(claim.total), sums)
         opened = dequantise(sums, agreed.offsets, bounds, agreed.width, agreed.parties)
         return opened / claim.total.clients
 
@@ -250,7 +252,7 @@ class BatchCrypt(MaskedAverage):
         )
 
     def aggregator(self) -> BatchCryptAggregator:
-        """Make the aggregator: it holds the public key alone."""
+        """Make the aggregator: it gets public keys alone."""
         return BatchCryptAggregator(self.context, self._everything, self._quantisation)
 
     def authority(self) -> BatchCryptAuthority:
@@ -269,7 +271,7 @@ class BatchCrypt(MaskedAverage):
 
     def settings(self) -> dict[str, Any]:
         """Return the settings, with what they come to."""
-        parameters = self.keys.public_key.parameters
+        parameters = self.context.parameters
         return asdict(self._quantisation_settings) | {
             "weights": "uniform",
             "bits_of_a_value": parameters.value_bits,

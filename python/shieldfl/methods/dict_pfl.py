@@ -30,8 +30,8 @@ from shieldfl.methods.mixed_total import MixedTotal
 from shieldfl.methods.pruning_message import HISTORY, history_part
 from shieldfl.methods.role_context import RoleContext
 from shieldfl.profiling.stages import StageClock
-from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
+from shieldfl.roles.round_keys import RoundKeys
 
 __all__ = ["DictPfl"]
 
@@ -70,7 +70,7 @@ class DictPflAuthority(MaskedAverageAuthority):
     def __init__(
         self,
         context: RoleContext,
-        keys: KeyAuthority,
+        keys: RoundKeys,
         server_learning_rate: float,
         history: PruningHistory,
         notes: list[str],
@@ -116,10 +116,10 @@ class DictPflAuthority(MaskedAverageAuthority):
             )
         active = self._active_mask(number)
         count = active.count + self.context.initial.buffers.size
-        claim = MixedTotal.read(message, "", self.keys, count, number, has_rest=False)
+        claim = MixedTotal.read(message, "", self.context.parameters, count, number, has_rest=False)
         if claim.positions != Mask.full(count):
             raise WireFormatError("the total leaves out values that every client sends")
-        values = claim.open_mean(self.keys)
+        values = claim.open_mean(self.keys.authority(number), max(self.context.weights))
         self.model = self.model.moved_finite(self._spread(values, active), self._learning_rate)
         self._history.observe(number, values[: active.count])
         self._tell_of_pruning()
@@ -176,7 +176,7 @@ class DictPfl(MaskedAverage):
         return DictPflClient(index, self.context, self._secret, self._pruning)
 
     def aggregator(self) -> DictPflAggregator:
-        """Make the aggregator: it holds the public key alone."""
+        """Make the aggregator: it gets public keys alone."""
         return DictPflAggregator(self.context)
 
     def authority(self) -> DictPflAuthority:

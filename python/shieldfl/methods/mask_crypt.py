@@ -118,5 +118,5 @@ class MaskCrypt(MaskedAverage):
         return MaskCryptClient(index, self.context, self._ratio, self._cut)
 
     def aggregator(self) -> MaskCryptAggregator:
-        """Make the aggregator: it holds the public key alone."""
+        """Make the aggregator: it gets public keys alone."""
         return MaskCryptAggregator(self.context, self._ratio, self._cut)

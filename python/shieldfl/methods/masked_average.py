@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from shieldfl import ckks, paillier
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
 from shieldfl.methods.encryption_settings import EncryptionSettings
@@ -19,8 +21,8 @@ from shieldfl.methods.role_context import RoleContext
 from shieldfl.methods.update_parameters import update_parameters
 from shieldfl.privacy.accounting import PrivacySpent
 from shieldfl.profiling.stages import StageClock
-from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
+from shieldfl.roles.round_keys import RoundKeys
 
 __all__ = ["FullEncryption", "LastLayerEncryption", "MaskedAverage"]
 
@@ -40,6 +42,7 @@ class MaskedAverage(Method):
     zone : the N positions that are encrypted; None where the clients agree on them.
     count : how many positions are encrypted, where no zone says it and it is known.
     sends_rest : whether values outside of the zone are sent, in the clear.
+    other_keys : what else than updates is encrypted, under keys of their own: parameters by purpose.
     """
 
     phases: tuple[Phase, ...] = (UPDATE,)
@@ -55,6 +58,7 @@ class MaskedAverage(Method):
         *,
         count: int | None = None,
         sends_rest: bool = True,
+        other_keys: Mapping[str, ckks.Parameters] | None = None,
     ) -> None:
         super().__init__(name, clock, federation)
         self.zone = zone
@@ -70,10 +74,14 @@ class MaskedAverage(Method):
             most_weight=max(weights),
             key_bits=settings.key_bits,
         )
-        self.keys = KeyAuthority(parameters, federation.min_clients, threads=federation.threads)
-        self.context = RoleContext(
-            initial, self.keys.public_key, weights, clock, self.notes, federation.threads
+        purposes: dict[str, ckks.Parameters | paillier.Parameters] = {"update": parameters}
+        self.keys = RoundKeys(
+            purposes | dict(other_keys or {}),
+            federation.min_clients,
+            weight_bounds=(1 / max(weights), 1.0),
+            threads=federation.threads,
         )
+        self.context = RoleContext(initial, self.keys.check, weights, clock, self.notes, federation.threads)
         self.made: list[MaskedAverageClient] = []
 
     def client(self, index: int) -> MaskedAverageClient:
@@ -85,7 +93,7 @@ class MaskedAverage(Method):
         return MaskedAverageClient(index, self.context, self.zone, sends_rest=self.sends_rest)
 
     def aggregator(self) -> MaskedAverageAggregator:
-        """Make the aggregator: it holds the public key alone."""
+        """Make the aggregator: it gets public keys alone."""
         return MaskedAverageAggregator(self.context, self.zone, sends_rest=self.sends_rest)
 
     def authority(self) -> MaskedAverageAuthority:
@@ -116,7 +124,7 @@ class MaskedAverage(Method):
         """Return the settings, with what they come to."""
         return asdict(self._settings) | {
             "weights": self.federation.stated_weights,
-            "bytes_per_encrypted_value": self.keys.public_key.parameters.bytes_per_value,
+            "bytes_per_encrypted_value": self.context.parameters.bytes_per_value,
         }
 
 

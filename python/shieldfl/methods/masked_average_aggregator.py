@@ -8,12 +8,13 @@ from shieldfl.methods.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.mixed_sum import MixedSum
 from shieldfl.methods.role_context import RoleContext
 from shieldfl.roles.message import Message
+from shieldfl.roles.round_key_check import RoundKeyReader
 
 __all__ = ["MaskedAverageAggregator"]
 
 
 class MaskedAverageAggregator(CollectingAggregator):
-    """Holds the public key and the round's sum.
+    """Holds the round's public key and its sum.
 
     Methods that agree on the zone first add phases: see ``_hear`` and ``_conclude``.
 
@@ -29,7 +30,12 @@ class MaskedAverageAggregator(CollectingAggregator):
         self.context = context
         self.zone = zone
         self._sends_rest = sends_rest
+        self.round_keys = RoundKeyReader(context.keys)
         self._sum: MixedSum | None = None
+
+    def begin_round(self, round_number: int, first: Message) -> None:
+        """Take the round's public keys."""
+        self.round_keys.begin_round(round_number, first)
 
     def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Start to collect; in the update phase, a sum over the zone, which the answer may bring."""
@@ -42,7 +48,7 @@ class MaskedAverageAggregator(CollectingAggregator):
         if self.zone is None:
             raise ParameterError("the update phase needs the zone that the phase before decides")
         self._sum = MixedSum(
-            self.context.key,
+            self.round_keys.key(round_number, "update"),
             [self.zone],
             round_number,
             max(self.context.weights),

@@ -13,6 +13,7 @@ from shieldfl.methods.replies import Replies
 from shieldfl.methods.role_context import RoleContext
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
+from shieldfl.roles.round_keys import RoundKeys
 
 __all__ = ["MaskedAverageAuthority"]
 
@@ -23,7 +24,7 @@ class MaskedAverageAuthority(AuthoritySteps):
     Parameters
     ----------
     context : what all roles of the federation share.
-    keys : opens the totals of updates.
+    keys : the rounds' keys, which open the totals.
     server_learning_rate : 1 is FedAvg.
     zone : the N positions that every total must cover; None where the aggregator says which.
     sends_rest : whether clients send the values outside of it.
@@ -32,7 +33,7 @@ class MaskedAverageAuthority(AuthoritySteps):
     def __init__(
         self,
         context: RoleContext,
-        keys: KeyAuthority,
+        keys: RoundKeys,
         server_learning_rate: float,
         zone: Mask | None,
         *,
@@ -46,6 +47,16 @@ class MaskedAverageAuthority(AuthoritySteps):
         self._sends_rest = sends_rest
         self._replies = Replies()
 
+    def begin_round(self, round_number: int, model: Message) -> Message:
+        """Make the round's keys, wipe those of the round before."""
+        with self.context.clock.stage("open"):
+            purposes = self._purposes(round_number, model)
+            return Message({**model, **self.keys.begin_round(round_number, purposes)})
+
+    def _purposes(self, round_number: int, model: Message) -> tuple[str, ...]:
+        """Return what a round that starts from this model encrypts."""
+        return ("update",)
+
     def answer(self, phase: str, message: Message) -> Message:
         """Answer a total with the new global model. A repeated message gets its answer again.
 
@@ -54,25 +65,29 @@ class MaskedAverageAuthority(AuthoritySteps):
         stage = "open" if phase == "update" else "negotiate"
         with self.context.clock.stage(stage):
             number = message.number("round")
-            return self._replies.reply(phase, number, message, lambda: self._decide(phase, message))
+            reply = self._replies.reply(phase, number, message, lambda: self._decide(phase, message))
+            # A phase is named as the purpose of what it encrypts. No other total of it will be opened.
+            self.keys.wipe(number, phase)
+            return reply
 
     def _decide(self, phase: str, message: Message) -> Message:
         if phase != "update":
             raise ParameterError(f"there is no phase {phase!r}")
         number = message.number("round")
-        claim = MixedTotal.read(
-            message, "", self.keys, self.context.update_size, number, has_rest=self._sends_rest
-        )
+        size = self.context.update_size
+        claim = MixedTotal.read(message, "", self.context.parameters, size, number, has_rest=self._sends_rest)
         zone = self._zone_of(number)
         if zone is not None and claim.positions != zone:
             raise WireFormatError("the total covers other positions than those that were agreed on")
-        self.model = self.model.moved_finite(self._open_mean(claim, message), self._learning_rate)
+        self.model = self.model.moved_finite(
+            self._open_mean(claim, self.keys.authority(number), message), self._learning_rate
+        )
         return self.model.to_message()
 
     def _zone_of(self, round_number: int) -> Mask | None:
         """Return the positions that the round's total must cover."""
         return self.zone
 
-    def _open_mean(self, claim: MixedTotal, message: Message) -> NDArray[np.float64]:
+    def _open_mean(self, claim: MixedTotal, keys: KeyAuthority, message: Message) -> NDArray[np.float64]:
         """Return the mean update, float64 (N,)."""
-        return claim.open_mean(self.keys)
+        return claim.open_mean(keys, max(self.context.weights))

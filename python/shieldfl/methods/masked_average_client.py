@@ -16,6 +16,7 @@ from shieldfl.methods.mixed_upload import MixedUpload
 from shieldfl.methods.role_context import RoleContext
 from shieldfl.methods.training_client import TrainingClient
 from shieldfl.roles.message import Message
+from shieldfl.roles.round_key_check import RoundKeyReader
 
 __all__ = ["MaskedAverageClient"]
 
@@ -47,16 +48,12 @@ class MaskedAverageClient(TrainingClient):
         """Whether anything of its data but a weight has left this client neither encrypted nor noised."""
         self.zone = zone
         self._sends_rest = sends_rest
-        self._upload = MixedUpload(
-            context.key,
-            context.weights[index],
-            max(context.weights),
-            context.threads,
-            sends_rest=sends_rest,
-        )
+        self.round_keys = RoundKeyReader(context.keys)
+        self._upload: MixedUpload | None = None
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
-        """Train from the global model; take the zone that comes with it, where one was agreed on."""
+        """Train from the global model; take the round's keys, and the zone where one was agreed on."""
+        self.round_keys.begin_round(round_number, model)
         start = super().begin_round(round_number, participants, model)
         if "zone" in model:
             self.zone = self._read_zone(model["zone"])
@@ -75,12 +72,22 @@ class MaskedAverageClient(TrainingClient):
         with clock.stage("merge"):
             vector = self._vector()
         with clock.stage("encrypt"):
-            union = self._upload.union_of(self.zone)
-            ciphertexts, _ = self._upload.encrypt(vector, self.zone, union, self.round)
+            upload = self._upload_under_round_key()
+            union = upload.union_of(self.zone)
+            ciphertexts, _ = upload.encrypt(vector, self.zone, union, self.round)
         with clock.stage("upload"):
             self._disclose(self.zone)
-            parts = self._upload.parts(vector, ciphertexts, self.zone)
+            parts = upload.parts(vector, ciphertexts, self.zone)
             return Message({"round": Message.from_number(self.round), **parts})
+
+    def _upload_under_round_key(self) -> MixedUpload:
+        key = self.round_keys.key(self.round, "update")
+        if self._upload is None or self._upload.key != key:
+            weights = self.context.weights
+            self._upload = MixedUpload(
+                key, weights[self.index], max(weights), self.context.threads, sends_rest=self._sends_rest
+            )
+        return self._upload
 
     def _speak(self, phase: str) -> Message:
         raise ParameterError(f"there is no phase {phase!r}")

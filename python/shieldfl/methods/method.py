@@ -141,7 +141,11 @@ class ClientSteps(abc.ABC):
 
     @abc.abstractmethod
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
-        """Take the global model, as the last round's answer or :meth:`Method.initial_model` gave it."""
+        """Take the round's first message: the global model and, in methods that encrypt, the round's public keys.
+
+        It is what :meth:`AuthoritySteps.begin_round` returned; without a key authority the model alone. Raises
+        PolicyError for a missing key, KeyMismatchError for one that the authority did not sign for this round.
+        """
 
     @abc.abstractmethod
     def finish_training(self, update: LocalUpdate) -> None:
@@ -172,6 +176,12 @@ class AggregatorSteps(abc.ABC):
     What most do alike is in :class:`~shieldfl.methods.collecting_aggregator.CollectingAggregator`.
     """
 
+    def begin_round(self, round_number: int, first: Message) -> None:  # noqa: B027
+        """Take the round's first message, which brings its public keys; here there are none.
+
+        Raises as :meth:`ClientSteps.begin_round` does.
+        """
+
     @abc.abstractmethod
     def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Forget the phase before and start to collect.
@@ -193,7 +203,15 @@ class AggregatorSteps(abc.ABC):
 
 
 class AuthoritySteps(abc.ABC):
-    """The key authority: opens totals and keeps the global model."""
+    """The key authority: makes each round's keys, opens totals and keeps the global model."""
+
+    @abc.abstractmethod
+    def begin_round(self, round_number: int, model: Message) -> Message:
+        """Begin a round that starts from this model, and return its first message, for clients and aggregator.
+
+        That is the model with the round's public keys, signed. Secrets of the round before are wiped. A round that is
+        begun again has the same keys. Raises PolicyError for a round before the newest.
+        """
 
     @abc.abstractmethod
     def answer(self, phase: str, message: Message) -> Message:

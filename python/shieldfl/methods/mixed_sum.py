@@ -17,7 +17,15 @@ from shieldfl.paillier import UnionOrder
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 
-__all__ = ["MixedSum"]
+__all__ = ["MixedSum", "stated_weight"]
+
+
+def stated_weight(client: int, message: Message, most_weight: int) -> int:
+    """Return what a client states to count, in the clear. Raises RangeError unless between 1 and the largest."""
+    weight = message.number("weight")
+    if not 1 <= weight <= most_weight:
+        raise RangeError(f"client {client} sent a weight that is not between 1 and the largest one")
+    return weight
 
 
 class MixedSum:
@@ -76,9 +84,7 @@ class MixedSum:
         encrypted = self.union if self._order is None else own
         clear = self._rest if encrypted == self.union else ~encrypted
         with self._clock.stage("upload"):
-            weight = message.number("weight")
-            if not 1 <= weight <= self._most_weight:
-                raise RangeError(f"client {client} sent a weight that is not between 1 and the largest one")
+            weight = stated_weight(client, message, self._most_weight)
             values: NDArray[np.float32] = np.empty(0, dtype=np.float32)
             if self._has_rest:
                 values = message.vector("values", np.float32, clear.count)

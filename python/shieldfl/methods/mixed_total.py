@@ -31,7 +31,7 @@ class MixedTotal:
         cls,
         message: Message,
         suffix: str,
-        keys: KeyAuthority,
+        parameters: ckks.Parameters | paillier.Parameters,
         size: int,
         round_number: int,
         has_rest: bool = True,
@@ -42,7 +42,7 @@ class MixedTotal:
         """
         union: paillier.UnionOrder | Mask
         total: ckks.Total | paillier.Total
-        if isinstance(keys.public_key, paillier.PublicKey):
+        if isinstance(parameters, paillier.Parameters):
             union = paillier.UnionOrder.from_bytes(message[f"order{suffix}"], size)
             total = paillier.Total.from_bytes(message[f"total{suffix}"])
             fits = total.is_of(union)
@@ -64,9 +64,28 @@ class MixedTotal:
         """The union as a mask of N positions."""
         return self.union.mask if isinstance(self.union, paillier.UnionOrder) else self.union
 
-    def open_mean(self, keys: KeyAuthority) -> NDArray[np.float64]:
-        """Open the total and return the weighted mean (N,), zero where nothing was sent. Raises PolicyError."""
-        opened = keys.open_mean(self.total)
+    def check_weights(self, most_weight: int) -> bool:
+        """Say whether the total has encrypted weights.
+
+        Raises WireFormatError where it has some or none against the agreement, or where what the clients stated in the
+        clear sums to what weights between 1 and the largest cannot.
+        """
+        encrypted = most_weight > 1 and isinstance(self.total, ckks.Total)
+        clients = self.total.clients
+        if self.total.weighted != encrypted or not clients <= self.weight <= clients * most_weight:
+            raise WireFormatError(
+                f"the weights of the total's {clients} clients are not between 1 and {most_weight}, or not encrypted "
+                "as was agreed on: nothing was opened"
+            )
+        return encrypted
+
+    def open_mean(self, keys: KeyAuthority, most_weight: int) -> NDArray[np.float64]:
+        """Open the total and return the weighted mean (N,), zero where nothing was sent.
+
+        Raises PolicyError, WireFormatError, and RangeError where the encrypted weights do not sum to the stated ones.
+        """
+        stated = self.weight / most_weight if self.check_weights(most_weight) else self.weight
+        opened = keys.open_mean(self.total, stated_weight=stated)
         if isinstance(self.union, Mask) and self.union.count == self.union.size:
             return opened
         mean = np.zeros(self.union.size)

@@ -33,6 +33,7 @@ class MixedUpload:
         *,
         sends_rest: bool = True,
     ) -> None:
+        self.key = key
         self.encryptor: ckks.Encryptor | paillier.Encryptor
         if isinstance(key, paillier.PublicKey):
             self.encryptor = paillier.Encryptor(key, threads)

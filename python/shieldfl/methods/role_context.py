@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from shieldfl import ckks, paillier
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.profiling.stages import StageClock
+from shieldfl.roles.round_key_check import RoundKeyCheck
 
 __all__ = ["RoleContext"]
 
@@ -17,7 +18,8 @@ class RoleContext:
 
     initial: GlobalModel
     """The model before the first round."""
-    key: ckks.PublicKey | paillier.PublicKey
+    keys: RoundKeyCheck
+    """Tells the public keys that a round brings from others."""
     weights: tuple[int, ...]
     """How much each client counts, at least 1."""
     clock: StageClock
@@ -25,6 +27,11 @@ class RoleContext:
     """What a reader of the results must know."""
     threads: int | None = None
     """For the core; None for all cores."""
+
+    @property
+    def parameters(self) -> ckks.Parameters | paillier.Parameters:
+        """How updates are encrypted."""
+        return self.keys.parameters["update"]
 
     @property
     def clients(self) -> int:

@@ -20,13 +20,13 @@ from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import Method, Phase
 from shieldfl.methods.selective_shield_aggregator import SelectiveShieldAggregator
 from shieldfl.methods.selective_shield_authority import SelectiveShieldAuthority
-from shieldfl.methods.selective_shield_client import SelectiveShieldClient, SharedKeys
+from shieldfl.methods.selective_shield_client import SelectiveShieldClient
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.privacy.accounting import PrivacyLedger, PrivacySpent, noise_multiplier_for
 from shieldfl.privacy.discrete_gaussian import float32_grid
 from shieldfl.profiling.stages import StageClock
-from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
+from shieldfl.roles.round_keys import RoundKeys
 
 __all__ = ["SelectiveShield"]
 
@@ -79,38 +79,35 @@ class SelectiveShield(Method):
         self._ledger = PrivacyLedger(settings.noise_multiplier, federation.sample_rate)
         self._clients: list[SelectiveShieldClient] = []
 
-        update_parameters = ckks.Parameters(
-            max_clients=clients, value_bits=settings.value_bits, fraction_bits=settings.fraction_bits
-        )
-        self._update_keys = KeyAuthority(update_parameters, federation.min_clients, threads=threads)
-        self._vote_keys = None
+        parameters = {
+            "update": ckks.Parameters(
+                max_clients=clients, value_bits=settings.value_bits, fraction_bits=settings.fraction_bits
+            )
+        }
         if encrypted_votes:
             # A vote is 0 or 1: two bits with the sign, several to a coefficient.
-            vote_parameters = ckks.Parameters.plan(
+            parameters["votes"] = ckks.Parameters.plan(
                 max_clients=clients,
                 value_bits=2,
                 fraction_bits=0,
                 goal="size",
                 count=initial.parameters.size,
             )
-            self._vote_keys = KeyAuthority(vote_parameters, federation.min_clients, threads=threads)
-        self._keys = SharedKeys(
-            self._update_keys.public_key, None if self._vote_keys is None else self._vote_keys.public_key
-        )
+        self._keys = RoundKeys(parameters, federation.min_clients, threads=threads)
 
     def client(self, index: int) -> SelectiveShieldClient:
         """Make the client of this index, which picks its threshold."""
         client = SelectiveShieldClient(
-            index, self._initial, self._settings, self._keys, self.clock, self.federation.threads
+            index, self._initial, self._settings, self._keys.check, self.clock, self.federation.threads
         )
         self._clients.append(client)
         return client
 
     def aggregator(self) -> SelectiveShieldAggregator:
-        """Make the aggregator: it holds the public keys alone."""
+        """Make the aggregator: it gets public keys alone."""
         size, buffers = self._shared.parameters.size, self._shared.buffers.size
         return SelectiveShieldAggregator(
-            size, buffers, self._settings, self._keys, self.clock, self.federation.threads
+            size, buffers, self._settings, self._keys.check, self.clock, self.federation.threads
         )
 
     def authority(self) -> SelectiveShieldAuthority:
@@ -118,8 +115,7 @@ class SelectiveShield(Method):
         return SelectiveShieldAuthority(
             self._shared,
             self._settings,
-            self._update_keys,
-            self._vote_keys,
+            self._keys,
             self.federation.server_learning_rate,
             self.clock,
             self.notes,
@@ -156,7 +152,7 @@ class SelectiveShield(Method):
         """Return the settings, with the noise multiplier that a target epsilon gave."""
         return asdict(self._settings) | {
             "target_epsilon": self._target_epsilon,
-            "bytes_per_encrypted_value": self._update_keys.public_key.parameters.bytes_per_value,
+            "bytes_per_encrypted_value": self._keys.check.parameters["update"].bytes_per_value,
         }
 
 

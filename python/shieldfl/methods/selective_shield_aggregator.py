@@ -11,23 +11,23 @@ from shieldfl.masks import Mask, Votes, split_zones
 from shieldfl.methods.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.encrypted_positions import encrypted_positions
 from shieldfl.methods.expected_batch import read_expected_batch
-from shieldfl.methods.selective_shield_client import SharedKeys
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
+from shieldfl.roles.round_key_check import RoundKeyCheck, RoundKeyReader
 
 __all__ = ["SelectiveShieldAggregator"]
 
 
 class SelectiveShieldAggregator(CollectingAggregator):
-    """Holds public keys and sums; in a clear negotiation also the clients' masks.
+    """Holds the round's public keys and sums; in a clear negotiation also the clients' masks.
 
     Parameters
     ----------
     size : P, the number of parameters.
     buffers : how many buffer values are averaged in the encrypted zone.
     settings : the method's settings.
-    keys : public keys.
+    keys : tells the public keys that a round brings from others.
     clock : where the stages' time goes.
     threads : for the core; None for all cores.
     """
@@ -37,7 +37,7 @@ class SelectiveShieldAggregator(CollectingAggregator):
         size: int,
         buffers: int,
         settings: SelectiveShieldSettings,
-        keys: SharedKeys,
+        keys: RoundKeyCheck,
         clock: StageClock,
         threads: int | None,
     ) -> None:
@@ -45,18 +45,23 @@ class SelectiveShieldAggregator(CollectingAggregator):
         self._size = size
         self._buffers = buffers
         self._settings = settings
-        self._keys = keys
+        self._round_keys = RoundKeyReader(keys)
+        self._votes_in_clear = "votes" not in keys.parameters
         self._clock = clock
         self._threads = threads
         self._masks: dict[int, Mask] = {}
         self._voters: set[int] = set()
         self._encrypted_zone = Mask.empty(size)
         self._ciphertext_positions = Mask.full(size)
+        self._ciphertexts: ckks.Aggregator | None = None
         self._begin_sums()
+
+    def begin_round(self, round_number: int, first: Message) -> None:
+        """Take the round's public keys."""
+        self._round_keys.begin_round(round_number, first)
 
     def _begin_sums(self) -> None:
         self._votes = Votes(self._size)
-        self._ciphertexts = ckks.Aggregator(self._keys.update, self._threads, round=self.round)
         # By position; or, where personalised positions are hidden, by rank among those that are not encrypted.
         self._sums: NDArray[np.float64] | None = None
 
@@ -68,17 +73,20 @@ class SelectiveShieldAggregator(CollectingAggregator):
             self._masks = {}
             self._voters = set()
             self._ciphertext_positions = Mask.full(self._size)
-            if self._keys.votes is not None:
-                self._ciphertexts = ckks.Aggregator(self._keys.votes, self._threads, round=round_number)
+            self._ciphertexts = None if self._votes_in_clear else self._sum_under("votes")
         elif answer is None:
             raise ParameterError("the update phase needs the answer to the negotiation")
         else:
             self._encrypted_zone = Mask.from_bytes(answer["encrypted zone"], expected_size=self._size)
             self._ciphertext_positions = encrypted_positions(self._encrypted_zone, self._buffers)
+            self._ciphertexts = self._sum_under("update")
+
+    def _sum_under(self, purpose: str) -> ckks.Aggregator:
+        return ckks.Aggregator(self._round_keys.key(self.round, purpose), self._threads, round=self.round)
 
     def _check_round(self, phase: str, client: int, message: Message) -> None:
         # Ciphertexts state their round themselves, and are refused as they are read.
-        if phase == "negotiate" and self._keys.votes is None:
+        if phase == "negotiate" and self._votes_in_clear:
             super()._check_round(phase, client, message)
 
     def _collect(self, phase: str, client: int, message: Message) -> None:
@@ -92,7 +100,7 @@ class SelectiveShieldAggregator(CollectingAggregator):
             raise PolicyError(f"client {client} sent an update without having negotiated in this round")
 
     def _receive_vote(self, client: int, message: Message) -> None:
-        if self._keys.votes is not None:
+        if self._ciphertexts is not None:
             self._ciphertexts.add(self._read_batch(message["votes"]))
             return
         mask = Mask.from_bytes(message["mask"], expected_size=self._size)
@@ -105,6 +113,7 @@ class SelectiveShieldAggregator(CollectingAggregator):
             positions = self._positions_of(client, message)
             values = self._values_of(message, positions)
         with self._clock.stage("aggregate"):
+            assert self._ciphertexts is not None
             # Everything that can be refused has been looked at before the ciphertexts are added.
             self._ciphertexts.add(batch)
             if self._sums is None:
@@ -122,7 +131,7 @@ class SelectiveShieldAggregator(CollectingAggregator):
         """Return where the client's noised values belong; None where that is hidden."""
         if self._settings.hide_personalised:
             return None
-        if self._keys.votes is not None:
+        if not self._votes_in_clear:
             positions = Mask.from_bytes(message["positions"], expected_size=self._size)
             if (positions & self._encrypted_zone).count:
                 raise WireFormatError("a client sent values for encrypted positions: they were not added")
@@ -143,18 +152,19 @@ class SelectiveShieldAggregator(CollectingAggregator):
             with self._clock.stage("negotiate"):
                 return self._close_negotiation()
         with self._clock.stage("aggregate"):
+            assert self._ciphertexts is not None
             parts = {
                 "total": self._ciphertexts.total().to_bytes(),
                 "sums": (np.zeros(0) if self._sums is None else self._sums).tobytes(),
             }
-            if self._keys.votes is None:
+            if self._votes_in_clear:
                 parts["encrypted zone"] = self._encrypted_zone.to_bytes()
             if not self._settings.hide_personalised:
                 parts["contributors"] = self._votes.counts(self._threads).tobytes()
             return Message(parts)
 
     def _close_negotiation(self) -> Message:
-        if self._keys.votes is not None:
+        if self._ciphertexts is not None:
             return Message({"votes": self._ciphertexts.total().to_bytes()})
         zone = self._votes.consensus(self._settings.consensus, self._threads)
         return Message({"encrypted zone": zone.to_bytes()})

@@ -14,8 +14,8 @@ from shieldfl.methods.method import AuthoritySteps
 from shieldfl.methods.replies import Replies
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.profiling.stages import StageClock
-from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
+from shieldfl.roles.round_keys import RoundKeys
 
 __all__ = ["SelectiveShieldAuthority"]
 
@@ -27,8 +27,7 @@ class SelectiveShieldAuthority(AuthoritySteps):
     ----------
     initial : the global model; its buffers are empty where buffers stay local.
     settings : the method's settings.
-    update_keys : opens the totals of updates.
-    vote_keys : opens the totals of votes; None where masks are negotiated in the clear.
+    keys : the rounds' keys, which open the totals of updates and, in an encrypted negotiation, those of votes.
     server_learning_rate : eta_g of eq. 26.
     clock : where the stages' time goes.
     notes : where a reader of the results is told what was estimated.
@@ -38,16 +37,15 @@ class SelectiveShieldAuthority(AuthoritySteps):
         self,
         initial: GlobalModel,
         settings: SelectiveShieldSettings,
-        update_keys: KeyAuthority,
-        vote_keys: KeyAuthority | None,
+        keys: RoundKeys,
         server_learning_rate: float,
         clock: StageClock,
         notes: list[str],
     ) -> None:
         self._model = initial
         self._settings = settings
-        self._update_keys = update_keys
-        self._vote_keys = vote_keys
+        self._keys = keys
+        self._votes_in_clear = "votes" not in keys.check.parameters
         self._learning_rate = server_learning_rate
         self._clock = clock
         self._notes = notes
@@ -56,6 +54,11 @@ class SelectiveShieldAuthority(AuthoritySteps):
         self._voted_round = 0
         self._encrypted_zone = Mask.empty(initial.parameters.size)
         self._replies = Replies()
+
+    def begin_round(self, round_number: int, model: Message) -> Message:
+        """Make the round's keys, wipe those of the round before."""
+        with self._clock.stage("open"):
+            return Message({**model, **self._keys.begin_round(round_number, self._keys.check.parameters)})
 
     def answer(self, phase: str, message: Message) -> Message:
         """Answer votes with the encrypted zone, sums with the new global model.
@@ -66,18 +69,20 @@ class SelectiveShieldAuthority(AuthoritySteps):
         voting = phase == "negotiate"
         with self._clock.stage("negotiate" if voting else "open"):
             total = ckks.Total.from_bytes(message["votes" if voting else "total"])
-            return self._replies.reply(
+            reply = self._replies.reply(
                 phase,
                 total.round,
                 message,
                 lambda: self._open_votes(total) if voting else self._open_update(total, message),
             )
+            # No other total of what was answered will be opened.
+            self._keys.wipe(total.round, "votes" if voting else "update")
+            return reply
 
     def _open_votes(self, total: ckks.Total) -> Message:
-        assert self._vote_keys is not None
         if total.count != self._model.parameters.size:
             raise WireFormatError("the total does not have one tally for each parameter")
-        self._tallies = self._vote_keys.open(total)
+        self._tallies = self._keys.authority(total.round, "votes").open(total)
         self._voters = total.clients
         self._voted_round = total.round
         needed = _core.votes_needed(self._settings.consensus, self._voters)
@@ -86,9 +91,9 @@ class SelectiveShieldAuthority(AuthoritySteps):
 
     def _open_update(self, total: ckks.Total, message: Message) -> Message:
         size, buffers = self._model.parameters.size, self._model.buffers.size
-        if self._vote_keys is not None and total.round != self._voted_round:
+        if not self._votes_in_clear and total.round != self._voted_round:
             raise PolicyError(f"the encrypted zone of round {total.round} has not been negotiated")
-        if self._vote_keys is None:
+        if self._votes_in_clear:
             self._encrypted_zone = Mask.from_bytes(message["encrypted zone"], expected_size=size)
         zone = self._encrypted_zone
         if not total.is_of(encrypted_positions(zone, buffers)):
@@ -99,7 +104,7 @@ class SelectiveShieldAuthority(AuthoritySteps):
             raise WireFormatError(
                 "the sums hold NaN or infinity, or more contributors than there are clients"
             )
-        opened = self._update_keys.open(total)
+        opened = self._keys.authority(total.round).open(total)
         divisors = np.full(size, float(total.clients))
         if self._settings.divisor == "contributors":
             # Nobody contributed: the sum is zero (or hidden clients' noise), and the old value stays.

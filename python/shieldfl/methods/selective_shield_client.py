@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,18 +19,10 @@ from shieldfl.privacy.discrete_gaussian import discrete_gaussian_noise, float32_
 from shieldfl.privacy.mechanisms import AdaptiveClip, clip_and_noise
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
+from shieldfl.roles.round_key_check import RoundKeyCheck, RoundKeyReader
 from shieldfl.sensitivity.fisher import sensitive_positions
 
-__all__ = ["SelectiveShieldClient", "SharedKeys"]
-
-
-@dataclass(frozen=True)
-class SharedKeys:
-    """The public halves that clients and aggregator hold."""
-
-    update: ckks.PublicKey
-    votes: ckks.PublicKey | None
-    """None where masks are negotiated in the clear."""
+__all__ = ["SelectiveShieldClient"]
 
 
 class SelectiveShieldClient(TrainingClient):
@@ -41,7 +33,7 @@ class SelectiveShieldClient(TrainingClient):
     index : its number, which picks its threshold.
     initial : the global model before the first round; its buffers are those of the client at the start.
     settings : the method's settings, noise multiplier resolved.
-    keys : public keys.
+    keys : tells the public keys that a round brings from others.
     clock : where the stages' time goes.
     threads : for the core; None for all cores.
     """
@@ -51,7 +43,7 @@ class SelectiveShieldClient(TrainingClient):
         index: int,
         initial: GlobalModel,
         settings: SelectiveShieldSettings,
-        keys: SharedKeys,
+        keys: RoundKeyCheck,
         clock: StageClock,
         threads: int | None,
     ) -> None:
@@ -61,8 +53,8 @@ class SelectiveShieldClient(TrainingClient):
         self._threshold = settings.threshold_of(index)
         self._clock = clock
         self._threads = threads
-        self._encryptor = ckks.Encryptor(keys.update, threads)
-        self._vote_encryptor = None if keys.votes is None else ckks.Encryptor(keys.votes, threads)
+        self._round_keys = RoundKeyReader(keys)
+        self._votes_in_clear = "votes" not in keys.parameters
         self._clip = AdaptiveClip(settings.clip_norm) if settings.adaptive_clip else None
         self._personalised = Mask.empty(self._size)
         self._participants = 1
@@ -74,6 +66,7 @@ class SelectiveShieldClient(TrainingClient):
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the merged model: own values on the personalised positions, global ones elsewhere."""
+        self._round_keys.begin_round(round_number, model)
         self._participants = participants
         return super().begin_round(round_number, participants, model)
 
@@ -102,11 +95,14 @@ class SelectiveShieldClient(TrainingClient):
         return self._make_update(answer)
 
     def _make_vote(self) -> Message:
-        if self._vote_encryptor is None:
+        if self._votes_in_clear:
             self.disclosure = replace(self.disclosure, parts=("mask",))
             return Message({"round": Message.from_number(self.round), "mask": self._mask.to_bytes()})
         votes = self._mask.to_bool().astype(np.float32)
-        return Message({"votes": self._vote_encryptor.encrypt(votes, round=self.round).to_bytes()})
+        return Message({"votes": self._encryptor("votes").encrypt(votes, round=self.round).to_bytes()})
+
+    def _encryptor(self, purpose: str) -> ckks.Encryptor:
+        return ckks.Encryptor(self._round_keys.key(self.round, purpose), self._threads)
 
     def _make_update(self, answer: Message) -> Message:
         with self._clock.stage("negotiate"):
@@ -116,7 +112,7 @@ class SelectiveShieldClient(TrainingClient):
             self.sent_clear |= self.disclosure.clear.count > 0
         with self._clock.stage("encrypt"):
             parts = {"ciphertexts": self._encrypt(encrypted), "values": self._noised_values().tobytes()}
-            if self._vote_encryptor is not None and not self._settings.hide_personalised:
+            if not self._votes_in_clear and not self._settings.hide_personalised:
                 # The aggregator has not seen the mask, so it must be told where the values belong.
                 parts["positions"] = self._zones.noise.to_bytes()
         with self._clock.stage("upload"):
@@ -124,7 +120,7 @@ class SelectiveShieldClient(TrainingClient):
 
     def _encrypt(self, encrypted: Mask) -> bytes:
         mask = encrypted_positions(encrypted, self._delta.size - self._size)
-        return self._encryptor.encrypt(self._delta, mask, round=self.round).to_bytes()
+        return self._encryptor("update").encrypt(self._delta, mask, round=self.round).to_bytes()
 
     def _noised_values(self) -> FloatVector:
         """Clip to C and add N(0, (C sigma)^2 K) (eqs. 20 and 21); hidden positions get the noise alone."""
@@ -168,7 +164,7 @@ class SelectiveShieldClient(TrainingClient):
             self._zones.encrypted,
             uploaded if noisy else nothing,
             nothing if noisy else uploaded,
-            parts=("mask",) if self._vote_encryptor is None else parts,
+            parts=("mask",) if self._votes_in_clear else parts,
             buffers="encrypted" if self._shares_buffers else "local",
         )
 

@@ -24,8 +24,9 @@ from shieldfl.methods.update_parameters import FixedPoint, update_parameters
 from shieldfl.privacy.accounting import PrivacySpent
 from shieldfl.privacy.gaussian_mechanism import gaussian_noise_multiplier
 from shieldfl.profiling.stages import StageClock
-from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
+from shieldfl.roles.round_key_check import round_key_parts
+from shieldfl.roles.round_keys import RoundKeys
 
 __all__ = ["SenseCrypt"]
 
@@ -75,7 +76,12 @@ class SenseCrypt(Method):
             key_bits=settings.key_bits,
             takes_clear_values=True,
         )
-        self._keys = KeyAuthority(parameters, federation.min_clients, threads=federation.threads)
+        self._keys = RoundKeys(
+            {"update": parameters},
+            federation.min_clients,
+            weight_bounds=(1 / max(self._weights), 1.0),
+            threads=federation.threads,
+        )
         self._made: list[SenseCryptClient] = []
         self._rounds = 0
 
@@ -92,7 +98,7 @@ class SenseCrypt(Method):
                 compute_speed=settings.compute_speeds[index % len(settings.compute_speeds)],
                 weight=self._weights[index],
             ),
-            self._keys.public_key,
+            self._keys.check,
             self._clients,
             max(self._weights),
             self.clock,
@@ -103,7 +109,7 @@ class SenseCrypt(Method):
         return client
 
     def aggregator(self) -> SenseCryptAggregator:
-        """Make the aggregator: it holds the public key alone."""
+        """Make the aggregator: it gets public keys alone."""
         return SenseCryptAggregator(
             self._initial.parameters.size,
             self._initial.buffers.size,
@@ -115,7 +121,7 @@ class SenseCrypt(Method):
                 self._noise_multiplier * self._settings.clustering_clip_norm,
                 self.notes,
             ),
-            self._keys.public_key,
+            self._keys.check,
             max(self._weights),
             self.clock,
             self._threads,
@@ -127,6 +133,7 @@ class SenseCrypt(Method):
             self._initial,
             self._keys,
             self._clients,
+            max(self._weights),
             self.federation.server_learning_rate,
             self.clock,
             self.notes,
@@ -144,12 +151,12 @@ class SenseCrypt(Method):
         if "budgets" in message:
             budget = message.vector("budgets", np.float64, self._clients)[client]
             return Message({"cluster": Message.from_number(cluster), "budget": budget.tobytes()})
+        keys = round_key_parts(message)
         if cluster < 0:
-            return self._initial.to_message()
+            return Message({**self._initial.to_message(), **keys})
         suffix = f" {cluster}"
-        return Message(
-            {name.removesuffix(suffix): part for name, part in message.items() if name.endswith(suffix)}
-        )
+        own = {name.removesuffix(suffix): part for name, part in message.items() if name.endswith(suffix)}
+        return Message({**own, **keys})
 
     def has_model(self, client: int, message: Message) -> bool:
         """Say whether the client is in a cluster."""
@@ -178,5 +185,5 @@ class SenseCrypt(Method):
         return asdict(self._settings) | {
             "clustering_noise_multiplier": self._noise_multiplier,
             "weights": self.federation.stated_weights,
-            "bytes_per_encrypted_value": self._keys.public_key.parameters.bytes_per_value,
+            "bytes_per_encrypted_value": self._keys.check.parameters["update"].bytes_per_value,
         }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from shieldfl import ckks, paillier
 from shieldfl.encryption_budgets import sense_crypt_budgets
 from shieldfl.errors import PolicyError
 from shieldfl.masks import Mask
@@ -15,19 +14,20 @@ from shieldfl.methods.mixed_sum import MixedSum
 from shieldfl.methods.sense_crypt_client import cluster_round
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
+from shieldfl.roles.round_key_check import RoundKeyCheck, RoundKeyReader
 
 __all__ = ["SenseCryptAggregator"]
 
 
 class SenseCryptAggregator(CollectingAggregator):
-    """Holds the public key; sees sensitivities (noised, if so set), masks and what is not encrypted.
+    """Holds the round's public key; sees sensitivities (noised, if so set), masks and what is not encrypted.
 
     Parameters
     ----------
     size : P, the number of parameters.
     buffers : how many buffer values are averaged, always encrypted.
     registry : which client is in which cluster.
-    key : the public key.
+    keys : tells the public keys that a round brings from others.
     most_weight : the largest weight of a client.
     clock : where the stages' time goes.
     threads : for the core; None for all cores.
@@ -38,7 +38,7 @@ class SenseCryptAggregator(CollectingAggregator):
         size: int,
         buffers: int,
         registry: ClusterRegistry,
-        key: ckks.PublicKey | paillier.PublicKey,
+        keys: RoundKeyCheck,
         most_weight: int,
         clock: StageClock,
         threads: int | None,
@@ -47,12 +47,16 @@ class SenseCryptAggregator(CollectingAggregator):
         self._size = size
         self._buffers = buffers
         self._registry = registry
-        self._key = key
+        self._round_keys = RoundKeyReader(keys)
         self._most_weight = most_weight
         self._clock = clock
         self._threads = threads
         self._masks: dict[int, Mask] = {}
         self._sums: dict[int, MixedSum] = {}
+
+    def begin_round(self, round_number: int, first: Message) -> None:
+        """Take the round's public keys."""
+        self._round_keys.begin_round(round_number, first)
 
     def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Start to collect; who is in which cluster is kept from round to round, masks from phase to phase."""
@@ -121,10 +125,11 @@ class SenseCryptAggregator(CollectingAggregator):
         clusters = self._registry.assignments()
         parts = {"clusters": clusters.tobytes()}
         self._sums = {}
+        key = self._round_keys.key(self.round, "update")
         for cluster in sorted({int(clusters[client]) for client in self._masks}):
             masks = [mask for client, mask in self._masks.items() if clusters[client] == cluster]
             number = cluster_round(self.round, cluster, clusters.size)
-            total = MixedSum(self._key, masks, number, self._most_weight, self._clock, self._threads)
+            total = MixedSum(key, masks, number, self._most_weight, self._clock, self._threads)
             self._sums[cluster] = total
             parts |= total.union_parts(f" {cluster}")
         return Message(parts)

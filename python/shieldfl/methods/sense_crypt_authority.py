@@ -14,6 +14,7 @@ from shieldfl.methods.sense_crypt_client import cluster_round
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
+from shieldfl.roles.round_keys import RoundKeys
 
 __all__ = ["SenseCryptAuthority"]
 
@@ -24,8 +25,8 @@ class SenseCryptAuthority(AuthoritySteps):
     Parameters
     ----------
     initial : the model that every cluster starts from.
-    keys : opens totals.
-    clients : how many clients there are.
+    keys : the rounds' keys, which open the totals.
+    clients, most_weight : how many clients there are, and the largest weight of one.
     server_learning_rate : 1 is FedAvg.
     clock : where the stages' time goes.
     notes : where a reader of the results is told which models stayed.
@@ -34,8 +35,9 @@ class SenseCryptAuthority(AuthoritySteps):
     def __init__(
         self,
         initial: GlobalModel,
-        keys: KeyAuthority,
+        keys: RoundKeys,
         clients: int,
+        most_weight: int,
         server_learning_rate: float,
         clock: StageClock,
         notes: list[str],
@@ -45,10 +47,16 @@ class SenseCryptAuthority(AuthoritySteps):
         self._clusters: NDArray[np.int64] = np.full(clients, -1)
         self._keys = keys
         self._clients = clients
+        self._most_weight = most_weight
         self._learning_rate = server_learning_rate
         self._clock = clock
         self._notes = notes
         self._replies = Replies()
+
+    def begin_round(self, round_number: int, model: Message) -> Message:
+        """Make the round's key, wipe that of the round before."""
+        with self._clock.stage("open"):
+            return Message({**model, **self._keys.begin_round(round_number)})
 
     def answer(self, phase: str, message: Message) -> Message:
         """Answer the clusters' sums with their models.
@@ -58,7 +66,10 @@ class SenseCryptAuthority(AuthoritySteps):
         """
         with self._clock.stage("open"):
             round_number = message.number("round")
-            return self._replies.reply(phase, round_number, message, lambda: self._open(message))
+            reply = self._replies.reply(phase, round_number, message, lambda: self._open(message))
+            # No other total of this round will be opened.
+            self._keys.wipe(round_number)
+            return reply
 
     def _open(self, message: Message) -> Message:
         clusters = message.vector("clusters", np.int64, self._clients)
@@ -76,14 +87,15 @@ class SenseCryptAuthority(AuthoritySteps):
             if f"total {cluster}" in message
         }
         moved = dict(self._models)
+        keys = self._keys.authority(round_number)
         for cluster, claim in claims.items():
-            if claim.total.clients < self._keys.min_clients:
+            if claim.total.clients < keys.min_clients:
                 self._notes.append(
                     f"round {round_number}: {claim.total.clients} client(s) of cluster {cluster} sent an update, too "
                     "few to open: its model stays"
                 )
                 continue
-            moved[cluster] = self._move(cluster, claim)
+            moved[cluster] = self._move(cluster, claim, keys)
         self._models = moved
         self._clusters = clusters
         parts = {"clusters": message["clusters"]}
@@ -95,8 +107,8 @@ class SenseCryptAuthority(AuthoritySteps):
     def _read(self, message: Message, round_number: int, cluster: int) -> MixedTotal:
         size = self._initial.parameters.size + self._initial.buffers.size
         number = cluster_round(round_number, cluster, self._clients)
-        return MixedTotal.read(message, f" {cluster}", self._keys, size, number)
+        return MixedTotal.read(message, f" {cluster}", self._keys.check.parameters["update"], size, number)
 
-    def _move(self, cluster: int, claim: MixedTotal) -> GlobalModel:
-        mean = claim.open_mean(self._keys)
+    def _move(self, cluster: int, claim: MixedTotal, keys: KeyAuthority) -> GlobalModel:
+        mean = claim.open_mean(keys, self._most_weight)
         return self._models.get(cluster, self._initial).moved_finite(mean, self._learning_rate)

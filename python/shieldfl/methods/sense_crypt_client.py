@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shieldfl import ckks, paillier
 from shieldfl.errors import ParameterError, WireFormatError
 from shieldfl.methods.client_clustering import noised_sensitivity
 from shieldfl.methods.disclosure import Disclosure
@@ -18,6 +17,7 @@ from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
 from shieldfl.methods.training_client import TrainingClient
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
+from shieldfl.roles.round_key_check import RoundKeyCheck, RoundKeyReader
 from shieldfl.selection import Selection, select
 
 __all__ = ["Capability", "SenseCryptClient", "cluster_round"]
@@ -50,7 +50,7 @@ class SenseCryptClient(TrainingClient):
     settings : the method's settings.
     noise_multiplier : of the sensitivity that it uploads once; 0 for no noise.
     capability : what it reports of itself.
-    key : the public key.
+    keys : tells the public keys that a round brings from others.
     clients : how many clients there are, and of those the largest weight.
     clock : where the stages' time goes.
     notes : where a reader of the results is told what fell short.
@@ -66,7 +66,7 @@ class SenseCryptClient(TrainingClient):
         settings: SenseCryptSettings,
         noise_multiplier: float,
         capability: Capability,
-        key: ckks.PublicKey | paillier.PublicKey,
+        keys: RoundKeyCheck,
         clients: int,
         most_weight: int,
         clock: StageClock,
@@ -86,7 +86,9 @@ class SenseCryptClient(TrainingClient):
         self._settings = settings
         self._noise_multiplier = noise_multiplier
         self._capability = capability
-        self._upload = MixedUpload(key, capability.weight, most_weight, threads)
+        self._round_keys = RoundKeyReader(keys)
+        self._upload: MixedUpload | None = None
+        self._most_weight = most_weight
         self._clients = clients
         self._clock = clock
         self._notes = notes
@@ -96,6 +98,7 @@ class SenseCryptClient(TrainingClient):
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the cluster's model, with sensitivities (eq. 2)."""
+        self._round_keys.begin_round(round_number, model)
         # What an earlier round left must not be sent in this one.
         self.selection = None
         return super().begin_round(round_number, participants, model)
@@ -164,10 +167,17 @@ class SenseCryptClient(TrainingClient):
         mask = encrypted_positions(self.selection.mask, self._buffer_count)
         number = cluster_round(self.round, self._cluster, self._clients)
         with self._clock.stage("encrypt"):
-            union = self._upload.read_union(answer, mask.size)
-            ciphertexts, mask = self._upload.encrypt(update, mask, union, number)
+            upload = self._upload_under_round_key()
+            union = upload.read_union(answer, mask.size)
+            ciphertexts, mask = upload.encrypt(update, mask, union, number)
         self.exposed |= mask.count < mask.size
         self.disclosure = Disclosure.of_zone(mask, self._size, parts=(*self.disclosure.parts, "weight"))
         with self._clock.stage("upload"):
-            parts = self._upload.parts(update, ciphertexts, mask)
+            parts = upload.parts(update, ciphertexts, mask)
             return Message({"round": Message.from_number(self.round), **parts})
+
+    def _upload_under_round_key(self) -> MixedUpload:
+        key = self._round_keys.key(self.round, "update")
+        if self._upload is None or self._upload.key != key:
+            self._upload = MixedUpload(key, self._capability.weight, self._most_weight, self._threads)
+        return self._upload

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl import _core, ckks, paillier
-from shieldfl.array_view import as_threads, as_unsigned
-from shieldfl.errors import ParameterError, PolicyError, WireFormatError
+from shieldfl.array_view import as_real, as_threads, as_unsigned
+from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.roles import key_file
 from shieldfl.scheme.ciphertext import SchemeBatch, SchemeTotal
 
@@ -40,6 +41,19 @@ _SCHEMES = (
 )
 
 
+_MISSTATED = (
+    "the weights in the total do not sum to what the clients stated in the clear: one of them is forged, so no mean is "
+    "given. Start a new round"
+)
+
+
+def _checked_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
+    smallest, largest = (as_real(bound, "a bound of weights") for bound in bounds)
+    if not 0.0 < smallest <= largest < math.inf:
+        raise ParameterError("weight_bounds must be two finite numbers above 0, the smaller one first")
+    return smallest, largest
+
+
 def _scheme_of_parameters(params: Any) -> _Scheme:
     for scheme in _SCHEMES:
         if isinstance(params, scheme.face.Parameters):
@@ -63,6 +77,11 @@ class KeyAuthority:
     second, different total of a round: the difference of two totals can be one client's update. The same
     total can be opened again and gives the same values, so that a lost answer can be asked for again.
 
+    **Under** ``ckks`` **make a new one for each round, and wipe() the old one.** One client that alters its own
+    ciphertexts, or an aggregator that lies, gets the whole secret key from an opened sum, and with it every update
+    under this key that it has recorded, of all rounds (docs/threat-model.md). Methods do so by
+    :class:`~shieldfl.roles.round_keys.RoundKeys`.
+
     The number of clients is what the total states. An aggregator that lies about it is outside the threat
     model (docs/threat-model.md).
 
@@ -72,6 +91,9 @@ class KeyAuthority:
     min_clients : the fewest clients of a total that is opened, at least 1 and at most ``params.max_clients``.
     one_total_per_round : False gives up the protection against differences.
     threads : for opening; None for all cores.
+    weight_bounds : the smallest and the largest encrypted weight that a client may have, above 0. Whoever takes part
+        can encrypt any weight, also a negative one, so a mean is given only where the sum of all is one that weights
+        within these bounds can have. By default 1/64 and 1.
     """
 
     def __init__(
@@ -81,11 +103,13 @@ class KeyAuthority:
         one_total_per_round: bool = True,
         *,
         threads: int | None = None,
+        weight_bounds: tuple[float, float] = key_file.WEIGHT_BOUNDS,
     ) -> None:
         scheme = _scheme_of_parameters(params)
         self._check_min_clients(params, min_clients)
+        bounds = _checked_bounds(weight_bounds)
         decryptor = scheme.decryptor(params._handle)
-        self._set_up(scheme, decryptor, min_clients, one_total_per_round, {}, threads)
+        self._set_up(scheme, decryptor, min_clients, one_total_per_round, {}, threads, weight_bounds=bounds)
 
     def _set_up(
         self,
@@ -95,6 +119,8 @@ class KeyAuthority:
         one_total_per_round: bool,
         opened: dict[int, str],
         threads: int | None,
+        *,
+        weight_bounds: tuple[float, float] = key_file.WEIGHT_BOUNDS,
     ) -> None:
         self._scheme = scheme
         # Takes totals of its own scheme alone, which _open sees to.
@@ -105,6 +131,7 @@ class KeyAuthority:
         self._public_key = scheme.face.PublicKey(decryptor.public_key)
         self.min_clients = min_clients
         self.one_total_per_round = bool(one_total_per_round)
+        self.weight_bounds = weight_bounds
 
     @property
     def public_key(self) -> Any:
@@ -125,14 +152,46 @@ class KeyAuthority:
         """
         return self._open(total)[0]
 
-    def open_mean(self, total: Total | bytes) -> NDArray[np.float64]:
+    def open_mean(self, total: Total | bytes, *, stated_weight: float | None = None) -> NDArray[np.float64]:
         """Open a total and divide by the sum of weights: encrypted ones, or else those that the aggregator gave.
 
         Where there are neither, that is the number of clients.
+
+        Parameters
+        ----------
+        stated_weight : what the weights sum to by what the clients stated in the clear, where they did.
+
+        Raises RangeError, beside what :meth:`open` raises, where encrypted weights sum to what none within
+        ``weight_bounds`` do, or to something else than was stated, but for their rounding: half a step for each.
         """
-        sums, weight_sum, total_weight = self._open(total)
-        sums /= total_weight if weight_sum is None else weight_sum
+        read: Any = total
+        if not isinstance(total, SchemeTotal | SchemeBatch):
+            read = self._scheme.face.Total.from_bytes(total, self._threads or None)
+        sums, weight_sum, total_weight = self._open(read)
+        if weight_sum is None:
+            if stated_weight is not None and stated_weight != total_weight:
+                raise RangeError(_MISSTATED)
+            sums /= total_weight
+            return sums
+        self._check_weight(weight_sum, read.clients, stated_weight)
+        sums /= weight_sum
         return sums
+
+    def _check_weight(self, weight_sum: float, clients: int, stated_weight: float | None) -> None:
+        parameters = self._public_key.parameters
+        # A weight is one more value; where 1 would not fit at the values' scale, its step is wider.
+        step = 2.0 ** -min(parameters.fraction_bits, parameters.value_bits - 2)
+        slack = (clients / 2 + 1) * step
+        smallest, largest = (clients * bound for bound in self.weight_bounds)
+        # Not what they sum to: that is not for everybody who reads an error.
+        if not max(smallest - slack, step) <= weight_sum <= largest + slack:
+            raise RangeError(
+                f"the encrypted weights of {clients} clients do not sum to what weights between "
+                f"{self.weight_bounds[0]:g} and {self.weight_bounds[1]:g} can: one of them is forged, or these bounds "
+                "are not the clients'. Say which are by weight_bounds, and start a new round"
+            )
+        if stated_weight is not None and not abs(weight_sum - stated_weight) <= slack:
+            raise RangeError(_MISSTATED)
 
     def _open(self, total: Total | bytes) -> tuple[NDArray[np.float64], float | None, int]:
         if isinstance(total, SchemeBatch):
@@ -159,7 +218,7 @@ class KeyAuthority:
                     f"a different total of round {total.round} was opened before: the difference of the two could "
                     "be one client's update. Start a new round"
                 )
-            sums, weight_sum = self._decryptor.open(total.parsed, self._threads)
+            sums, weight_sum = self._held_decryptor().open(total.parsed, self._threads)
             self._opened[total.round] = digest
         return sums, weight_sum, total.total_weight
 
@@ -170,13 +229,14 @@ class KeyAuthority:
         ``cryptography`` package. Raises ParameterError for an empty passphrase, OSError.
         """
         with self._lock:
-            secret = self._decryptor.export_secret()
+            secret = self._held_decryptor().export_secret()
             try:
                 contents = key_file.Contents(
                     public_key=self.public_key.to_bytes(),
                     min_clients=self.min_clients,
                     one_total_per_round=self.one_total_per_round,
                     opened=dict(self._opened),
+                    weight_bounds=self.weight_bounds,
                     secret=secret,
                 )
                 key_file.write(Path(path), passphrase, contents)
@@ -198,9 +258,26 @@ class KeyAuthority:
             contents.secret[:] = bytes(len(contents.secret))
         authority = cls.__new__(cls)
         authority._set_up(
-            scheme, decryptor, contents.min_clients, contents.one_total_per_round, contents.opened, threads
+            scheme,
+            decryptor,
+            contents.min_clients,
+            contents.one_total_per_round,
+            contents.opened,
+            threads,
+            weight_bounds=contents.weight_bounds,
         )
         return authority
+
+    def wipe(self) -> None:
+        """Give the secret key up: its memory is overwritten, and nothing more is opened or saved (PolicyError)."""
+        with self._lock:
+            # The only reference: the core overwrites the key's memory as it frees it.
+            self._decryptor = None
+
+    def _held_decryptor(self) -> Any:
+        if self._decryptor is None:
+            raise PolicyError("the secret key was wiped: make a new KeyAuthority for the next round")
+        return self._decryptor
 
     def __repr__(self) -> str:
         return f"KeyAuthority(key_id={self.public_key.id.hex()}, min_clients={self.min_clients})"

@@ -15,7 +15,10 @@ from typing import Any
 
 from shieldfl.errors import KeyMismatchError, ParameterError, ShieldError, WireFormatError
 
-__all__ = ["Contents", "read", "write"]
+__all__ = ["WEIGHT_BOUNDS", "Contents", "read", "write"]
+
+WEIGHT_BOUNDS = (2.0**-6, 1.0)
+"""Of encrypted weights, where nothing else is said."""
 
 _MAGIC = b"shieldfl key file 1\n"
 _SCRYPT_COST = 2**17  # 128 MiB and a fraction of a second for each guess
@@ -33,6 +36,7 @@ class Contents:
     one_total_per_round: bool
     opened: dict[int, str]
     secret: bytearray
+    weight_bounds: tuple[float, float] = WEIGHT_BOUNDS
 
     def __repr__(self) -> str:
         return f"Contents(secret of {len(self.secret)} bytes)"
@@ -63,6 +67,7 @@ def write(path: Path, passphrase: str, contents: Contents) -> None:
         "public_key": base64.b64encode(contents.public_key).decode(),
         "min_clients": contents.min_clients,
         "one_total_per_round": contents.one_total_per_round,
+        "weight_bounds": contents.weight_bounds,
         "opened": {str(number): digest for number, digest in contents.opened.items()},
     }
     head = _MAGIC + json.dumps(header).encode() + b"\n"
@@ -80,6 +85,14 @@ def write(path: Path, passphrase: str, contents: Contents) -> None:
         raise
 
 
+def _read_bounds(pair: Any) -> tuple[float, float]:
+    """Return bounds that make sense. Raises ValueError, TypeError."""
+    smallest, largest = (float(bound) for bound in pair)
+    if not 0.0 < smallest <= largest < float("inf"):
+        raise ValueError("no bounds of weights")
+    return smallest, largest
+
+
 def read(path: Path, passphrase: str) -> Contents:
     """Read a key file. Raises WireFormatError, KeyMismatchError, OSError."""
     data = path.read_bytes()
@@ -95,6 +108,7 @@ def read(path: Path, passphrase: str) -> Contents:
             one_total_per_round=bool(header["one_total_per_round"]),
             opened={int(number): str(digest) for number, digest in header["opened"].items()},
             secret=bytearray(),
+            weight_bounds=_read_bounds(header.get("weight_bounds", WEIGHT_BOUNDS)),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise WireFormatError(f"{path} is a damaged key file") from error

@@ -99,7 +99,8 @@ class EmbeddedFederation:
         """
         traffic = RoundTraffic(len(participants))
         self._refusals = []
-        left = [index for index in participants if self._train(round_number, index, traffic)]
+        first = self._begin_round(round_number)
+        left = [index for index in participants if self._train(round_number, index, first, traffic)]
         answer: Message | None = None
         for phase in self.method.phases_of(self.model, round_number):
             left = [index for index in left if (leaving or {}).get(index) != phase.name]
@@ -124,9 +125,17 @@ class EmbeddedFederation:
     def _for(self, client: int, message: Message) -> Message:
         return self.method.message_for(client, message)
 
-    def _train(self, round_number: int, index: int, traffic: RoundTraffic) -> bool:
+    def _begin_round(self, round_number: int) -> Message:
+        """Return the round's first message: where there is a key authority, the model with the keys that it made."""
+        first = self.model
+        if self._authority is not None:
+            first = Message.from_bytes(self._authority.begin_round(round_number, self.model).to_bytes())
+        self._aggregator.begin_round(round_number, first)
+        return first
+
+    def _train(self, round_number: int, index: int, first: Message, traffic: RoundTraffic) -> bool:
         """Train one client; say whether it goes on."""
-        model = self._for(index, self.model)
+        model = self._for(index, first)
         traffic.bytes_down += len(model.to_bytes())
         with self.method.clock.stage("merge"):
             start = self.clients[index].begin_round(round_number, traffic.participants, model)

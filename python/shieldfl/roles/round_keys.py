@@ -1,0 +1,134 @@
+"""The key authority's pairs by round: a new CKKS pair for each, the old secret wiped, public halves signed."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterable, Mapping
+from typing import NoReturn
+
+from shieldfl import ckks, paillier
+from shieldfl.array_view import as_unsigned
+from shieldfl.errors import PolicyError
+from shieldfl.roles.key_authority import KeyAuthority
+from shieldfl.roles.round_key_check import (
+    SESSION_BYTES,
+    RoundKeyCheck,
+    ed25519,
+    encode_round_key,
+    signed_bytes,
+)
+
+__all__ = ["RoundKeys"]
+
+
+class RoundKeys:
+    """Makes, signs and wipes the keys of one federation's rounds.
+
+    CKKS pairs live for one round: an opened sum with a ciphertext in it that was not made honestly can tell the secret
+    key, which then opens what was encrypted under it, but nothing of other rounds. Paillier pairs, which take seconds
+    to make and have no such weakness, serve all rounds; they are signed for each round like the others.
+
+    Parameters
+    ----------
+    parameters : by purpose: ``"update"``, and what else is encrypted under a key of its own.
+    min_clients : the fewest clients of a total that is opened.
+    weight_bounds : of encrypted weights, as for :class:`~shieldfl.roles.key_authority.KeyAuthority`.
+    threads : for opening; None for all cores.
+
+    Raises ParameterError, and ShieldError where the ``cryptography`` package is missing.
+    """
+
+    def __init__(
+        self,
+        parameters: Mapping[str, ckks.Parameters | paillier.Parameters],
+        min_clients: int,
+        *,
+        weight_bounds: tuple[float, float] = (1.0, 1.0),
+        threads: int | None = None,
+    ) -> None:
+        self._signing_key = ed25519().Ed25519PrivateKey.generate()
+        self.check = RoundKeyCheck(
+            self._signing_key.public_key().public_bytes_raw(),
+            secrets.token_bytes(SESSION_BYTES),
+            dict(parameters),
+        )
+        """What clients and aggregator hold from set-up."""
+        self.min_clients = min_clients
+        self._weight_bounds = weight_bounds
+        self._threads = threads
+        self._lock = threading.Lock()
+        # Made at once, so that what is out of range is refused at set-up; the first round takes the CKKS pairs.
+        self._made = {purpose: self._make(purpose) for purpose in parameters}
+        self._lasting = {
+            purpose: authority
+            for purpose, authority in self._made.items()
+            if isinstance(parameters[purpose], paillier.Parameters)
+        }
+        self._round = -1
+        self._authorities: dict[str, KeyAuthority] = {}
+        self._parts: dict[str, dict[str, bytes]] = {}
+
+    def _make(self, purpose: str) -> KeyAuthority:
+        return KeyAuthority(
+            self.check.parameters[purpose],
+            self.min_clients,
+            threads=self._threads,
+            weight_bounds=self._weight_bounds,
+        )
+
+    def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:
+        """Begin a round and return, as parts of its first message, its public keys for these purposes, signed.
+
+        The secrets of the round before are wiped. A round that is begun again has the same keys. Raises PolicyError for
+        a round before the newest: rounds only go up.
+        """
+        number = as_unsigned(round_number, "round_number")
+        with self._lock:
+            if number < self._round:
+                raise PolicyError(
+                    f"round {number} is over since round {self._round} began, and its keys were wiped: begin a later "
+                    "round"
+                )
+            if number > self._round:
+                self._wipe(list(self._authorities))
+                self._round, self._parts = number, {}
+            parts: dict[str, bytes] = {}
+            for purpose in purposes:
+                if purpose not in self._parts:
+                    self._parts[purpose] = self._open_purpose(purpose)
+                parts |= self._parts[purpose]
+            return parts
+
+    def _open_purpose(self, purpose: str) -> dict[str, bytes]:
+        authority = self._lasting.get(purpose) or self._made.pop(purpose, None) or self._make(purpose)
+        self._authorities[purpose] = authority
+        frame = authority.public_key.to_bytes()
+        signed = signed_bytes(self.check.session, self._round, purpose, frame)
+        return encode_round_key(purpose, frame, self._signing_key.sign(signed))
+
+    def authority(self, round_number: int, purpose: str = "update") -> KeyAuthority:
+        """Return what opens the round's total. Raises PolicyError for other rounds than the newest, and wiped keys."""
+        with self._lock:
+            authority = self._authorities.get(purpose)
+            if round_number == self._round and authority is not None:
+                return authority
+        raise PolicyError(
+            f"there is no secret key for {purpose!r} of round {round_number}: the round was not begun, or is over and "
+            "its key wiped. Begin a later round"
+        )
+
+    def wipe(self, round_number: int, purpose: str = "update") -> None:
+        """Give up a secret of the newest round, once its one total was answered. Other rounds' are gone already."""
+        with self._lock:
+            if round_number == self._round:
+                self._wipe([purpose])
+
+    def _wipe(self, purposes: Iterable[str]) -> None:
+        for purpose in purposes:
+            authority = self._authorities.pop(purpose, None)
+            if authority is not None and purpose not in self._lasting:
+                authority.wipe()
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError("RoundKeys hold secret keys and are neither copied nor pickled")

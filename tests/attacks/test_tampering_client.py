@@ -1,0 +1,201 @@
+"""One client that alters its own frames; aggregator and key authority are honest."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shieldfl as sf
+from attacks.ckks_cryptanalysis import ask_for_secret, open_batch, secret_from_sum, with_weight
+from methods.method_conformance import CLIENTS, SteppedRun, variants
+from shieldfl.methods.global_model import GlobalModel
+from shieldfl.roles.message import Message
+
+LOG2_SIZE = 22
+"""2^k of the secret stands beside sums below 2^(k - 1)."""
+ATTACKER = CLIENTS - 1
+SIZE = 5000  # Above the largest ring's degree, so that a sum has room for all of the secret.
+
+
+def quantised(update: np.ndarray) -> np.ndarray:
+    return np.rint(update.astype(np.float64) * 2.0**20).astype(np.int64)
+
+
+def opened_share(
+    frame: bytes, parameters: sf.ckks.Parameters, secret: np.ndarray, truth: np.ndarray
+) -> float:
+    """Return the share of a recorded batch's values that a secret opens to what was encrypted."""
+    return float(np.mean(open_batch(frame, parameters, secret) == quantised(truth)))
+
+
+def test_a_secret_key_is_read_from_an_opened_sum_and_opens_all_rounds_of_its_authority():
+    """With the raw API: eight clients, the default parameters. What helps is an authority for each round."""
+    parameters = sf.ckks.Parameters()
+    authority, next_authority = sf.KeyAuthority(parameters), sf.KeyAuthority(parameters)
+    generator = np.random.default_rng(3)
+    updates = generator.normal(0.0, 0.05, (2, 8, parameters.ring_degree)).astype(np.float32)
+    encryptor = sf.ckks.Encryptor(authority.public_key)
+    recorded = [[encryptor.encrypt(one, round=r).to_bytes() for one in updates[r]] for r in (0, 1)]
+
+    aggregator = sf.ckks.Aggregator(authority.public_key)
+    for frame in recorded[1][:-1]:
+        aggregator.add(frame)
+    aggregator.add(ask_for_secret(recorded[1][-1], parameters, LOG2_SIZE))
+    mean = authority.open_mean(aggregator.total()).astype(np.float32)
+
+    secret = secret_from_sum(8.0 * mean, parameters, LOG2_SIZE)
+    exported = np.frombuffer(authority._decryptor.export_secret(), dtype=np.int8)
+    assert np.array_equal(secret, exported[: parameters.ring_degree])
+    for round_number in (0, 1):
+        for frame, update in zip(recorded[round_number], updates[round_number], strict=True):
+            assert opened_share(frame, parameters, secret, update) == 1.0
+    later = sf.ckks.Encryptor(next_authority.public_key).encrypt(updates[0][0], round=2).to_bytes()
+    assert opened_share(later, parameters, secret, updates[0][0]) < 0.01
+
+
+@pytest.mark.parametrize("label", ["full-he", "selective-shield/clear"])
+def test_the_secret_key_of_a_round_opens_that_round_and_no_other(label):
+    """As a method: what the attacker has is its own frame, the models, and what it recorded."""
+    variant = next(one for one in variants() if one.label == label).with_settings(threshold=-1.0)
+    generator = np.random.default_rng(1)
+    initial = GlobalModel(generator.normal(0.0, 0.3, SIZE).astype(np.float32), np.empty(0, np.float32))
+    run = SteppedRun(variant, initial=initial)
+    parameters = run.reader.check.parameters["update"]
+    recorded: list[dict[int, bytes]] = []
+    updates: list[dict[int, np.ndarray]] = []
+    moved: list[np.ndarray] = []
+
+    def tamper(phase, aggregator, messages):
+        if phase != "update":
+            return
+        recorded.append({index: message["ciphertexts"] for index, message in messages.items()})
+        updates.append({index: client._difference() for index, client in enumerate(run.clients)})
+        if len(recorded) == 2:
+            altered = ask_for_secret(messages[ATTACKER]["ciphertexts"], parameters, LOG2_SIZE)
+            messages[ATTACKER] = Message({**messages[ATTACKER], "ciphertexts": altered})
+
+    for _ in range(3):
+        before = run.parameters.astype(np.float64)
+        run.run_round(intrude=tamper)
+        moved.append(run.parameters - before)
+
+    secret = secret_from_sum(CLIENTS * moved[1], parameters, LOG2_SIZE)
+    assert set(np.unique(secret)) == {-1, 0, 1}
+    for number, (frames, truth) in enumerate(zip(recorded, updates, strict=True)):
+        for index in range(ATTACKER):
+            share = opened_share(frames[index], parameters, secret, truth[index])
+            assert share == 1.0 if number == 1 else share < 0.01
+
+
+@pytest.mark.parametrize("states", [False, True])
+def test_a_forged_weight_does_not_scale_the_mean_of_the_raw_api(states):
+    """Three clients weigh 1, the fourth -3 + w: by 2^-10 the sum of weights is out of bounds, by 1/2 misstated."""
+    parameters = sf.ckks.Parameters(max_clients=4)
+    authority = sf.KeyAuthority(parameters)
+    encryptor = sf.ckks.Encryptor(authority.public_key)
+    updates = np.random.default_rng(2).normal(0.0, 0.003, (4, 900)).astype(np.float32)
+    stated = 4.0 if states else None
+
+    def open_mean(round_number: int, rest: float | None) -> np.ndarray:
+        aggregator = sf.ckks.Aggregator(authority.public_key)
+        frames = [encryptor.encrypt(one, weight=1.0, round=round_number).to_bytes() for one in updates]
+        if rest is not None:
+            frames[-1] = with_weight(encryptor, frames[-1], updates[-1], -3.0 + rest)
+        for frame in frames:
+            aggregator.add(frame)
+        return authority.open_mean(aggregator.total(), stated_weight=stated)
+
+    honest = float(np.linalg.norm(open_mean(0, None)))
+    assert 0.0 < honest < 0.1
+    for number, rest in enumerate((2.0**-10, 0.0, -1.0, 5.0), start=1):
+        with pytest.raises(sf.RangeError, match="weight_bounds"):
+            open_mean(number, rest)
+    if states:
+        with pytest.raises(sf.RangeError, match="stated"):
+            open_mean(5, 0.5)
+    else:
+        # Within the bounds nothing but what was stated tells: the mean grows by at most their ratio, 64.
+        assert float(np.linalg.norm(open_mean(5, 0.5))) == pytest.approx(8 * honest)
+
+
+@pytest.mark.parametrize("label", ["full-he", "mask-crypt", "dict-pfl", "sense-crypt/ckks"])
+@pytest.mark.parametrize("rest", [2.0**-10, 2.0, 6.0])
+def test_a_forged_weight_does_not_scale_the_new_model(label, rest):
+    """All weigh 2, the largest. Sums of 2 and 6 are what honest clients could have; the stated ones tell them apart."""
+    variant = next(one for one in variants() if one.label == label).with_others(ratio=1.0, small_percent=0.0)
+    run, honest = (SteppedRun(variant, weights=(2,) * CLIENTS) for _ in range(2))
+
+    def forge(phase, aggregator, messages):
+        if phase == "update":
+            own = messages[ATTACKER]
+            encryptor = run.clients[ATTACKER]._upload.encryptor
+            count = run.batch(own["ciphertexts"]).count
+            # In units of the largest weight.
+            weight = -3.0 + rest / 2 if rest > 1.0 else -3.0 + rest
+            forged = with_weight(encryptor, own["ciphertexts"], np.zeros(count, np.float32), weight)
+            messages[ATTACKER] = Message({**own, "ciphertexts": forged})
+
+    with pytest.raises(sf.RangeError, match="weight"):
+        run.run_round(intrude=forge)
+    np.testing.assert_array_equal(run.parameters, run.initial.parameters)
+    # The next round, of which all messages are honest, gives its model.
+    for one in (run, honest):
+        one.run_round()
+    assert not np.array_equal(run.parameters, run.initial.parameters)
+
+
+@pytest.mark.parametrize("forged_weight", [-7.0, 0.5])
+def test_a_forged_weight_of_scores_does_not_decide_what_is_encrypted(forged_weight):
+    """A negative sum of weights would turn every mean score below zero: then the first positions are the "highest"."""
+    variant = next(one for one in variants() if one.label == "fedml-he").with_others(ratio=0.25)
+    run = SteppedRun(variant)
+
+    def forge(phase, aggregator, messages):
+        if phase == "scores":
+            own = messages[ATTACKER]
+            count = run.batch(own["scores"]).count
+            zeros = np.zeros(count, np.float32)
+            forged = with_weight(run.encryptor("scores"), own["scores"], zeros, forged_weight)
+            messages[ATTACKER] = Message({**own, "scores": forged})
+
+    with pytest.raises(sf.RangeError, match="weight"):
+        run.run_round(intrude=forge)
+    assert run.authority.zone is None
+    run.run_round()
+    chosen = sf.Mask.from_bytes(run.model["zone"]).to_bool()[: run.initial.parameters.size]
+    assert not chosen[: int(chosen.sum())].all()
+
+
+@pytest.mark.parametrize("label", ["full-he", "full-he/paillier-dense", "dict-pfl", "sense-crypt/single"])
+@pytest.mark.parametrize("weight", [0, 3, 2**63])
+def test_a_stated_weight_out_of_bounds_is_refused(label, weight):
+    variant = next(one for one in variants() if one.label == label)
+    run, honest = (SteppedRun(variant, weights=(1, 2, 1, 2)) for _ in range(2))
+    refused = []
+
+    def state(phase, aggregator, messages):
+        if "weight" in messages[ATTACKER]:
+            altered = Message({**messages[ATTACKER], "weight": Message.from_number(weight)})
+            with pytest.raises(sf.RangeError, match="weight"):
+                aggregator.receive(phase, ATTACKER, altered)
+            refused.append(phase)
+
+    run.run_round(intrude=state)
+    honest.run_round()
+    assert refused
+    np.testing.assert_array_equal(run.parameters, honest.parameters)
+
+
+@pytest.mark.parametrize("label", ["full-he", "fedml-he", "dict-pfl", "sense-crypt/ckks"])
+def test_a_weight_that_is_stated_but_not_encrypted_gives_no_mean(label):
+    """It would weigh what travels in the clear, and say of the encrypted sum what is not so."""
+    run = SteppedRun(next(one for one in variants() if one.label == label), weights=(1, 2, 1, 2))
+
+    def state(phase, aggregator, messages):
+        if "weight" in messages[0]:
+            messages[0] = Message({**messages[0], "weight": Message.from_number(2)})
+
+    with pytest.raises(sf.RangeError, match="stated"):
+        run.run_round(intrude=state)
+    run.run_round()
+    assert not np.array_equal(run.parameters, run.initial.parameters)

@@ -1,0 +1,116 @@
+"""In every method a round's ciphertexts are under keys of that round, signed by the key authority."""
+
+from __future__ import annotations
+
+import weakref
+
+import numpy as np
+import pytest
+
+from methods.method_conformance import CLIENTS, SteppedRun, contraction, variants
+from shieldfl import ckks
+from shieldfl.errors import KeyMismatchError, PolicyError
+from shieldfl.roles.message import Message
+from shieldfl.roles.round_keys import RoundKeys
+
+ENCRYPTED = ("ciphertexts", "votes", "scores")
+
+
+def encrypting() -> list:
+    return [one for one in variants() if SteppedRun(one).authority is not None]
+
+
+def is_ckks(run: SteppedRun) -> bool:
+    return isinstance(run.reader.check.parameters["update"], ckks.Parameters)
+
+
+def keys_of(run: SteppedRun) -> RoundKeys:
+    return run.authority.keys if hasattr(run.authority, "keys") else run.authority._keys
+
+
+every_encrypting_variant = pytest.mark.parametrize("variant", encrypting(), ids=lambda variant: variant.label)
+
+
+@every_encrypting_variant
+def test_a_round_s_ciphertexts_are_under_its_own_keys_and_old_secrets_are_gone(variant):
+    run = SteppedRun(variant)
+    used: list[dict[str, set[bytes]]] = []
+    secrets = []
+
+    def watch(phase, aggregator, messages):
+        for authority in keys_of(run)._authorities.values():
+            secrets.append(weakref.ref(authority._decryptor))
+        for name in ENCRYPTED:
+            ids = {message[name][32:48] for message in messages.values() if name in message}
+            if ids:
+                used[-1][name] = ids
+
+    for _ in range(2):
+        used.append({})
+        run.run_round(intrude=watch)
+    for name in used[0]:
+        assert len(used[0][name]) == 1
+    first, second = (set().union(*round_keys.values()) for round_keys in used)
+    assert first
+    assert second
+    if is_ckks(run):
+        assert not first & second
+        # One total of each was answered, so even the newest are gone.
+        assert len(secrets) >= 2
+        assert not any(secret() for secret in secrets)
+    else:
+        assert used[0]["ciphertexts"] == used[1]["ciphertexts"]
+    for number in (1, 2):
+        with pytest.raises(PolicyError, match="wiped"):
+            keys_of(run).authority(number)
+
+
+@every_encrypting_variant
+def test_a_substituted_or_replayed_key_is_refused_by_clients_and_aggregator(variant):
+    run, stranger, honest = SteppedRun(variant), SteppedRun(variant), SteppedRun(variant)
+    earlier = run.begin_round(1)
+    for one in (run, honest):
+        one.run_round()
+    model = run.method.message_for(0, run.model)
+    foreign = {name: part for name, part in stranger.begin_round(2).items() if name.startswith("round ")}
+    replayed = {name: part for name, part in earlier.items() if name.startswith("round ")}
+    assert foreign
+    client = run.clients[0]
+    for keys, error in ((foreign, KeyMismatchError), (replayed, KeyMismatchError), ({}, PolicyError)):
+        with pytest.raises(error):
+            client.begin_round(2, CLIENTS, Message({**model, **keys}))
+        with pytest.raises(error):
+            run.aggregator.begin_round(2, Message({**run.model, **keys}))
+    # What was refused changed nothing.
+    assert client.round == 1
+    for one in (run, honest):
+        one.run_round([0, 1])
+    assert set(run.sent["update"][0]) == set(honest.sent["update"][0])
+    assert keys_of(run)._round == 2
+
+
+@every_encrypting_variant
+def test_a_client_does_not_go_back_to_an_earlier_round_s_key(variant):
+    """Who missed a round has no reply of it to repeat, and its secret may be known by now."""
+    run = SteppedRun(variant)
+    missed = run.method.message_for(0, run.begin_round(1))
+    run.run_round([1, 2, 3])
+    run.run_round()
+    with pytest.raises(PolicyError, match="round 1 is over"):
+        run.clients[0].begin_round(1, CLIENTS, missed)
+
+
+def test_a_round_that_was_given_up_leaves_no_secret():
+    run = SteppedRun(next(one for one in variants() if one.label == "full-he"))
+    with pytest.raises(PolicyError, match="min_clients"):
+        run.run_round(dropping=[1, 2, 3])
+    (held,) = [weakref.ref(one._decryptor) for one in keys_of(run)._authorities.values()]
+    assert held() is not None
+    run.begin_round(2)
+    assert held() is None
+    start = run.clients[0].begin_round(2, CLIENTS, run.begin_round(2))
+    run.clients[0].finish_training(contraction(2, 0, start))
+    with pytest.raises(PolicyError, match="wiped"):
+        keys_of(run).authority(1)
+    run.run_round()
+    assert not np.array_equal(run.parameters, run.initial.parameters)
