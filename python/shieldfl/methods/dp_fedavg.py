@@ -62,12 +62,13 @@ class DpFedAvgClient(NoisedAverageClient):
         index: int,
         initial: GlobalModel,
         clock: StageClock,
+        min_clients: int,
         clip_norm: float,
         noise_multiplier: float,
         account: ClientLevelAccount,
         threads: int | None,
     ) -> None:
-        super().__init__(index, initial, 1, clock)
+        super().__init__(index, initial, 1, clock, min_clients)
         self._clip_norm = clip_norm
         self._deviation = noise_multiplier * clip_norm
         self._account = account
@@ -134,6 +135,7 @@ class DpFedAvg(NoisedAverage):
             index,
             self.initial,
             self.clock,
+            self.federation.min_clients,
             self._settings.clip_norm,
             self.noise_multiplier,
             self._account,

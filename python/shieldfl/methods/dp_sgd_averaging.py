@@ -28,10 +28,11 @@ class DpSgdClient(NoisedAverageClient):
         initial: GlobalModel,
         weight: int,
         clock: StageClock,
+        min_clients: int,
         rounds: AltFlRounds,
         account: DpSgdAccount,
     ) -> None:
-        super().__init__(index, initial, weight, clock)
+        super().__init__(index, initial, weight, clock, min_clients)
         self._rounds = rounds
         self._account = account
         self._kind = RoundKind()
@@ -85,8 +86,16 @@ class DpSgdAveraging(NoisedAverage):
 
     def client(self, index: int) -> DpSgdClient:
         """Make a client."""
-        weight = self.federation.client_weights[index]
-        return DpSgdClient(index, self.initial, weight, self.clock, self.rounds, self.account)
+        federation = self.federation
+        return DpSgdClient(
+            index,
+            self.initial,
+            federation.client_weights[index],
+            self.clock,
+            federation.min_clients,
+            self.rounds,
+            self.account,
+        )
 
     def privacy_spent(self) -> PrivacySpent:
         """Return what DP-SGD has cost the client that it cost most, for one sample, against everybody."""

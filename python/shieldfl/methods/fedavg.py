@@ -28,15 +28,21 @@ class FedAvgClient(TrainingClient):
 
     Parameters
     ----------
-    initial, shares_buffers : as for :class:`TrainingClient`.
+    initial, min_clients, shares_buffers : as for :class:`TrainingClient`.
     weight : how much it counts.
     clock : where the time goes.
     """
 
     def __init__(
-        self, initial: GlobalModel, weight: int, clock: StageClock, *, shares_buffers: bool = True
+        self,
+        initial: GlobalModel,
+        weight: int,
+        clock: StageClock,
+        min_clients: int,
+        *,
+        shares_buffers: bool = True,
     ) -> None:
-        super().__init__(initial, shares_buffers=shares_buffers)
+        super().__init__(initial, min_clients, shares_buffers=shares_buffers)
         self.clock = clock
         self._weight = weight
 
@@ -147,7 +153,9 @@ class FedAvg(Method):
 
     def client(self, index: int) -> FedAvgClient:
         """Make a client."""
-        return FedAvgClient(self._shared, self.federation.client_weights[index], self.clock)
+        return FedAvgClient(
+            self._shared, self.federation.client_weights[index], self.clock, self.federation.min_clients
+        )
 
     def aggregator(self) -> FedAvgAggregator:
         """Make the aggregator."""

@@ -18,7 +18,7 @@ class Federation:
     clients: int
     rounds: int
     min_clients: int
-    """The key authority opens no total of fewer."""
+    """Clients begin no round of fewer, and the key authority opens no total of fewer."""
     sample_rate: float
     """Each client's chance to take part in a round, for accountants."""
     server_learning_rate: float

@@ -72,7 +72,13 @@ class MaskedAverage(Method):
         )
         self.keys = KeyAuthority(parameters, federation.min_clients, threads=federation.threads)
         self.context = RoleContext(
-            initial, self.keys.public_key, weights, clock, self.notes, federation.threads
+            initial,
+            self.keys.public_key,
+            weights,
+            federation.min_clients,
+            clock,
+            self.notes,
+            federation.threads,
         )
         self.made: list[MaskedAverageClient] = []
 

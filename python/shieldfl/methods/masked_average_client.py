@@ -40,7 +40,7 @@ class MaskedAverageClient(TrainingClient):
     def __init__(
         self, index: int, context: RoleContext, zone: Mask | None, *, sends_rest: bool = True
     ) -> None:
-        super().__init__(context.initial)
+        super().__init__(context.initial, context.min_clients)
         self.index = index
         self.context = context
         self.exposed = False

@@ -20,11 +20,13 @@ class NoisedAverageClient(FedAvgClient):
     Parameters
     ----------
     index : its number.
-    initial, weight, clock : as for :class:`FedAvgClient`.
+    initial, weight, clock, min_clients : as for :class:`FedAvgClient`.
     """
 
-    def __init__(self, index: int, initial: GlobalModel, weight: int, clock: StageClock) -> None:
-        super().__init__(initial, weight, clock, shares_buffers=False)
+    def __init__(
+        self, index: int, initial: GlobalModel, weight: int, clock: StageClock, min_clients: int
+    ) -> None:
+        super().__init__(initial, weight, clock, min_clients, shares_buffers=False)
         self.index = index
         self._buffers = initial.buffers
 

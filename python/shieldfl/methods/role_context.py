@@ -20,6 +20,8 @@ class RoleContext:
     key: ckks.PublicKey | paillier.PublicKey
     weights: tuple[int, ...]
     """How much each client counts, at least 1."""
+    min_clients: int
+    """Clients begin no round of fewer, and the key authority opens no total of fewer."""
     clock: StageClock
     notes: list[str]
     """What a reader of the results must know."""

@@ -101,7 +101,13 @@ class SelectiveShield(Method):
     def client(self, index: int) -> SelectiveShieldClient:
         """Make the client of this index, which picks its threshold."""
         client = SelectiveShieldClient(
-            index, self._initial, self._settings, self._keys, self.clock, self.federation.threads
+            index,
+            self._initial,
+            self._settings,
+            self._keys,
+            self.federation.min_clients,
+            self.clock,
+            self.federation.threads,
         )
         self._clients.append(client)
         return client

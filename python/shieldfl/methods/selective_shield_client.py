@@ -42,6 +42,7 @@ class SelectiveShieldClient(TrainingClient):
     initial : the global model before the first round; its buffers are those of the client at the start.
     settings : the method's settings, noise multiplier resolved.
     keys : public keys.
+    min_clients : of the public set-up; a round with fewer is refused.
     clock : where the stages' time goes.
     threads : for the core; None for all cores.
     """
@@ -52,10 +53,11 @@ class SelectiveShieldClient(TrainingClient):
         initial: GlobalModel,
         settings: SelectiveShieldSettings,
         keys: SharedKeys,
+        min_clients: int,
         clock: StageClock,
         threads: int | None,
     ) -> None:
-        super().__init__(initial, shares_buffers=settings.buffers == "encrypted")
+        super().__init__(initial, min_clients, shares_buffers=settings.buffers == "encrypted")
         self.scores = settings.sensitivity
         self._settings = settings
         self._threshold = settings.threshold_of(index)
@@ -74,8 +76,10 @@ class SelectiveShieldClient(TrainingClient):
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the merged model: own values on the personalised positions, global ones elsewhere."""
-        self._participants = participants
-        return super().begin_round(round_number, participants, model)
+        start = super().begin_round(round_number, participants, model)
+        # The server says how many take part, and noise never shrinks with what somebody else says.
+        self._participants = max(1, participants)
+        return start
 
     def _keep(self, update: LocalUpdate) -> None:
         """Choose the sensitive positions (eq. 14) and keep the difference to the global model (eq. 11).

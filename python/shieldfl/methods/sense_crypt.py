@@ -95,6 +95,7 @@ class SenseCrypt(Method):
             self._keys.public_key,
             self._clients,
             max(self._weights),
+            self.federation.min_clients,
             self.clock,
             self.notes,
             self._threads,

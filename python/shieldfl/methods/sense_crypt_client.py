@@ -52,6 +52,7 @@ class SenseCryptClient(TrainingClient):
     capability : what it reports of itself.
     key : the public key.
     clients : how many clients there are, and of those the largest weight.
+    min_clients : of the public set-up; a round with fewer is refused.
     clock : where the stages' time goes.
     notes : where a reader of the results is told what fell short.
     threads : for the core; None for all cores.
@@ -69,11 +70,12 @@ class SenseCryptClient(TrainingClient):
         key: ckks.PublicKey | paillier.PublicKey,
         clients: int,
         most_weight: int,
+        min_clients: int,
         clock: StageClock,
         notes: list[str],
         threads: int | None,
     ) -> None:
-        super().__init__(initial)
+        super().__init__(initial, min_clients)
         self.introduced = False
         """Whether its sensitivity, or without clustering what it reports of itself, has arrived."""
         self.sent_sensitivity = False

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from shieldfl.errors import ParameterError
+from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.disclosure import Disclosure
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import ClientSteps, FloatVector, LocalUpdate, StartingPoint
@@ -23,13 +23,14 @@ class TrainingClient(ClientSteps):
     Parameters
     ----------
     initial : the model before the first round, with all float buffers.
+    min_clients : of the public set-up; a round with fewer is refused, whoever says so.
     shares_buffers : whether the global model has them.
     """
 
     scores: str | None = None
     """What training brings along, see ``StartingPoint.scores``."""
 
-    def __init__(self, initial: GlobalModel, *, shares_buffers: bool = True) -> None:
+    def __init__(self, initial: GlobalModel, min_clients: int, *, shares_buffers: bool = True) -> None:
         self.disclosure = Disclosure.of_nothing(initial.parameters.size)
         self.round = 0
         self.start = initial
@@ -38,12 +39,22 @@ class TrainingClient(ClientSteps):
         """What training gave: not the difference, the model itself."""
         self.trained_scores: FloatVector = np.empty(0, dtype=np.float32)
         self._size, self._buffer_count = initial.parameters.size, initial.buffers.size
+        self._min_clients = min_clients
         self._shares_buffers = shares_buffers
         self._has_trained = False
         self._replies = Replies()
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
-        """Train from the client's own model, given the global one."""
+        """Train from the client's own model, given the global one.
+
+        Raises PolicyError for a round of too few: its sum would tell of each, and noise that grows with the number of
+        participants would be missing.
+        """
+        if participants < self._min_clients:
+            raise PolicyError(
+                f"round {round_number} is said to have {participants} participants: the set-up needs at least "
+                f"{self._min_clients}, so nothing is trained or sent"
+            )
         # A round that is begun again has disclosed what it had: its messages are repeated.
         if round_number != self.round:
             self.disclosure = Disclosure.of_nothing(self._size)
