@@ -11,12 +11,15 @@ from scipy.stats import binom, norm
 from attacks.linear_clients import DELTA, SIZE, MeanEstimation, origin, variant_of
 from methods.method_conformance import CLIENTS, SteppedRun, Variant
 from methods.selective_shield_noise import shield
+from shieldfl.errors import ParameterError
 from shieldfl.methods import registry
 from shieldfl.methods.fedavg import FedAvg
 from shieldfl.methods.method import LocalUpdate
+from shieldfl.methods.selective_shield import SelectiveShield
 from shieldfl.privacy.accounting import PrivacyLedger
 from shieldfl.simulation import driver
 from shieldfl.simulation.config import RunConfig
+from shieldfl.simulation.summary import summarise
 
 
 def update_of(run: SteppedRun, client: int) -> np.ndarray:
@@ -40,10 +43,12 @@ def synthetic_run(replaced: bool) -> SteppedRun:
     return run
 
 
-def test_updates_from_synthetic_data_tell_the_encrypted_sum_before_them():
+def test_updates_from_synthetic_data_tell_the_encrypted_sum_before_them_and_have_no_epsilon():
     run, other = synthetic_run(replaced=False), synthetic_run(replaced=True)
     secret = run.parameters.astype(np.float64)
     for one in (run, other):
+        # Until then nothing that can be read depends on the samples.
+        assert one.method.privacy_spent().reason is None
         one.run_round()
         assert all(client.disclosure.synthetic for client in one.clients)
     # Every client's upload differs by what one sample of one client did in the encrypted round.
@@ -52,7 +57,9 @@ def test_updates_from_synthetic_data_tell_the_encrypted_sum_before_them():
     # Training on data that the attacker knows too: an upload is -0.5 (w - mean), which it solves for the hidden model.
     recovered = points(99, 8).mean(axis=0) - 2.0 * update_of(run, 1)
     assert np.abs(recovered - secret).max() < 1e-5
-    assert math.isfinite(run.method.privacy_spent().paper)
+    spent = run.method.privacy_spent()
+    assert math.isinf(spent.epsilon)
+    assert "synthetic data of round 3 depend on the sum of round 2" in spent.reason
 
 
 def noised_run(outlier: bool, seed: int) -> SteppedRun:
@@ -69,7 +76,7 @@ def noised_run(outlier: bool, seed: int) -> SteppedRun:
     return run
 
 
-def test_noise_does_not_hide_an_outlier_of_the_encrypted_round_before():
+def test_noise_does_not_hide_an_outlier_of_the_encrypted_round_before_and_no_epsilon_says_so():
     direction = np.full(SIZE, 1.0 / math.sqrt(SIZE))
     # One step of learning rate 0.5 on 60 samples, with noise of 8 times the clipping norm on their sum.
     deviation = 0.5 * 8.0 / 60
@@ -80,10 +87,25 @@ def test_noise_does_not_hide_an_outlier_of_the_encrypted_round_before():
     # A client that does not even have the sample: its noise of 8 permits 2 / 8 deviations a step.
     assert np.mean(views[False]) - np.mean(views[True]) > 6.0
     assert min(views[False]) > max(views[True])
-    charged = runs[True][0].method.privacy_spent().paper
-    assert 0.0 < charged < 1.0
-    # With that epsilon, an event that no run of ten shows would show in at most one of six, not in all ten.
-    assert math.exp(charged) * 0.26 + DELTA < 0.8
+    spent = runs[True][0].method.privacy_spent()
+    assert math.isinf(spent.epsilon)
+    assert "noise of round 3 depend on the sum of round 2" in spent.reason
+    # What the noise alone was charged is no bound: with it, an event that no run of ten shows would show in at most
+    # two of three, not in all ten.
+    assert 0.0 < spent.of_noise < 1.0
+    assert math.exp(spent.of_noise) * 0.26 + DELTA < 0.8
+
+
+def test_noise_from_the_start_has_its_epsilon():
+    """The same rounds, all with DP-SGD before encryption: the model then moves by noised sums alone."""
+    samples = {client: points(client, 60) for client in range(CLIENTS)}
+    variant = variant_of("alt-fl-mp", noise_multiplier=8.0, max_grad_norm=1.0, encrypted_share=1.0)
+    run = SteppedRun(variant, initial=origin(), train=MeanEstimation(samples))
+    for _ in range(3):
+        run.run_round()
+    spent = run.method.privacy_spent()
+    assert spent.epsilon == spent.of_noise
+    assert 0.0 < spent.epsilon < 2.0
 
 
 def shielded_run(outlier: bool) -> SteppedRun:
@@ -109,14 +131,55 @@ def shielded_run(outlier: bool) -> SteppedRun:
     return run
 
 
-def test_uploads_depend_on_an_encrypted_zone_that_was_opened_without_noise():
+def test_uploads_depend_on_an_encrypted_zone_that_was_opened_without_noise_and_have_no_epsilon():
     run, other = shielded_run(outlier=False), shielded_run(outlier=True)
     # Where the noised values of a client without any such update lie tells, without error, whether another had one.
     for client in range(1, CLIENTS):
         assert run.clients[client].disclosure.noised.count == 56
         assert other.clients[client].disclosure.noised.count == 8
-    assert 0.0 < run.method.privacy_spent().paper < 1.0
-    assert 0.0 < other.method.privacy_spent().paper < 1.0
+    for one in (run, other):
+        assert math.isinf(one.method.privacy_spent().epsilon)
+        assert 0.0 < one.method.privacy_spent().of_noise < 1.0
+
+
+def zoned_run(thresholds: tuple[float, ...]) -> SteppedRun:
+    """Thresholds that decide without looking at the data: below 0 a client chooses everything, at 1 nothing."""
+    return SteppedRun(shield(noise_multiplier=20.0, threshold=thresholds), initial=origin(64), min_clients=2)
+
+
+def test_without_masks_of_data_the_opened_zone_alone_ends_the_bound():
+    run = zoned_run((-1.0, -1.0, 1.0, 1.0))
+    run.method.charge_draw(2)
+    run.run_round([2, 3])
+    # Noised as a whole: nothing was encrypted, and the masks are the same whatever the data hold.
+    first = run.method.privacy_spent()
+    assert first.epsilon == first.of_noise < 1.0
+    run.run_round([0, 1])
+    assert run.clients[0].disclosure.shares()["encrypted"] == 1.0
+    assert run.method.privacy_spent().reason is None
+    run.run_round([2, 3])
+    spent = run.method.privacy_spent()
+    assert math.isinf(spent.epsilon)
+    assert "noise of round 3 depend on the sum of round 2" in spent.reason
+
+
+@pytest.mark.parametrize("negotiation", ["clear", "encrypted"])
+def test_an_empty_zone_leaves_the_bound(negotiation):
+    variant = shield(noise_multiplier=20.0, threshold=1.0, negotiation=negotiation)
+    run = SteppedRun(variant, initial=origin(64))
+    for _ in range(3):
+        run.method.charge_draw(CLIENTS)
+        run.run_round()
+    spent = run.method.privacy_spent()
+    assert spent.epsilon == spent.of_noise
+    assert spent.if_participants_true < spent.epsilon < 1.0
+
+
+def test_a_deviation_that_follows_the_data_is_covered_by_no_proof():
+    run = SteppedRun(shield(noise_multiplier=20.0, threshold=1.0, adaptive_clip=True), initial=origin(64))
+    run.method.charge_draw(CLIENTS)
+    run.run_round()
+    assert math.isinf(run.method.privacy_spent().epsilon)
 
 
 def least_epsilon(probabilities: list[tuple[float, float]], delta: float) -> float:
@@ -124,11 +187,13 @@ def least_epsilon(probabilities: list[tuple[float, float]], delta: float) -> flo
     return max(math.log((p - delta) / q) for p, q in probabilities if p > delta and q > 0.0)
 
 
-def test_the_number_of_participants_alone_disproves_amplification():
+def test_no_figure_is_below_what_the_number_of_participants_alone_tells():
+    """A client that may be there or not: K tells more than the noise was once charged. So sampling counts for nothing.
+
+    What is stated is for a client whose updates are zeroed out: then K stays, and what is charged is every round.
+    """
     clients, rate, rounds = 20, 0.3, 100
-    run = SteppedRun(
-        shield(noise_multiplier=20.0), clients=clients, sample_rate=rate, rounds=rounds, initial=origin()
-    )
+    run = SteppedRun(shield(noise_multiplier=20.0), clients=clients, rounds=rounds, initial=origin())
     draws = np.random.default_rng(3).binomial(clients, rate, rounds)
     for participants in draws:
         run.method.charge_draw(int(participants))
@@ -136,39 +201,54 @@ def test_the_number_of_participants_alone_disproves_amplification():
     with_one, without = binom(clients * rounds, rate), binom((clients - 1) * rounds, rate)
     proved = least_epsilon([(with_one.sf(total), without.sf(total)) for total in range(500, 800)], DELTA)
     assert proved > 7.0
-    assert 0.0 < run.method.privacy_spent().paper < 1.0
+    full = PrivacyLedger(20.0)
+    for participants in draws:
+        full.charge_round(int(participants))
+    assert run.method.privacy_spent().of_noise == full.epsilon(DELTA).of_noise > 2.0
+    assert "K stays" in SelectiveShield.privacy_reading.neighbours
 
 
-def test_a_target_that_is_calibrated_with_amplification_is_overspent():
-    rate, rounds = 0.1, 100
-    run = SteppedRun(
-        shield(target_epsilon=1.0), clients=20, sample_rate=rate, rounds=rounds, initial=origin()
-    )
+def test_a_target_is_not_overspent_on_who_is_seen_to_take_part():
+    rounds = 100
+    run = SteppedRun(shield(target_epsilon=1.0), clients=20, rounds=rounds, initial=origin())
     sigma = run.method.settings()["noise_multiplier"]
-    # Ten rounds is what a client can expect to be seen in.
-    seen = PrivacyLedger(sigma)
-    for _ in range(10):
-        seen.charge_round(1)
-    assert seen.epsilon(DELTA).paper > 3.0
-    # No slack of an accountant: the exact delta of ten releases at epsilon 1, each of one deviation over sigma.
-    shift = math.sqrt(10) / sigma
-    exact = norm.cdf(shift / 2 - 1.0 / shift) - math.e * norm.cdf(-shift / 2 - 1.0 / shift)
-    assert exact > 100 * DELTA
+    for taken, most in ((10, 0.35), (rounds, 1.0)):
+        seen = PrivacyLedger(sigma)
+        for _ in range(taken):
+            seen.charge_round(1)
+        assert seen.epsilon(DELTA).of_noise <= most
+        # No slack of an accountant: the exact delta of so many releases at epsilon 1.
+        shift = math.sqrt(taken) / sigma
+        exact = norm.cdf(shift / 2 - 1.0 / shift) - math.e * norm.cdf(-shift / 2 - 1.0 / shift)
+        assert exact < DELTA
+    # The measure is not blind: a quarter of the noise is too little, also for a client that is seen ten times.
+    shift = math.sqrt(10) / (sigma / 4)
+    assert norm.cdf(shift / 2 - 1.0 / shift) - math.e * norm.cdf(-shift / 2 - 1.0 / shift) > DELTA
 
 
-def test_a_method_in_the_clear_is_described_as_encrypted(monkeypatch: pytest.MonkeyPatch):
+def test_a_method_that_does_not_say_what_it_shows_is_refused(monkeypatch: pytest.MonkeyPatch):
     class Patched(FedAvg):
         """Sends everything in the clear, and says nothing of it."""
 
     monkeypatch.setitem(registry._CLASSES, "patched", Patched)
     monkeypatch.setattr(driver, "METHOD_NAMES", (*driver.METHOD_NAMES, "patched"))
-    config = RunConfig(clients=2, rounds=1, local_epochs=1, model="mlp", threads=1)
-    (result,) = driver.run_methods(config, ["patched"]).methods
-    assert result.last.zone_shares["clear"] == 1.0
-    assert any("ε is 0 where all that depends on the data is encrypted" in note for note in result.notes)
+    config = RunConfig(clients=2, rounds=1, local_epochs=1, model="mlp", threads=1, min_clients=2)
+    with pytest.raises(ParameterError, match="privacy_reading"):
+        driver.run_methods(config, ["patched"])
+    Patched.privacy_reading = FedAvg.privacy_reading
+    with pytest.raises(ParameterError, match="aggregator_sees"):
+        driver.run_methods(config, ["patched"])
+    # What it declares does not decide what a reader is told that it hides.
+    Patched.aggregator_sees = "ciphertexts alone"
+    result = driver.run_methods(config, ["patched"])
+    rows = {row.label: row.cells for row in summarise(result)[-1].rows}
+    assert rows["hidden from the aggregator"] == ("nothing",)
+    assert rows["ε"] == ("∞",)
 
 
-def test_encryption_is_printed_as_an_epsilon_of_zero():
+def test_encryption_is_no_epsilon():
     run = SteppedRun(Variant("dict-pfl", shield().settings, "dict-pfl"), initial=origin(64))
     run.run_round()
-    assert run.method.privacy_spent().paper == 0.0
+    spent = run.method.privacy_spent()
+    assert math.isnan(spent.epsilon)
+    assert math.isnan(spent.of_noise)

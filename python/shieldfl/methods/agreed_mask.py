@@ -22,6 +22,8 @@ from shieldfl.methods.masked_average_authority import MaskedAverageAuthority
 from shieldfl.methods.masked_average_client import MaskedAverageClient
 from shieldfl.methods.method import Phase, StartingPoint
 from shieldfl.methods.role_context import RoleContext
+from shieldfl.privacy.events import ClearUpload
+from shieldfl.privacy.reading import NO_NOISE
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
@@ -84,7 +86,7 @@ class AgreedMaskClient(MaskedAverageClient):
                 np.abs(self.trained_scores), None, weight, self.round, clip=True
             )
             # The mask is a function of these scores, without noise, and goes to everybody.
-            self.exposed = True
+            self.events.add(ClearUpload(self.round, self.index, "mask"))
             return Message({"round": Message.from_number(self.round), "scores": batch.to_bytes()})
 
 
@@ -197,9 +199,10 @@ class AgreedMask(MaskedAverage):
         """What scores are encrypted under, if any are sent."""
         return None if self.score_keys is None else self.score_keys.public_key
 
-    def _make_client(self, index: int) -> MaskedAverageClient:
+    def client(self, index: int) -> MaskedAverageClient:
+        """Make a client."""
         if self.score_keys is None:
-            return super()._make_client(index)
+            return super().client(index)
         return AgreedMaskClient(index, self.context, self.score_key, self._kind, self.ratio)
 
     def aggregator(self) -> MaskedAverageAggregator:
@@ -219,6 +222,9 @@ class AgreedMask(MaskedAverage):
 
 class FedMlHe(AgreedMask):
     """``fedml-he``: scores by label sensitivity (see :mod:`shieldfl.sensitivity.label_sensitivity`)."""
+
+    privacy_reading = NO_NOISE
+    aggregator_sees = "values outside of the mask, the mask, and weights"
 
     def __init__(
         self,

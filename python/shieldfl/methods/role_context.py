@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from shieldfl import ckks, paillier
 from shieldfl.methods.global_model import GlobalModel
+from shieldfl.privacy.events import PrivacyEvents
 from shieldfl.profiling.stages import StageClock
 
 __all__ = ["RoleContext"]
@@ -25,6 +26,8 @@ class RoleContext:
     clock: StageClock
     notes: list[str]
     """What a reader of the results must know."""
+    events: PrivacyEvents
+    """What has left the clients, and what was opened."""
     threads: int | None = None
     """For the core; None for all cores."""
 
