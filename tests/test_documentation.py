@@ -268,7 +268,7 @@ def test_privacy_table_of_selective_shield_is_computed():
             ledger.charge_round(20)
         spent = ledger.epsilon(1e-5)
         documented = [float(cell.replace(",", "")) for cell in (paper, added)]
-        np.testing.assert_allclose(documented, [spent.paper, spent.added], rtol=5e-3)
+        np.testing.assert_allclose(documented, [spent.of_noise, spent.if_participants_true], rtol=5e-3)
 
 
 def test_no_figure_is_left_to_fill_in():

@@ -107,7 +107,6 @@ def federate(name: str, start: nn.Module, data: Dataset, options: argparse.Names
         clients=options.clients,
         rounds=options.rounds,
         min_clients=2,
-        sample_rate=1.0,
         server_learning_rate=1.0,
         threads=options.threads,
         layer_offsets=parameter_layout(module).offsets,

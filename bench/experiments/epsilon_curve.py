@@ -2,9 +2,9 @@
 
     SHIELDFL_DATA=... python bench/experiments/epsilon_curve.py --json curve.json --plot curve.png
 
-Epsilon is the total over all rounds for one client (add or remove its update), at delta = 1e-5, by its eq.
-22; the column beside it is that of the noise really added. A run whose training diverges has no accuracy: it
-is reported with the round in which it broke down.
+Epsilon is the total over all rounds for one client (its updates zeroed out), at delta = 1e-5, by its eq. 22, of
+the noise alone; the column beside it is that of sigma * sqrt(K), if the stated K was true. A run whose training
+diverges has no accuracy: it is reported with the round in which it broke down.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def row(config: RunConfig, epsilon: float | str, settings: SelectiveShieldSettin
     return {
         "epsilon": epsilon,
         "noise_multiplier": settings.noise_multiplier,
-        "epsilon_added": last.epsilon_added if last and whole else None,
+        "epsilon_if_participants_true": last.epsilon_if_participants_true if last and whole else None,
         "accuracy": last.accuracy if last and whole else None,
         "personalised_accuracy": last.personalised_accuracy if last and whole else None,
         "broke_down_in_round": None if whole else len(records) + 1,
@@ -81,7 +81,7 @@ def main() -> None:
     ]
     for epsilon in BUDGETS:
         finite = math.isfinite(epsilon)
-        sigma = noise_multiplier_for(epsilon, 1e-5, config.rounds, 1.0) if finite else 0.0
+        sigma = noise_multiplier_for(epsilon, 1e-5, config.rounds) if finite else 0.0
         cases.append((epsilon, SelectiveShieldSettings(noise_multiplier=sigma, **common)))
     print(f"{'epsilon':>15} {'added':>10} {'sigma':>10} {'global':>8} {'merged':>8}")
     for epsilon, settings in cases:
@@ -90,7 +90,7 @@ def main() -> None:
         shown = f"broke down in round {last['broke_down_in_round']}"
         if last["accuracy"] is not None:
             shown = f"{last['accuracy']:8.4f} {last['personalised_accuracy']:8.4f}"
-        added = last["epsilon_added"]
+        added = last["epsilon_if_participants_true"]
         print(
             f"{epsilon!s:>15} {'-' if added is None else f'{added:10.3g}':>10} "
             f"{settings.noise_multiplier:10.4g} {shown}"

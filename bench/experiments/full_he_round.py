@@ -112,7 +112,6 @@ def measure_rounds(name: str, options: argparse.Namespace, samples: int, epochs:
         clients=options.clients,
         rounds=options.rounds,
         min_clients=2,
-        sample_rate=1.0,
         server_learning_rate=1.0,
         threads=None,
         layer_offsets=parameter_layout(model).offsets,

@@ -61,8 +61,9 @@ class Driver:
             stage_seconds=dict.fromkeys(STAGES, 0.125),
             bytes_up=3000.0 if protected else 2000.0,
             bytes_down=2000.0,
-            epsilon_paper=8.5 if protected else math.inf,
-            epsilon_added=2.5 if protected else math.inf,
+            epsilon=8.5 if protected else math.inf,
+            epsilon_of_noise=8.5 if protected else math.inf,
+            epsilon_if_participants_true=2.5 if protected else math.inf,
         )
 
 

@@ -74,7 +74,7 @@ def test_json_on_standard_output_is_alone_there(driver: Driver) -> None:
     result = invoke(*BOTH, "--json", "-")
     read = json.loads(result.stdout)
     assert [method["method"] for method in read["methods"]] == ["fedavg", "selective-shield"]
-    assert read["methods"][0]["rounds"][0]["epsilon_paper"] == "Infinity"
+    assert read["methods"][0]["rounds"][0]["epsilon"] == "Infinity"
     assert read["config"]["clients"] == 20
 
 

@@ -57,8 +57,8 @@ class Variant:
         return self.method not in never
 
     @property
-    def exposes(self) -> bool:
-        """Whether something of a client is neither encrypted nor noised."""
+    def shows(self) -> bool:
+        """Whether anything of a client but ciphertexts can be read."""
         return self.method not in ("full-he", "plain-he", "top-2", "dict-pfl")
 
     def all_settings(self) -> MethodSettings:

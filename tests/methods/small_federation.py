@@ -9,5 +9,5 @@ from shieldfl.methods.federation import Federation
 
 def small_federation(**changes: Any) -> Federation:
     """All clients take part in each round, and the server averages as FedAvg does, but for what is changed."""
-    plain = {"clients": 2, "rounds": 3, "min_clients": 2, "sample_rate": 1.0, "server_learning_rate": 1.0}
+    plain = {"clients": 2, "rounds": 3, "min_clients": 2, "server_learning_rate": 1.0}
     return Federation(**{**plain, "threads": 1, **changes})

@@ -97,9 +97,16 @@ def test_privacy_interleaving_charges_its_share_of_the_steps_as_opacus_does(rati
     expected = RDPAccountant()
     for _ in range(2 * share):
         expected.step(noise_multiplier=0.8, sample_rate=0.5)
-    own = expected.get_epsilon(DELTA) if share else 0.0
-    assert run.method.privacy_spent().paper == run.method.privacy_spent().added == own
-    assert run.method.privacy_spent().delta == DELTA
+    spent = run.method.privacy_spent()
+    assert spent.delta == DELTA
+    if not share:
+        assert math.isnan(spent.epsilon)
+        assert math.isnan(spent.of_noise)
+        return
+    assert spent.of_noise == spent.if_participants_true == expected.get_epsilon(DELTA)
+    assert run.method.settings()["epsilon_of_what_was_charged"] == spent.of_noise
+    # Rounds of DP-SGD came after sums that were opened without noise.
+    assert math.isinf(spent.epsilon)
 
 
 def test_the_client_that_spent_most_is_reported():
@@ -113,7 +120,7 @@ def test_the_client_that_spent_most_is_reported():
     expected = RDPAccountant()
     for _ in range(4):
         expected.step(noise_multiplier=1.0, sample_rate=0.5)
-    assert run.method.privacy_spent().paper == expected.get_epsilon(DELTA)
+    assert run.method.privacy_spent().epsilon == expected.get_epsilon(DELTA)
     assert run.method.settings()["most_steps_charged_to_a_client"] == 4
 
 
@@ -145,12 +152,12 @@ def test_a_protected_round_states_what_it_protects_and_how(method, share, zones)
         assert run.clients[0].disclosure.encrypted.count == {0.0: 0, 0.25: 83, 1.0: 333}[share]
     assert not run.clients[0].disclosure.synthetic
     # Real values without noise in the clear, or a mask made of such: no epsilon holds.
-    assert math.isinf(run.method.privacy_spent().paper) == ("clear" in zones or share == 0.25)
+    assert math.isinf(run.method.privacy_spent().epsilon) == ("clear" in zones or share == 0.25)
 
 
 def test_real_values_in_the_clear_cost_everything_and_the_rest_is_stated_beside():
     run, _ = starts_of(variant_of("alt-fl-pi", encrypted_share=0.5), 2)
-    assert math.isinf(run.method.privacy_spent().paper)
+    assert math.isinf(run.method.privacy_spent().epsilon)
     assert 0.0 < run.method.settings()["epsilon_of_what_was_charged"] < math.inf
     assert any("which no epsilon covers" in note for note in run.method.notes)
 
@@ -158,11 +165,11 @@ def test_real_values_in_the_clear_cost_everything_and_the_rest_is_stated_beside(
 @pytest.mark.parametrize(("method", "ratio"), [("alt-fl-mp", "0"), ("alt-fl-pi", "1/4")])
 def test_a_mask_made_of_gradients_without_noise_costs_everything(method, ratio):
     run = SteppedRun(variant_of(method, encrypted_share=0.5, interleaving_ratio=ratio))
-    assert run.method.privacy_spent().paper == 0.0
+    assert math.isnan(run.method.privacy_spent().epsilon)
     for client in run.clients[:2]:
         client.finish_training(contraction(1, 0, client.begin_round(1, CLIENTS, run.begin_round(1))))
         client.step("scores", None)
-    assert math.isinf(run.method.privacy_spent().paper)
+    assert math.isinf(run.method.privacy_spent().epsilon)
     # The round was given up, so no update was sent or charged.
     assert run.method.settings()["epsilon_of_what_was_charged"] == 0.0
     (note,) = [note for note in run.method.notes if "mask" in note]
@@ -174,7 +181,7 @@ def test_what_follows_from_data_without_noise_and_goes_to_others_has_no_finite_e
     changes = {"encrypted_share": 0.5, "interleaving_ratio": "0", "ratio": 0.5, "key_bits": 2048, "width": 32}
     run = SteppedRun(variant_of(method, **changes))
     run.run_round()
-    assert math.isinf(run.method.privacy_spent().paper)
+    assert math.isinf(run.method.privacy_spent().epsilon)
 
 
 def test_a_share_is_counted_by_quotients():
@@ -197,7 +204,7 @@ def test_without_noise_nothing_is_called_noised(method):
     changes = {"noise_multiplier": 0.0, "interleaving_ratio": "1" if method == "alt-fl-pi" else "0"}
     run, _ = starts_of(variant_of(method, encrypted_share=0.0, **changes), 1)
     assert run.clients[0].disclosure.shares()["clear"] == 1.0
-    assert math.isinf(run.method.privacy_spent().paper)
+    assert math.isinf(run.method.privacy_spent().epsilon)
 
 
 @pytest.mark.parametrize("method", ["alt-fl-si-dp", "alt-fl-si-he"])
@@ -205,12 +212,12 @@ def test_a_synthetic_round_is_clear_free_and_says_so(method):
     run, _ = starts_of(variant_of(method, interleaving_ratio="1"), 1)
     stated = run.clients[0].disclosure
     assert (stated.clear.count, stated.synthetic) == (PARAMETERS, True)
-    assert run.method.privacy_spent().paper == 0.0
+    assert math.isnan(run.method.privacy_spent().epsilon)
     assert run.method.synthetic_demand.epsilon == 10.0
     run.method.charge_synthetic_data(0.9)
     expected = RDPAccountant()
     expected.step(noise_multiplier=0.9, sample_rate=1.0)
-    assert run.method.privacy_spent().paper == expected.get_epsilon(DELTA)
+    assert run.method.privacy_spent().epsilon == expected.get_epsilon(DELTA)
 
 
 @pytest.mark.parametrize(("ratio", "demands"), [("0", False), ("1/4", True)])

@@ -184,7 +184,7 @@ def test_an_aggregator_must_know_the_count_first():
 
 def test_unknown_phases_are_refused():
     run = run_of()
-    start = run.clients[0].begin_round(1, 1, run.begin_round(1))
+    start = run.clients[0].begin_round(1, 2, run.begin_round(1))
     run.clients[0].finish_training(contraction(1, 0, start))
     numbered = Message({"round": Message.from_number(1)})
     run.aggregator.begin_phase("vote", 1, None)

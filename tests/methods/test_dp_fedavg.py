@@ -58,8 +58,11 @@ def test_both_epsilons_are_those_of_the_ledger():
     for _ in range(3):
         ledger.charge_round(CLIENTS)
     expected, spent = ledger.epsilon(1e-5), run.method.privacy_spent()
-    assert (spent.paper, spent.added) == (expected.paper, expected.added)
-    assert spent.added < spent.paper
+    assert (spent.of_noise, spent.if_participants_true) == (
+        expected.of_noise,
+        expected.if_participants_true,
+    )
+    assert spent.if_participants_true < spent.epsilon == spent.of_noise
 
 
 def test_a_client_that_left_takes_its_noise_with_it():
@@ -67,7 +70,7 @@ def test_a_client_that_left_takes_its_noise_with_it():
     run.run_round(dropping=[1, 2])
     ledger = PrivacyLedger(2.0)
     ledger.charge_round(2)
-    assert run.method.privacy_spent().added == ledger.epsilon(1e-5).added
+    assert run.method.privacy_spent().if_participants_true == ledger.epsilon(1e-5).if_participants_true
 
 
 def test_a_round_that_was_given_up_has_shown_the_aggregator_its_updates():
@@ -80,15 +83,16 @@ def test_a_round_that_was_given_up_has_shown_the_aggregator_its_updates():
     ledger = PrivacyLedger(2.0)
     ledger.charge_round(1)
     expected = ledger.epsilon(1e-5)
-    assert before.paper == 0.0
-    assert run.method.privacy_spent().added == run.method.privacy_spent().paper == expected.paper
+    after = run.method.privacy_spent()
+    assert math.isnan(before.epsilon)
+    assert after.if_participants_true == after.epsilon == expected.of_noise
 
 
 def test_a_target_is_met_and_not_much_more():
     run = run_of(rounds=5, target_epsilon=6.0)
     for _ in range(5):
         run.run_round()
-    assert 0.99 * 6.0 <= run.method.privacy_spent().paper <= 6.0
+    assert 0.99 * 6.0 <= run.method.privacy_spent().epsilon <= 6.0
     assert run.method.settings()["noise_multiplier"] == run.method.noise_multiplier
 
 

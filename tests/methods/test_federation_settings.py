@@ -24,11 +24,6 @@ GOOD = small_federation(clients=3, threads=None, samples=9)
         ("min_clients", 0),
         ("min_clients", 4),
         ("min_clients", None),
-        ("sample_rate", 0.0),
-        ("sample_rate", 7.0),
-        ("sample_rate", -0.5),
-        ("sample_rate", math.nan),
-        ("sample_rate", "half"),
         ("server_learning_rate", 0.0),
         ("server_learning_rate", -1.0),
         ("server_learning_rate", math.nan),
@@ -55,8 +50,6 @@ def test_weights_that_do_not_fit_are_refused(weights):
 
 
 def test_the_ends_of_the_ranges_are_taken():
-    widest = replace(
-        GOOD, min_clients=3, sample_rate=1e-9, threads=1, samples=1, weights=(1, 2**32 - 1, 1), rounds=1
-    )
+    widest = replace(GOOD, min_clients=3, threads=1, samples=1, weights=(1, 2**32 - 1, 1), rounds=1)
     assert max(widest.client_weights) == 2**32 - 1
     assert replace(GOOD, clients=1, min_clients=1, samples=None).client_weights == (1,)

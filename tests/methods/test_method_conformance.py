@@ -21,6 +21,7 @@ from methods.method_conformance import (
 )
 from methods.selective_shield_twin import twin_round
 from shieldfl.methods.registry import METHOD_NAMES
+from shieldfl.privacy.events import ClearUpload, EncryptedUpload, NoisedUpload, OpenedSum
 
 
 def masks_of(
@@ -168,13 +169,42 @@ def test_asking_for_a_result_again_gives_it_again(variant):
 
 
 @every_variant
+def test_every_upload_and_every_opened_sum_is_recorded(variant):
+    run = SteppedRun(variant)
+    for number, participants in ((1, [0, 1, 2, 3]), (2, [0, 3])):
+        run.run_round(participants)
+        uploads = (EncryptedUpload, NoisedUpload, ClearUpload)
+        recorded = [event for event in run.method.events.all if getattr(event, "round", None) == number]
+        # Introductions are of parts; the update itself is of values.
+        updates = [
+            one for one in recorded if isinstance(one, uploads) and getattr(one, "what", "values") == "values"
+        ]
+        assert {one.client for one in updates} == set(participants)
+        opened = [event for event in recorded if isinstance(event, OpenedSum)]
+        assert bool(opened) == any(isinstance(one, EncryptedUpload) for one in updates)
+        for one in updates:
+            stated = run.clients[one.client].disclosure
+            zone = {
+                EncryptedUpload: stated.encrypted,
+                NoisedUpload: stated.noised,
+                ClearUpload: stated.clear,
+            }[type(one)]
+            buffers = type(one) is EncryptedUpload and stated.buffers == "encrypted"
+            assert zone.count or buffers
+            assert one.round == number
+
+
+@every_variant
 def test_settings_are_plain_data_and_costs_are_counted(variant):
     run = SteppedRun(variant)
-    assert run.method.privacy_spent().paper == 0.0
+    assert math.isnan(run.method.privacy_spent().epsilon)
     run.method.charge_draw(CLIENTS)
     run.run_round()
     spent = run.method.privacy_spent()
     assert spent.rounds == 1
-    assert (spent.paper > 0.0) == variant.exposes
-    assert spent.paper >= spent.added or math.isinf(spent.paper)
+    # Encryption gets no epsilon, and nothing that can be read costs nothing.
+    assert (spent.epsilon > 0.0) == variant.shows
+    assert math.isnan(spent.epsilon) != variant.shows
+    assert math.isinf(spent.epsilon) == (spent.reason is not None)
+    assert math.isnan(spent.of_noise) or spent.of_noise >= spent.if_participants_true
     assert all(isinstance(name, str) for name in run.method.settings())

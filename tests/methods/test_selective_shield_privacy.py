@@ -175,12 +175,14 @@ def test_hidden_contributors_are_counted_from_the_tallies():
     np.testing.assert_allclose(run.parameters, 0.001, rtol=1e-5)
 
 
-def test_nothing_is_charged_where_everything_was_encrypted():
+def test_there_is_no_figure_where_everything_was_encrypted():
     run = SteppedRun(shield(threshold=-1.0))
     run.method.charge_draw(4)
     run.run_round()
     spent = run.method.privacy_spent()
-    assert (spent.paper, spent.added, spent.rounds) == (0.0, 0.0, 1)
+    assert math.isnan(spent.epsilon)
+    assert math.isnan(spent.of_noise)
+    assert (spent.reason, spent.rounds) == (None, 1)
 
 
 def test_what_is_sent_in_the_clear_has_no_bound():
@@ -188,8 +190,8 @@ def test_what_is_sent_in_the_clear_has_no_bound():
     run.method.charge_draw(4)
     run.run_round()
     spent = run.method.privacy_spent()
-    assert math.isinf(spent.paper)
-    assert math.isinf(spent.added)
+    assert math.isinf(spent.epsilon)
+    assert math.isnan(spent.of_noise)
     assert run.clients[0].disclosure.shares()["noise"] == 0.0
     assert run.clients[0].disclosure.shares()["clear"] > 0.0
 
@@ -202,13 +204,15 @@ def test_a_target_epsilon_is_reached_and_not_exceeded(epsilon):
     for _ in range(5):
         run.method.charge_draw(4)
     spent = run.method.privacy_spent()
-    assert 0.99 * epsilon <= spent.paper <= epsilon
+    assert 0.99 * epsilon <= spent.of_noise <= epsilon
+    assert run.method.settings()["epsilon_of_what_was_charged"] == spent.of_noise
+    assert any("bounds what the noise alone is charged" in note for note in run.method.notes)
     # The noise really added is that of sigma * sqrt(4).
     twin = SteppedRun(shield(noise_multiplier=2.0 * sigma), rounds=5)
     for _ in range(5):
         twin.method.charge_draw(1)
-    assert spent.added == pytest.approx(twin.method.privacy_spent().paper, rel=1e-9)
-    assert spent.added < spent.paper
+    assert spent.if_participants_true == pytest.approx(twin.method.privacy_spent().of_noise, rel=1e-9)
+    assert spent.if_participants_true < spent.of_noise
 
 
 def test_an_epsilon_out_of_reach_is_refused():
@@ -235,11 +239,11 @@ def test_repeated_draws_do_not_overspend_a_target():
     run = SteppedRun(shield(target_epsilon=5.0), initial=zeros(), rounds=3)
     for _ in range(3):
         run.method.charge_draw(2)
-    spent = run.method.privacy_spent().paper
+    spent = run.method.privacy_spent().of_noise
     assert 4.9 < spent <= 5.0
     with pytest.raises(PolicyError, match="epsilon = 5"):
         run.method.charge_draw(2)
-    assert run.method.privacy_spent().paper == spent
+    assert run.method.privacy_spent().of_noise == spent
 
 
 def test_an_adaptive_norm_says_that_the_figure_is_no_guarantee():

@@ -94,7 +94,8 @@ def test_the_figures_of_a_run_hang_together(both):
             assert set(record.stage_seconds) <= set(STAGES)
             assert all(seconds >= 0.0 for seconds in record.stage_seconds.values())
             assert record.stage_seconds["train"] > 0.0
-            assert record.epsilon_paper >= record.epsilon_added or math.isinf(record.epsilon_paper)
+            assert not record.epsilon_of_noise < record.epsilon_if_participants_true
+            assert not record.epsilon < record.epsilon_of_noise
         assert sum(sum(record.stage_seconds.values()) for record in method.rounds) <= method.seconds
         if method.method not in NOISED:
             assert method.last.loss < method.rounds[0].loss
@@ -118,7 +119,7 @@ def test_plain_averaging_has_one_accuracy_and_no_privacy(both):
     plain = both[0].methods[0]
     for record in plain.rounds:
         assert record.accuracy == record.personalised_accuracy
-        assert math.isinf(record.epsilon_paper)
+        assert math.isinf(record.epsilon)
         assert record.zone_shares["clear"] == 1.0
 
 
@@ -126,8 +127,8 @@ def test_a_result_is_strict_json(both):
     result, _ = both
     text = json.dumps(result.to_json(), allow_nan=False)
     read = json.loads(text)
-    assert read["methods"][0]["rounds"][0]["epsilon_paper"] == "Infinity"
-    assert read["methods"][1]["rounds"][1]["epsilon_paper"] == result.methods[1].rounds[1].epsilon_paper
+    assert read["methods"][0]["rounds"][0]["epsilon"] == "Infinity"
+    assert read["methods"][1]["rounds"][1]["epsilon_of_noise"] == result.methods[1].rounds[1].epsilon_of_noise
     assert read["config"]["clients"] == 4
     assert read["config"] == json.loads(json.dumps(asdict(tiny())))
     endless = run_methods(tiny(rounds=1, alpha=math.inf), ["fedavg"])
@@ -231,17 +232,19 @@ def test_the_privacy_figures_are_the_ledgers(both):
     for record in shielded.rounds:
         ledger.charge_round(4)
         more.charge_round(1)
-        assert record.epsilon_paper == pytest.approx(ledger.epsilon(1e-5).paper, rel=1e-9)
-        # The noise really added is that of a multiplier sigma * sqrt(K).
-        assert record.epsilon_added == pytest.approx(more.epsilon(1e-5).paper, rel=1e-9)
-        assert record.epsilon_added < record.epsilon_paper
+        assert record.epsilon_of_noise == pytest.approx(ledger.epsilon(1e-5).of_noise, rel=1e-9)
+        # What clients add is of a multiplier sigma * sqrt(K).
+        assert record.epsilon_if_participants_true == pytest.approx(more.epsilon(1e-5).of_noise, rel=1e-9)
+        assert record.epsilon_if_participants_true < record.epsilon_of_noise
+        # Its masks follow from the data and are readable.
+        assert math.isinf(record.epsilon)
 
 
 def test_a_target_epsilon_is_reached_at_the_last_round_and_not_exceeded():
     settings = shield(threshold=0.1, target_epsilon=8.0)
     method = run_methods(tiny(rounds=3), ["selective-shield"], settings).methods[0]
-    assert [record.epsilon_paper < 8.0 for record in method.rounds[:2]] == [True, True]
-    assert 0.99 * 8.0 <= method.last.epsilon_paper <= 8.0
+    assert [record.epsilon_of_noise < 8.0 for record in method.rounds[:2]] == [True, True]
+    assert 0.99 * 8.0 <= method.last.epsilon_of_noise <= 8.0
     assert method.settings["noise_multiplier"] > 0.0
     assert method.settings["target_epsilon"] == 8.0
 
@@ -265,11 +268,14 @@ def test_a_draw_of_too_few_clients_is_repeated_and_charged(monkeypatch):
     accepted = [count for count in charged if count >= 2]
     assert accepted == [record.participants for record in method.rounds]
     assert len(charged) > len(accepted)  # with this seed some were too small
-    ledger = PrivacyLedger(1.0, 0.4)
+    # Sampling amplifies nothing: who takes part can be seen.
+    ledger = PrivacyLedger(1.0)
     for count in charged:
         ledger.charge_round(count)
-    assert method.last.epsilon_paper == pytest.approx(ledger.epsilon(1e-5).paper)
-    assert method.last.epsilon_added == pytest.approx(ledger.epsilon(1e-5).added)
+    assert method.last.epsilon_of_noise == pytest.approx(ledger.epsilon(1e-5).of_noise)
+    assert method.last.epsilon_if_participants_true == pytest.approx(
+        ledger.epsilon(1e-5).if_participants_true
+    )
 
 
 @pytest.mark.parametrize(

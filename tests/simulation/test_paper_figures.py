@@ -28,8 +28,9 @@ def record(number: int, factor: float) -> RoundRecord:
         stage_seconds={"encrypt": 8.0 * factor},
         bytes_up=1000.0 * factor,
         bytes_down=10.0,
-        epsilon_paper=math.inf,
-        epsilon_added=math.inf,
+        epsilon=math.inf,
+        epsilon_of_noise=math.inf,
+        epsilon_if_participants_true=math.inf,
     )
 
 

@@ -40,8 +40,9 @@ def record(number: int, protected: bool) -> RoundRecord:
         stage_seconds=dict.fromkeys(STAGES, 0.25) if protected else {"train": 0.5},
         bytes_up=1_500_000 if protected else 1_000_000,
         bytes_down=1_200_000 if protected else 1_000_000,
-        epsilon_paper=2.5 * number if protected else math.inf,
-        epsilon_added=0.75 * number if protected else math.inf,
+        epsilon=2.5 * number if protected else math.inf,
+        epsilon_of_noise=2.5 * number if protected else math.nan,
+        epsilon_if_participants_true=0.75 * number if protected else math.nan,
     )
 
 
@@ -61,6 +62,7 @@ def run_of(*methods: str, rounds: int = 3) -> RunResult:
                 rounds=[record(number, name != "fedavg") for number in range(1, rounds + 1)],
                 seconds=6.0,
                 privacy_unit=None if name == "fedavg" else "client",
+                privacy_adversary=None if name == "fedavg" else "the aggregator, which sees no model",
                 notes=[] if name == "fedavg" else ["a note to the reader"],
             )
             for name in methods
@@ -79,8 +81,8 @@ def test_json_holds_the_result(tmp_path: Path) -> None:
     write_report(result, tmp_path)
     read = json.loads((tmp_path / "result.json").read_text())
     assert read == result.to_json()
-    assert read["methods"][0]["rounds"][0]["epsilon_paper"] == "Infinity"
-    assert read["methods"][1]["rounds"][2]["epsilon_paper"] == 7.5
+    assert read["methods"][0]["rounds"][0]["epsilon"] == "Infinity"
+    assert read["methods"][1]["rounds"][2]["epsilon"] == 7.5
 
 
 def test_page_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
@@ -204,10 +206,14 @@ def test_summary_compares_with_the_first_method() -> None:
     accuracy, personalised = sections["Accuracy after the last round"]
     assert accuracy.cells == ("83.33 %", "83.33 %")
     assert personalised.cells == ("83.33 %", "80.00 %")
-    unit, stated, second, delta = sections["Privacy loss, all rounds"]
+    hidden, stated, unit, against, alone, second, delta = sections["Privacy, all rounds"]
+    assert hidden.label == "hidden from the aggregator"
     assert unit.cells == ("–", "client")
+    assert against.cells == ("–", "the aggregator")
     assert stated.cells == ("∞", "7.5")
+    assert alone.cells == ("–", "7.5")
     assert second.cells == ("–", "2.25")
+    assert "if K was true" in second.label
     assert delta.cells == ("–", "1e-05")
     times = {row.label: row.cells for row in sections["Time a round, clients added up"]}
     assert set(STAGES) < set(times)
@@ -217,7 +223,14 @@ def test_summary_compares_with_the_first_method() -> None:
 
 def test_a_second_epsilon_is_left_out_where_no_method_has_one() -> None:
     labels = [row.label for row in summarise(run_of("fedavg"))[-1].rows]
-    assert labels == ["for one", "ε", "at δ"]
+    assert labels == [
+        "hidden from the aggregator",
+        "ε",
+        "for one",
+        "against",
+        "of the noise alone",
+        "at δ",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -236,3 +249,26 @@ def test_headline(alpha: float, words: str) -> None:
     headline = describe_run(replace(result, config=result.config | {"alpha": alpha}))
     assert headline.endswith(words)
     assert re.search(r"12,345 parameters, 20 clients, 1 round,", headline)
+
+
+@pytest.mark.parametrize(
+    ("shares", "parts", "text"),
+    [
+        ({"encrypted": 0.25, "personalised": 0.75}, [], "all"),
+        ({"encrypted": 1.0}, ["ranges"], "all but ranges"),
+        ({"encrypted": 0.5, "clear": 0.5}, [], "50.00 %"),
+        ({"encrypted": 0.25, "noise": 0.25, "personalised": 0.5}, ["mask"], "50.00 %, mask readable"),
+        ({"encrypted": 0.999999, "clear": 0.000001}, [], ">99.99 %"),
+        ({"noise": 1.0}, [], "nothing"),
+        ({"clear": 1.0}, ["mask"], "nothing"),
+        # Nothing was sent.
+        ({"personalised": 1.0}, [], "–"),
+    ],
+)
+def test_what_is_hidden_is_read_off_what_was_sent(shares, parts, text) -> None:
+    result = run_of("fedavg", rounds=2)
+    (method,) = result.methods
+    rounds = [replace(record, zone_shares=shares) for record in method.rounds]
+    changed = replace(result, methods=[replace(method, rounds=rounds, readable_parts=parts)])
+    hidden = summarise(changed)[-1].rows[0]
+    assert (hidden.label, hidden.cells) == ("hidden from the aggregator", (text,))

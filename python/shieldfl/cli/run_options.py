@@ -184,7 +184,7 @@ AdaptiveClip = Annotated[
 TargetEpsilon = Annotated[
     float | None,
     typer.Option(
-        help="Instead of a noise multiplier: the epsilon that all rounds together may spend.",
+        help="Instead of a noise multiplier: the epsilon that the noise of all rounds together may be charged.",
         rich_help_panel=_SHIELD,
     ),
 ]

@@ -23,6 +23,8 @@ from shieldfl.methods.masked_average_client import MaskedAverageClient
 from shieldfl.methods.method import Phase, StartingPoint
 from shieldfl.methods.mixed_sum import stated_weight
 from shieldfl.methods.role_context import RoleContext
+from shieldfl.privacy.events import ClearUpload
+from shieldfl.privacy.reading import NO_NOISE
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_keys import RoundKeys
@@ -88,7 +90,7 @@ class AgreedMaskClient(MaskedAverageClient):
                 np.abs(self.trained_scores), None, weight / max(context.weights), self.round, clip=True
             )
             # The mask is a function of these scores, without noise, and goes to everybody.
-            self.exposed = True
+            self.events.add(ClearUpload(self.round, self.index, "mask"))
             return Message(
                 {
                     "round": Message.from_number(self.round),
@@ -212,9 +214,10 @@ class AgreedMask(MaskedAverage):
         """Scores first, until a model comes with the mask."""
         return (SCORES, UPDATE) if has_scores(self.context) and "zone" not in model else (UPDATE,)
 
-    def _make_client(self, index: int) -> MaskedAverageClient:
+    def client(self, index: int) -> MaskedAverageClient:
+        """Make a client."""
         if not has_scores(self.context):
-            return super()._make_client(index)
+            return super().client(index)
         return AgreedMaskClient(index, self.context, self._kind, self.ratio)
 
     def aggregator(self) -> MaskedAverageAggregator:
@@ -232,6 +235,9 @@ class AgreedMask(MaskedAverage):
 
 class FedMlHe(AgreedMask):
     """``fedml-he``: scores by label sensitivity (see :mod:`shieldfl.sensitivity.label_sensitivity`)."""
+
+    privacy_reading = NO_NOISE
+    aggregator_sees = "values outside of the mask, the mask, and weights"
 
     def __init__(
         self,

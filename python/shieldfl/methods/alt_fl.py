@@ -14,12 +14,13 @@ from shieldfl.methods.alt_fl_roles import AltFlAggregator, AltFlAuthority, AltFl
 from shieldfl.methods.alt_fl_rounds import AltFlRounds, ZonesOfRounds
 from shieldfl.methods.alt_fl_settings import AltFlSettings
 from shieldfl.methods.dp_sgd_account import DpSgdAccount
-from shieldfl.methods.dp_sgd_averaging import DpSgdAveraging
+from shieldfl.methods.dp_sgd_averaging import BY_DP_SGD, DpSgdAveraging
 from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.masked_average import UPDATE
 from shieldfl.methods.method import Phase, SyntheticDemand
-from shieldfl.privacy.accounting import PrivacySpent
+from shieldfl.privacy.events import PrivacySpent
+from shieldfl.privacy.reading import PrivacyReading
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 
@@ -31,6 +32,18 @@ class AltFl(AgreedMask):
 
     Raises ParameterError where delta is not known.
     """
+
+    privacy_reading = PrivacyReading(
+        "sample",
+        "the aggregator, which sees no model",
+        BY_DP_SGD.neighbours,
+        f"{BY_DP_SGD.meaning}; ∞ where real values or a mask made of them are readable without noise, and from the "
+        "first upload on that depends on a sum opened without noise; what opened sums, and with them the global model, "
+        "tell is not counted",
+    )
+    aggregator_sees = (
+        "what a round does not encrypt: updates from DP-SGD or synthetic data, and a mask where eta < 1"
+    )
 
     def __init__(
         self,
@@ -64,7 +77,8 @@ class AltFl(AgreedMask):
         negotiates = self._zones.needs_mask(round_number) and "zone" not in model
         return (SCORES, UPDATE) if negotiates else (UPDATE,)
 
-    def _make_client(self, index: int) -> AltFlClient:
+    def client(self, index: int) -> AltFlClient:
+        """Make a client."""
         return AltFlClient(index, self.context, self.ratio, self._zones, self.account)
 
     def aggregator(self) -> AltFlAggregator:
@@ -83,11 +97,11 @@ class AltFl(AgreedMask):
 
     def charge_synthetic_data(self, noise_multiplier: float) -> None:
         """Charge the release that the built-in synthetic data were made from."""
-        self.account.charge_release(noise_multiplier)
+        self.account.charge_release(noise_multiplier, self.events)
 
     def privacy_spent(self) -> PrivacySpent:
-        """Return the cost of DP-SGD and synthetic data; infinite where real values or a mask left in the clear."""
-        return self.account.spent(self._rounds, exposed=any(client.exposed for client in self.made))
+        """Return the cost of DP-SGD and synthetic data; infinite where the events say that no noise covers all."""
+        return self.account.spent(self._rounds, self.events)
 
     def settings(self) -> dict[str, Any]:
         """Return the settings, with what they come to."""
@@ -96,6 +110,9 @@ class AltFl(AgreedMask):
 
 class AltFlWithoutEncryption(DpSgdAveraging):
     """``alt-fl-si-dp``: nothing is encrypted, so there are no keys; arguments as for :class:`MaskedAverage`."""
+
+    privacy_reading = BY_DP_SGD
+    aggregator_sees = "every client's update, noised by DP-SGD or from synthetic data"
 
     def __init__(
         self,
@@ -112,7 +129,7 @@ class AltFlWithoutEncryption(DpSgdAveraging):
 
     def charge_synthetic_data(self, noise_multiplier: float) -> None:
         """Charge the release that the built-in synthetic data were made from."""
-        self.account.charge_release(noise_multiplier)
+        self.account.charge_release(noise_multiplier, self.events)
 
 
 def _interleaving(rounds: AltFlRounds) -> Fraction | None:

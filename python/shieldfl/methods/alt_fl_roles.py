@@ -55,14 +55,15 @@ class AltFlClient(AgreedMaskClient):
         return self._zones.of(self.round, super()._zone_from(answer))
 
     def _disclose(self, zone: Mask) -> None:
-        noised = self._kind_of_round.noises and self._account.noises
+        noise = self._account.added_noise if self._kind_of_round.noises else None
         self._state(
             Disclosure.of_zone(
                 zone,
                 self._size,
-                rest="noised" if noised else "clear",
+                rest="clear" if noise is None else "noised",
                 parts=self.clear_parts,
                 synthetic=self._kind_of_round.synthetic,
+                noise=noise,
             )
         )
         if self._steps is not None:

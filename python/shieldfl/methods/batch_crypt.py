@@ -31,6 +31,7 @@ from shieldfl.methods.masked_average_client import MaskedAverageClient
 from shieldfl.methods.method import Phase
 from shieldfl.methods.mixed_total import MixedTotal
 from shieldfl.methods.role_context import RoleContext
+from shieldfl.privacy.reading import NO_NOISE
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
@@ -216,6 +217,9 @@ class BatchCryptAuthority(MaskedAverageAuthority):
 class BatchCrypt(MaskedAverage):
     """BatchCrypt for one federation; arguments as for :class:`MaskedAverage`. All clients count alike."""
 
+    privacy_reading = NO_NOISE
+    aggregator_sees = "ciphertexts, and the range of every layer of each client's update"
+
     phases = (RANGES, UPDATE)
 
     def __init__(
@@ -246,7 +250,8 @@ class BatchCrypt(MaskedAverage):
         )
         self._quantisation_notes = QuantisationNotes(self.notes)
 
-    def _make_client(self, index: int) -> BatchCryptClient:
+    def client(self, index: int) -> BatchCryptClient:
+        """Make a client."""
         return BatchCryptClient(
             index, self.context, self._everything, self._quantisation, self._quantisation_notes
         )

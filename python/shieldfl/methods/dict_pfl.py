@@ -29,6 +29,8 @@ from shieldfl.methods.method import Phase
 from shieldfl.methods.mixed_total import MixedTotal
 from shieldfl.methods.pruning_message import HISTORY, history_part
 from shieldfl.methods.role_context import RoleContext
+from shieldfl.privacy.events import OpenedSum
+from shieldfl.privacy.reading import NO_NOISE
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_keys import RoundKeys
@@ -120,6 +122,8 @@ class DictPflAuthority(MaskedAverageAuthority):
         if claim.positions != Mask.full(count):
             raise WireFormatError("the total leaves out values that every client sends")
         values = claim.open_mean(self.keys.authority(number), max(self.context.weights))
+        if count:
+            self.context.events.add(OpenedSum(number))
         self.model = self.model.moved_finite(self._spread(values, active), self._learning_rate)
         self._history.observe(number, values[: active.count])
         self._tell_of_pruning()
@@ -155,6 +159,9 @@ class DictPfl(MaskedAverage):
     Raises ParameterError for a shorter one.
     """
 
+    privacy_reading = NO_NOISE
+    aggregator_sees = "ciphertexts, their number, which follows from all clients' updates, and weights"
+
     phases = (COUNT, UPDATE)
 
     def __init__(
@@ -172,7 +179,8 @@ class DictPfl(MaskedAverage):
         super().__init__(name, initial, clock, encryption, federation, None, sends_rest=False)
         self._pruning = settings
 
-    def _make_client(self, index: int) -> DictPflClient:
+    def client(self, index: int) -> DictPflClient:
+        """Make a client."""
         return DictPflClient(index, self.context, self._secret, self._pruning)
 
     def aggregator(self) -> DictPflAggregator:

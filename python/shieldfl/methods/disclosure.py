@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from shieldfl.masks import Mask
+from shieldfl.privacy.events import Noise
 
 __all__ = ["Disclosure"]
 
@@ -25,7 +26,12 @@ class Disclosure:
     buffers: str = "local"
     """BatchNorm statistics: ``"local"``, ``"encrypted"``, ``"noised"`` or ``"clear"``."""
     synthetic: bool = False
-    """Whether the values come from training on synthetic data alone, and so tell no more than those data do."""
+    """Whether the values come from training on synthetic data alone, and so tell no more than those data and the model
+    do that it began with."""
+    noise: Noise | None = None
+    """Of the noised values, what is charged for; None where there are none, or where no proof covers their noise."""
+    encrypts_noised: bool = False
+    """Whether the encrypted parameters have that noise too."""
 
     @classmethod
     def of_nothing(cls, size: int) -> Disclosure:
@@ -42,10 +48,12 @@ class Disclosure:
         rest: Literal["local", "noised", "clear"] = "clear",
         parts: tuple[str, ...] = (),
         synthetic: bool = False,
+        noise: Noise | None = None,
     ) -> Disclosure:
         """State an update that is encrypted in the zone, of ``size`` parameters and then buffers.
 
-        ``rest`` is what became of the other positions. Buffers count as encrypted if all are.
+        ``rest`` is what became of the other positions. Buffers count as encrypted if all are. ``noise`` is what all
+        parameters have, wherever they are.
         """
         inside = zone.to_bool()
         encrypted, nothing = Mask.from_bool(inside[:size]), Mask.empty(size)
@@ -56,6 +64,8 @@ class Disclosure:
             parts,
             "encrypted" if inside[size:].all() else rest,
             synthetic,
+            noise,
+            encrypts_noised=noise is not None,
         )
 
     @property

@@ -6,6 +6,7 @@ a trusted server clips and noises; here each client does it itself and trusts no
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import Any
 
@@ -15,8 +16,10 @@ from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import FloatVector
 from shieldfl.methods.noised_average import NoisedAverage, NoisedAverageClient
-from shieldfl.privacy.accounting import PrivacyLedger, PrivacySpent, noise_multiplier_for
+from shieldfl.privacy.accounting import PrivacyLedger, noise_multiplier_for
+from shieldfl.privacy.events import Noise, PrivacyEvents, PrivacySpent
 from shieldfl.privacy.mechanisms import clip_and_noise
+from shieldfl.privacy.reading import PrivacyReading
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 
@@ -42,15 +45,18 @@ class ClientLevelAccount:
     def spent(self, delta: float) -> tuple[float, float]:
         """Return the largest epsilon of all clients against the aggregator, and against those who see models alone.
 
-        A round that was given up showed the aggregator the updates that it got, each with its own noise.
+        NaN where no client has sent anything. A round that was given up showed the aggregator the updates that it got,
+        each with its own noise.
         """
+        if not self._rounds_of:
+            return math.nan, math.nan
         largest = 0.0, 0.0
         for rounds in self._rounds_of.values():
             ledger = PrivacyLedger(self._noise_multiplier)
             for number in rounds:
                 ledger.charge_round(self._summed.get(number, 1))
             spent = ledger.epsilon(delta)
-            largest = max(largest[0], spent.paper), max(largest[1], spent.added)
+            largest = max(largest[0], spent.of_noise), max(largest[1], spent.if_participants_true)
         return largest
 
 
@@ -62,19 +68,22 @@ class DpFedAvgClient(NoisedAverageClient):
         index: int,
         initial: GlobalModel,
         clock: StageClock,
+        min_clients: int,
+        events: PrivacyEvents,
         clip_norm: float,
         noise_multiplier: float,
         account: ClientLevelAccount,
         threads: int | None,
     ) -> None:
-        super().__init__(index, initial, 1, clock)
+        super().__init__(index, initial, 1, clock, min_clients, events)
         self._clip_norm = clip_norm
         self._deviation = noise_multiplier * clip_norm
+        self._noise = Noise(noise_multiplier, "client") if noise_multiplier > 0.0 else None
         self._account = account
         self._threads = threads
 
     def _protect(self, update: FloatVector) -> FloatVector:
-        self._state(noised=self._deviation > 0.0)
+        self._state(noise=self._noise)
         self._account.sent(self.index, self.round)
         sent, _, _ = clip_and_noise(update, self._clip_norm, self._deviation, threads=self._threads)
         return sent
@@ -107,6 +116,15 @@ class DpFedAvg(NoisedAverage):
     Raises ParameterError for a target epsilon that no noise reaches.
     """
 
+    privacy_reading = PrivacyReading(
+        "client",
+        "everybody else",
+        "all updates of a client are zeroed out, K stays",
+        "ε is against the aggregator, which sees every update with its own noise of σ; the figure with σ·√K is against "
+        "who sees models alone, if the stated number K of participants was true",
+    )
+    aggregator_sees = "every client's update, clipped and noised"
+
     def __init__(
         self,
         name: str,
@@ -134,6 +152,8 @@ class DpFedAvg(NoisedAverage):
             index,
             self.initial,
             self.clock,
+            self.federation.min_clients,
+            self.events,
             self._settings.clip_norm,
             self.noise_multiplier,
             self._account,
@@ -149,11 +169,12 @@ class DpFedAvg(NoisedAverage):
     def privacy_spent(self) -> PrivacySpent:
         """Return, of the client that spent most, epsilon against the aggregator, and against who sees models alone.
 
-        The unit is a client's whole update, sent or not. The first is ``paper``, with multiplier sigma, the second
-        ``added``, with sigma * sqrt(K) for the K updates in a mean.
+        The unit is a client: all its updates as they are, or zeros in their place, with the same participants. The
+        first is with multiplier sigma; the second, with sigma * sqrt(K) for the K updates in a mean, takes the server's
+        word for K.
         """
-        paper, added = self._account.spent(self._settings.delta)
-        return PrivacySpent(paper, added, self._settings.delta, self._rounds)
+        of_noise, if_true = self._account.spent(self._settings.delta)
+        return self.events.spent(of_noise, if_true, self._settings.delta, self._rounds)
 
     def settings(self) -> dict[str, Any]:
         """Return the settings, with what they come to."""

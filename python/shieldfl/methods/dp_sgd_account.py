@@ -9,8 +9,8 @@ from shieldfl.errors import ParameterError
 from shieldfl.methods.alt_fl_settings import AltFlSettings, DpSgdSettings
 from shieldfl.methods.federation import Federation
 from shieldfl.methods.method import GradientNoise, LocalUpdate, PrivateSteps
-from shieldfl.privacy.accounting import PrivacySpent
 from shieldfl.privacy.dp_sgd_ledger import DpSgdLedger, check_sampled_steps
+from shieldfl.privacy.events import DataRelease, Noise, PrivacyEvents, PrivacySpent
 
 __all__ = ["DpSgdAccount"]
 
@@ -35,9 +35,10 @@ class DpSgdAccount:
         self._ledger = DpSgdLedger(self.delta)
 
     @property
-    def noises(self) -> bool:
-        """Whether there is any noise."""
-        return self.noise.noise_multiplier > 0.0
+    def added_noise(self) -> Noise | None:
+        """What values of a round of DP-SGD have; None without noise."""
+        multiplier = self.noise.noise_multiplier
+        return Noise(multiplier, "sample") if multiplier > 0.0 else None
 
     def check_steps(self, update: LocalUpdate) -> PrivateSteps:
         """Return what training did. Raises ParameterError where it was no DP-SGD, or none that there can be."""
@@ -58,8 +59,9 @@ class DpSgdAccount:
             steps=done.steps,
         )
 
-    def charge_release(self, noise_multiplier: float) -> None:
-        """Charge every client for one release of something computed from the samples of all."""
+    def charge_release(self, noise_multiplier: float, events: PrivacyEvents) -> None:
+        """Charge every client for one release of something computed from the samples of all, and record it."""
+        events.add(DataRelease(Noise(noise_multiplier, "sample")))
         for client in range(self._clients):
             self._ledger.charge(client, noise_multiplier=noise_multiplier, sample_rate=1.0, steps=1)
 
@@ -67,14 +69,14 @@ class DpSgdAccount:
         """Return the steps and releases charged to a client so far."""
         return self._ledger.steps(client)
 
-    def spent(self, rounds: int, *, exposed: bool = False) -> PrivacySpent:
-        """Return the largest epsilon of all clients after so many rounds, as both figures.
+    def spent(self, rounds: int, events: PrivacyEvents) -> PrivacySpent:
+        """Return what the run has spent after so many rounds; of the noise, the largest figure of all clients.
 
-        Neighbours differ in one sample. Infinite for steps without noise, and where something real left in the clear
-        (``exposed``); what sums that are opened tell is not part of it.
+        Neighbours differ in one sample.
         """
-        epsilon = math.inf if exposed else self._ledger.spent().epsilon
-        return PrivacySpent(epsilon, epsilon, self.delta, rounds)
+        charged = self._ledger.spent()
+        of_noise = charged.epsilon if charged.epsilon_by_client else math.nan
+        return events.spent(of_noise, of_noise, self.delta, rounds)
 
     def settings(self) -> dict[str, Any]:
         """Return what was charged, as plain data for reports."""

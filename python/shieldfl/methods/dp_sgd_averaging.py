@@ -12,11 +12,20 @@ from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import FloatVector, LocalUpdate, PrivateSteps, StartingPoint
 from shieldfl.methods.noised_average import NoisedAverage, NoisedAverageClient
-from shieldfl.privacy.accounting import PrivacySpent
+from shieldfl.privacy.events import PrivacyEvents, PrivacySpent
+from shieldfl.privacy.reading import PrivacyReading
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 
-__all__ = ["DpSgdAveraging"]
+__all__ = ["BY_DP_SGD", "DpSgdAveraging"]
+
+BY_DP_SGD = PrivacyReading(
+    "sample",
+    "everybody else",
+    "what a sample contributes is zeroed out, numbers of samples stay",
+    "ε is for one sample of one client, by DP-SGD, the largest of all clients; its sampling of batches counts, since "
+    "nobody but the client knows who is in them",
+)
 
 
 class DpSgdClient(NoisedAverageClient):
@@ -28,10 +37,12 @@ class DpSgdClient(NoisedAverageClient):
         initial: GlobalModel,
         weight: int,
         clock: StageClock,
+        min_clients: int,
+        events: PrivacyEvents,
         rounds: AltFlRounds,
         account: DpSgdAccount,
     ) -> None:
-        super().__init__(index, initial, weight, clock)
+        super().__init__(index, initial, weight, clock, min_clients, events)
         self._rounds = rounds
         self._account = account
         self._kind = RoundKind()
@@ -51,7 +62,9 @@ class DpSgdClient(NoisedAverageClient):
         self._steps = steps
 
     def _protect(self, update: FloatVector) -> FloatVector:
-        self._state(noised=self._kind.noises and self._account.noises, synthetic=self._kind.synthetic)
+        self._state(
+            noise=self._account.added_noise if self._kind.noises else None, synthetic=self._kind.synthetic
+        )
         if self._steps is not None:
             self._account.charge(self.index, self._steps)
         return update
@@ -69,6 +82,9 @@ class DpSgdAveraging(NoisedAverage):
     Raises ParameterError where delta is not known.
     """
 
+    privacy_reading = BY_DP_SGD
+    aggregator_sees = "every client's update, noised by DP-SGD"
+
     def __init__(
         self,
         name: str,
@@ -85,12 +101,21 @@ class DpSgdAveraging(NoisedAverage):
 
     def client(self, index: int) -> DpSgdClient:
         """Make a client."""
-        weight = self.federation.client_weights[index]
-        return DpSgdClient(index, self.initial, weight, self.clock, self.rounds, self.account)
+        federation = self.federation
+        return DpSgdClient(
+            index,
+            self.initial,
+            federation.client_weights[index],
+            self.clock,
+            federation.min_clients,
+            self.events,
+            self.rounds,
+            self.account,
+        )
 
     def privacy_spent(self) -> PrivacySpent:
         """Return what DP-SGD has cost the client that it cost most, for one sample, against everybody."""
-        return self.account.spent(self._rounds)
+        return self.account.spent(self._rounds, self.events)
 
     def settings(self) -> dict[str, Any]:
         """Return the settings, with what they come to."""

@@ -16,7 +16,8 @@ from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import FloatVector, Method, Phase
 from shieldfl.methods.training_client import TrainingClient
-from shieldfl.privacy.accounting import PrivacySpent
+from shieldfl.privacy.events import Noise, PrivacyEvents, PrivacySpent
+from shieldfl.privacy.reading import NO_NOISE
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 
@@ -28,15 +29,23 @@ class FedAvgClient(TrainingClient):
 
     Parameters
     ----------
-    initial, shares_buffers : as for :class:`TrainingClient`.
+    index, initial, min_clients, events, shares_buffers : as for :class:`TrainingClient`.
     weight : how much it counts.
     clock : where the time goes.
     """
 
     def __init__(
-        self, initial: GlobalModel, weight: int, clock: StageClock, *, shares_buffers: bool = True
+        self,
+        index: int,
+        initial: GlobalModel,
+        weight: int,
+        clock: StageClock,
+        min_clients: int,
+        events: PrivacyEvents,
+        *,
+        shares_buffers: bool = True,
     ) -> None:
-        super().__init__(initial, shares_buffers=shares_buffers)
+        super().__init__(index, initial, min_clients, events, shares_buffers=shares_buffers)
         self.clock = clock
         self._weight = weight
 
@@ -44,9 +53,10 @@ class FedAvgClient(TrainingClient):
         self._state()
         return self._message_of(self._difference())
 
-    def _state(self, *, noised: bool = False, synthetic: bool = False) -> None:
+    def _state(self, *, noise: Noise | None = None, synthetic: bool = False) -> None:
         """State that the whole update leaves."""
         everything, nothing = Mask.full(self._size), Mask.empty(self._size)
+        noised = noise is not None
         self.disclosure = Disclosure(
             nothing,
             everything if noised else nothing,
@@ -54,6 +64,7 @@ class FedAvgClient(TrainingClient):
             parts=("weight",),
             buffers="clear" if self._shares_buffers else "local",
             synthetic=synthetic,
+            noise=noise,
         )
 
     def _message_of(self, update: FloatVector) -> Message:
@@ -131,6 +142,9 @@ class FedAvg(Method):
     federation : its weights, and the server's learning rate.
     """
 
+    privacy_reading = NO_NOISE
+    aggregator_sees = "every client's update"
+
     phases = (Phase("update", answered_by_authority=False),)
 
     def __init__(
@@ -147,7 +161,15 @@ class FedAvg(Method):
 
     def client(self, index: int) -> FedAvgClient:
         """Make a client."""
-        return FedAvgClient(self._shared, self.federation.client_weights[index], self.clock)
+        federation = self.federation
+        return FedAvgClient(
+            index,
+            self._shared,
+            federation.client_weights[index],
+            self.clock,
+            federation.min_clients,
+            self.events,
+        )
 
     def aggregator(self) -> FedAvgAggregator:
         """Make the aggregator."""
@@ -169,8 +191,7 @@ class FedAvg(Method):
 
     def privacy_spent(self) -> PrivacySpent:
         """Updates leave in the clear: no bound holds."""
-        epsilon = math.inf if self._rounds else 0.0
-        return PrivacySpent(paper=epsilon, added=epsilon, delta=math.nan, rounds=self._rounds)
+        return self.events.spent(math.nan, math.nan, math.nan, self._rounds)
 
     def settings(self) -> dict[str, Any]:
         """Return the method's settings."""

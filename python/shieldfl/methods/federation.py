@@ -18,9 +18,7 @@ class Federation:
     clients: int
     rounds: int
     min_clients: int
-    """The key authority opens no total of fewer."""
-    sample_rate: float
-    """Each client's chance to take part in a round, for accountants."""
+    """Clients begin no round of fewer, and the key authority opens no total of fewer."""
     server_learning_rate: float
     """1 is FedAvg."""
     threads: int | None
@@ -40,8 +38,6 @@ class Federation:
                 raise ParameterError(f"{name} must be at least 1")
         if self.min_clients > self.clients:
             raise ParameterError("min_clients must not be above the number of clients: no round could end")
-        if not 0.0 < as_real(self.sample_rate, "sample_rate") <= 1.0:
-            raise ParameterError("sample_rate must be above 0 and at most 1")
         if not 0.0 < as_real(self.server_learning_rate, "server_learning_rate") < math.inf:
             raise ParameterError("server_learning_rate must be positive and finite")
         as_threads(self.threads)

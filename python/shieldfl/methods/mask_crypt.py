@@ -23,6 +23,7 @@ from shieldfl.methods.masked_average_aggregator import MaskedAverageAggregator
 from shieldfl.methods.masked_average_client import MaskedAverageClient
 from shieldfl.methods.method import Phase
 from shieldfl.methods.role_context import RoleContext
+from shieldfl.privacy.reading import NO_NOISE
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 from shieldfl.selection import positions_in_budget
@@ -98,6 +99,9 @@ class MaskCryptAggregator(MaskedAverageAggregator):
 class MaskCrypt(MaskedAverage):
     """MaskCrypt for one federation; arguments as for :class:`MaskedAverage`."""
 
+    privacy_reading = NO_NOISE
+    aggregator_sees = "values outside of the mask, every client's ranking of its positions, and weights"
+
     phases = (Phase("ranking", answered_by_authority=False), UPDATE)
 
     def __init__(
@@ -114,7 +118,8 @@ class MaskCrypt(MaskedAverage):
         super().__init__(name, initial, clock, settings, federation, None, count=count)
         self._ratio, self._cut = settings.ratio, settings.cut
 
-    def _make_client(self, index: int) -> MaskCryptClient:
+    def client(self, index: int) -> MaskCryptClient:
+        """Make a client."""
         return MaskCryptClient(index, self.context, self._ratio, self._cut)
 
     def aggregator(self) -> MaskCryptAggregator:

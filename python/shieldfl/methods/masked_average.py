@@ -19,7 +19,8 @@ from shieldfl.methods.masked_average_client import MaskedAverageClient
 from shieldfl.methods.method import Method, Phase
 from shieldfl.methods.role_context import RoleContext
 from shieldfl.methods.update_parameters import update_parameters
-from shieldfl.privacy.accounting import PrivacySpent
+from shieldfl.privacy.events import PrivacySpent
+from shieldfl.privacy.reading import NO_NOISE
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_keys import RoundKeys
@@ -81,15 +82,19 @@ class MaskedAverage(Method):
             weight_bounds=(1 / max(weights), 1.0),
             threads=federation.threads,
         )
-        self.context = RoleContext(initial, self.keys.check, weights, clock, self.notes, federation.threads)
-        self.made: list[MaskedAverageClient] = []
+        self.context = RoleContext(
+            initial,
+            self.keys.check,
+            weights,
+            federation.min_clients,
+            clock,
+            self.notes,
+            self.events,
+            federation.threads,
+        )
 
     def client(self, index: int) -> MaskedAverageClient:
         """Make a client."""
-        self.made.append(self._make_client(index))
-        return self.made[-1]
-
-    def _make_client(self, index: int) -> MaskedAverageClient:
         return MaskedAverageClient(index, self.context, self.zone, sends_rest=self.sends_rest)
 
     def aggregator(self) -> MaskedAverageAggregator:
@@ -115,10 +120,8 @@ class MaskedAverage(Method):
         self._rounds += 1
 
     def privacy_spent(self) -> PrivacySpent:
-        """Nothing bounds what values in the clear tell; where all are encrypted, no noise is needed or counted."""
-        exposed = any(client.exposed for client in self.made)
-        epsilon = math.inf if exposed else 0.0
-        return PrivacySpent(paper=epsilon, added=epsilon, delta=math.nan, rounds=self._rounds)
+        """Nothing bounds what is readable; where all is encrypted, there is no noise and no figure."""
+        return self.events.spent(math.nan, math.nan, math.nan, self._rounds)
 
     def settings(self) -> dict[str, Any]:
         """Return the settings, with what they come to."""
@@ -130,6 +133,9 @@ class MaskedAverage(Method):
 
 class FullEncryption(MaskedAverage):
     """Everything is encrypted: ``full-he`` under CKKS, ``plain-he`` with a Paillier ciphertext for each value."""
+
+    privacy_reading = NO_NOISE
+    aggregator_sees = "ciphertexts, their number, and weights"
 
     def __init__(
         self,
@@ -149,6 +155,9 @@ class LastLayerEncryption(MaskedAverage):
     Training has to leave the other parameters as they are: :mod:`shieldfl.methods.model_adaptation` freezes them.
     Nothing of them is sent.
     """
+
+    privacy_reading = NO_NOISE
+    aggregator_sees = "ciphertexts of the last layer, their number, and weights"
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ from shieldfl.methods.method import AuthoritySteps
 from shieldfl.methods.mixed_total import MixedTotal
 from shieldfl.methods.replies import Replies
 from shieldfl.methods.role_context import RoleContext
+from shieldfl.privacy.events import OpenedSum
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_keys import RoundKeys
@@ -82,6 +83,8 @@ class MaskedAverageAuthority(AuthoritySteps):
         self.model = self.model.moved_finite(
             self._open_mean(claim, self.keys.authority(number), message), self._learning_rate
         )
+        if claim.positions.count:
+            self.context.events.add(OpenedSum(number))
         return self.model.to_message()
 
     def _zone_of(self, round_number: int) -> Mask | None:

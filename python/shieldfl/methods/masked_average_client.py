@@ -41,11 +41,8 @@ class MaskedAverageClient(TrainingClient):
     def __init__(
         self, index: int, context: RoleContext, zone: Mask | None, *, sends_rest: bool = True
     ) -> None:
-        super().__init__(context.initial)
-        self.index = index
+        super().__init__(index, context.initial, context.min_clients, context.events)
         self.context = context
-        self.exposed = False
-        """Whether anything of its data but a weight has left this client neither encrypted nor noised."""
         self.zone = zone
         self._sends_rest = sends_rest
         self.round_keys = RoundKeyReader(context.keys)
@@ -112,8 +109,6 @@ class MaskedAverageClient(TrainingClient):
     def _state(self, disclosure: Disclosure) -> None:
         """State what the message that is about to leave shows, with those before it."""
         self.disclosure = disclosure
-        shown = disclosure.clear.count or disclosure.buffers == "clear" or set(disclosure.parts) - {"weight"}
-        self.exposed |= bool(shown) and not disclosure.synthetic
 
     def _disclose(self, zone: Mask) -> None:
         """State what an update with this zone shows."""

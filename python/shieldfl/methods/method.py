@@ -11,7 +11,7 @@ from __future__ import annotations
 import abc
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.methods.disclosure import Disclosure
 from shieldfl.methods.federation import Federation
-from shieldfl.privacy.accounting import PrivacySpent
+from shieldfl.privacy.events import PrivacyEvents, PrivacySpent
+from shieldfl.privacy.reading import PrivacyReading
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 
@@ -225,8 +226,14 @@ class Method(abc.ABC):
     """A method that is set up for one federation: makes its roles.
 
     Every method's class is called with the method's name, the model before the first round, the clock, the method's
-    settings (None where it has none) and the federation.
+    settings (None where it has none) and the federation. Every class that is registered declares for itself how its
+    figures are to be read and what the aggregator sees: what a base class says was said of another method.
     """
+
+    privacy_reading: ClassVar[PrivacyReading]
+    """For whom, against whom and between which neighbours its epsilon is, if it has one."""
+    aggregator_sees: ClassVar[str]
+    """What the aggregator can read, in words."""
 
     phases: tuple[Phase, ...]
     """What :meth:`phases_of` returns where a method does not decide it round by round."""
@@ -240,6 +247,8 @@ class Method(abc.ABC):
         self.clock = clock
         self.federation = federation
         self.notes: list[str] = []
+        self.events = PrivacyEvents()
+        """What has left the clients, and what was opened."""
 
     @abc.abstractmethod
     def client(self, index: int) -> ClientSteps:
@@ -271,7 +280,7 @@ class Method(abc.ABC):
 
     @abc.abstractmethod
     def privacy_spent(self) -> PrivacySpent:
-        """Return what the rounds so far have spent."""
+        """Return what the rounds so far have spent, by :attr:`events` and what noise was charged."""
 
     @abc.abstractmethod
     def charge_draw(self, participants: int) -> None:

@@ -8,6 +8,7 @@ from shieldfl.methods.fedavg import FedAvg, FedAvgClient
 from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import FloatVector, StartingPoint
+from shieldfl.privacy.events import PrivacyEvents
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 
@@ -20,12 +21,19 @@ class NoisedAverageClient(FedAvgClient):
     Parameters
     ----------
     index : its number.
-    initial, weight, clock : as for :class:`FedAvgClient`.
+    initial, weight, clock, min_clients, events : as for :class:`FedAvgClient`.
     """
 
-    def __init__(self, index: int, initial: GlobalModel, weight: int, clock: StageClock) -> None:
-        super().__init__(initial, weight, clock, shares_buffers=False)
-        self.index = index
+    def __init__(
+        self,
+        index: int,
+        initial: GlobalModel,
+        weight: int,
+        clock: StageClock,
+        min_clients: int,
+        events: PrivacyEvents,
+    ) -> None:
+        super().__init__(index, initial, weight, clock, min_clients, events, shares_buffers=False)
         self._buffers = initial.buffers
 
     def _make(self, phase: str, answer: Message | None) -> Message:

@@ -21,11 +21,12 @@ from shieldfl.methods.method import Method
 from shieldfl.methods.selective_shield import SelectiveShield
 from shieldfl.methods.sense_crypt import SenseCrypt
 from shieldfl.methods.settings import MethodSettings
+from shieldfl.privacy.reading import PrivacyReading
 from shieldfl.profiling.stages import StageClock
 
-__all__ = ["METHOD_NAMES", "Federation", "make_method"]
+__all__ = ["METHOD_NAMES", "Federation", "check_declarations", "make_method"]
 
-_CLASSES: dict[str, Callable[[str, GlobalModel, StageClock, Any, Federation], Method]] = {
+_CLASSES: dict[str, type[Method]] = {
     "fedavg": FedAvg,
     "selective-shield": SelectiveShield,
     "sense-crypt": SenseCrypt,
@@ -46,8 +47,37 @@ _CLASSES: dict[str, Callable[[str, GlobalModel, StageClock, Any, Federation], Me
 METHOD_NAMES = tuple(_CLASSES)
 
 
+def check_declarations(method: type[Method]) -> type[Method]:
+    """Return a class that says how its epsilon is to be read and what the aggregator sees.
+
+    Raises ParameterError where the class itself does not: inherited words were said of another method, and nothing is
+    called encrypted, or private, by default.
+    """
+    own = vars(method)
+    if not isinstance(own.get("privacy_reading"), PrivacyReading):
+        raise ParameterError(
+            f"{method.__name__} does not say how its epsilon is to be read: declare privacy_reading on the class itself"
+        )
+    sees = own.get("aggregator_sees")
+    if not isinstance(sees, str) or not sees.strip():
+        raise ParameterError(
+            f"{method.__name__} does not say what the aggregator sees: declare aggregator_sees on the class itself"
+        )
+    return method
+
+
+for _method in _CLASSES.values():
+    check_declarations(_method)
+
+
 def make_method(name: str, initial: GlobalModel, federation: Federation, settings: MethodSettings) -> Method:
-    """Set a method up. Raises ParameterError that lists the names for an unknown one."""
+    """Set a method up.
+
+    Raises ParameterError that lists the names for an unknown one, and for one that does not declare what it shows.
+    """
     if name not in _CLASSES:
         raise ParameterError(f"unknown method {name!r}: choose from {', '.join(METHOD_NAMES)}")
-    return _CLASSES[name](name, initial, StageClock(), settings.of(name), federation)
+    made: Callable[[str, GlobalModel, StageClock, Any, Federation], Method] = check_declarations(
+        _CLASSES[name]
+    )
+    return made(name, initial, StageClock(), settings.of(name), federation)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from shieldfl import ckks, paillier
 from shieldfl.methods.global_model import GlobalModel
+from shieldfl.privacy.events import PrivacyEvents
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.round_key_check import RoundKeyCheck
 
@@ -22,9 +23,13 @@ class RoleContext:
     """Tells the public keys that a round brings from others."""
     weights: tuple[int, ...]
     """How much each client counts, at least 1."""
+    min_clients: int
+    """Clients begin no round of fewer, and the key authority opens no total of fewer."""
     clock: StageClock
     notes: list[str]
     """What a reader of the results must know."""
+    events: PrivacyEvents
+    """What has left the clients, and what was opened."""
     threads: int | None = None
     """For the core; None for all cores."""
 

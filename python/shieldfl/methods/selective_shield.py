@@ -22,8 +22,10 @@ from shieldfl.methods.selective_shield_aggregator import SelectiveShieldAggregat
 from shieldfl.methods.selective_shield_authority import SelectiveShieldAuthority
 from shieldfl.methods.selective_shield_client import SelectiveShieldClient
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
-from shieldfl.privacy.accounting import PrivacyLedger, PrivacySpent, noise_multiplier_for
+from shieldfl.privacy.accounting import PrivacyLedger, noise_multiplier_for
 from shieldfl.privacy.discrete_gaussian import float32_grid
+from shieldfl.privacy.events import PrivacySpent
+from shieldfl.privacy.reading import PrivacyReading
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_keys import RoundKeys
@@ -44,6 +46,17 @@ class SelectiveShield(Method):
         of eq. 26.
     """
 
+    privacy_reading = PrivacyReading(
+        "client",
+        "the aggregator, which sees no model",
+        "all updates of a client are zeroed out, K stays",
+        "ε counts the noise zone, by the paper's eq. 22 with a noise of σ; ∞ where masks follow from the data and are "
+        "readable, and from the first noised upload on that depends on an encrypted zone opened without noise. Of the "
+        "noise alone there are two figures: charged is that of σ; that of σ·√K, which clients add, holds only if the "
+        "stated number K of participants was true",
+    )
+    aggregator_sees = "noised values and their positions, every client's mask or the negotiated zone"
+
     def __init__(
         self,
         name: str,
@@ -60,9 +73,7 @@ class SelectiveShield(Method):
             )
         self._target_epsilon = settings.target_epsilon
         if settings.target_epsilon is not None:
-            sigma = noise_multiplier_for(
-                settings.target_epsilon, settings.delta, federation.rounds, federation.sample_rate
-            )
+            sigma = noise_multiplier_for(settings.target_epsilon, settings.delta, federation.rounds)
             settings = replace(settings, noise_multiplier=sigma, target_epsilon=None)
         if settings.has_discrete_noise:
             _check_grid(settings, clients, initial.parameters.size)
@@ -71,13 +82,16 @@ class SelectiveShield(Method):
         self.phases = (Phase("negotiate", encrypted_votes), Phase("update", answered_by_authority=True))
         if settings.adaptive_clip and settings.noise_multiplier > 0.0:
             self.notes.append("the clipping norm follows the data, so the stated epsilon is no guarantee")
+        if self._target_epsilon is not None:
+            self.notes.append(
+                "target_epsilon bounds what the noise alone is charged for, not what masks and opened sums tell besides"
+            )
         if federation.weights is not None:
             self.notes.append(f"{name} weighs all clients alike (its eq. 26), whatever their weights")
         self._initial = initial
         shared_buffers = initial.buffers if settings.buffers == "encrypted" else np.empty(0, dtype=np.float32)
         self._shared = GlobalModel(initial.parameters, shared_buffers)
-        self._ledger = PrivacyLedger(settings.noise_multiplier, federation.sample_rate)
-        self._clients: list[SelectiveShieldClient] = []
+        self._ledger = PrivacyLedger(settings.noise_multiplier)
 
         parameters = {
             "update": ckks.Parameters(
@@ -97,11 +111,16 @@ class SelectiveShield(Method):
 
     def client(self, index: int) -> SelectiveShieldClient:
         """Make the client of this index, which picks its threshold."""
-        client = SelectiveShieldClient(
-            index, self._initial, self._settings, self._keys.check, self.clock, self.federation.threads
+        return SelectiveShieldClient(
+            index,
+            self._initial,
+            self._settings,
+            self._keys.check,
+            self.federation.min_clients,
+            self.events,
+            self.clock,
+            self.federation.threads,
         )
-        self._clients.append(client)
-        return client
 
     def aggregator(self) -> SelectiveShieldAggregator:
         """Make the aggregator: it gets public keys alone."""
@@ -119,6 +138,7 @@ class SelectiveShield(Method):
             self.federation.server_learning_rate,
             self.clock,
             self.notes,
+            self.events,
         )
 
     def initial_model(self) -> Message:
@@ -134,7 +154,7 @@ class SelectiveShield(Method):
         if self._target_epsilon is not None:
             trial = copy.deepcopy(self._ledger)
             trial.charge_round(participants)
-            if trial.epsilon(self._settings.delta).paper > self._target_epsilon:
+            if trial.epsilon(self._settings.delta).of_noise > self._target_epsilon:
                 raise PolicyError(
                     f"the privacy budget of epsilon = {self._target_epsilon:g} is spent after "
                     f"{self._ledger.rounds} draws: no further round is started"
@@ -142,16 +162,18 @@ class SelectiveShield(Method):
         self._ledger.charge_round(participants)
 
     def privacy_spent(self) -> PrivacySpent:
-        """Return what the noise zone has spent; nothing where everything was encrypted or kept."""
+        """Return what holds, and what the noise alone was charged: eq. 22's sigma, in every round that was drawn."""
         spent = self._ledger.epsilon(self._settings.delta)
-        if self._settings.noise_multiplier == 0.0 and not any(client.sent_clear for client in self._clients):
-            return replace(spent, paper=0.0, added=0.0)
-        return spent
+        figures = spent.of_noise, spent.if_participants_true
+        if self._settings.noise_multiplier == 0.0:
+            figures = math.nan, math.nan
+        return self.events.spent(*figures, self._settings.delta, spent.rounds)
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings, with the noise multiplier that a target epsilon gave."""
+        """Return the settings, with the noise multiplier that a target epsilon gave, and what the noise was charged."""
         return asdict(self._settings) | {
             "target_epsilon": self._target_epsilon,
+            "epsilon_of_what_was_charged": self.privacy_spent().of_noise,
             "bytes_per_encrypted_value": self._keys.check.parameters["update"].bytes_per_value,
         }
 

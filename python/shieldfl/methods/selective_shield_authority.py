@@ -13,6 +13,7 @@ from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import AuthoritySteps
 from shieldfl.methods.replies import Replies
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
+from shieldfl.privacy.events import OpenedSum, PrivacyEvents
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_keys import RoundKeys
@@ -31,6 +32,7 @@ class SelectiveShieldAuthority(AuthoritySteps):
     server_learning_rate : eta_g of eq. 26.
     clock : where the stages' time goes.
     notes : where a reader of the results is told what was estimated.
+    events : where it is recorded what was opened.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class SelectiveShieldAuthority(AuthoritySteps):
         server_learning_rate: float,
         clock: StageClock,
         notes: list[str],
+        events: PrivacyEvents,
     ) -> None:
         self._model = initial
         self._settings = settings
@@ -49,6 +52,7 @@ class SelectiveShieldAuthority(AuthoritySteps):
         self._learning_rate = server_learning_rate
         self._clock = clock
         self._notes = notes
+        self._events = events
         self._tallies: NDArray[np.float64] = np.zeros(0)
         self._voters = 0
         self._voted_round = 0
@@ -105,6 +109,8 @@ class SelectiveShieldAuthority(AuthoritySteps):
                 "the sums hold NaN or infinity, or more contributors than there are clients"
             )
         opened = self._keys.authority(total.round).open(total)
+        if total.count:
+            self._events.add(OpenedSum(total.round))
         divisors = np.full(size, float(total.clients))
         if self._settings.divisor == "contributors":
             # Nobody contributed: the sum is zero (or hidden clients' noise), and the old value stays.

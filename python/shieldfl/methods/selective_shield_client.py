@@ -16,6 +16,7 @@ from shieldfl.methods.method import FloatVector, LocalUpdate, StartingPoint
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.methods.training_client import TrainingClient
 from shieldfl.privacy.discrete_gaussian import discrete_gaussian_noise, float32_grid
+from shieldfl.privacy.events import ClearUpload, Noise, PrivacyEvents
 from shieldfl.privacy.mechanisms import AdaptiveClip, clip_and_noise
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
@@ -34,6 +35,8 @@ class SelectiveShieldClient(TrainingClient):
     initial : the global model before the first round; its buffers are those of the client at the start.
     settings : the method's settings, noise multiplier resolved.
     keys : tells the public keys that a round brings from others.
+    min_clients : of the public set-up; a round with fewer is refused.
+    events : where it is recorded what has left the client.
     clock : where the stages' time goes.
     threads : for the core; None for all cores.
     """
@@ -44,10 +47,12 @@ class SelectiveShieldClient(TrainingClient):
         initial: GlobalModel,
         settings: SelectiveShieldSettings,
         keys: RoundKeyCheck,
+        min_clients: int,
+        events: PrivacyEvents,
         clock: StageClock,
         threads: int | None,
     ) -> None:
-        super().__init__(initial, shares_buffers=settings.buffers == "encrypted")
+        super().__init__(index, initial, min_clients, events, shares_buffers=settings.buffers == "encrypted")
         self.scores = settings.sensitivity
         self._settings = settings
         self._threshold = settings.threshold_of(index)
@@ -61,14 +66,14 @@ class SelectiveShieldClient(TrainingClient):
         self._delta: FloatVector = np.empty(0, dtype=np.float32)
         self._mask = self._personalised
         self._zones = Zones(self._personalised, self._personalised, self._personalised)
-        self.sent_clear = False
-        """Whether any value has left this client without noise and without encryption."""
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the merged model: own values on the personalised positions, global ones elsewhere."""
         self._round_keys.begin_round(round_number, model)
-        self._participants = participants
-        return super().begin_round(round_number, participants, model)
+        start = super().begin_round(round_number, participants, model)
+        # The server says how many take part, and noise never shrinks with what somebody else says.
+        self._participants = max(1, participants)
+        return start
 
     def _keep(self, update: LocalUpdate) -> None:
         """Choose the sensitive positions (eq. 14) and keep the difference to the global model (eq. 11).
@@ -98,18 +103,29 @@ class SelectiveShieldClient(TrainingClient):
         if self._votes_in_clear:
             self.disclosure = replace(self.disclosure, parts=("mask",))
             return Message({"round": Message.from_number(self.round), "mask": self._mask.to_bytes()})
+        if self._chooses_by_data:
+            # The zone is a function of all votes, without noise, and goes to everybody.
+            self.events.add(ClearUpload(self.round, self.index, "encrypted zone"))
         votes = self._mask.to_bool().astype(np.float32)
         return Message({"votes": self._encryptor("votes").encrypt(votes, round=self.round).to_bytes()})
 
     def _encryptor(self, purpose: str) -> ckks.Encryptor:
         return ckks.Encryptor(self._round_keys.key(self.round, purpose), self._threads)
 
+    @property
+    def _chooses_by_data(self) -> bool:
+        """Whether the mask follows from the data: a threshold below 0 takes everything, one of 1 nothing."""
+        return 0.0 <= self._threshold < 1.0
+
+    def _tells(self, part: str) -> bool:
+        # Under a threshold that decides alone, what is left of positions follows from the zone, which others chose.
+        return super()._tells(part) and (part not in ("mask", "positions") or self._chooses_by_data)
+
     def _make_update(self, answer: Message) -> Message:
         with self._clock.stage("negotiate"):
             encrypted = Mask.from_bytes(answer["encrypted zone"], expected_size=self._size)
             self._zones = split_zones(self._mask, encrypted)
             self.disclosure = self._disclose()
-            self.sent_clear |= self.disclosure.clear.count > 0
         with self._clock.stage("encrypt"):
             parts = {"ciphertexts": self._encrypt(encrypted), "values": self._noised_values().tobytes()}
             if not self._votes_in_clear and not self._settings.hide_personalised:
@@ -158,7 +174,8 @@ class SelectiveShieldClient(TrainingClient):
         # Where personalised positions are hidden, what is sent for them is noise and nothing else.
         uploaded = self._zones.noise
         nothing = Mask.empty(self._size)
-        noisy = self._settings.noise_multiplier > 0.0
+        multiplier = self._settings.noise_multiplier
+        noisy = multiplier > 0.0
         parts = () if self._settings.hide_personalised else ("positions",)
         return Disclosure(
             self._zones.encrypted,
@@ -166,6 +183,8 @@ class SelectiveShieldClient(TrainingClient):
             nothing if noisy else uploaded,
             parts=("mask",) if self._votes_in_clear else parts,
             buffers="encrypted" if self._shares_buffers else "local",
+            # A deviation that follows the data is covered by no proof.
+            noise=Noise(multiplier, "client") if noisy and self._clip is None else None,
         )
 
     def end_round(self, answer: Message) -> None:

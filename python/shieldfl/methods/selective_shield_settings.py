@@ -32,7 +32,11 @@ class SelectiveShieldSettings:
     adaptive_clip: bool = False
     """Follow the client's own recent norms. Not private: the norms themselves are data."""
     target_epsilon: float | None = None
-    """Instead of a noise multiplier: the total epsilon (by eq. 22) that all rounds together may spend."""
+    """Instead of a noise multiplier: what the noise of all rounds together may be charged (by eq. 22).
+
+    It bounds the noise alone. What holds is infinite where masks follow from the data or a sum opened without noise
+    came before, see :mod:`shieldfl.privacy.events`.
+    """
     delta: float = 1e-5
     """Delta of every stated epsilon."""
     divisor: str = "contributors"

@@ -21,8 +21,9 @@ from shieldfl.methods.sense_crypt_authority import SenseCryptAuthority
 from shieldfl.methods.sense_crypt_client import Capability, SenseCryptClient
 from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
 from shieldfl.methods.update_parameters import FixedPoint, update_parameters
-from shieldfl.privacy.accounting import PrivacySpent
+from shieldfl.privacy.events import PrivacySpent
 from shieldfl.privacy.gaussian_mechanism import gaussian_noise_multiplier
+from shieldfl.privacy.reading import PrivacyReading
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import round_key_parts
@@ -42,6 +43,17 @@ class SenseCrypt(Method):
     settings : the method's settings.
     federation : its sizes and policies. Clusters of fewer than ``min_clients`` are merged.
     """
+
+    privacy_reading = PrivacyReading(
+        "client",
+        "the aggregator, which sees no model",
+        "the sensitivity that a client uploads is zeroed out",
+        "ε counts the one upload for clustering; ∞ where values or masks are readable, or where that upload follows "
+        "a sum opened without noise; what opened sums, and with them the model, tell is not counted",
+    )
+    aggregator_sees = (
+        "values outside of the masks, masks, every client's sensitivity once, speeds and weights"
+    )
 
     phases = (
         Phase("cluster", answered_by_authority=False),
@@ -82,13 +94,12 @@ class SenseCrypt(Method):
             weight_bounds=(1 / max(self._weights), 1.0),
             threads=federation.threads,
         )
-        self._made: list[SenseCryptClient] = []
         self._rounds = 0
 
     def client(self, index: int) -> SenseCryptClient:
         """Make the client of this index, of a kind that its index picks."""
         settings = self._settings
-        client = SenseCryptClient(
+        return SenseCryptClient(
             index,
             self._initial,
             settings,
@@ -101,12 +112,12 @@ class SenseCrypt(Method):
             self._keys.check,
             self._clients,
             max(self._weights),
+            self.federation.min_clients,
+            self.events,
             self.clock,
             self.notes,
             self._threads,
         )
-        self._made.append(client)
-        return client
 
     def aggregator(self) -> SenseCryptAggregator:
         """Make the aggregator: it gets public keys alone."""
@@ -137,6 +148,7 @@ class SenseCrypt(Method):
             self.federation.server_learning_rate,
             self.clock,
             self.notes,
+            self.events,
         )
 
     def initial_model(self) -> Message:
@@ -170,15 +182,10 @@ class SenseCrypt(Method):
 
     def privacy_spent(self) -> PrivacySpent:
         """Nothing bounds what values or masks in the clear tell; without them the upload for clustering is charged."""
-        settings = self._settings
-        epsilon = 0.0
-        if any(client.exposed for client in self._made):
-            epsilon = math.inf
-        elif any(client.sent_sensitivity for client in self._made):
-            epsilon = math.inf if settings.clustering_epsilon is None else settings.clustering_epsilon
-        return PrivacySpent(
-            paper=epsilon, added=epsilon, delta=settings.clustering_delta, rounds=self._rounds
-        )
+        charged = math.nan
+        if self._noise_multiplier > 0.0 and self._settings.clustering_epsilon is not None:
+            charged = self._settings.clustering_epsilon
+        return self.events.spent(charged, charged, self._settings.clustering_delta, self._rounds)
 
     def settings(self) -> dict[str, Any]:
         """Return the settings, with what they come to."""

@@ -11,6 +11,7 @@ from shieldfl.methods.method import AuthoritySteps
 from shieldfl.methods.mixed_total import MixedTotal
 from shieldfl.methods.replies import Replies
 from shieldfl.methods.sense_crypt_client import cluster_round
+from shieldfl.privacy.events import OpenedSum, PrivacyEvents
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
@@ -30,6 +31,7 @@ class SenseCryptAuthority(AuthoritySteps):
     server_learning_rate : 1 is FedAvg.
     clock : where the stages' time goes.
     notes : where a reader of the results is told which models stayed.
+    events : where it is recorded what was opened.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class SenseCryptAuthority(AuthoritySteps):
         server_learning_rate: float,
         clock: StageClock,
         notes: list[str],
+        events: PrivacyEvents,
     ) -> None:
         self._initial = initial
         self._models: dict[int, GlobalModel] = {}
@@ -51,6 +54,7 @@ class SenseCryptAuthority(AuthoritySteps):
         self._learning_rate = server_learning_rate
         self._clock = clock
         self._notes = notes
+        self._events = events
         self._replies = Replies()
 
     def begin_round(self, round_number: int, model: Message) -> Message:
@@ -96,6 +100,8 @@ class SenseCryptAuthority(AuthoritySteps):
                 )
                 continue
             moved[cluster] = self._move(cluster, claim, keys)
+            if claim.positions.count:
+                self._events.add(OpenedSum(round_number))
         self._models = moved
         self._clusters = clusters
         parts = {"clusters": message["clusters"]}

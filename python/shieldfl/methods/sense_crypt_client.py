@@ -15,6 +15,7 @@ from shieldfl.methods.method import StartingPoint
 from shieldfl.methods.mixed_upload import MixedUpload
 from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
 from shieldfl.methods.training_client import TrainingClient
+from shieldfl.privacy.events import ClearUpload, Noise, NoisedUpload, PrivacyEvents
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import RoundKeyCheck, RoundKeyReader
@@ -52,6 +53,8 @@ class SenseCryptClient(TrainingClient):
     capability : what it reports of itself.
     keys : tells the public keys that a round brings from others.
     clients : how many clients there are, and of those the largest weight.
+    min_clients : of the public set-up; a round with fewer is refused.
+    events : where it is recorded what has left the client.
     clock : where the stages' time goes.
     notes : where a reader of the results is told what fell short.
     threads : for the core; None for all cores.
@@ -69,20 +72,17 @@ class SenseCryptClient(TrainingClient):
         keys: RoundKeyCheck,
         clients: int,
         most_weight: int,
+        min_clients: int,
+        events: PrivacyEvents,
         clock: StageClock,
         notes: list[str],
         threads: int | None,
     ) -> None:
-        super().__init__(initial)
+        super().__init__(index, initial, min_clients, events)
         self.introduced = False
         """Whether its sensitivity, or without clustering what it reports of itself, has arrived."""
-        self.sent_sensitivity = False
-        """Whether a sensitivity has left this client."""
-        self.exposed = False
-        """Whether a value, or a mask that tells scores apart, has left this client without encryption."""
         self.selection: Selection | None = None
         """What it chose in the last round."""
-        self._index = index
         self._settings = settings
         self._noise_multiplier = noise_multiplier
         self._capability = capability
@@ -129,10 +129,24 @@ class SenseCryptClient(TrainingClient):
                         self._noise_multiplier,
                         self._threads,
                     ).tobytes()
+                    # Once: sent again in a later round, it is the same.
+                    self._record_sensitivity()
                 parts["sensitivity"] = self._introduction
-                self.sent_sensitivity = True
             self._name("capability", *({"sensitivity"} & set(parts)))
             return Message(parts)
+
+    def _record_sensitivity(self) -> None:
+        if self._noise_multiplier > 0.0:
+            noise = Noise(self._noise_multiplier, "client")
+            self.events.add(NoisedUpload(self.round, self.index, noise, "sensitivity"))
+        else:
+            self.events.add(ClearUpload(self.round, self.index, "sensitivity"))
+
+    def _tells(self, part: str) -> bool:
+        if part == "mask":
+            # One that chooses all or nothing tells no scores apart.
+            return self.selection is None or 0 < self.selection.mask.count < self.selection.mask.size
+        return part != "sensitivity" and super()._tells(part)
 
     def _choose(self, answer: Message) -> Message:
         with self._clock.stage("score"):
@@ -147,12 +161,11 @@ class SenseCryptClient(TrainingClient):
             )
             self.selection = chosen
             if not (chosen.meets_security and chosen.meets_information):
-                note = f"client {self._index}: its budget is too small for eq. 7 or eq. 8, and was kept"
+                note = f"client {self.index}: its budget is too small for eq. 7 or eq. 8, and was kept"
                 if note not in self._notes:
                     self._notes.append(note)
         with self._clock.stage("negotiate"):
             self._name("mask")
-            self.exposed |= 0 < chosen.mask.count < chosen.mask.size
             return Message({"round": Message.from_number(self.round), "mask": chosen.mask.to_bytes()})
 
     def _name(self, *parts: str) -> None:
@@ -170,7 +183,6 @@ class SenseCryptClient(TrainingClient):
             upload = self._upload_under_round_key()
             union = upload.read_union(answer, mask.size)
             ciphertexts, mask = upload.encrypt(update, mask, union, number)
-        self.exposed |= mask.count < mask.size
         self.disclosure = Disclosure.of_zone(mask, self._size, parts=(*self.disclosure.parts, "weight"))
         with self._clock.stage("upload"):
             parts = upload.parts(update, ciphertexts, mask)

@@ -7,14 +7,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from shieldfl.errors import ParameterError
+from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.disclosure import Disclosure
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import ClientSteps, FloatVector, LocalUpdate, StartingPoint
 from shieldfl.methods.replies import Replies
+from shieldfl.privacy.events import ClearUpload, EncryptedUpload, NoisedUpload, PrivacyEvents
 from shieldfl.roles.message import Message
 
-__all__ = ["TrainingClient"]
+__all__ = ["PUBLIC_PARTS", "TrainingClient"]
+
+PUBLIC_PARTS = ("weight", "capability")
+"""Message parts that are the same whatever the data hold: how many samples there are, and how fast the machine is."""
 
 
 class TrainingClient(ClientSteps):
@@ -22,14 +26,27 @@ class TrainingClient(ClientSteps):
 
     Parameters
     ----------
+    index : its number.
     initial : the model before the first round, with all float buffers.
+    min_clients : of the public set-up; a round with fewer is refused, whoever says so.
+    events : where it is recorded what has left the client.
     shares_buffers : whether the global model has them.
     """
 
     scores: str | None = None
     """What training brings along, see ``StartingPoint.scores``."""
 
-    def __init__(self, initial: GlobalModel, *, shares_buffers: bool = True) -> None:
+    def __init__(
+        self,
+        index: int,
+        initial: GlobalModel,
+        min_clients: int,
+        events: PrivacyEvents,
+        *,
+        shares_buffers: bool = True,
+    ) -> None:
+        self.index = index
+        self.events = events
         self.disclosure = Disclosure.of_nothing(initial.parameters.size)
         self.round = 0
         self.start = initial
@@ -38,12 +55,22 @@ class TrainingClient(ClientSteps):
         """What training gave: not the difference, the model itself."""
         self.trained_scores: FloatVector = np.empty(0, dtype=np.float32)
         self._size, self._buffer_count = initial.parameters.size, initial.buffers.size
+        self._min_clients = min_clients
         self._shares_buffers = shares_buffers
         self._has_trained = False
         self._replies = Replies()
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
-        """Train from the client's own model, given the global one."""
+        """Train from the client's own model, given the global one.
+
+        Raises PolicyError for a round of too few: its sum would tell of each, and noise that grows with the number of
+        participants would be missing.
+        """
+        if participants < self._min_clients:
+            raise PolicyError(
+                f"round {round_number} is said to have {participants} participants: the set-up needs at least "
+                f"{self._min_clients}, so nothing is trained or sent"
+            )
         # A round that is begun again has disclosed what it had: its messages are repeated.
         if round_number != self.round:
             self.disclosure = Disclosure.of_nothing(self._size)
@@ -77,7 +104,32 @@ class TrainingClient(ClientSteps):
     def _make_trained(self, phase: str, answer: Message | None) -> Message:
         if not self._has_trained:
             raise ParameterError("there is nothing to send before training has finished")
-        return self._make(phase, answer)
+        before = self.disclosure
+        message = self._make(phase, answer)
+        self._record(before, self.disclosure)
+        return message
+
+    def _record(self, before: Disclosure, now: Disclosure) -> None:
+        """Record what a message has shown, by what the client stated before it and after."""
+        for part in now.parts:
+            if part not in before.parts and self._tells(part):
+                self.events.add(ClearUpload(self.round, self.index, part, now.synthetic))
+        if replace(now, parts=()) == replace(before, parts=()):
+            return
+        encrypts_buffers = self._buffer_count > 0 and now.buffers == "encrypted"
+        if now.encrypted.count or encrypts_buffers:
+            # Statistics of the data have no noise, whatever the parameters have.
+            noise = now.noise if now.encrypts_noised and not encrypts_buffers else None
+            self.events.add(EncryptedUpload(self.round, self.index, noise, now.synthetic))
+        if now.noised.count and now.noise is not None:
+            self.events.add(NoisedUpload(self.round, self.index, now.noise))
+        without_proof = now.noised.count and now.noise is None
+        if now.clear.count or without_proof or (self._buffer_count and now.buffers in ("clear", "noised")):
+            self.events.add(ClearUpload(self.round, self.index, synthetic=now.synthetic))
+
+    def _tells(self, part: str) -> bool:
+        """Say whether a message part that travels in the clear depends on the data: all that is not public does."""
+        return part not in PUBLIC_PARTS
 
     @abc.abstractmethod
     def _make(self, phase: str, answer: Message | None) -> Message:

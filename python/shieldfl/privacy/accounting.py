@@ -1,14 +1,17 @@
-"""How much privacy the noise zone has spent, by Opacus' Rényi accountant.
+"""What noise on whole clients' updates costs, by Opacus' Rényi accountant.
 
-Each client of a round adds N(0, (C σ)² · K), K the number of participants (SelectiveShield, text under eq.
-21), while eq. 22 charges for N(0, (C σ)²) only. The two figures are reported side by side and never mixed
-up.
+Unit: one client. Neighbours: two runs with the same participants, in which all that one client sends is computed
+from its clipped update, or from zeros in its place. Each upload has noise of at least N(0, (C sigma)^2), and what is
+proved counts that multiplier sigma in every round (SelectiveShield, eq. 22). A run without the client at all is no
+neighbour: it would have one participant less, which shows in messages, in the noise that SelectiveShield adds (its text
+under eq. 21: N(0, (C sigma)^2 K) with K participants) and in the divisor of a mean.
 
-What the figures say: the unit is one client (its whole clipped update of a round, adding or removing the
-client), the total is over all charged rounds. They cover the noise zone alone: neither the choice of the
-masks, which depends on data, nor what the opened sums of the encrypted zone reveal is charged. A
-``sample_rate`` below 1 claims amplification by sampling, which holds against whoever does not learn who took
-part; against the aggregator, which does, use 1.
+There is no amplification by sampling of clients: the aggregator, every client, and whoever sees how many take part
+know who took part or how many did, and both tell.
+
+The noise of sigma * sqrt(K), of SelectiveShield's clients or of all K together in a mean of DP-FedAvg's, is a figure of
+its own: it holds if the number of participants that the server stated was true. The two are never mixed up. Neither
+covers what opened sums or masks tell: that is for :mod:`shieldfl.privacy.events`.
 """
 
 from __future__ import annotations
@@ -29,12 +32,11 @@ from opacus.accountants.utils import get_noise_multiplier
 
 from shieldfl.errors import ParameterError
 
-__all__ = ["PrivacyLedger", "PrivacySpent", "noise_multiplier_for"]
+__all__ = ["NoiseSpent", "PrivacyLedger", "noise_multiplier_for"]
 
 # Every order gives a valid bound, the smallest bound counts. Opacus' own orders end at 63, which cannot show
-# an epsilon under about ln(1/delta)/62, so whole orders go on in steps of a fifth, up to where its binomials
-# overflow. Its fractional orders (1.1 to 10.9) are many times dearer under sampling and matter only for
-# a large epsilon: they are tried where the best whole order is small.
+# an epsilon under about ln(1/delta)/62, so whole orders go on in steps of a fifth. Its fractional orders (1.1 to 10.9)
+# matter only for a large epsilon: they are tried where the best whole order is small.
 _WHOLE_ORDERS = (
     *range(2, 64),
     *(64, 76, 90, 107, 128, 152, 181, 215, 256, 304, 362, 431, 512, 609, 724, 861, 1024),
@@ -44,50 +46,45 @@ _SMALL_ORDER = 12
 
 
 @dataclass(frozen=True)
-class PrivacySpent:
-    """What a run has spent: two ε for the same δ.
+class NoiseSpent:
+    """What the noise of a run was charged: two ε for the same δ.
 
     Attributes
     ----------
-    paper : float
-        ε by the paper's eq. 22, noise multiplier σ; the larger, conservative figure. ``math.inf`` without
-        noise.
-    added : float
-        ε of the noise that the clients really added, noise multiplier σ·√K.
+    of_noise : float
+        ε with multiplier σ; the larger figure. ``math.inf`` without noise.
+    if_participants_true : float
+        ε with multiplier σ·√K, if the stated K was true.
     delta : float
         The δ that both belong to.
     rounds : int
         Rounds charged.
     """
 
-    paper: float
-    added: float
+    of_noise: float
+    if_participants_true: float
     delta: float
     rounds: int
 
 
 class PrivacyLedger:
-    """Counts rounds of the noise zone and says what they cost.
+    """Counts rounds of noised uploads and says what they cost.
 
     Parameters
     ----------
     noise_multiplier : float
-        σ: standard deviation over clipping norm, before the factor √K. 0 means no noise: ε is infinite.
-    sample_rate : float
-        Probability q with which a client takes part in a round, in (0, 1]; 1 claims no amplification.
+        σ: standard deviation over clipping norm, before any factor √K. 0 means no noise: ε is infinite.
 
     Raises
     ------
     ParameterError
-        If σ is negative, NaN or infinite, or q is outside (0, 1].
+        If σ is negative, NaN or infinite.
     """
 
-    def __init__(self, noise_multiplier: float, sample_rate: float = 1.0) -> None:
+    def __init__(self, noise_multiplier: float) -> None:
         if not (math.isfinite(noise_multiplier) and noise_multiplier >= 0):
             raise ParameterError("the noise multiplier must be finite and not negative")
-        _require_sample_rate(sample_rate)
         self._noise_multiplier = float(noise_multiplier)
-        self._sample_rate = float(sample_rate)
         self._rounds_by_participants: Counter[int] = Counter()
 
     @property
@@ -105,7 +102,7 @@ class PrivacyLedger:
             raise ParameterError(f"a round cannot have {participants} participants")
         self._rounds_by_participants[max(participants, 1)] += 1
 
-    def epsilon(self, delta: float) -> PrivacySpent:
+    def epsilon(self, delta: float) -> NoiseSpent:
         """Return both figures for all rounds charged so far; zero before the first.
 
         Raises
@@ -115,14 +112,14 @@ class PrivacyLedger:
         """
         _require_delta(delta)
         sigma = self._noise_multiplier
-        paper = [(sigma, self._sample_rate, self.rounds)]
-        added = [
-            (sigma * math.sqrt(participants), self._sample_rate, rounds)
+        own = [(sigma, self.rounds)]
+        together = [
+            (sigma * math.sqrt(participants), rounds)
             for participants, rounds in sorted(self._rounds_by_participants.items())
         ]
-        return PrivacySpent(self._spent(paper, delta), self._spent(added, delta), delta, self.rounds)
+        return NoiseSpent(self._spent(own, delta), self._spent(together, delta), delta, self.rounds)
 
-    def _spent(self, history: list[tuple[float, float, int]], delta: float) -> float:
+    def _spent(self, history: list[tuple[float, int]], delta: float) -> float:
         if self.rounds == 0:
             return 0.0
         if self._noise_multiplier == 0:
@@ -130,7 +127,7 @@ class PrivacyLedger:
         return _epsilon_and_order(history, delta)[0]
 
 
-def noise_multiplier_for(epsilon: float, delta: float, rounds: int, sample_rate: float = 1.0) -> float:
+def noise_multiplier_for(epsilon: float, delta: float, rounds: int) -> float:
     """Find the least σ that keeps ``rounds`` rounds within (ε, δ), by Opacus' ``get_noise_multiplier``.
 
     Parameters
@@ -141,13 +138,11 @@ def noise_multiplier_for(epsilon: float, delta: float, rounds: int, sample_rate:
         Total δ, in (0, 1).
     rounds : int
         Number of rounds T that will be charged, at least 1.
-    sample_rate : float
-        Client sampling rate q, in (0, 1].
 
     Returns
     -------
     float
-        A multiplier that spends between 99.9 % and 100 % of ε (the figure called ``paper`` in a ledger).
+        A multiplier that spends between 99.9 % and 100 % of ε (``of_noise`` in a ledger).
 
     Raises
     ------
@@ -159,13 +154,12 @@ def noise_multiplier_for(epsilon: float, delta: float, rounds: int, sample_rate:
     _require_delta(delta)
     if rounds < 1:
         raise ParameterError(f"a privacy target needs at least 1 round, got {rounds}")
-    _require_sample_rate(sample_rate)
     try:
-        multiplier = _calibrate(epsilon, delta, rounds, sample_rate, _WHOLE_ORDERS)
-        _, order = _epsilon_and_order([(multiplier, sample_rate, rounds)], delta)
+        multiplier = _calibrate(epsilon, delta, rounds, _WHOLE_ORDERS)
+        _, order = _epsilon_and_order([(multiplier, rounds)], delta)
         if order < _SMALL_ORDER:
             near = tuple(candidate for candidate in _FRACTIONAL_ORDERS if abs(candidate - order) <= 1.0)
-            multiplier = min(multiplier, _calibrate(epsilon, delta, rounds, sample_rate, near))
+            multiplier = min(multiplier, _calibrate(epsilon, delta, rounds, near))
     except (ValueError, ArithmeticError) as error:
         raise ParameterError(
             f"no noise multiplier reaches epsilon {epsilon:g} at delta {delta:g} over {rounds} rounds: "
@@ -174,14 +168,12 @@ def noise_multiplier_for(epsilon: float, delta: float, rounds: int, sample_rate:
     return multiplier
 
 
-def _calibrate(
-    epsilon: float, delta: float, rounds: int, sample_rate: float, orders: tuple[float, ...]
-) -> float:
+def _calibrate(epsilon: float, delta: float, rounds: int, orders: tuple[float, ...]) -> float:
     with _boundary_orders_allowed():
         multiplier = get_noise_multiplier(
             target_epsilon=epsilon,
             target_delta=delta,
-            sample_rate=sample_rate,
+            sample_rate=1.0,
             steps=rounds,
             epsilon_tolerance=epsilon * 1e-3,
             alphas=orders,
@@ -189,8 +181,8 @@ def _calibrate(
     return float(multiplier)
 
 
-def _epsilon_and_order(history: list[tuple[float, float, int]], delta: float) -> tuple[float, float]:
-    """Return the least ε over all orders, and its order, for entries of (multiplier, rate, rounds)."""
+def _epsilon_and_order(history: list[tuple[float, int]], delta: float) -> tuple[float, float]:
+    """Return the least ε over all orders, and its order, for entries of (multiplier, rounds)."""
     epsilon, order = _best(history, delta, _WHOLE_ORDERS)
     if order < _SMALL_ORDER:
         epsilon, order = min((epsilon, order), _best(history, delta, _FRACTIONAL_ORDERS))
@@ -198,30 +190,23 @@ def _epsilon_and_order(history: list[tuple[float, float, int]], delta: float) ->
     return max(epsilon, 0.0), order
 
 
-def _best(
-    history: list[tuple[float, float, int]], delta: float, orders: tuple[float, ...]
-) -> tuple[float, float]:
-    total = sum(rounds * _round_cost(multiplier, rate, orders) for multiplier, rate, rounds in history)
+def _best(history: list[tuple[float, int]], delta: float, orders: tuple[float, ...]) -> tuple[float, float]:
+    total = sum(rounds * _round_cost(multiplier, orders) for multiplier, rounds in history)
     with _boundary_orders_allowed():
         epsilon, order = get_privacy_spent(orders=orders, rdp=total, delta=delta)
     return float(epsilon), float(order)
 
 
 @lru_cache(maxsize=4096)
-def _round_cost(multiplier: float, rate: float, orders: tuple[float, ...]) -> npt.NDArray[np.float64]:
+def _round_cost(multiplier: float, orders: tuple[float, ...]) -> npt.NDArray[np.float64]:
     # Costs add up over rounds, so one round per multiplier is computed once, however often epsilon is asked
     # for.
-    return np.asarray(compute_rdp(q=rate, noise_multiplier=multiplier, steps=1, orders=orders))
+    return np.asarray(compute_rdp(q=1.0, noise_multiplier=multiplier, steps=1, orders=orders))
 
 
 def _require_delta(delta: float) -> None:
     if not 0.0 < delta < 1.0:
         raise ParameterError("delta must lie strictly between 0 and 1")
-
-
-def _require_sample_rate(sample_rate: float) -> None:
-    if not 0.0 < sample_rate <= 1.0:
-        raise ParameterError("the sample rate must lie in (0, 1]")
 
 
 @contextmanager

@@ -1,8 +1,9 @@
 """What DP-SGD has cost each client, by Opacus' Rényi accountant with its own orders.
 
 Source: Alt-FL, section VI: ε for each client on its own at δ = 1/N, of which the largest is reported. Only
-rounds of DP-SGD are charged. What encrypted rounds reveal through the sums that are opened is not part of the
-figure; Alt-FL has no account of it either.
+rounds of DP-SGD are charged. Neighbours: one sample's gradients are zeroed out, numbers of samples stay. What encrypted
+rounds reveal through the sums that are opened is not part of the figure, and Alt-FL has no account of it: whether an
+epsilon still holds then is for :mod:`shieldfl.privacy.events`.
 """
 
 from __future__ import annotations

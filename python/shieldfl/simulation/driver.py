@@ -25,7 +25,6 @@ from shieldfl.simulation.federation import EmbeddedFederation, RoundTraffic
 from shieldfl.simulation.local_training import LocalTrainer
 from shieldfl.simulation.models import build_model, default_model
 from shieldfl.simulation.partition import dirichlet_partition
-from shieldfl.simulation.privacy_reading import privacy_reading
 from shieldfl.simulation.results import MethodResult, RoundRecord, RunResult
 from shieldfl.simulation.synthetic_shares import LabelledSamples, check_synthetic_samples, synthetic_shares
 from shieldfl.simulation.torch_threads import torch_threads
@@ -111,7 +110,6 @@ def _make_method(
         clients=config.clients,
         rounds=config.rounds,
         min_clients=config.min_clients,
-        sample_rate=config.sample_rate,
         server_learning_rate=config.server_learning_rate,
         threads=config.threads,
         layer_offsets=parameter_layout(model).offsets,
@@ -192,18 +190,23 @@ class _MethodRun:
             records.append(self._record(round_number, traffic))
             if on_round is not None:
                 on_round(method.name, records[-1])
-        delta = method.privacy_spent().delta
-        reading = privacy_reading(method.name)
+        spent = method.privacy_spent()
+        reading = method.privacy_reading
+        reason = [] if spent.reason is None else [spent.reason]
         return MethodResult(
             method.name,
             method.settings(),
             count_trained(self._model),
-            delta,
+            spent.delta,
             records,
             seconds,
-            [reading.meaning, *method.notes],
+            [reading.meaning, *reason, *method.notes],
             averaging_window(method.interleaving),
             reading.unit,
+            reading.adversary,
+            reading.neighbours,
+            method.aggregator_sees,
+            list(method.events.readable_parts),
         )
 
     def _record(self, round_number: int, traffic: RoundTraffic) -> RoundRecord:
@@ -225,8 +228,9 @@ class _MethodRun:
             stage_seconds=self._method.clock.take(),
             bytes_up=traffic.bytes_up / count,
             bytes_down=traffic.bytes_down / count,
-            epsilon_paper=spent.paper,
-            epsilon_added=spent.added,
+            epsilon=spent.epsilon,
+            epsilon_of_noise=spent.of_noise,
+            epsilon_if_participants_true=spent.if_participants_true,
         )
 
     def _evaluate(self) -> tuple[float, float]:

@@ -77,7 +77,7 @@ FIGURES: dict[str, Figure] = {
         lambda method: sum(record.bytes_up + record.bytes_down for record in method.rounds),
         bytes_text,
     ),
-    "epsilon": Figure("ε", lambda method: method.last.epsilon_paper, epsilon_text),
+    "epsilon": Figure("ε", lambda method: method.last.epsilon, epsilon_text),
 }
 """By the name that experiment files give them."""
 

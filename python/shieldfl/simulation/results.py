@@ -42,14 +42,17 @@ class RoundRecord:
     """Mean over the clients that began the round of all bytes that they sent."""
     bytes_down: float
     """Mean over the clients that began the round of all bytes that they received."""
-    epsilon_paper: float
-    """Spent so far, as the method states it; infinite where something is sent without noise.
+    epsilon: float
+    """Spent so far; infinite where nothing bounds what was shown, NaN where all that was shown is encrypted."""
+    epsilon_of_noise: float
+    """What the noise alone was charged so far, whatever else was shown; NaN without noise.
 
     Where noise of K clients counts together, this is with a single one's, of multiplier sigma: in SelectiveShield the
     paper's eq. 22.
     """
-    epsilon_added: float
-    """Spent so far, with multiplier sigma * sqrt(K); the same as ``epsilon_paper`` where the method has one figure."""
+    epsilon_if_participants_true: float
+    """The same with multiplier sigma * sqrt(K), which holds only if the number K of participants that the server stated
+    was true; equal to ``epsilon_of_noise`` where the method has one figure."""
 
 
 @dataclass(frozen=True)
@@ -69,10 +72,18 @@ class MethodResult:
     averaging_window: int = 10
     """Rounds that the accuracy is averaged over to say when it has converged."""
     privacy_unit: str | None = None
-    """Whose presence epsilon hides, ``"client"`` or ``"sample"``; None where no setting of the method adds noise.
+    """Whose contribution epsilon hides, ``"client"`` or ``"sample"``; None where no setting of the method adds noise.
 
     What is counted and what is not is in the first of ``notes``.
     """
+    privacy_adversary: str | None = None
+    """Against whom a finite epsilon holds."""
+    privacy_neighbours: str | None = None
+    """Between which two runs: the relation that is proved."""
+    aggregator_sees: str = ""
+    """What the aggregator can read, in words."""
+    readable_parts: list[str] = field(default_factory=list)
+    """What became readable without noise beside values of updates, such as a mask."""
 
     @property
     def last(self) -> RoundRecord:
@@ -83,6 +94,19 @@ class MethodResult:
     def converged_in_round(self) -> int | None:
         """The round by which the accuracy had stopped to grow, by Alt-FL's rule; None if it has not."""
         return converged_at([record.accuracy for record in self.rounds], self.averaging_window)
+
+    @property
+    def hidden_share(self) -> float:
+        """The share that was encrypted of all parameters' values that were sent; NaN where none were.
+
+        What was sent with noise, and updates from synthetic data, are not hidden.
+        """
+        encrypted, noised, clear = (
+            sum(record.zone_shares.get(zone, 0.0) for record in self.rounds)
+            for zone in ("encrypted", "noise", "clear")
+        )
+        sent = encrypted + noised + clear
+        return encrypted / sent if sent > 0.0 else math.nan
 
     def mean_stage_seconds(self) -> dict[str, float]:
         """Seconds a round for each stage, a mean over the rounds."""
@@ -113,6 +137,8 @@ class RunResult:
         """
         cleaned = _plain(asdict(self))
         assert isinstance(cleaned, dict)
+        for entry, method in zip(cleaned["methods"], self.methods, strict=True):
+            entry["hidden_share"] = _plain(method.hidden_share)
         return cleaned
 
 

@@ -109,11 +109,18 @@ def summarise(result: RunResult) -> tuple[Section, ...]:
             ),
         ),
         Section(
-            "Privacy loss, all rounds",
+            "Privacy, all rounds",
             (
+                row("hidden from the aggregator", _hidden_text),
+                row("ε", lambda method: epsilon_text(method.last.epsilon)),
                 row("for one", lambda method: method.privacy_unit or MISSING),
-                row("ε", lambda method: epsilon_text(method.last.epsilon_paper)),
-                *((row("ε with noise of σ·√K", _second_epsilon),) if any(map(_has_second, methods)) else ()),
+                row("against", lambda method: (method.privacy_adversary or MISSING).partition(",")[0]),
+                row("of the noise alone", lambda method: epsilon_text(method.last.epsilon_of_noise)),
+                *(
+                    (row("noise of σ·√K, if K was true", _second_epsilon),)
+                    if any(map(_has_second, methods))
+                    else ()
+                ),
                 row("at δ", lambda method: epsilon_text(method.delta)),
             ),
         ),
@@ -129,12 +136,28 @@ def remarks(result: RunResult) -> list[tuple[str, str]]:
     return [(", ".join(names), note) for note, names in methods_of.items()]
 
 
+def _hidden_text(method: MethodResult) -> str:
+    """Say how much of what was sent the aggregator could not read, and what else it could."""
+    share = method.hidden_share
+    if math.isnan(share):
+        return MISSING
+    if share == 0.0:
+        return "nothing"
+    # A share that is not all must not be rounded to all.
+    readable = ", ".join(method.readable_parts)
+    if share == 1.0:
+        return f"all but {readable}" if readable else "all"
+    shown = share_text(share) if share < 0.9999 else ">99.99 %"
+    return f"{shown}, {readable} readable" if readable else shown
+
+
 def _has_second(method: MethodResult) -> bool:
-    return any(record.epsilon_added != record.epsilon_paper for record in method.rounds)
+    # NaN, where there is no noise, is not below anything.
+    return any(record.epsilon_if_participants_true < record.epsilon_of_noise for record in method.rounds)
 
 
 def _second_epsilon(method: MethodResult) -> str:
-    return epsilon_text(method.last.epsilon_added) if _has_second(method) else MISSING
+    return epsilon_text(method.last.epsilon_if_participants_true) if _has_second(method) else MISSING
 
 
 def _compared(values: list[float], text: Callable[[float], str]) -> tuple[str, ...]:

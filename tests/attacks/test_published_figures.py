@@ -1,0 +1,254 @@
+"""What a reader of the published figures is told: no figure may promise what an attack disproves."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binom, norm
+
+from attacks.linear_clients import DELTA, SIZE, MeanEstimation, origin, variant_of
+from methods.method_conformance import CLIENTS, SteppedRun, Variant
+from methods.selective_shield_noise import shield
+from shieldfl.errors import ParameterError
+from shieldfl.methods import registry
+from shieldfl.methods.fedavg import FedAvg
+from shieldfl.methods.method import LocalUpdate
+from shieldfl.methods.selective_shield import SelectiveShield
+from shieldfl.privacy.accounting import PrivacyLedger
+from shieldfl.simulation import driver
+from shieldfl.simulation.config import RunConfig
+from shieldfl.simulation.summary import summarise
+
+
+def update_of(run: SteppedRun, client: int) -> np.ndarray:
+    """What the client sent in the clear, or with noise, in the last round."""
+    return np.frombuffer(run.sent["update"][client]["values"], dtype=np.float32).astype(np.float64)
+
+
+def points(client: int, count: int) -> np.ndarray:
+    return np.random.default_rng([7, client]).normal(0.0, 0.5, (count, SIZE))
+
+
+def synthetic_run(replaced: bool) -> SteppedRun:
+    """SI/HE, rounds: synthetic, encrypted, synthetic. One sample of the first client may be another."""
+    samples = {client: points(client, 5) for client in range(CLIENTS)}
+    if replaced:
+        samples[0][0] += 4.0
+    train = MeanEstimation(samples, synthetic=points(99, 8))
+    run = SteppedRun(variant_of("alt-fl-si-he", interleaving_ratio="1/2"), initial=origin(), train=train)
+    for _ in range(2):
+        run.run_round()
+    return run
+
+
+def test_updates_from_synthetic_data_tell_the_encrypted_sum_before_them_and_have_no_epsilon():
+    run, other = synthetic_run(replaced=False), synthetic_run(replaced=True)
+    secret = run.parameters.astype(np.float64)
+    for one in (run, other):
+        # Until then nothing that can be read depends on the samples.
+        assert one.method.privacy_spent().reason is None
+        one.run_round()
+        assert all(client.disclosure.synthetic for client in one.clients)
+    # Every client's upload differs by what one sample of one client did in the encrypted round.
+    for client in range(CLIENTS):
+        assert np.abs(update_of(run, client) - update_of(other, client)).min() > 0.04
+    # Training on data that the attacker knows too: an upload is -0.5 (w - mean), which it solves for the hidden model.
+    recovered = points(99, 8).mean(axis=0) - 2.0 * update_of(run, 1)
+    assert np.abs(recovered - secret).max() < 1e-5
+    spent = run.method.privacy_spent()
+    assert math.isinf(spent.epsilon)
+    assert "synthetic data of round 3 depend on the sum of round 2" in spent.reason
+
+
+def noised_run(outlier: bool, seed: int) -> SteppedRun:
+    """PI, rounds: DP-SGD, encrypted, DP-SGD. One sample of the first client may lie far out."""
+    samples = {client: points(client, 60) for client in range(CLIENTS)}
+    if outlier:
+        samples[0][0] += 5000.0
+    train = MeanEstimation(samples, seed=seed)
+    variant = variant_of("alt-fl-pi", interleaving_ratio="1/2", noise_multiplier=8.0, max_grad_norm=1.0)
+    # Values up to 8 are encrypted by default: too few for the outlier.
+    run = SteppedRun(variant.with_others(value_bits=30, fraction_bits=16), initial=origin(), train=train)
+    for _ in range(3):
+        run.run_round()
+    return run
+
+
+def test_noise_does_not_hide_an_outlier_of_the_encrypted_round_before_and_no_epsilon_says_so():
+    direction = np.full(SIZE, 1.0 / math.sqrt(SIZE))
+    # One step of learning rate 0.5 on 60 samples, with noise of 8 times the clipping norm on their sum.
+    deviation = 0.5 * 8.0 / 60
+    runs = {outlier: [noised_run(outlier, seed) for seed in range(10)] for outlier in (False, True)}
+    views = {
+        outlier: [update_of(run, 1) @ direction / deviation for run in made] for outlier, made in runs.items()
+    }
+    # A client that does not even have the sample: its noise of 8 permits 2 / 8 deviations a step.
+    assert np.mean(views[False]) - np.mean(views[True]) > 6.0
+    assert min(views[False]) > max(views[True])
+    spent = runs[True][0].method.privacy_spent()
+    assert math.isinf(spent.epsilon)
+    assert "noise of round 3 depend on the sum of round 2" in spent.reason
+    # What the noise alone was charged is no bound: with it, an event that no run of ten shows would show in at most
+    # two of three, not in all ten.
+    assert 0.0 < spent.of_noise < 1.0
+    assert math.exp(spent.of_noise) * 0.26 + DELTA < 0.8
+
+
+def test_noise_from_the_start_has_its_epsilon():
+    """The same rounds, all with DP-SGD before encryption: the model then moves by noised sums alone."""
+    samples = {client: points(client, 60) for client in range(CLIENTS)}
+    variant = variant_of("alt-fl-mp", noise_multiplier=8.0, max_grad_norm=1.0, encrypted_share=1.0)
+    run = SteppedRun(variant, initial=origin(), train=MeanEstimation(samples))
+    for _ in range(3):
+        run.run_round()
+    spent = run.method.privacy_spent()
+    assert spent.epsilon == spent.of_noise
+    assert 0.0 < spent.epsilon < 2.0
+
+
+def shielded_run(outlier: bool) -> SteppedRun:
+    """SelectiveShield: the first client's update may be large in the encrypted zone of round 1."""
+    size = 64
+
+    def train(round_number, client, start):
+        # The sensitive positions are the first eight; from the second round on, those that the model says.
+        moved = start.parameters.copy()
+        scores = np.zeros(size, dtype=np.float32)
+        if round_number == 1:
+            moved[:8] += np.float32(4.0 if outlier and client == 0 else 0.0)
+            scores[:8] = 1.0
+        else:
+            scores[8:] = 1.0 if start.parameters[0] > 0.5 else 0.0
+            scores[:8] = 1.0 - scores[8]
+        return LocalUpdate(moved, start.buffers, scores)
+
+    run = SteppedRun(shield(noise_multiplier=20.0, threshold=0.5), initial=origin(size), train=train)
+    for _ in range(2):
+        run.method.charge_draw(CLIENTS)
+        run.run_round()
+    return run
+
+
+def test_uploads_depend_on_an_encrypted_zone_that_was_opened_without_noise_and_have_no_epsilon():
+    run, other = shielded_run(outlier=False), shielded_run(outlier=True)
+    # Where the noised values of a client without any such update lie tells, without error, whether another had one.
+    for client in range(1, CLIENTS):
+        assert run.clients[client].disclosure.noised.count == 56
+        assert other.clients[client].disclosure.noised.count == 8
+    for one in (run, other):
+        assert math.isinf(one.method.privacy_spent().epsilon)
+        assert 0.0 < one.method.privacy_spent().of_noise < 1.0
+
+
+def zoned_run(thresholds: tuple[float, ...]) -> SteppedRun:
+    """Thresholds that decide without looking at the data: below 0 a client chooses everything, at 1 nothing."""
+    return SteppedRun(shield(noise_multiplier=20.0, threshold=thresholds), initial=origin(64), min_clients=2)
+
+
+def test_without_masks_of_data_the_opened_zone_alone_ends_the_bound():
+    run = zoned_run((-1.0, -1.0, 1.0, 1.0))
+    run.method.charge_draw(2)
+    run.run_round([2, 3])
+    # Noised as a whole: nothing was encrypted, and the masks are the same whatever the data hold.
+    first = run.method.privacy_spent()
+    assert first.epsilon == first.of_noise < 1.0
+    run.run_round([0, 1])
+    assert run.clients[0].disclosure.shares()["encrypted"] == 1.0
+    assert run.method.privacy_spent().reason is None
+    run.run_round([2, 3])
+    spent = run.method.privacy_spent()
+    assert math.isinf(spent.epsilon)
+    assert "noise of round 3 depend on the sum of round 2" in spent.reason
+
+
+@pytest.mark.parametrize("negotiation", ["clear", "encrypted"])
+def test_an_empty_zone_leaves_the_bound(negotiation):
+    variant = shield(noise_multiplier=20.0, threshold=1.0, negotiation=negotiation)
+    run = SteppedRun(variant, initial=origin(64))
+    for _ in range(3):
+        run.method.charge_draw(CLIENTS)
+        run.run_round()
+    spent = run.method.privacy_spent()
+    assert spent.epsilon == spent.of_noise
+    assert spent.if_participants_true < spent.epsilon < 1.0
+
+
+def test_a_deviation_that_follows_the_data_is_covered_by_no_proof():
+    run = SteppedRun(shield(noise_multiplier=20.0, threshold=1.0, adaptive_clip=True), initial=origin(64))
+    run.method.charge_draw(CLIENTS)
+    run.run_round()
+    assert math.isinf(run.method.privacy_spent().epsilon)
+
+
+def least_epsilon(probabilities: list[tuple[float, float]], delta: float) -> float:
+    """The largest epsilon that events with these probabilities under neighbours disprove."""
+    return max(math.log((p - delta) / q) for p, q in probabilities if p > delta and q > 0.0)
+
+
+def test_no_figure_is_below_what_the_number_of_participants_alone_tells():
+    """A client that may be there or not: K tells more than the noise was once charged. So sampling counts for nothing.
+
+    What is stated is for a client whose updates are zeroed out: then K stays, and what is charged is every round.
+    """
+    clients, rate, rounds = 20, 0.3, 100
+    run = SteppedRun(shield(noise_multiplier=20.0), clients=clients, rounds=rounds, initial=origin())
+    draws = np.random.default_rng(3).binomial(clients, rate, rounds)
+    for participants in draws:
+        run.method.charge_draw(int(participants))
+    # Each client is told K, so whoever sees one knows all of them; their sum is binomial.
+    with_one, without = binom(clients * rounds, rate), binom((clients - 1) * rounds, rate)
+    proved = least_epsilon([(with_one.sf(total), without.sf(total)) for total in range(500, 800)], DELTA)
+    assert proved > 7.0
+    full = PrivacyLedger(20.0)
+    for participants in draws:
+        full.charge_round(int(participants))
+    assert run.method.privacy_spent().of_noise == full.epsilon(DELTA).of_noise > 2.0
+    assert "K stays" in SelectiveShield.privacy_reading.neighbours
+
+
+def test_a_target_is_not_overspent_on_who_is_seen_to_take_part():
+    rounds = 100
+    run = SteppedRun(shield(target_epsilon=1.0), clients=20, rounds=rounds, initial=origin())
+    sigma = run.method.settings()["noise_multiplier"]
+    for taken, most in ((10, 0.35), (rounds, 1.0)):
+        seen = PrivacyLedger(sigma)
+        for _ in range(taken):
+            seen.charge_round(1)
+        assert seen.epsilon(DELTA).of_noise <= most
+        # No slack of an accountant: the exact delta of so many releases at epsilon 1.
+        shift = math.sqrt(taken) / sigma
+        exact = norm.cdf(shift / 2 - 1.0 / shift) - math.e * norm.cdf(-shift / 2 - 1.0 / shift)
+        assert exact < DELTA
+    # The measure is not blind: a quarter of the noise is too little, also for a client that is seen ten times.
+    shift = math.sqrt(10) / (sigma / 4)
+    assert norm.cdf(shift / 2 - 1.0 / shift) - math.e * norm.cdf(-shift / 2 - 1.0 / shift) > DELTA
+
+
+def test_a_method_that_does_not_say_what_it_shows_is_refused(monkeypatch: pytest.MonkeyPatch):
+    class Patched(FedAvg):
+        """Sends everything in the clear, and says nothing of it."""
+
+    monkeypatch.setitem(registry._CLASSES, "patched", Patched)
+    monkeypatch.setattr(driver, "METHOD_NAMES", (*driver.METHOD_NAMES, "patched"))
+    config = RunConfig(clients=2, rounds=1, local_epochs=1, model="mlp", threads=1, min_clients=2)
+    with pytest.raises(ParameterError, match="privacy_reading"):
+        driver.run_methods(config, ["patched"])
+    Patched.privacy_reading = FedAvg.privacy_reading
+    with pytest.raises(ParameterError, match="aggregator_sees"):
+        driver.run_methods(config, ["patched"])
+    # What it declares does not decide what a reader is told that it hides.
+    Patched.aggregator_sees = "ciphertexts alone"
+    result = driver.run_methods(config, ["patched"])
+    rows = {row.label: row.cells for row in summarise(result)[-1].rows}
+    assert rows["hidden from the aggregator"] == ("nothing",)
+    assert rows["ε"] == ("∞",)
+
+
+def test_encryption_is_no_epsilon():
+    run = SteppedRun(Variant("dict-pfl", shield().settings, "dict-pfl"), initial=origin(64))
+    run.run_round()
+    spent = run.method.privacy_spent()
+    assert math.isnan(spent.epsilon)
+    assert math.isnan(spent.of_noise)

@@ -1,0 +1,79 @@
+"""What a run says of its privacy agrees with what the methods declare and do."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from shieldfl.methods.registry import _CLASSES, METHOD_NAMES
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.simulation.config import RunConfig
+from shieldfl.simulation.driver import run_methods
+from shieldfl.simulation.results import RunResult
+from shieldfl.simulation.summary import summarise
+
+SLOW_KEYS = {"plain-he", "batch-crypt", "sense-crypt"}
+HIDDEN = {
+    "fedavg": "nothing",
+    "full-he": "all",
+    "top-2": "all",
+    "dict-pfl": "all",
+    "dp-sgd": "nothing",
+    "dp-fedavg": "nothing",
+    "alt-fl-si-dp": "nothing",
+    # One round of two encrypts.
+    "alt-fl-pi": "50.00 %",
+    "alt-fl-si-he": "50.00 %",
+    "alt-fl-mp": "all",
+}
+EPSILON = {
+    "fedavg": "∞",
+    "fedml-he": "∞",
+    "mask-crypt": "∞",
+    "selective-shield": "∞",
+    "full-he": "–",
+    "top-2": "–",
+    "dict-pfl": "–",
+}
+
+
+@pytest.mark.parametrize("name", [name for name in METHOD_NAMES if name not in SLOW_KEYS])
+def test_a_run_says_what_is_hidden_and_how_to_read_its_epsilon(name):
+    config = RunConfig(clients=2, rounds=2, local_epochs=1, model="mlp", threads=1, min_clients=2)
+    settings = MethodSettings()
+    if name == "selective-shield":
+        settings = settings.changed(name, {"noise_multiplier": 0.01})
+    result = run_methods(config, [name], settings)
+    (method,) = result.methods
+    reading = _CLASSES[name].privacy_reading
+    assert method.notes[0] == reading.meaning
+    assert (method.privacy_unit, method.privacy_adversary) == (reading.unit, reading.adversary)
+    assert method.privacy_neighbours == reading.neighbours
+    assert method.aggregator_sees == _CLASSES[name].aggregator_sees
+    rows = {row.label: row.cells[0] for row in summarise(result)[-1].rows}
+    assert rows["ε"] == EPSILON.get(name, rows["ε"])
+    assert (rows["ε"] == "∞") == any(note.startswith("ε is ∞ because") for note in method.notes)
+    if name in HIDDEN:
+        assert rows["hidden from the aggregator"] == HIDDEN[name]
+    stated = json.loads(json.dumps(result.to_json(), allow_nan=False))["methods"][0]
+    assert stated["hidden_share"] == method.hidden_share
+    assert stated["rounds"][-1]["epsilon"] == {"∞": "Infinity", "–": None}.get(rows["ε"], method.last.epsilon)
+    # Noise is charged for where some is added, and only there.
+    noised = reading.unit is not None
+    assert math.isnan(method.last.epsilon_of_noise) != noised
+    assert (rows["of the noise alone"] == "–") != noised
+    has_second = name in ("selective-shield", "dp-fedavg")
+    assert (method.last.epsilon_if_participants_true < method.last.epsilon_of_noise) == has_second
+    assert ("noise of σ·√K, if K was true" in rows) == has_second
+
+
+def test_what_is_readable_beside_values_is_named():
+    config = RunConfig(clients=2, rounds=1, local_epochs=1, model="mlp", threads=1, min_clients=2)
+    methods = run_methods(config, ["fedml-he", "mask-crypt", "selective-shield"]).methods
+    assert [method.readable_parts for method in methods] == [["mask"], ["ranking"], ["mask"]]
+    result = RunResult("data", "mlp", {}, {}, 10, methods)
+    (hidden,) = [row for row in summarise(result)[-1].rows if row.label == "hidden from the aggregator"]
+    assert hidden.cells[0].endswith(" %, mask readable")
+    assert hidden.cells[1].endswith(" %, ranking readable")
