@@ -26,7 +26,7 @@ def told(stated_participants: int, min_clients: int = 3) -> SteppedRun:
         shield(noise_multiplier=10.0, clip_norm=1.0), initial=zeros(), train=stay, min_clients=min_clients
     )
     client = run.clients[0]
-    client.finish_training(stay(1, 0, client.begin_round(1, stated_participants, run.model)))
+    client.finish_training(stay(1, 0, client.begin_round(1, stated_participants, run.begin_round(1))))
     run.sent["negotiate"] = {0: client.step("negotiate", None)}
     answer = Message({"encrypted zone": Mask.empty(SIZE).to_bytes()})
     run.sent["update"] = {0: client.step("update", answer)}
@@ -62,7 +62,7 @@ def _begins_any_round(begin):
 @every_variant
 def test_no_method_begins_a_round_of_fewer_than_the_set_up_says(variant):
     run = SteppedRun(variant, min_clients=3)
-    client, model = run.clients[0], run.method.message_for(0, run.model)
+    client, model = run.clients[0], run.method.message_for(0, run.begin_round(1))
     for stated in (0, 2):
         with pytest.raises(PolicyError, match="at least 3"):
             client.begin_round(1, stated, model)
