@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from core.child_process import run_python
 from shieldfl import ckks
@@ -131,6 +132,14 @@ def test_what_is_signed_tells_every_field_from_the_others():
         for frame in (b"", b"u", b"date", b"pdate")
     }
     assert len(signed) == 2 * 3 * 3 * 4
+
+
+def test_a_signature_covers_what_the_wire_format_says(keys):
+    first = first_of(keys, 7, "votes")
+    covered = b"shieldfl round key 1\0" + keys.check.session + (7).to_bytes(8, "little") + b"\x05votes"
+    key = ed25519.Ed25519PublicKey.from_public_bytes(keys.check.signing_key)
+    key.verify(first["round signature votes"], covered + first["round key votes"])
+    assert len(first["round signature votes"]) == 64
 
 
 def test_a_signed_key_of_other_parameters_is_refused(keys):

@@ -171,11 +171,9 @@ class KeyAuthority:
         if weight_sum is None:
             if stated_weight is not None and stated_weight != total_weight:
                 raise RangeError(_MISSTATED)
-            sums /= total_weight
-            return sums
+            return sums / total_weight
         self._check_weight(weight_sum, read.clients, stated_weight)
-        sums /= weight_sum
-        return sums
+        return sums / weight_sum
 
     def _check_weight(self, weight_sum: float, clients: int, stated_weight: float | None) -> None:
         parameters = self._public_key.parameters
