@@ -96,9 +96,10 @@ class SenseCryptClient(TrainingClient):
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the cluster's model, with sensitivities (eq. 2)."""
+        start = super().begin_round(round_number, participants, model)
         # What an earlier round left must not be sent in this one.
         self.selection = None
-        return super().begin_round(round_number, participants, model)
+        return start
 
     def _make(self, phase: str, answer: Message | None) -> Message:
         """Introduce itself; send its mask; send its update."""
