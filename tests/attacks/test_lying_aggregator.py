@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from methods.keys_made_once import keys_made_once  # noqa: F401
-from methods.method_conformance import SteppedRun, every_variant
+from methods.method_conformance import SteppedRun, assert_same_model, contraction, every_variant
 from methods.selective_shield_noise import SIZE, shield, values_of, zeros
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.masks import Mask
@@ -69,3 +71,38 @@ def test_no_method_begins_a_round_of_fewer_than_the_set_up_says(variant):
         with pytest.raises(ParameterError, match="before training has finished"):
             client.step(run.method.phases_of(run.model, 1)[0].name, None)
     client.begin_round(1, 3, model)
+
+
+@every_variant
+def test_a_refused_round_does_not_change_how_the_running_one_is_protected(variant):
+    """Alt-FL's third round is of another kind: its synthetic updates travel in the clear."""
+    run, twin = SteppedRun(variant), SteppedRun(variant)
+
+    def finish_and_be_lied_to(update, finish, index):
+        finish(update)
+        for number in range(run._round, run._round + 4):
+            with pytest.raises(PolicyError, match="at least 2"):
+                run.clients[index].begin_round(number, 0, run.method.message_for(index, run.model))
+
+    for index, client in enumerate(run.clients):
+        client.finish_training = partial(finish_and_be_lied_to, finish=client.finish_training, index=index)
+    for _ in range(3):
+        run.run_round()
+        twin.run_round()
+        for client, honest in zip(run.clients, twin.clients, strict=True):
+            assert client.disclosure == honest.disclosure
+    assert_same_model(run, twin, variant)
+    assert run.method.events.all == twin.method.events.all
+
+
+@every_variant
+def test_a_refused_round_leaves_the_running_one_as_it_was(variant):
+    run, undisturbed = SteppedRun(variant, min_clients=3), SteppedRun(variant, min_clients=3)
+    for one in (run, undisturbed):
+        client = one.clients[0]
+        model = one.method.message_for(0, one.begin_round(1))
+        client.finish_training(contraction(1, 0, client.begin_round(1, 3, model)))
+    with pytest.raises(PolicyError, match="at least 3"):
+        run.clients[0].begin_round(2, 2, run.method.message_for(0, run.begin_round(2)))
+    phase = run.method.phases_of(run.model, 1)[0].name
+    assert set(run.clients[0].step(phase, None)) == set(undisturbed.clients[0].step(phase, None))

@@ -249,7 +249,7 @@ class SteppedRun:
     def reader(self) -> RoundKeyReader:
         """The first client's keys."""
         client = self.clients[0]
-        return client.round_keys if hasattr(client, "round_keys") else client._round_keys
+        return client._round_keys
 
     def encryptor(self, purpose: str = "update") -> ckks.Encryptor | paillier.Encryptor:
         """What encrypts under the key of the round that the first client is in."""

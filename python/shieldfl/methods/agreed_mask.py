@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from shieldfl import ckks
@@ -64,8 +66,9 @@ class AgreedMaskClient(MaskedAverageClient):
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Bring scores along until there is a mask."""
+        start = super().begin_round(round_number, participants, model)
         self.scores = None if "zone" in model else self._kind
-        return super().begin_round(round_number, participants, model)
+        return replace(start, scores=self.scores)
 
     def _read_zone(self, frame: bytes) -> Mask:
         """Take the first mask that has the agreed size. Raises PolicyError for others, and for another one later."""
@@ -85,7 +88,7 @@ class AgreedMaskClient(MaskedAverageClient):
         with context.clock.stage("negotiate"):
             weight = context.weights[self.index]
             # Of equal sign for all, so that a mean cannot cancel.
-            key = self.round_keys.key(self.round, "scores")
+            key = self._round_key("scores")
             batch = ckks.Encryptor(key, context.threads).encrypt(
                 np.abs(self.trained_scores), None, weight / max(context.weights), self.round, clip=True
             )

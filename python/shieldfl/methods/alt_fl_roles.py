@@ -37,9 +37,12 @@ class AltFlClient(AgreedMaskClient):
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Ask for DP-SGD or synthetic data, and for scores before the first mask."""
-        self._kind_of_round = self._zones.rounds.kind(round_number)
-        self.zone = None
+        kind = self._zones.rounds.kind(round_number)
         start = super().begin_round(round_number, participants, model)
+        # Only now: a round that is refused must not change how the one that runs is protected.
+        self._kind_of_round = kind
+        if "zone" not in model:
+            self.zone = None
         if not self._zones.needs_mask(round_number):
             self.scores = None
         noise = self._account.noise if self._kind_of_round.noises else None

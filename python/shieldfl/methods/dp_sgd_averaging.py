@@ -50,8 +50,10 @@ class DpSgdClient(NoisedAverageClient):
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Ask for DP-SGD or synthetic data."""
-        self._kind = self._rounds.kind(round_number)
+        kind = self._rounds.kind(round_number)
         start = super().begin_round(round_number, participants, model)
+        # Only now: a round that is refused must not change how the one that runs is protected.
+        self._kind = kind
         noise = self._account.noise if self._kind.noises else None
         return replace(start, noise=noise, synthetic=self._kind.synthetic)
 

@@ -16,7 +16,6 @@ from shieldfl.methods.mixed_upload import MixedUpload
 from shieldfl.methods.role_context import RoleContext
 from shieldfl.methods.training_client import TrainingClient
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import RoundKeyReader
 
 __all__ = ["MaskedAverageClient"]
 
@@ -41,16 +40,14 @@ class MaskedAverageClient(TrainingClient):
     def __init__(
         self, index: int, context: RoleContext, zone: Mask | None, *, sends_rest: bool = True
     ) -> None:
-        super().__init__(index, context.initial, context.min_clients, context.events)
+        super().__init__(index, context.initial, context.min_clients, context.events, context.keys)
         self.context = context
         self.zone = zone
         self._sends_rest = sends_rest
-        self.round_keys = RoundKeyReader(context.keys)
         self._upload: MixedUpload | None = None
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the global model; take the round's keys, and the zone where one was agreed on."""
-        self.round_keys.begin_round(round_number, model)
         start = super().begin_round(round_number, participants, model)
         if "zone" in model:
             self.zone = self._read_zone(model["zone"])
@@ -78,7 +75,7 @@ class MaskedAverageClient(TrainingClient):
             return Message({"round": Message.from_number(self.round), **parts})
 
     def _upload_under_round_key(self) -> MixedUpload:
-        key = self.round_keys.key(self.round, "update")
+        key = self._round_key("update")
         if self._upload is None or self._upload.key != key:
             weights = self.context.weights
             self._upload = MixedUpload(

@@ -20,7 +20,7 @@ from shieldfl.privacy.events import ClearUpload, Noise, PrivacyEvents
 from shieldfl.privacy.mechanisms import AdaptiveClip, clip_and_noise
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import RoundKeyCheck, RoundKeyReader
+from shieldfl.roles.round_key_check import RoundKeyCheck
 from shieldfl.sensitivity.fisher import sensitive_positions
 
 __all__ = ["SelectiveShieldClient"]
@@ -52,13 +52,14 @@ class SelectiveShieldClient(TrainingClient):
         clock: StageClock,
         threads: int | None,
     ) -> None:
-        super().__init__(index, initial, min_clients, events, shares_buffers=settings.buffers == "encrypted")
+        super().__init__(
+            index, initial, min_clients, events, keys, shares_buffers=settings.buffers == "encrypted"
+        )
         self.scores = settings.sensitivity
         self._settings = settings
         self._threshold = settings.threshold_of(index)
         self._clock = clock
         self._threads = threads
-        self._round_keys = RoundKeyReader(keys)
         self._votes_in_clear = "votes" not in keys.parameters
         self._clip = AdaptiveClip(settings.clip_norm) if settings.adaptive_clip else None
         self._personalised = Mask.empty(self._size)
@@ -69,7 +70,6 @@ class SelectiveShieldClient(TrainingClient):
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the merged model: own values on the personalised positions, global ones elsewhere."""
-        self._round_keys.begin_round(round_number, model)
         start = super().begin_round(round_number, participants, model)
         # The server says how many take part, and noise never shrinks with what somebody else says.
         self._participants = max(1, participants)
@@ -110,7 +110,7 @@ class SelectiveShieldClient(TrainingClient):
         return Message({"votes": self._encryptor("votes").encrypt(votes, round=self.round).to_bytes()})
 
     def _encryptor(self, purpose: str) -> ckks.Encryptor:
-        return ckks.Encryptor(self._round_keys.key(self.round, purpose), self._threads)
+        return ckks.Encryptor(self._round_key(purpose), self._threads)
 
     @property
     def _chooses_by_data(self) -> bool:

@@ -18,7 +18,7 @@ from shieldfl.methods.training_client import TrainingClient
 from shieldfl.privacy.events import ClearUpload, Noise, NoisedUpload, PrivacyEvents
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import RoundKeyCheck, RoundKeyReader
+from shieldfl.roles.round_key_check import RoundKeyCheck
 from shieldfl.selection import Selection, select
 
 __all__ = ["Capability", "SenseCryptClient", "cluster_round"]
@@ -78,7 +78,7 @@ class SenseCryptClient(TrainingClient):
         notes: list[str],
         threads: int | None,
     ) -> None:
-        super().__init__(index, initial, min_clients, events)
+        super().__init__(index, initial, min_clients, events, keys)
         self.introduced = False
         """Whether its sensitivity, or without clustering what it reports of itself, has arrived."""
         self.selection: Selection | None = None
@@ -86,7 +86,6 @@ class SenseCryptClient(TrainingClient):
         self._settings = settings
         self._noise_multiplier = noise_multiplier
         self._capability = capability
-        self._round_keys = RoundKeyReader(keys)
         self._upload: MixedUpload | None = None
         self._most_weight = most_weight
         self._clients = clients
@@ -98,10 +97,10 @@ class SenseCryptClient(TrainingClient):
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the cluster's model, with sensitivities (eq. 2)."""
-        self._round_keys.begin_round(round_number, model)
+        start = super().begin_round(round_number, participants, model)
         # What an earlier round left must not be sent in this one.
         self.selection = None
-        return super().begin_round(round_number, participants, model)
+        return start
 
     def _make(self, phase: str, answer: Message | None) -> Message:
         """Introduce itself; send its mask; send its update."""
@@ -189,7 +188,7 @@ class SenseCryptClient(TrainingClient):
             return Message({"round": Message.from_number(self.round), **parts})
 
     def _upload_under_round_key(self) -> MixedUpload:
-        key = self._round_keys.key(self.round, "update")
+        key = self._round_key("update")
         if self._upload is None or self._upload.key != key:
             self._upload = MixedUpload(key, self._capability.weight, self._most_weight, self._threads)
         return self._upload

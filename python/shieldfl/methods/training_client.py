@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from shieldfl.methods.method import ClientSteps, FloatVector, LocalUpdate, Start
 from shieldfl.methods.replies import Replies
 from shieldfl.privacy.events import ClearUpload, EncryptedUpload, NoisedUpload, PrivacyEvents
 from shieldfl.roles.message import Message
+from shieldfl.roles.round_key_check import RoundKeyCheck, RoundKeyReader
 
 __all__ = ["PUBLIC_PARTS", "TrainingClient"]
 
@@ -30,6 +32,7 @@ class TrainingClient(ClientSteps):
     initial : the model before the first round, with all float buffers.
     min_clients : of the public set-up; a round with fewer is refused, whoever says so.
     events : where it is recorded what has left the client.
+    keys : tells the public keys that a round brings from others; None for a method without keys.
     shares_buffers : whether the global model has them.
     """
 
@@ -42,6 +45,7 @@ class TrainingClient(ClientSteps):
         initial: GlobalModel,
         min_clients: int,
         events: PrivacyEvents,
+        keys: RoundKeyCheck | None = None,
         *,
         shares_buffers: bool = True,
     ) -> None:
@@ -59,25 +63,35 @@ class TrainingClient(ClientSteps):
         self._shares_buffers = shares_buffers
         self._has_trained = False
         self._replies = Replies()
+        self._round_keys = None if keys is None else RoundKeyReader(keys)
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the client's own model, given the global one.
 
         Raises PolicyError for a round of too few: its sum would tell of each, and noise that grows with the number of
-        participants would be missing.
+        participants would be missing. Raises what :meth:`RoundKeyReader.begin_round` does for its keys, WireFormatError
+        for a model of other sizes. A round that is refused changes nothing.
         """
         if participants < self._min_clients:
             raise PolicyError(
                 f"round {round_number} is said to have {participants} participants: the set-up needs at least "
                 f"{self._min_clients}, so nothing is trained or sent"
             )
+        start = self._read_model(model)
+        if self._round_keys is not None:
+            self._round_keys.begin_round(round_number, model)
         # A round that is begun again has disclosed what it had: its messages are repeated.
         if round_number != self.round:
             self.disclosure = Disclosure.of_nothing(self._size)
         self.round = round_number
         self._has_trained = False
-        self.start = self._read_model(model)
+        self.start = start
         return replace(self.merged_model(model), scores=self.scores)
+
+    def _round_key(self, purpose: str) -> Any:
+        """Return the round's public key for a purpose. Raises PolicyError where its first message did not bring it."""
+        assert self._round_keys is not None
+        return self._round_keys.key(self.round, purpose)
 
     def finish_training(self, update: LocalUpdate) -> None:
         """Keep what training gave. What is refused changes nothing."""
