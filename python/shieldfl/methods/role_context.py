@@ -24,7 +24,7 @@ class RoleContext:
     notes: list[str]
     """What a reader of the results must know."""
     threads: int | None = None
-    """For the core; None for all cores."""
+    """For the core; None for as many as the work is worth."""
 
     @property
     def clients(self) -> int:

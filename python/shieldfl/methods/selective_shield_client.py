@@ -43,7 +43,7 @@ class SelectiveShieldClient(TrainingClient):
     settings : the method's settings, noise multiplier resolved.
     keys : public keys.
     clock : where the stages' time goes.
-    threads : for the core; None for all cores.
+    threads : for the core; None for as many as the work is worth.
     """
 
     def __init__(

@@ -54,7 +54,7 @@ class SenseCryptClient(TrainingClient):
     clients : how many clients there are, and of those the largest weight.
     clock : where the stages' time goes.
     notes : where a reader of the results is told what fell short.
-    threads : for the core; None for all cores.
+    threads : for the core; None for as many as the work is worth.
     """
 
     scores = "taylor"

@@ -71,7 +71,7 @@ class KeyAuthority:
     params : ckks.Parameters or paillier.Parameters. A Paillier key takes seconds to make.
     min_clients : the fewest clients of a total that is opened, at least 1 and at most ``params.max_clients``.
     one_total_per_round : False gives up the protection against differences.
-    threads : for opening; None for all cores.
+    threads : for opening; None for as many as the work is worth.
     """
 
     def __init__(
