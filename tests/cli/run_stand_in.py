@@ -63,6 +63,7 @@ class Driver:
             bytes_down=2000.0,
             epsilon_paper=8.5 if protected else math.inf,
             epsilon_added=2.5 if protected else math.inf,
+            seconds=2.0 if protected else 1.0,
         )
 
 

@@ -30,6 +30,7 @@ def record(number: int, factor: float) -> RoundRecord:
         bytes_down=10.0,
         epsilon_paper=math.inf,
         epsilon_added=math.inf,
+        seconds=3.0 * factor,
     )
 
 
