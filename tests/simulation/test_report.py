@@ -192,7 +192,7 @@ def test_zone_bars_add_up_to_everything() -> None:
 
 def test_stage_bars_add_up_to_the_stages() -> None:
     whole, added = PLOTS[2].draw(run_of("fedavg", "selective-shield"), LIGHT).axes
-    for axes, expected in ((whole, [0.375, 2.125]), (added, [0.0, 1.75])):
+    for axes, expected in ((whole, [0.625, 2.125]), (added, [0.25, 1.75])):
         ends = [max(bar.get_x() + bar.get_width() for bar in list(axes.patches)[row::2]) for row in (0, 1)]
         assert ends == pytest.approx(expected)
 
@@ -214,6 +214,7 @@ def test_summary_compares_with_the_first_method() -> None:
     times = {row.label: row.cells for row in sections["Time a round, clients added up"]}
     assert set(STAGES) < set(times)
     assert times["train"] == ("375 ms", "375 ms")  # the median of both: they train alike
+    assert times["other"] == ("250 ms", "–")
     assert times["all but training"] == ("250 ms", "1.75 s (×7.0)")
     assert times["whole round"] == ("625 ms", "2.12 s (×3.4)")
     assert times["set-up, once"] == ("–", "–")

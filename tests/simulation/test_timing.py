@@ -62,7 +62,7 @@ def test_training_is_timed_once_for_methods_that_train_alike() -> None:
 def test_what_the_first_round_does_once_stands_alone() -> None:
     plain, hidden = compare_timings([PLAIN, HIDDEN])
     assert hidden.stage_seconds == {"upload": 1.0}
-    assert (hidden.protection_seconds, hidden.setup_seconds) == (1.125, 2.0)
+    assert (hidden.protection_seconds, hidden.other_seconds, hidden.setup_seconds) == (1.125, 0.125, 2.0)
     assert (hidden.bytes_up, hidden.setup_bytes_up, hidden.setup_bytes_down) == (120.0, 30.0, 0.0)
     assert (plain.setup_seconds, plain.setup_bytes_up) == (0.0, 0.0)
     (made,) = compare_timings([method("full-he", HIDDEN.rounds, setup_seconds=0.25)])

@@ -130,10 +130,13 @@ def draw_stages(result: RunResult, theme: Theme) -> Figure:
     """Seconds a round: with training, timed once for all that train alike, on the left, without it on the right."""
     methods = result.methods
     figure, (whole, added) = new_figure(theme, height=1.9 + 0.5 * len(methods), columns=2)
-    colours = {"train": theme.neutral, **_STAGE_COLOURS}
+    colours = {"train": theme.neutral, **_STAGE_COLOURS, "other": theme.faint}
     timings = compare_timings(methods)
-    means = [timing.stage_seconds | {"train": timing.train_seconds} for timing in timings]
-    for axes, stages in ((whole, STAGES), (added, STAGES[1:])):
+    means = [
+        timing.stage_seconds | {"train": timing.train_seconds, "other": timing.other_seconds}
+        for timing in timings
+    ]
+    for axes, stages in ((whole, (*STAGES, "other")), (added, (*STAGES[1:], "other"))):
         start = [0.0] * len(methods)
         for stage in stages:
             seconds = [mean.get(stage, 0.0) for mean in means]
@@ -150,7 +153,7 @@ def draw_stages(result: RunResult, theme: Theme) -> Figure:
     figure.legend(
         handles,
         labels,
-        ncols=len(STAGES),
+        ncols=len(STAGES) + 1,
         loc="outside lower center",
         frameon=False,
         fontsize=9,
@@ -237,7 +240,7 @@ def _match_rows(axes: Axes, other: Axes) -> None:
 
 def _label_bars(axes: Axes, lengths: Sequence[float], texts: Sequence[str], theme: Theme) -> None:
     longest = max(lengths)
-    axes.set_xlim(0.0, longest * 1.38 if longest > 0.0 else 1.0)
+    axes.set_xlim(0.0, longest * 1.5 if longest > 0.0 else 1.0)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=4))
     axes.grid(axis="x", color=theme.faint, linewidth=0.8)
     for row, (length, text) in enumerate(zip(lengths, texts, strict=True)):

@@ -114,6 +114,7 @@ def summarise(result: RunResult) -> tuple[Section, ...]:
             (
                 row_of("train", lambda timing: timing.train_seconds),
                 *(row_of(stage, partial(_own_stage, stage)) for stage in STAGES if stage != "train"),
+                row_of("other", lambda timing: timing.other_seconds),
                 compared("all but training", lambda timing: timing.protection_seconds, seconds_text),
                 compared("whole round", lambda timing: timing.round_seconds, seconds_text),
                 once("set-up, once", lambda timing: timing.setup_seconds, seconds_text),

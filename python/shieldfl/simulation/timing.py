@@ -42,13 +42,18 @@ class Timing:
     """Whether there were later rounds to tell the first from; else it is all that there is."""
 
     @property
+    def other_seconds(self) -> float:
+        """What no stage is charged for, such as messages on their way down."""
+        return max(0.0, self.protection_seconds - sum(self.stage_seconds.values()))
+
+    @property
     def round_seconds(self) -> float:
         """A whole round, with the training that was timed together."""
         return self.train_seconds + self.protection_seconds
 
     def to_json(self) -> dict[str, Any]:
         """Return plain types."""
-        return asdict(self) | {"round_seconds": self.round_seconds}
+        return asdict(self) | {"other_seconds": self.other_seconds, "round_seconds": self.round_seconds}
 
 
 def repeated_rounds(method: MethodResult) -> list[RoundRecord]:
