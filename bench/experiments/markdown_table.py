@@ -51,8 +51,14 @@ def method_row(method: dict[str, Any]) -> list[str]:
         bytes_text(mean("bytes_up")),
         bytes_text(mean("bytes_down")),
         seconds_text(method["seconds"] / len(rounds)),
-        epsilon_text(float(rounds[-1]["epsilon_paper"])),
+        share_text(number(method["hidden_share"])),
+        epsilon_text(number(rounds[-1]["epsilon"])),
     ]
+
+
+def number(value: float | str | None) -> float:
+    """Read what JSON has no number for: an infinity is text, what is undefined null."""
+    return math.nan if value is None else float(value)
 
 
 def encrypted_shares(method: dict[str, Any]) -> list[float]:
@@ -61,8 +67,7 @@ def encrypted_shares(method: dict[str, Any]) -> list[float]:
 
 def compared(figure: dict[str, Any]) -> list[str]:
     stated = {key: value for key, value in figure.items() if key != "ours"}
-    ours = math.nan if figure["ours"] is None else figure["ours"]
-    return list(ComparedFigure(PaperFigure(**stated), ours).cells())
+    return list(ComparedFigure(PaperFigure(**stated), number(figure["ours"])).cells())
 
 
 def report(run: dict[str, Any]) -> str:
@@ -73,7 +78,18 @@ def report(run: dict[str, Any]) -> str:
         f"{len(methods[0]['rounds'])} rounds, seed {config['seed']}. Seconds are of all clients one after the other; "
         "bytes of one client.",
         table(
-            ("method", "accuracy", "best round", "trained", "encrypted", "up", "down", "round", "ε"),
+            (
+                "method",
+                "accuracy",
+                "best round",
+                "trained",
+                "encrypted",
+                "up",
+                "down",
+                "round",
+                "hidden from the aggregator",
+                "ε",
+            ),
             map(method_row, methods),
         ),
     ]

@@ -3,7 +3,6 @@
 #include "bindings/released_interpreter.h"
 #include "noise/gaussian.h"
 #include "noise/grid_noise.h"
-#include "parallel/parallel_for.h"
 
 namespace shieldfl::bindings {
 namespace {
@@ -21,7 +20,7 @@ void bind_noise(py::module_& module) {
         const auto out = mutable_view(values);
         const ReleasedInterpreter release;
         SystemSeedSource seeds;
-        noise::add_gaussian(out, standard_deviation, seeds, resolve_threads(threads));
+        noise::add_gaussian(out, standard_deviation, seeds, threads);
       },
       py::arg("values").noconvert(), py::arg("standard_deviation"), py::arg("threads") = 0);
   module.def(

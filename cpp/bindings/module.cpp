@@ -22,6 +22,7 @@ PYBIND11_MODULE(_core, module) {
   shieldfl::bindings::bind_wire(module);
   shieldfl::bindings::bind_peers(module);
   module.def("available_threads", &shieldfl::available_threads);
+  module.def("threads_started", &shieldfl::threads_started);
   // A function, so that a set which cannot be had is an error of ours: the module's own loading would make it
   // an ImportError.
   module.def("instruction_set", [] { return shieldfl::instruction_set_name(shieldfl::instruction_set()); });

@@ -32,7 +32,13 @@ Aggregator::Aggregator(std::shared_ptr<const PublicKey> key, std::optional<std::
                        std::size_t threads)
     : RoundSum(key->parameters()->id(), key->id(), key->parameters()->facts().max_clients, round),
       key_(std::move(key)),
-      threads_(resolve_threads(threads)) {}
+      threads_(threads) {
+  static_cast<void>(resolve_threads(threads));  // refused here, where it was given
+}
+
+std::size_t Aggregator::threads_for_blocks(std::size_t blocks) const {
+  return threads_for(threads_, blocks, kBlocksWorthAdding);
+}
 
 void Aggregator::add(std::span<const std::uint8_t> frame) {
   constexpr FrameKind kind = FrameKind::kCkksBatch;
@@ -73,10 +79,11 @@ void Aggregator::add(const CiphertextView& frame, FrameKind expected, Checksum c
   }
   const ParameterFacts& facts = key_->parameters()->facts();
   const std::size_t blocks = block_count(facts, frame.layout);
+  const std::size_t threads = threads_for_blocks(blocks);
   // All memory is taken before the sum is touched: an allocation that fails leaves everything as it was.
   const bool first = empty();
   std::set<Id> added(frame.frame_ids.begin(), frame.frame_ids.end());
-  ChecksumParts checksums(threads_);
+  ChecksumParts checksums(threads);
   if (first) {
     sums_.reserve(blocks * facts.block_words());
     prefer_huge_pages(sums_.data(), sums_.capacity() * sizeof sums_[0]);
@@ -85,7 +92,7 @@ void Aggregator::add(const CiphertextView& frame, FrameKind expected, Checksum c
   if (lazy_additions_ == kMaxLazyAdditions) reduce();
 
   std::atomic<std::size_t> wrong_block = kNoBlock;
-  parallel_for(blocks, threads_, 1, [&](std::size_t begin, std::size_t end) {
+  parallel_for(blocks, threads, 1, [&](std::size_t begin, std::size_t end) {
     std::uint32_t part_checksum = 0;
     for (std::size_t block = begin; block < end; ++block) {
       const auto bytes = frame.block(block);
@@ -115,7 +122,8 @@ void Aggregator::add(const CiphertextView& frame, FrameKind expected, Checksum c
 
 void Aggregator::subtract(const CiphertextView& frame) {
   const ParameterFacts& facts = frame.facts;
-  parallel_for(block_count(facts, frame.layout), threads_, 1, [&](std::size_t begin, std::size_t end) {
+  const std::size_t blocks = block_count(facts, frame.layout);
+  parallel_for(blocks, threads_for_blocks(blocks), 1, [&](std::size_t begin, std::size_t end) {
     for (std::size_t block = begin; block < end; ++block) {
       for_each_row(facts, frame.kind, frame.block(block),
                    [&](std::size_t row, std::span<const std::uint8_t> packed) {
@@ -128,7 +136,8 @@ void Aggregator::subtract(const CiphertextView& frame) {
 void Aggregator::reduce() {
   const ParameterFacts& facts = key_->parameters()->facts();
   const std::size_t words = facts.block_words();
-  parallel_for(sums_.size() / words, threads_, 1, [&](std::size_t begin, std::size_t end) {
+  const std::size_t blocks = sums_.size() / words;
+  parallel_for(blocks, threads_for_blocks(blocks), 1, [&](std::size_t begin, std::size_t end) {
     for (std::size_t block = begin; block < end; ++block) {
       reduce_digits(facts, std::span(sums_).subspan(block * words, words));
     }
@@ -149,8 +158,9 @@ void Aggregator::write_total(std::span<std::uint8_t> frame) const {
   const std::size_t blocks = block_count(facts, layout);
   const std::size_t block_bytes = facts.block_bytes(FrameKind::kCkksTotal);
   const auto payload = writer.reserve(blocks * block_bytes);
-  ChecksumParts checksums(threads_);
-  parallel_for(blocks, threads_, 1, [&](std::size_t begin, std::size_t end) {
+  const std::size_t threads = threads_for_blocks(blocks);
+  ChecksumParts checksums(threads);
+  parallel_for(blocks, threads, 1, [&](std::size_t begin, std::size_t end) {
     std::vector<std::uint64_t> digits(facts.block_words());
     std::uint32_t checksum = 0;
     for (std::size_t block = begin; block < end; ++block) {

@@ -12,8 +12,9 @@ namespace {
 
 void check_residues(const CiphertextView& view, std::size_t threads) {
   const ParameterFacts& facts = view.facts;
+  const std::size_t blocks = block_count(facts, view.layout);
   parallel_for(
-      block_count(facts, view.layout), resolve_threads(threads), 1, [&](std::size_t begin, std::size_t end) {
+      blocks, threads_for(threads, blocks, kBlocksWorthAdding), 1, [&](std::size_t begin, std::size_t end) {
         for (std::size_t block = begin; block < end; ++block) {
           for_each_row(
               facts, view.kind, view.block(block),

@@ -55,7 +55,8 @@ OpenedSums Decryptor::open_all(const CiphertextView& total, std::size_t threads,
   prefer_huge_pages(values.data(), count * sizeof(double));
   values.resize(count);
   std::atomic<bool> valid = true;
-  parallel_for(block_count(facts, total.layout), resolve_threads(threads), 1,
+  const std::size_t blocks = block_count(facts, total.layout);
+  parallel_for(blocks, threads_for(threads, blocks, kBlocksWorthEncrypting), 1,
                [&](std::size_t begin, std::size_t end) {
                  const BlockReader reader(total);
                  ExactPacking packing(parameters);

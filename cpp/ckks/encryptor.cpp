@@ -34,7 +34,6 @@ std::uint64_t Encryptor::encrypt(std::span<const T> values, const mask::Bitset* 
                                  const EncryptOptions& options, SeedSource& seeds,
                                  std::span<std::uint8_t> frame) const {
   const ParameterFacts& facts = key_->parameters()->facts();
-  const std::size_t threads = resolve_threads(options.threads);
   Layout layout = this->layout(values.size(), mask, options.weight.has_value());
   const scheme::FixedPoint fixed_point = facts.fixed_point();
   std::optional<std::int64_t> weight;
@@ -42,13 +41,14 @@ std::uint64_t Encryptor::encrypt(std::span<const T> values, const mask::Bitset* 
   layout.round = options.round;
   layout.mask_id = scheme::mask_id(values.size(), mask);
   std::optional<mask::RankIndex> ranks;
-  if (mask != nullptr && mask->count() != mask->size()) ranks.emplace(*mask, threads);
+  if (mask != nullptr && mask->count() != mask->size()) ranks.emplace(*mask, options.threads);
 
   const Id frame_id = random_id(seeds);
   const Seed seed = seeds.next();
   FrameWriter writer = begin_frame(FrameKind::kCkksBatch, facts, layout, {&frame_id, 1}, frame);
   const std::uint32_t head_checksum = crc32c(writer.written());
   const std::size_t blocks = block_count(facts, layout);
+  const std::size_t threads = threads_for(options.threads, blocks, kBlocksWorthEncrypting);
   const std::size_t block_bytes = facts.block_bytes(FrameKind::kCkksBatch);
   const auto payload = writer.reserve(blocks * block_bytes);
 

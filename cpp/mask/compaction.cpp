@@ -35,14 +35,14 @@ void visit_words(std::span<const std::uint64_t> words, std::size_t begin, std::s
 template <typename Body>
 void for_each_part(const Bitset& mask, std::size_t threads, Body body) {
   const std::size_t words = mask.words().size();
-  threads = resolve_threads(threads);
+  const std::size_t used = threads_for(threads, words, kGrainWords);
   if (words == 0) return;
-  if (threads == 1 || words <= kGrainWords) {
+  if (used == 1 || words <= kGrainWords) {
     body(0, words, 0, mask.count());
     return;
   }
   const RankIndex index(mask, threads);
-  parallel_for(words, threads, kGrainWords, [&](std::size_t begin, std::size_t end) {
+  parallel_for(words, used, kGrainWords, [&](std::size_t begin, std::size_t end) {
     const std::uint64_t rank = index.rank_of_block(begin / RankIndex::kBlockWords);
     const std::uint64_t end_rank =
         index.rank_of_block((end + RankIndex::kBlockWords - 1) / RankIndex::kBlockWords);

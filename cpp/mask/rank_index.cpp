@@ -14,6 +14,8 @@ namespace shieldfl::mask {
 namespace {
 
 constexpr std::size_t kGrainBlocks = 64;
+// Counting a block takes some 20 ns.
+constexpr std::size_t kBlocksWorthCounting = std::size_t{1} << 13;
 
 }  // namespace
 
@@ -22,7 +24,8 @@ RankIndex::RankIndex(const Bitset& mask, std::size_t threads) : mask_(&mask) {
   const std::size_t blocks = (words.size() + kBlockWords - 1) / kBlockWords;
   const WordKernels& kernels = word_kernels(instruction_set());
   before_.assign(blocks + 1, 0);
-  parallel_for(blocks, resolve_threads(threads), kGrainBlocks, [&](std::size_t begin, std::size_t end) {
+  const std::size_t used = threads_for(threads, blocks, kBlocksWorthCounting);
+  parallel_for(blocks, used, kGrainBlocks, [&](std::size_t begin, std::size_t end) {
     for (std::size_t block = begin; block < end; ++block) {
       const std::size_t first = block * kBlockWords;
       const std::size_t length = std::min<std::size_t>(kBlockWords, words.size() - first);

@@ -21,7 +21,8 @@ constexpr double kRoundingMargin = 1.0 - 0x1p-23;
 double l2_norm(std::span<const float> values, std::size_t threads) {
   const NoiseKernels& kernels = noise_kernels(instruction_set());
   std::vector<double> sums((values.size() + kNoiseBlock - 1) / kNoiseBlock);
-  parallel_for(values.size(), threads, kNoiseBlock, [&](std::size_t begin, std::size_t end) {
+  const std::size_t used = threads_for(threads, values.size(), kValuesWorthScaling);
+  parallel_for(values.size(), used, kNoiseBlock, [&](std::size_t begin, std::size_t end) {
     for (std::size_t start = begin; start < end; start += kNoiseBlock) {
       sums[start / kNoiseBlock] =
           kernels.sum_of_squares(values.data() + start, std::min(kNoiseBlock, end - start));
@@ -48,16 +49,16 @@ Clipping measure_clipping(std::span<const float> values, double clip_norm, std::
   if (!std::isfinite(clip_norm) || clip_norm < kLeastClipNorm) {
     throw Error(ErrorCode::kParameter, "the clipping norm must be finite and at least 2^-100");
   }
-  const double norm = l2_norm(values, resolve_threads(threads));
+  const double norm = l2_norm(values, threads);
   return {norm, norm > clip_norm ? clip_norm / norm * kRoundingMargin : 1.0};
 }
 
 Clipping clip(std::span<const float> values, std::span<float> clipped, double clip_norm,
               std::size_t threads) {
-  threads = resolve_threads(threads);
   const Clipping clipping = measure_clipping(values, clip_norm, threads);
   const NoiseKernels& kernels = noise_kernels(instruction_set());
-  parallel_for(values.size(), threads, kNoiseBlock, [&](std::size_t begin, std::size_t end) {
+  const std::size_t used = threads_for(threads, values.size(), kValuesWorthScaling);
+  parallel_for(values.size(), used, kNoiseBlock, [&](std::size_t begin, std::size_t end) {
     kernels.scale(values.data() + begin, clipped.data() + begin, end - begin, clipping.factor);
   });
   return clipping;

@@ -61,7 +61,8 @@ void check_deviation(double standard_deviation) {
 void scale_and_add(std::span<const float> in, std::span<float> out, double factor, double deviation,
                    SeedSource& seeds, std::size_t threads) {
   const Seed seed = seeds.next();
-  parallel_for(in.size(), threads, kNoiseBlock, [&](std::size_t begin, std::size_t end) {
+  const std::size_t used = threads_for(threads, in.size(), kValuesWorthNoise);
+  parallel_for(in.size(), used, kNoiseBlock, [&](std::size_t begin, std::size_t end) {
     BlockNoiser noiser(seed, factor, deviation);
     for (std::size_t start = begin; start < end; start += kNoiseBlock) {
       const std::size_t size = std::min(kNoiseBlock, end - start);
@@ -84,7 +85,7 @@ GaussianPair standard_gaussian_pair(RandomStream& stream) {
 void add_gaussian(std::span<float> values, double standard_deviation, SeedSource& seeds,
                   std::size_t threads) {
   check_deviation(standard_deviation);
-  threads = resolve_threads(threads);
+  static_cast<void>(resolve_threads(threads));
   if (standard_deviation == 0.0) return;
   scale_and_add(values, values, 1.0, standard_deviation, seeds, threads);
 }
@@ -92,7 +93,7 @@ void add_gaussian(std::span<float> values, double standard_deviation, SeedSource
 Clipping clip_and_add_gaussian(std::span<const float> values, std::span<float> noised, double clip_norm,
                                double standard_deviation, SeedSource& seeds, std::size_t threads) {
   check_deviation(standard_deviation);
-  threads = resolve_threads(threads);
+  static_cast<void>(resolve_threads(threads));
   if (standard_deviation == 0.0) return clip(values, noised, clip_norm, threads);
   const Clipping clipping = measure_clipping(values, clip_norm, threads);
   scale_and_add(values, noised, clipping.factor, standard_deviation, seeds, threads);

@@ -48,14 +48,14 @@ Clipping clip_and_add_discrete_gaussian_vartime(std::span<const float> values, s
                                                 double clip_norm, unsigned fraction_bits,
                                                 RationalVariance variance, SeedSource& seeds,
                                                 std::size_t threads) {
-  threads = resolve_threads(threads);
   const DiscreteGaussian gaussian(variance);
   const double bound = norm_before_rounding(clip_norm, fraction_bits, values.size());
   const Clipping clipping = measure_clipping(values, bound, threads);
   const double steps = std::ldexp(clipping.factor, static_cast<int>(fraction_bits));
   const double step = std::ldexp(1.0, -static_cast<int>(fraction_bits));
   const Seed seed = seeds.next();
-  parallel_for(values.size(), threads, kNoiseBlock, [&](std::size_t begin, std::size_t end) {
+  const std::size_t used = threads_for(threads, values.size(), kValuesWorthDiscreteNoise);
+  parallel_for(values.size(), used, kNoiseBlock, [&](std::size_t begin, std::size_t end) {
     for (std::size_t start = begin; start < end; start += kNoiseBlock) {
       RandomPieces pieces(seed, start / kNoiseBlock);
       for (std::size_t i = start; i < std::min(start + kNoiseBlock, end); ++i) {

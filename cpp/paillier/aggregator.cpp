@@ -22,11 +22,13 @@ namespace {
 template <typename T>
 std::vector<std::int64_t> quantise(const Parameters& parameters, ClearFields<T> clear, std::size_t threads) {
   constexpr std::size_t kAtOnce = 4096;
+  constexpr std::size_t kValuesWorthQuantising = std::size_t{1} << 17;  // a nanosecond or two each
   constexpr std::uint64_t kNone = scheme::ValueReader<T>::kNone;
   std::vector<std::int64_t> integers(clear.size());
   std::mutex refused_mutex;
   std::uint64_t refused = kNone;
-  parallel_for(clear.size(), threads, kAtOnce, [&](std::size_t begin, std::size_t end) {
+  const std::size_t used = threads_for(threads, clear.size(), kValuesWorthQuantising);
+  parallel_for(clear.size(), used, kAtOnce, [&](std::size_t begin, std::size_t end) {
     scheme::ValueReader<T> reader(clear, nullptr, parameters.fixed_point(), 1.0, false);
     reader.read(begin, std::span(integers).subspan(begin, end - begin));
     const std::lock_guard lock(refused_mutex);
@@ -53,7 +55,8 @@ Aggregator::Aggregator(std::shared_ptr<const PublicKey> key, std::optional<std::
                        std::size_t threads, const UnionOrder* order)
     : RoundSum(key->parameters().id(), key->id(), key->parameters().max_clients, round),
       key_(std::move(key)),
-      threads_(resolve_threads(threads)) {
+      threads_(threads) {
+  static_cast<void>(resolve_threads(threads));  // refused here, where it was given
   if (order != nullptr) union_ = {order->id(), order->positions().size()};
 }
 

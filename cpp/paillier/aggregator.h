@@ -71,7 +71,7 @@ class Aggregator final : public scheme::RoundSum {
   void write_total(std::span<std::uint8_t> frame) const override;
 
   std::shared_ptr<const PublicKey> key_;
-  std::size_t threads_;
+  std::size_t threads_;  // as requested
   std::optional<Union> union_;
   std::uint64_t total_weight_ = 0;
   std::uint64_t field_bound_ = 0;  // no field of the sum is larger in magnitude

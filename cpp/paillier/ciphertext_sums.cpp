@@ -16,6 +16,8 @@ namespace {
 
 // Ciphertexts are taken by as many as a word of a set has bits.
 constexpr std::size_t kAtOnce = mask::kWordBits;
+// A product takes some 2 us.
+constexpr std::size_t kWordsWorthAdding = 2;
 
 }  // namespace
 
@@ -73,6 +75,7 @@ void CiphertextSums::add(const CiphertextView& view, std::uint32_t weight, std::
     if (view.present) return view.present->words()[word];
     return word + 1 == used_.size() ? mask::tail_bits(blocks_) : mask::kAllOnes;
   };
+  threads = threads_for(threads, used_.size(), kWordsWorthAdding);
   parallel_for(used_.size(), threads, 1, [&](std::size_t begin, std::size_t end) {
     Gathered gathered(*this);
     std::vector<std::uint64_t> residues(kAtOnce * engine.pair_words());
@@ -107,6 +110,7 @@ void CiphertextSums::add_clear(std::span<const std::int64_t> values, std::uint32
   const Engine& engine = key_->engine();
   const Parameters& parameters = key_->parameters();
   const std::size_t capacity = parameters.values_per_ciphertext();
+  threads = threads_for(threads, used_.size(), kWordsWorthAdding);
   parallel_for(used_.size(), threads, 1, [&](std::size_t begin, std::size_t end) {
     Gathered gathered(*this);
     std::vector<std::int64_t> fields(capacity);
@@ -136,6 +140,7 @@ std::uint32_t CiphertextSums::write(std::span<std::uint8_t> payload, std::uint32
   const Engine& engine = key_->engine();
   const Parameters& parameters = key_->parameters();
   const std::size_t bytes = parameters.ciphertext_bytes();
+  threads = threads_for(threads, used_.size(), kWordsWorthAdding);
   ChecksumParts checksums(threads);
   parallel_for(blocks_, threads, kAtOnce, [&](std::size_t begin, std::size_t end) {
     std::vector<std::uint64_t> residues(kAtOnce * engine.pair_words());

@@ -16,6 +16,8 @@ namespace {
 
 // So many products grow side by side, in the engine's lanes.
 constexpr std::size_t kLanes = 16;
+// A product takes some 2 us, and each thread takes a greatest common divisor.
+constexpr std::size_t kResiduesWorthChecking = 128;
 
 // Some residues of one frame. A greatest common divisor takes as long as dozens of products, so the product
 // of all is tested, and that of either half only if it fails.
@@ -103,7 +105,8 @@ void check_residues(const CiphertextView& view, const PublicKey& key, std::size_
   }
   constexpr std::size_t kNone = ~std::size_t{0};
   std::atomic<std::size_t> wrong = kNone;
-  parallel_for(view.present_count(), resolve_threads(threads), kLanes,
+  const std::size_t residues = view.present_count();
+  parallel_for(residues, threads_for(threads, residues, kResiduesWorthChecking), kLanes,
                [&](std::size_t begin, std::size_t end) {
                  const std::size_t found = ResidueCheck(view, key).find_wrong(begin, end);
                  if (found != end) wrong = found;

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -11,6 +12,11 @@
 #include "common/error.h"
 
 namespace shieldfl {
+namespace {
+
+std::atomic<std::uint64_t> started_count = 0;
+
+}  // namespace
 
 std::size_t available_threads() {
   cpu_set_t allowed;
@@ -23,6 +29,16 @@ std::size_t resolve_threads(std::size_t requested) {
   constexpr std::size_t kMaxThreads = 1024;
   if (requested > kMaxThreads) throw Error(ErrorCode::kParameter, "threads must be between 1 and 1024");
   return requested == 0 ? available_threads() : requested;
+}
+
+std::size_t threads_for(std::size_t requested, std::size_t count, std::size_t worth) {
+  const std::size_t threads = resolve_threads(requested);
+  if (requested != 0) return threads;
+  return std::clamp<std::size_t>(count / std::max<std::size_t>(worth, 1), 1, threads);
+}
+
+std::uint64_t threads_started() noexcept {
+  return started_count;
 }
 
 void parallel_for(std::size_t count, std::size_t threads, std::size_t grain,
@@ -53,7 +69,10 @@ void parallel_for(std::size_t count, std::size_t threads, std::size_t grain,
   workers.reserve(threads - 1);
   std::size_t part = 1;
   try {
-    for (; part < threads; ++part) workers.emplace_back(run, part);
+    for (; part < threads; ++part) {
+      workers.emplace_back(run, part);
+      ++started_count;
+    }
   } catch (const std::exception&) {
     // The system gives no more threads, or no memory for one: do the rest here.
     for (; part < threads; ++part) run(part);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <mutex>
@@ -92,4 +93,25 @@ TEST(numbers_of_threads_are_resolved) {
   CHECK(resolve_threads(1024) == 1024);
   CHECK_THROWS(resolve_threads(1025), ErrorCode::kParameter);
   CHECK_THROWS(resolve_threads(~std::size_t{0}), ErrorCode::kParameter);
+}
+
+TEST(an_open_number_of_threads_is_what_the_work_is_worth) {
+  const std::size_t all = available_threads();
+  CHECK(threads_for(0, 0, 16) == 1);
+  CHECK(threads_for(0, 31, 16) == 1);
+  CHECK(threads_for(0, 32, 16) == std::min<std::size_t>(2, all));
+  CHECK(threads_for(0, 16 * 4096, 16) == all);
+  CHECK(threads_for(0, 16 * 4096, 0) == all);
+  // Who says a number gets it, and the split that goes with it.
+  CHECK(threads_for(5, 1, 1000) == 5);
+  CHECK_THROWS(threads_for(1025, 1, 1), ErrorCode::kParameter);
+}
+
+TEST(parallel_for_counts_the_threads_that_it_starts) {
+  const auto before = threads_started();
+  CHECK(ranges_of(1000, 1, 1).size() == 1);
+  CHECK(ranges_of(10, 4, 100).size() == 1);
+  CHECK(threads_started() == before);
+  CHECK(ranges_of(1000, 4, 1).size() == 4);
+  CHECK(threads_started() == before + 3);
 }

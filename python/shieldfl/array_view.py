@@ -132,10 +132,10 @@ def mapped_frame(path: os.PathLike[str]) -> Iterator[Buffer | mmap.mmap]:
 
 
 def as_threads(threads: int | None) -> int:
-    """Check a number of threads and return what the core takes: 0 for None, all cores."""
+    """Check a number of threads and return what the core takes: 0, the work decides, for None."""
     if threads is None:
         return 0
     number = as_unsigned(threads, "threads")
     if not 1 <= number <= _MOST_THREADS:
-        raise ParameterError(f"threads must be between 1 and {_MOST_THREADS}, or None for all cores")
+        raise ParameterError(f"threads must be between 1 and {_MOST_THREADS}, or None")
     return number

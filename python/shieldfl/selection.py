@@ -139,7 +139,7 @@ def select(scores: Any, weights: Any, limits: SelectionLimits, threads: int | No
     limits
         What to keep to.
     threads
-        How many threads to use; None for all cores.
+        How many threads to use; None for as many as the work is worth.
 
     Raises
     ------

@@ -64,6 +64,7 @@ class Driver:
             epsilon=8.5 if protected else math.inf,
             epsilon_of_noise=8.5 if protected else math.inf,
             epsilon_if_participants_true=2.5 if protected else math.inf,
+            seconds=2.0 if protected else 1.0,
         )
 
 

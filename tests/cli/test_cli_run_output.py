@@ -13,6 +13,7 @@ pytest.importorskip("typer")
 from rich.console import Console
 
 from cli.run_stand_in import Driver, invoke, table_rows
+from shieldfl.errors import RangeError
 from shieldfl.methods.registry import METHOD_NAMES
 from shieldfl.simulation.results import STAGES
 
@@ -32,8 +33,11 @@ def test_table_side_by_side(driver: Driver) -> None:
     assert rows["noise"] == "95.00 % 95.00 %"
     for stage in STAGES:
         assert rows[stage] == "125 ms 125 ms"
-    assert rows["whole round"] == "2.00 s ×1.00 2.00 s"
-    assert rows["up"] == "2.00 kB ×1.50 3.00 kB"
+    assert rows["all but training"] == "875 ms 1.88 s (×2.1)"
+    assert rows["whole round"] == "1.00 s 2.00 s (×2.0)"
+    assert rows["up"] == "2.00 kB 3.00 kB (×1.50)"
+    assert rows["set-up, once"] == "– –"
+    assert "fedavg, selective-shield: train alike" in result.stdout
     assert rows["for one"] == "– client"
     assert rows["ε"] == "∞ 8.5"
     assert rows["ε with noise of σ·√K"] == "– 2.5"
@@ -90,6 +94,24 @@ def test_report_is_written(driver: Driver, tmp_path: Path) -> None:
     assert {"index.html", "result.json", "accuracy.png"} <= {
         path.name for path in (tmp_path / "report").iterdir()
     }
+
+
+def test_a_disk_that_is_full_keeps_the_table(driver: Driver, tmp_path: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    result = invoke("--json", "/dev/full", "--report", tmp_path / "report")
+    assert result.exit_code == 1
+    assert result.stderr == "shieldfl: /dev/full: No space left on device\n"
+    assert table_rows(result.stdout)["global model"] == "91.25 %"
+    assert (tmp_path / "report" / "index.html").exists()
+
+
+def test_a_run_that_fails_leaves_no_empty_folder(driver: Driver, tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    driver.error = RangeError("training diverged")
+    for folder in ("new/report", "old"):
+        assert invoke("--report", tmp_path / folder).exit_code == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
 
 
 def test_a_report_folder_that_cannot_be_made_is_told_before_the_run(driver: Driver, tmp_path: Path) -> None:

@@ -69,3 +69,11 @@ def test_epsilon(epsilon: float, text: str) -> None:
 )
 def test_ratio(value: float, base: float, text: str) -> None:
     assert quantities.ratio_text(value, base) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "base", "text"),
+    [(46.8, 22.1, "×2.1"), (1.0, 100.0, "×0.0"), (9.96, 1.0, "×10"), (1.0, 0.0, "")],
+)
+def test_ratio_of_times(value: float, base: float, text: str) -> None:
+    assert quantities.ratio_text(value, base, digits=2) == text

@@ -43,6 +43,7 @@ def record(number: int, protected: bool) -> RoundRecord:
         epsilon=2.5 * number if protected else math.inf,
         epsilon_of_noise=2.5 * number if protected else math.nan,
         epsilon_if_participants_true=0.75 * number if protected else math.nan,
+        seconds=2.0 if protected else 0.75,
     )
 
 
@@ -193,16 +194,17 @@ def test_zone_bars_add_up_to_everything() -> None:
 
 def test_stage_bars_add_up_to_the_stages() -> None:
     whole, added = PLOTS[2].draw(run_of("fedavg", "selective-shield"), LIGHT).axes
-    for axes, expected in ((whole, [0.5, 2.0]), (added, [0.0, 1.75])):
+    for axes, expected in ((whole, [0.625, 2.125]), (added, [0.25, 1.75])):
         ends = [max(bar.get_x() + bar.get_width() for bar in list(axes.patches)[row::2]) for row in (0, 1)]
         assert ends == pytest.approx(expected)
 
 
 def test_summary_compares_with_the_first_method() -> None:
     sections = {section.title: section.rows for section in summarise(run_of("fedavg", "selective-shield"))}
-    up, down = sections["Bytes a round and client"]
-    assert up.cells == ("1.00 MB", "×1.50  1.50 MB")
-    assert down.cells == ("1.00 MB", "×1.20  1.20 MB")
+    up, down, *once = sections["Bytes a round and client"]
+    assert up.cells == ("1.00 MB", "1.50 MB (×1.50)")
+    assert down.cells == ("1.00 MB", "1.20 MB (×1.20)")
+    assert [row.cells for row in once] == [("–", "–")] * 2
     accuracy, personalised = sections["Accuracy after the last round"]
     assert accuracy.cells == ("83.33 %", "83.33 %")
     assert personalised.cells == ("83.33 %", "80.00 %")
@@ -217,7 +219,11 @@ def test_summary_compares_with_the_first_method() -> None:
     assert delta.cells == ("–", "1e-05")
     times = {row.label: row.cells for row in sections["Time a round, clients added up"]}
     assert set(STAGES) < set(times)
-    assert times["whole round"] == ("2.00 s", "×1.00  2.00 s")
+    assert times["train"] == ("375 ms", "375 ms")  # the median of both: they train alike
+    assert times["other"] == ("250 ms", "–")
+    assert times["all but training"] == ("250 ms", "1.75 s (×7.0)")
+    assert times["whole round"] == ("625 ms", "2.12 s (×3.4)")
+    assert times["set-up, once"] == ("–", "–")
     assert times["encrypt"] == ("–", "250 ms")
 
 

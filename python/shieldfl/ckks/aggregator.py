@@ -20,7 +20,7 @@ class Aggregator(SchemeAggregator[_core.CkksAggregator, Total]):
     Parameters
     ----------
     public_key : the key that the clients encrypt under.
-    threads : None for all cores.
+    threads : None for as many as the work is worth.
     round : the round whose batches are accepted; None lets the first batch decide.
     """
 

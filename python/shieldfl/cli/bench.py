@@ -16,6 +16,7 @@ from shieldfl.cli.bench_progress import progress_of
 from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.cli.given_options import is_given
 from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
+from shieldfl.cli.termination import interruptible
 from shieldfl.errors import ParameterError
 
 __all__ = [
@@ -152,7 +153,7 @@ def _bench_ckks(
     json_file: Path | None,
 ) -> None:
     cases = checked_grid(context, values, share, threads, quick)
-    with failures_on_stderr():
+    with interruptible(), failures_on_stderr():
         comparison = compare_with_progress(cases, peers, QUICK if quick else _SHORT)
         write_json(comparison.to_json(), json_file)
         if not is_stdout(json_file):
@@ -169,7 +170,7 @@ def _bench_paillier(
     json_file: Path | None,
 ) -> None:
     cases = checked_paillier_grid(key_bits, threads)
-    with failures_on_stderr():
+    with interruptible(), failures_on_stderr():
         effort = QUICK if quick else _SHORT
         comparison = compare_paillier_with_progress(cases, peers, effort, counts_of(quick))
         write_json(comparison.to_json(), json_file)

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from shieldfl.simulation.output_files import write_whole
+
 __all__ = ["JsonFile", "checked_output", "is_stdout", "write_json"]
 
 
@@ -47,4 +49,4 @@ def write_json(facts: dict[str, Any], path: Path | None) -> None:
     if is_stdout(path):
         sys.stdout.write(text)
     else:
-        path.write_text(text, encoding="utf-8")
+        write_whole(path, text)

@@ -15,7 +15,7 @@ from shieldfl.cli.bench_progress import progress_of
 from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.cli.json_output import is_stdout, write_json
 from shieldfl.cli.profile_pictures import picture_option
-from shieldfl.cli.termination import exit_on_sigterm
+from shieldfl.cli.termination import interruptible
 from shieldfl.errors import ShieldError
 from shieldfl.fleet.calibration import CalibrationSettings, calibrate
 from shieldfl.fleet.device_profile import DeviceProfile, load_profile
@@ -62,7 +62,7 @@ def measure(
     every opened sum is checked. Without --profile this machine is calibrated first.
     """
     # Told to end, it ends its clients and takes their limits away first.
-    with exit_on_sigterm(), failures_on_stderr():
+    with interruptible(), failures_on_stderr():
         fleet = load_fleet(fleet_file)
         quotas = processor_quotas(fleet, build_info()["threads"])
         trains = trains_model(fleet)

@@ -13,6 +13,7 @@ from shieldfl.cli.experiment_overrides import overrides_of
 from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.cli.json_output import JsonFile
 from shieldfl.cli.method_settings_option import apply_assignments
+from shieldfl.cli.termination import interruptible
 from shieldfl.errors import ParameterError
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
@@ -73,7 +74,7 @@ def run(
     """
     if experiment is not None:
         overrides = overrides_of(context)
-        with failures_on_stderr():
+        with interruptible(), failures_on_stderr():
             from shieldfl.cli.experiment_session import run_experiment
 
             run_experiment(experiment, overrides, json_file, report)
@@ -84,7 +85,7 @@ def run(
         assignments or (),
         method,
     )
-    with failures_on_stderr():
+    with interruptible(), failures_on_stderr():
         # torch takes seconds to load, and neither --help nor the other commands need it.
         from shieldfl.cli.run_session import run_session
 

@@ -131,7 +131,10 @@ ServerLearningRate = Annotated[
 ]
 Threads = Annotated[
     int | None,
-    typer.Option(help="Threads of training and of the core; default all cores.", rich_help_panel=_FEDERATION),
+    typer.Option(
+        help="Threads of training and of the core; default as many as the work is worth.",
+        rich_help_panel=_FEDERATION,
+    ),
 ]
 
 LocalEpochs = Annotated[int, typer.Option(help="Epochs of a client in a round.", rich_help_panel=_TRAINING)]

@@ -22,6 +22,8 @@ def print_run(result: RunResult) -> None:
     """Print the figures side by side on standard output."""
     console = table_console()
     console.print(describe_run(result))
+    if result.interrupted is not None:
+        console.print(f"Not complete: {result.interrupted}.")
     for table in _tables(result, console):
         console.print(table)
     if len(result.methods) > 1:

@@ -21,6 +21,7 @@ from shieldfl.fleet.report_tables import (
 from shieldfl.fleet.round_simulation import FleetRounds
 from shieldfl.fleet.summary import summarise
 from shieldfl.fleet.summary_text import remarks
+from shieldfl.simulation.output_files import write_whole
 from shieldfl.simulation.report_page import Picture, draw_picture, render_page
 
 __all__ = ["write_report"]
@@ -65,7 +66,7 @@ def write_report(simulation: FleetSimulation, directory: str | Path) -> list[Pat
     figures = folder / "simulation.json"
     if figures.exists():
         _remove_pictures(folder)
-    figures.write_text(json.dumps(simulation.to_json(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    write_whole(figures, json.dumps(simulation.to_json(), indent=2, allow_nan=False) + "\n")
     written = [figures]
     several = len(simulation.fleets) > 1
     page = render_page(
@@ -84,7 +85,7 @@ def write_report(simulation: FleetSimulation, directory: str | Path) -> list[Pat
         machine=simulation.costs.to_json()["machine"] or {},
         notes=simulation.notes,
     )
-    _add(written, "index.html").write_text(page, encoding="utf-8")
+    write_whole(_add(written, "index.html"), page)
     return written
 
 

@@ -77,7 +77,7 @@ def noised_sensitivity(
     noise_multiplier : float
         sigma, as :func:`shieldfl.privacy.gaussian_mechanism.gaussian_noise_multiplier` gives it; 0 clips alone.
     threads : int, optional
-        For the core; None for all cores.
+        For the core; None for as many as the work is worth.
 
     Returns
     -------

@@ -22,7 +22,7 @@ class Federation:
     server_learning_rate: float
     """1 is FedAvg."""
     threads: int | None
-    """For the core; None for all cores."""
+    """For the core; None for as many as the work is worth."""
     weights: tuple[int, ...] | None = None
     """How much each client counts, such as its number of samples; None for all alike."""
     layer_offsets: tuple[int, ...] = ()

@@ -41,7 +41,7 @@ class MixedSum:
     round_number : under which the ciphertexts travel.
     most_weight : the largest that a client counts; above 1, CKKS batches have an encrypted weight.
     clock : where the stages' time goes.
-    threads : for the core; None for all cores.
+    threads : for the core; None for as many as the work is worth.
     has_rest : whether plain numbers come along.
     """
 

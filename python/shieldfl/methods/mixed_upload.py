@@ -21,7 +21,7 @@ class MixedUpload:
     key : the public key, of either scheme.
     weight, most_weight : what this client counts, and the largest that any counts.
     sends_rest : whether values that are not encrypted are sent in the clear, or not at all.
-    threads : for the core; None for all cores.
+    threads : for the core; None for as many as the work is worth.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ class RoleContext:
     events: PrivacyEvents
     """What has left the clients, and what was opened."""
     threads: int | None = None
-    """For the core; None for all cores."""
+    """For the core; None for as many as the work is worth."""
 
     @property
     def parameters(self) -> ckks.Parameters | paillier.Parameters:

@@ -29,7 +29,7 @@ class SelectiveShieldAggregator(CollectingAggregator):
     settings : the method's settings.
     keys : tells the public keys that a round brings from others.
     clock : where the stages' time goes.
-    threads : for the core; None for all cores.
+    threads : for the core; None for as many as the work is worth.
     """
 
     def __init__(

@@ -38,7 +38,7 @@ class SelectiveShieldClient(TrainingClient):
     min_clients : of the public set-up; a round with fewer is refused.
     events : where it is recorded what has left the client.
     clock : where the stages' time goes.
-    threads : for the core; None for all cores.
+    threads : for the core; None for as many as the work is worth.
     """
 
     def __init__(

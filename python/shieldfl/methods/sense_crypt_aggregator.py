@@ -30,7 +30,7 @@ class SenseCryptAggregator(CollectingAggregator):
     keys : tells the public keys that a round brings from others.
     most_weight : the largest weight of a client.
     clock : where the stages' time goes.
-    threads : for the core; None for all cores.
+    threads : for the core; None for as many as the work is worth.
     """
 
     def __init__(

@@ -57,7 +57,7 @@ class SenseCryptClient(TrainingClient):
     events : where it is recorded what has left the client.
     clock : where the stages' time goes.
     notes : where a reader of the results is told what fell short.
-    threads : for the core; None for all cores.
+    threads : for the core; None for as many as the work is worth.
     """
 
     scores = "taylor"

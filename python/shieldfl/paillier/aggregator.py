@@ -27,7 +27,7 @@ class Aggregator(SchemeAggregator[_core.PaillierAggregator, Total]):
     Parameters
     ----------
     public_key : the key that the clients encrypt under.
-    threads : None for all cores.
+    threads : None for as many as the work is worth.
     round : the round whose batches are accepted; None lets the first batch decide.
     order : of the union of masks, for a group whose masks differ; batches in any other order are refused. Without it,
         so are batches that leave ciphertexts out: their few bytes may state a sum of any size.

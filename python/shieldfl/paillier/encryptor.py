@@ -30,7 +30,7 @@ class Encryptor(SchemeEncryptor[CiphertextBatch]):
     Parameters
     ----------
     public_key : whom to encrypt for.
-    threads : None for all cores.
+    threads : None for as many as the work is worth.
     lookups_vartime : True lets the GMP engine look table entries up by secret addresses. That is a sixth faster, but
         whoever shares the processor's caches may learn the randomisers, and with them the update. The AVX-512
         engine, whose look-ups cost next to nothing, ignores it.

@@ -58,7 +58,7 @@ def discrete_gaussian_noise(
     fraction_bits : int
         Binary digits after the point, 0 to 150.
     threads : int, optional
-        For the core; None for all cores.
+        For the core; None for as many as the work is worth.
 
     Returns
     -------

@@ -46,7 +46,7 @@ def clip_l2(
     norm : float
         Clipping norm C, finite and at least 2^-100.
     threads : int, optional
-        For the core; None for all cores.
+        For the core; None for as many as the work is worth.
 
     Returns
     -------
@@ -85,7 +85,7 @@ def clip_and_noise(
     standard_deviation : float
         In the unit of the vector; 0 adds nothing.
     threads : int, optional
-        For the core; None for all cores.
+        For the core; None for as many as the work is worth.
 
     Returns
     -------
@@ -159,7 +159,7 @@ def gaussian_noise(
     standard_deviation : float
         In the unit of the vector; 0 adds nothing.
     threads : int, optional
-        For the core; None for all cores.
+        For the core; None for as many as the work is worth.
 
     Returns
     -------

@@ -90,7 +90,7 @@ class KeyAuthority:
     params : ckks.Parameters or paillier.Parameters. A Paillier key takes seconds to make.
     min_clients : the fewest clients of a total that is opened, at least 1 and at most ``params.max_clients``.
     one_total_per_round : False gives up the protection against differences.
-    threads : for opening; None for all cores.
+    threads : for opening; None for as many as the work is worth.
     weight_bounds : the smallest and the largest encrypted weight that a client may have, above 0. Whoever takes part
         can encrypt any weight, also a negative one, so a mean is given only where the sum of all is one that weights
         within these bounds can have. By default 1/64 and 1.

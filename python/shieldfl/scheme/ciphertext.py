@@ -93,8 +93,8 @@ class Ciphertext(Generic[Core]):
     def from_bytes(cls, frame: Buffer, threads: int | None = None) -> Self:
         """Read a frame; everything is checked that can be without the public key. Raises WireFormatError.
 
-        ``threads`` : None for all cores. A frame that is only to be added needs none of this: pass its bytes
-        to ``Aggregator.add``, which checks as it adds.
+        ``threads`` : None for as many as the work is worth. A frame that is only to be added needs none of this: pass
+        its bytes to ``Aggregator.add``, which checks as it adds.
         """
         ciphertext = cls(as_frame(frame))
         ciphertext.parse(threads)

@@ -44,7 +44,7 @@ class RunConfig:
     seed: int = 0
     """Makes partition, initial model and training repeatable; never the cryptographic or privacy noise."""
     threads: int | None = None
-    """Of the core, and of torch for the time of the run; None for all cores, and for torch's own number."""
+    """Of the core, and of torch for the time of the run; None for as many as the work is worth, up to all cores."""
 
     def __post_init__(self) -> None:
         for name in ("clients", "rounds", "local_epochs", "batch_size", "min_clients"):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 from torch import nn
@@ -25,13 +26,21 @@ from shieldfl.simulation.federation import EmbeddedFederation, RoundTraffic
 from shieldfl.simulation.local_training import LocalTrainer
 from shieldfl.simulation.models import build_model, default_model
 from shieldfl.simulation.partition import dirichlet_partition
-from shieldfl.simulation.results import MethodResult, RoundRecord, RunResult
+from shieldfl.simulation.results import Interruption, MethodResult, RoundRecord, RunResult
 from shieldfl.simulation.synthetic_shares import LabelledSamples, check_synthetic_samples, synthetic_shares
-from shieldfl.simulation.torch_threads import torch_threads
+from shieldfl.simulation.torch_threads import threads_worth, torch_threads
 from shieldfl.simulation.training import TrainingSettings, evaluate
 from shieldfl.torch_bridge import flatten, flatten_buffers, load_flat, load_flat_buffers, parameter_layout
 
-__all__ = ["run_methods"]
+__all__ = ["RunInterrupted", "run_methods"]
+
+
+class RunInterrupted(KeyboardInterrupt):
+    """Ctrl-C while methods ran: what was finished by then is in ``result``, whose methods have a round at least."""
+
+    def __init__(self, result: RunResult) -> None:
+        super().__init__(str(result.interrupted))
+        self.result = result
 
 
 def run_methods(
@@ -53,7 +62,7 @@ def run_methods(
         some rounds; None takes those that the config names, or makes some, see
         :mod:`shieldfl.simulation.synthetic_shares`.
 
-    Raises ParameterError, DataError, RangeError (training diverged).
+    Raises ParameterError, DataError, RangeError (training diverged), RunInterrupted.
     """
     if not methods:
         raise ParameterError(f"name at least one method: {', '.join(METHOD_NAMES)}")
@@ -66,8 +75,14 @@ def run_methods(
         if synthetic is not None:
             raise ParameterError("synthetic data are given twice: as samples, and as a file in the config")
         synthetic = load_labelled_samples(config.synthetic_data)
-    with torch_threads(config.threads):
-        return _run_methods(config, methods, settings or MethodSettings(), on_round, synthetic)
+    dataset = load_dataset(config.dataset, config.data_dir)
+    model = build_model(
+        config.model or default_model(dataset.name), dataset.feature_shape, dataset.classes, config.seed
+    )
+    with torch_threads(config.threads or threads_worth(model, dataset.feature_shape, config.batch_size)):
+        return _run_methods(
+            config, methods, settings or MethodSettings(), on_round, synthetic, dataset, model
+        )
 
 
 def _run_methods(
@@ -76,26 +91,49 @@ def _run_methods(
     settings: MethodSettings,
     on_round: Callable[[str, RoundRecord], None] | None,
     synthetic: LabelledSamples | None,
+    dataset: Dataset,
+    model: nn.Module,
 ) -> RunResult:
-    dataset = load_dataset(config.dataset, config.data_dir)
     partition = dirichlet_partition(dataset.train_labels.numpy(), config.clients, config.alpha, config.seed)
-    model_name = config.model or default_model(dataset.name)
-    model = build_model(model_name, dataset.feature_shape, dataset.classes, config.seed)
     # Before any of them trains: of the same weights, and what one of them cannot take ends the run at once.
-    modules = {name: adapt_model(name, deepcopy(model), settings) for name in names}
-    made = {
-        name: _make_method(name, config, settings, dataset, module, partition)
-        for name, module in modules.items()
-    }
+    modules: dict[str, nn.Module] = {}
+    made: dict[str, Method] = {}
+    seconds = dict.fromkeys(names, 0.0)
+    for name in names:
+        with _added_to(seconds, name):
+            modules[name] = adapt_model(name, deepcopy(model), settings)
+    for name in names:
+        with _added_to(seconds, name):
+            made[name] = _make_method(name, config, settings, dataset, modules[name], partition)
     check_synthetic_samples(synthetic, made.values(), dataset, config.clients)
     result = RunResult(
-        dataset.description, model_name, asdict(config), describe_environment(), parameter_layout(model).size
+        dataset.description,
+        config.model or default_model(dataset.name),
+        asdict(config),
+        describe_environment(),
+        parameter_layout(model).size,
     )
-    for name in names:
-        # Taken out, so that a method's clients do not outlive its run.
-        run = _MethodRun(made.pop(name), config, dataset, modules.pop(name), partition, synthetic)
-        result.methods.append(run.run(on_round))
+    for place, name in enumerate(names):
+        run: _MethodRun | None = None
+        try:
+            with _added_to(seconds, name):
+                # Taken out, so that a method's clients do not outlive its run.
+                run = _MethodRun(made.pop(name), config, dataset, modules.pop(name), partition, synthetic)
+            run.run(on_round)
+        except KeyboardInterrupt as error:
+            if run is not None and run.records:
+                result.methods.append(run.result(seconds[name]))
+            stop = Interruption(name, 1 if run is None else run.round_number, tuple(names[place + 1 :]))
+            raise RunInterrupted(replace(result, interrupted=stop)) from error
+        result.methods.append(run.result(seconds[name]))
     return result
+
+
+@contextmanager
+def _added_to(seconds: dict[str, float], name: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    seconds[name] += time.perf_counter() - start
 
 
 def _make_method(
@@ -149,7 +187,7 @@ class _MethodRun:
             weight_decay=config.weight_decay,
         )
         synthetic = synthetic_shares(method, dataset, config.clients, config.seed, given_synthetic)
-        trainers = [
+        self._trainers = [
             LocalTrainer(
                 model,
                 dataset.train_features[samples],
@@ -160,14 +198,18 @@ class _MethodRun:
             )
             for samples, share in zip(partition, synthetic, strict=True)
         ]
-        self._federation = EmbeddedFederation(method, trainers, config.seed)
+        self._federation = EmbeddedFederation(method, self._trainers, config.seed)
+        self.records: list[RoundRecord] = []
+        """Of the rounds that are finished."""
+        self.round_number = 1
+        """Of the round that runs."""
 
-    def run(self, on_round: Callable[[str, RoundRecord], None] | None) -> MethodResult:
+    def run(self, on_round: Callable[[str, RoundRecord], None] | None) -> None:
         """Run all rounds, or those before one that noise or a learning rate made impossible: other methods go on."""
         method, config = self._method, self._config
-        seconds = 0.0
-        records: list[RoundRecord] = []
+        records = self.records
         for round_number in range(1, config.rounds + 1):
+            self.round_number = round_number
             try:
                 participants = self._federation.draw(config.sample_rate, config.min_clients)
             except PolicyError as error:
@@ -186,10 +228,14 @@ class _MethodRun:
                     f"broke down in round {round_number}, so its figures are of the rounds before: {error}"
                 )
                 break
-            seconds += time.perf_counter() - start
-            records.append(self._record(round_number, traffic))
+            seconds = time.perf_counter() - start
+            records.append(self._record(round_number, traffic, seconds))
             if on_round is not None:
                 on_round(method.name, records[-1])
+
+    def result(self, setup_seconds: float) -> MethodResult:
+        """Return what the finished rounds measured."""
+        method = self._method
         spent = method.privacy_spent()
         reading = method.privacy_reading
         reason = [] if spent.reason is None else [spent.reason]
@@ -198,8 +244,8 @@ class _MethodRun:
             method.settings(),
             count_trained(self._model),
             spent.delta,
-            records,
-            seconds,
+            self.records,
+            sum(record.seconds for record in self.records),
             [reading.meaning, *reason, *method.notes],
             averaging_window(method.interleaving),
             reading.unit,
@@ -207,9 +253,19 @@ class _MethodRun:
             reading.neighbours,
             method.aggregator_sees,
             list(method.events.readable_parts),
+            training=self._training(),
+            alternates=method.interleaving is not None,
+            setup_seconds=setup_seconds,
         )
 
-    def _record(self, round_number: int, traffic: RoundTraffic) -> RoundRecord:
+    def _training(self) -> str:
+        """Say how the clients have trained: all that decides how long it takes but for the data."""
+        kinds = sorted(set().union(*(trainer.kinds for trainer in self._trainers)))
+        trained = f"{count_trained(self._model):,} of {self._size:,} parameters, {' and '.join(kinds)}"
+        ratio = self._method.interleaving
+        return trained if ratio is None else f"{trained}, interleaved at {ratio}"
+
+    def _record(self, round_number: int, traffic: RoundTraffic, seconds: float) -> RoundRecord:
         accuracy, personalised = self._evaluate()
         spent = self._method.privacy_spent()
         shares = [self._federation.clients[index].disclosure.shares() for index in traffic.finished]
@@ -231,6 +287,7 @@ class _MethodRun:
             epsilon=spent.epsilon,
             epsilon_of_noise=spent.of_noise,
             epsilon_if_participants_true=spent.if_participants_true,
+            seconds=seconds,
         )
 
     def _evaluate(self) -> tuple[float, float]:

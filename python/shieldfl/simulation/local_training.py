@@ -54,6 +54,8 @@ class LocalTrainer:
         self._synthetic = synthetic
         self._settings = settings
         self._clock = clock
+        self.kinds: set[str] = set()
+        """How it has trained so far, of what decides how long that takes."""
 
     def train(self, start: StartingPoint, seed: int) -> tuple[LocalUpdate, float]:
         """Train from ``start`` and as it asks; return the update and the mean loss of the last epoch.
@@ -63,6 +65,8 @@ class LocalTrainer:
         samples = self._synthetic if start.synthetic else self._real
         if samples is None:
             raise ParameterError("this round trains on synthetic data: give the trainer some")
+        kind = "by SGD" if start.noise is None else "by DP-SGD"
+        self.kinds.add(f"{kind} on synthetic data" if start.synthetic else kind)
         fisher = FisherAccumulator(self._layout) if start.scores == "batch" else None
 
         def accumulate(model: nn.Module) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from statistics import fmean
 from typing import Any
 
 from shieldfl.errors import ParameterError
@@ -19,6 +20,7 @@ from shieldfl.simulation.quantities import (
 )
 from shieldfl.simulation.results import STAGES, MethodResult, RunResult
 from shieldfl.simulation.summary import ZONES, mean_over_rounds
+from shieldfl.simulation.timing import repeated_rounds
 
 __all__ = ["FIGURES", "ComparedFigure", "PaperFigure", "compare_figures"]
 
@@ -33,13 +35,15 @@ class Figure:
 
 
 def _per_round(method: MethodResult, attribute: str) -> float:
-    return float(sum(getattr(record, attribute) for record in method.rounds)) / len(method.rounds)
+    """A mean over the rounds after the first, as in the table above it."""
+    return fmean(getattr(record, attribute) for record in repeated_rounds(method))
 
 
 def _per_client(method: MethodResult, stage: str) -> float:
     """Seconds of a stage for one client and round."""
-    begun = sum(record.participants + record.dropped for record in method.rounds)
-    return sum(record.stage_seconds.get(stage, 0.0) for record in method.rounds) / begun
+    rounds = repeated_rounds(method)
+    begun = sum(record.participants + record.dropped for record in rounds)
+    return sum(record.stage_seconds.get(stage, 0.0) for record in rounds) / begun
 
 
 def _stage(stage: str) -> dict[str, Figure]:
@@ -67,7 +71,7 @@ FIGURES: dict[str, Figure] = {
     ),
     **{f"{zone}_share": _zone(zone) for zone in ZONES},
     **{name: figure for stage in STAGES for name, figure in _stage(stage).items()},
-    "round_seconds": Figure("whole round", lambda method: method.seconds / len(method.rounds), seconds_text),
+    "round_seconds": Figure("whole round", lambda method: _per_round(method, "seconds"), seconds_text),
     "bytes_up": Figure("up, a round and client", lambda method: _per_round(method, "bytes_up"), bytes_text),
     "bytes_down": Figure(
         "down, a round and client", lambda method: _per_round(method, "bytes_down"), bytes_text

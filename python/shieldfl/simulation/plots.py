@@ -12,9 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from shieldfl.simulation.figure_style import LINE_COLOURS, LINE_MARKERS, Theme, new_figure
-from shieldfl.simulation.quantities import bytes_text, ratio_text, seconds_text, share_text
+from shieldfl.simulation.quantities import bytes_text, seconds_text, share_text
 from shieldfl.simulation.results import STAGES, MethodResult, RunResult
-from shieldfl.simulation.summary import ZONES, mean_over_rounds
+from shieldfl.simulation.summary import ZONES, compared_texts, mean_over_rounds
+from shieldfl.simulation.timing import compare_timings
 
 __all__ = ["PLOTS", "Plot"]
 
@@ -126,15 +127,19 @@ def _stack_zones(axes: Axes, method: MethodResult, theme: Theme) -> None:
 
 
 def draw_stages(result: RunResult, theme: Theme) -> Figure:
-    """Seconds a round: with training on the left, what protection adds to it on the right."""
+    """Seconds a round: with training, timed once for all that train alike, on the left, without it on the right."""
     methods = result.methods
     figure, (whole, added) = new_figure(theme, height=1.9 + 0.5 * len(methods), columns=2)
-    colours = {"train": theme.neutral, **_STAGE_COLOURS}
-    means = [method.mean_stage_seconds() for method in methods]
-    for axes, stages in ((whole, STAGES), (added, STAGES[1:])):
+    colours = {"train": theme.neutral, **_STAGE_COLOURS, "other": theme.faint}
+    timings = compare_timings(methods)
+    means = [
+        timing.stage_seconds | {"train": timing.train_seconds, "other": timing.other_seconds}
+        for timing in timings
+    ]
+    for axes, stages in ((whole, (*STAGES, "other")), (added, (*STAGES[1:], "other"))):
         start = [0.0] * len(methods)
         for stage in stages:
-            seconds = [mean[stage] for mean in means]
+            seconds = [mean.get(stage, 0.0) for mean in means]
             axes.barh(range(len(methods)), seconds, height=0.6, left=start, label=stage, color=colours[stage])
             start = [low + width for low, width in zip(start, seconds, strict=True)]
         _label_bars(axes, start, [seconds_text(total) for total in start], theme)
@@ -148,7 +153,7 @@ def draw_stages(result: RunResult, theme: Theme) -> Figure:
     figure.legend(
         handles,
         labels,
-        ncols=len(STAGES),
+        ncols=len(STAGES) + 1,
         loc="outside lower center",
         frameon=False,
         fontsize=9,
@@ -168,16 +173,9 @@ def draw_bytes(result: RunResult, theme: Theme) -> Figure:
         (panels[0], "up: client to aggregator", "bytes_up", "#0072B2"),
         (panels[1], "down: aggregator to client", "bytes_down", "#56B4E9"),
     ):
-        sizes = [
-            sum(float(getattr(record, field)) for record in method.rounds) / len(method.rounds)
-            for method in methods
-        ]
+        sizes = [float(getattr(timing, field)) for timing in compare_timings(methods)]
         axes.barh(range(len(methods)), sizes, height=0.6, color=colour)
-        texts = [
-            bytes_text(size) + (f"  {ratio_text(size, sizes[0])}" if index else "")
-            for index, size in enumerate(sizes)
-        ]
-        _label_bars(axes, sizes, texts, theme)
+        _label_bars(axes, sizes, compared_texts(sizes, bytes_text), theme)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: bytes_text(size)))
         axes.set_title(title, loc="left", fontsize=10.5, color=theme.text)
     _method_axis(panels[0], methods)
@@ -200,9 +198,17 @@ PLOTS = (
         draw_zones,
     ),
     Plot(
-        "stages", "Time per stage", "Seconds a round. Client stages are sums over the clients.", draw_stages
+        "stages",
+        "Time per stage",
+        "Seconds of a round after the first. Client stages are sums over the clients.",
+        draw_stages,
     ),
-    Plot("bytes", "Bytes per client", "What one client sends and receives in a round.", draw_bytes),
+    Plot(
+        "bytes",
+        "Bytes per client",
+        "What one client sends and receives in a round after the first.",
+        draw_bytes,
+    ),
 )
 
 
@@ -234,7 +240,7 @@ def _match_rows(axes: Axes, other: Axes) -> None:
 
 def _label_bars(axes: Axes, lengths: Sequence[float], texts: Sequence[str], theme: Theme) -> None:
     longest = max(lengths)
-    axes.set_xlim(0.0, longest * 1.38 if longest > 0.0 else 1.0)
+    axes.set_xlim(0.0, longest * 1.5 if longest > 0.0 else 1.0)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=4))
     axes.grid(axis="x", color=theme.faint, linewidth=0.8)
     for row, (length, text) in enumerate(zip(lengths, texts, strict=True)):

@@ -66,11 +66,13 @@ def epsilon_text(epsilon: float) -> str:
     return f"{epsilon:,.0f}" if epsilon >= 1000.0 else f"{epsilon:.3g}"
 
 
-def ratio_text(value: float, base: float) -> str:
-    """Format how many times ``base`` a value is; empty where that says nothing."""
+def ratio_text(value: float, base: float, digits: int = 3) -> str:
+    """Format how many times ``base`` a value is, with 2 or 3 significant digits; empty where that says nothing."""
     if not (math.isfinite(value) and math.isfinite(base) and base > 0.0):
         return ""
     ratio = value / base
+    if digits == 2:
+        return f"×{ratio:,.0f}" if ratio >= 9.95 else f"×{ratio:.1f}"
     return f"×{ratio:,.0f}" if ratio >= 99.5 else f"×{_three_digits(ratio)}"
 
 

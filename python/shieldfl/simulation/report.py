@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from shieldfl.errors import ParameterError
+from shieldfl.simulation.output_files import write_whole
 from shieldfl.simulation.plots import PLOTS
 from shieldfl.simulation.report_page import draw_picture, render_page
 from shieldfl.simulation.results import STAGES, RunResult
@@ -28,7 +29,7 @@ def write_report(result: RunResult, directory: str | Path) -> list[Path]:
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / "result.json"]
-    written[0].write_text(json.dumps(result.to_json(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    write_whole(written[0], json.dumps(result.to_json(), indent=2, allow_nan=False) + "\n")
     pictures = []
     for plot in PLOTS:
         written.append(folder / f"{plot.name}.png")
@@ -45,5 +46,5 @@ def write_report(result: RunResult, directory: str | Path) -> list[Path]:
         zones=ZONES,
     )
     written.append(folder / "index.html")
-    written[-1].write_text(page, encoding="utf-8")
+    write_whole(written[-1], page)
     return written

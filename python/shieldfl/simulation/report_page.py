@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from shieldfl.simulation.figure_style import DARK, LIGHT, Theme, render_png
+from shieldfl.simulation.output_files import write_whole
 from shieldfl.simulation.quantities import accuracy_text, bytes_text, epsilon_text, seconds_text, share_text
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Picture:
 def draw_picture(title: str, explanation: str, draw: Callable[[Theme], Figure], path: Path) -> Picture:
     """Draw a plot in both themes and write the light one to a PNG file. Raises OSError."""
     light, dark = (render_png(draw(theme)) for theme in (LIGHT, DARK))
-    path.write_bytes(light)
+    write_whole(path, light)
     return Picture(title, explanation, _data_uri(light), _data_uri(dark))
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
+from statistics import fmean
 from typing import Any
 
 from shieldfl.simulation.convergence import converged_at
+from shieldfl.simulation.timing import compare_timings, repeated_rounds
 
-__all__ = ["STAGES", "MethodResult", "RoundRecord", "RunResult"]
+__all__ = ["STAGES", "Interruption", "MethodResult", "RoundRecord", "RunResult"]
 
 STAGES = ("train", "score", "negotiate", "encrypt", "upload", "aggregate", "open", "merge")
 """What a round's seconds are split into, in the order of a round. Client stages are sums over the clients."""
@@ -53,6 +55,8 @@ class RoundRecord:
     epsilon_if_participants_true: float
     """The same with multiplier sigma * sqrt(K), which holds only if the number K of participants that the server stated
     was true; equal to ``epsilon_of_noise`` where the method has one figure."""
+    seconds: float
+    """Wall-clock time, evaluation excluded."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ class MethodResult:
     delta: float
     rounds: list[RoundRecord] = field(default_factory=list)
     seconds: float = 0.0
-    """Wall-clock time of all rounds, evaluation excluded."""
+    """Wall-clock time of all rounds, evaluation and set-up excluded."""
     notes: list[str] = field(default_factory=list)
     """What a reader must know to read the figures right, such as a fallback that was taken."""
     averaging_window: int = 10
@@ -84,6 +88,13 @@ class MethodResult:
     """What the aggregator can read, in words."""
     readable_parts: list[str] = field(default_factory=list)
     """What became readable without noise beside values of updates, such as a mask."""
+
+    training: str = ""
+    """How it trains: methods in which this is the same train alike, so that their training can be timed together."""
+    alternates: bool = False
+    """Whether kinds of rounds alternate, so that the first is like some of the later ones."""
+    setup_seconds: float = 0.0
+    """Wall-clock time until the first round: making the model, keys and clients."""
 
     @property
     def last(self) -> RoundRecord:
@@ -109,11 +120,25 @@ class MethodResult:
         return encrypted / sent if sent > 0.0 else math.nan
 
     def mean_stage_seconds(self) -> dict[str, float]:
-        """Seconds a round for each stage, a mean over the rounds."""
-        return {
-            stage: sum(record.stage_seconds.get(stage, 0.0) for record in self.rounds) / len(self.rounds)
-            for stage in STAGES
-        }
+        """Seconds a round for each stage, a mean over the rounds after the first, which also sets up."""
+        rounds = repeated_rounds(self)
+        return {stage: fmean(record.stage_seconds.get(stage, 0.0) for record in rounds) for stage in STAGES}
+
+
+@dataclass(frozen=True)
+class Interruption:
+    """Where a run was stopped from outside."""
+
+    method: str
+    round: int
+    """Which was not finished, or just so."""
+    not_begun: tuple[str, ...]
+    """Methods that were to come."""
+
+    def __str__(self) -> str:
+        """Say it in a few words."""
+        later = f", before {', '.join(self.not_begun)}" if self.not_begun else ""
+        return f"interrupted in round {self.round} of {self.method}{later}"
 
 
 @dataclass(frozen=True)
@@ -129,16 +154,21 @@ class RunResult:
     parameters: int
     """P, of the plain model."""
     methods: list[MethodResult] = field(default_factory=list)
+    interrupted: Interruption | None = None
+    """Where the run was stopped: then some methods have fewer rounds, and others are missing."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types: an undefined number becomes None, an infinite one the text ``"Infinity"``.
 
-        JSON has neither; Python's ``float`` and JavaScript's ``Number`` read that text as infinity.
+        JSON has neither; Python's ``float`` and JavaScript's ``Number`` read that text as infinity. Each method has its
+        ``timing``, see :class:`shieldfl.simulation.timing.Timing`; for this each must have a round.
         """
         cleaned = _plain(asdict(self))
         assert isinstance(cleaned, dict)
-        for entry, method in zip(cleaned["methods"], self.methods, strict=True):
+        timings = compare_timings(self.methods)
+        for entry, method, timing in zip(cleaned["methods"], self.methods, timings, strict=True):
             entry["hidden_share"] = _plain(method.hidden_share)
+            entry["timing"] = _plain(timing.to_json())
         return cleaned
 
 

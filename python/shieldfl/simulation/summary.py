@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from shieldfl.simulation.quantities import (
     MISSING,
@@ -16,8 +17,18 @@ from shieldfl.simulation.quantities import (
     share_text,
 )
 from shieldfl.simulation.results import STAGES, MethodResult, RunResult
+from shieldfl.simulation.timing import Timing, compare_timings
 
-__all__ = ["ZONES", "Row", "Section", "describe_run", "mean_over_rounds", "remarks", "summarise"]
+__all__ = [
+    "ZONES",
+    "Row",
+    "Section",
+    "compared_texts",
+    "describe_run",
+    "mean_over_rounds",
+    "remarks",
+    "summarise",
+]
 
 ZONES = ("encrypted", "personalised", "noise", "clear")
 """The keys of ``RoundRecord.zone_shares``, most protected first."""
@@ -65,10 +76,16 @@ def summarise(result: RunResult) -> tuple[Section, ...]:
     def row(label: str, cell: Callable[[MethodResult], str]) -> Row:
         return Row(label, tuple(cell(method) for method in methods))
 
-    def compared(label: str, value: Callable[[MethodResult], float], text: Callable[[float], str]) -> Row:
-        return Row(label, _compared([value(method) for method in methods], text))
+    def compared(label: str, value: Callable[[Timing], float], text: Callable[[float], str]) -> Row:
+        return Row(label, compared_texts([value(timing) for timing in timings], text))
 
-    stages = [method.mean_stage_seconds() for method in methods]
+    def row_of(label: str, seconds: Callable[[Timing], float]) -> Row:
+        return Row(label, tuple(seconds_text(seconds(timing)) for timing in timings))
+
+    def once(label: str, value: Callable[[Timing], float], text: Callable[[float], str]) -> Row:
+        return Row(label, tuple(text(value(timing)) if value(timing) else MISSING for timing in timings))
+
+    timings = compare_timings(methods)
     return (
         Section(
             "Accuracy after the last round",
@@ -95,17 +112,21 @@ def summarise(result: RunResult) -> tuple[Section, ...]:
         Section(
             "Time a round, clients added up",
             (
-                *(Row(stage, tuple(seconds_text(seconds[stage]) for seconds in stages)) for stage in STAGES),
-                compared("whole round", lambda method: method.seconds / len(method.rounds), seconds_text),
+                row_of("train", lambda timing: timing.train_seconds),
+                *(row_of(stage, partial(_own_stage, stage)) for stage in STAGES if stage != "train"),
+                row_of("other", lambda timing: timing.other_seconds),
+                compared("all but training", lambda timing: timing.protection_seconds, seconds_text),
+                compared("whole round", lambda timing: timing.round_seconds, seconds_text),
+                once("set-up, once", lambda timing: timing.setup_seconds, seconds_text),
             ),
         ),
         Section(
             "Bytes a round and client",
             (
-                compared("up", lambda method: _mean(record.bytes_up for record in method.rounds), bytes_text),
-                compared(
-                    "down", lambda method: _mean(record.bytes_down for record in method.rounds), bytes_text
-                ),
+                compared("up", lambda timing: timing.bytes_up, bytes_text),
+                compared("down", lambda timing: timing.bytes_down, bytes_text),
+                once("up, once in addition", lambda timing: timing.setup_bytes_up, bytes_text),
+                once("down, once in addition", lambda timing: timing.setup_bytes_down, bytes_text),
             ),
         ),
         Section(
@@ -128,12 +149,28 @@ def summarise(result: RunResult) -> tuple[Section, ...]:
 
 
 def remarks(result: RunResult) -> list[tuple[str, str]]:
-    """Return every note once, after the names of the methods that it is about."""
+    """Return every note once, after the names of the methods that it is about, or of what it is about."""
     methods_of: dict[str, list[str]] = {}
     for method in result.methods:
         for note in method.notes:
             methods_of.setdefault(note, []).append(method.method)
-    return [(", ".join(names), note) for note, names in methods_of.items()]
+    notes = [(", ".join(names), note) for note, names in methods_of.items()]
+    return [*_remarks_on_timing(result), *notes]
+
+
+def _remarks_on_timing(result: RunResult) -> list[tuple[str, str]]:
+    timings = compare_timings(result.methods)
+    single = [
+        method.method
+        for method, timing in zip(result.methods, timings, strict=True)
+        if not timing.first_round_apart
+    ]
+    groups = dict.fromkeys(timing.trained_alike for timing in timings if len(timing.trained_alike) > 1)
+    alike = [
+        (", ".join(names), "train alike: the median of their training stands for each") for names in groups
+    ]
+    once = "time and bytes are of one round alone, with what a first round does once"
+    return [*alike, *([(", ".join(single), once)] if single else [])]
 
 
 def _hidden_text(method: MethodResult) -> str:
@@ -160,14 +197,14 @@ def _second_epsilon(method: MethodResult) -> str:
     return epsilon_text(method.last.epsilon_if_participants_true) if _has_second(method) else MISSING
 
 
-def _compared(values: list[float], text: Callable[[float], str]) -> tuple[str, ...]:
+def compared_texts(values: Sequence[float], text: Callable[[float], str]) -> tuple[str, ...]:
+    """Write values, all but the first with how many times the first they are; times vary, and get two digits."""
     cells = [text(value) for value in values]
     for i in range(1, len(values)):
-        if ratio := ratio_text(values[i], values[0]):
-            cells[i] = f"{ratio}  {cells[i]}"
+        if ratio := ratio_text(values[i], values[0], 2 if text is seconds_text else 3):
+            cells[i] = f"{cells[i]} ({ratio})"
     return tuple(cells)
 
 
-def _mean(values: Iterable[float]) -> float:
-    collected = list(values)
-    return sum(collected) / len(collected)
+def _own_stage(stage: str, timing: Timing) -> float:
+    return timing.stage_seconds.get(stage, 0.0)
