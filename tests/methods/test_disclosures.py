@@ -70,7 +70,8 @@ def expected_parts(variant: Variant, phase: str, round_number: int) -> set[str]:
         )
         return {"round"} | (introduction if round_number == 1 else set())
     if phase != "update":
-        return {"round"} | ({phase} - {"count"})
+        weight = {"weight"} if phase == "scores" else set()
+        return {"round"} | ({phase} - {"count"}) | weight
     if variant.method in ("fedavg", "dp-fedavg", "dp-sgd", "alt-fl-si-dp"):
         return {"round", "weight", "update"}
     sends_rest = variant.method not in ("top-2", "dict-pfl", "batch-crypt")
