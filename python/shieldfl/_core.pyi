@@ -131,6 +131,8 @@ class CkksParameters:
     @property
     def value_limit(self) -> float: ...
     @property
+    def weight_step(self) -> float: ...
+    @property
     def error_bound(self) -> float: ...
 
 class CkksPublicKey:
@@ -152,7 +154,7 @@ class CkksEncryptor:
         round: int,
         clip: bool,
         threads: int,
-    ) -> tuple[bytes, int]: ...
+    ) -> tuple[bytes, tuple[int, int, int]]: ...
 
 class CkksCiphertext:
     @staticmethod
@@ -222,6 +224,8 @@ class PaillierParameters:
     @property
     def value_limit(self) -> float: ...
     @property
+    def weight_step(self) -> float: ...
+    @property
     def security_bits(self) -> int: ...
 
 class PaillierPublicKey:
@@ -267,7 +271,7 @@ class PaillierEncryptor:
         threads: int,
         lookups_vartime: bool = False,
         pool: PaillierRandomizerPool | None = None,
-    ) -> tuple[bytes, int]: ...
+    ) -> tuple[bytes, tuple[int, int, int]]: ...
     def encrypt_in_union(
         self,
         values: NDArray[np.float32] | NDArray[np.float64],
@@ -278,7 +282,7 @@ class PaillierEncryptor:
         threads: int,
         lookups_vartime: bool = False,
         pool: PaillierRandomizerPool | None = None,
-    ) -> tuple[bytes, int]: ...
+    ) -> tuple[bytes, tuple[int, int, int]]: ...
 
 class PaillierCiphertext:
     @staticmethod

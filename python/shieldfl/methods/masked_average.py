@@ -68,6 +68,7 @@ class MaskedAverage(Method):
             settings.fixed_point,
             count=count if zone is None else zone.count,
             most_weight=max(weights),
+            mean_weight=sum(weights) / len(weights),
             key_bits=settings.key_bits,
         )
         self.keys = KeyAuthority(parameters, federation.min_clients, threads=federation.threads)
