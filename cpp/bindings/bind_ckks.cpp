@@ -45,6 +45,8 @@ void bind_parameters(py::module_& module) {
       .def_property_readonly("facts", [](const Parameters& self) { return facts_of(self.facts()); })
       .def_property_readonly("bytes_per_value", &Parameters::bytes_per_value)
       .def_property_readonly("value_limit", &Parameters::value_limit)
+      .def_property_readonly("weight_step",
+                             [](const Parameters& self) { return self.facts().fixed_point().weight_step(); })
       .def_property_readonly("error_bound", &Parameters::error_bound)
       .def_property_readonly_static("security_bits",
                                     [](const py::object&) { return Parameters::kSecurityBits; });
@@ -76,13 +78,13 @@ void bind_encryptor(py::module_& module) {
            std::optional<double> weight, std::uint64_t round, bool clip, std::size_t threads) {
           const auto in = view(values);
           const NewBytes frame(self.frame_bytes(in.size(), mask, weight.has_value()));
-          std::uint64_t clipped = 0;
+          scheme::ValueCounts counts;
           {
             const ReleasedInterpreter release;
             SystemSeedSource seeds;
-            clipped = self.encrypt(in, mask, {round, weight, clip, threads}, seeds, frame.memory);
+            counts = self.encrypt(in, mask, {round, weight, clip, threads}, seeds, frame.memory);
           }
-          return py::make_tuple(frame.object, clipped);
+          return py::make_tuple(frame.object, tuple_of(counts));
         },
         py::arg("values").noconvert(), py::arg("mask").none(true), py::arg("weight").none(true),
         py::arg("round"), py::arg("clip"), py::arg("threads"));

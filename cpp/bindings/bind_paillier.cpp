@@ -67,6 +67,8 @@ void bind_parameters(py::module_& module) {
       .def_property_readonly("bytes_per_value", &Parameters::bytes_per_value)
       .def_property_readonly("value_limit",
                              [](const Parameters& self) { return self.fixed_point().value_limit(); })
+      .def_property_readonly("weight_step",
+                             [](const Parameters& self) { return self.fixed_point().weight_step(); })
       .def_property_readonly("security_bits", &Parameters::security_bits);
 }
 
@@ -146,14 +148,14 @@ void bind_encrypt(py::class_<paillier::Encryptor>& encryptor) {
          bool lookups_vartime, RandomizerPool* pool) {
         const auto in = view(values);
         const NewBytes frame(self.frame_bytes(in.size(), mask, weight.has_value()));
-        std::uint64_t clipped = 0;
+        scheme::ValueCounts counts;
         {
           const ReleasedInterpreter release;
           SystemSeedSource seeds;
-          clipped = self.encrypt(in, mask, {round, weight, clip, threads, lookups_vartime}, seeds, pool,
-                                 frame.memory);
+          counts = self.encrypt(in, mask, {round, weight, clip, threads, lookups_vartime}, seeds, pool,
+                                frame.memory);
         }
-        return py::make_tuple(frame.object, clipped);
+        return py::make_tuple(frame.object, tuple_of(counts));
       },
       py::arg("values").noconvert(), py::arg("mask").none(true), py::arg("weight").none(true),
       py::arg("round"), py::arg("clip"), py::arg("threads"), py::arg("lookups_vartime") = false,
@@ -169,15 +171,15 @@ void bind_encrypt(py::class_<paillier::Encryptor>& encryptor) {
           return self.union_frame_bytes(order, mask);
         }();
         const NewBytes frame(bytes);
-        std::uint64_t clipped = 0;
+        scheme::ValueCounts counts;
         {
           const ReleasedInterpreter release;
           SystemSeedSource seeds;
-          clipped =
+          counts =
               self.encrypt_in_union(in, order, mask, {round, std::nullopt, clip, threads, lookups_vartime},
                                     seeds, pool, frame.memory);
         }
-        return py::make_tuple(frame.object, clipped);
+        return py::make_tuple(frame.object, tuple_of(counts));
       },
       py::arg("values").noconvert(), py::arg("order"), py::arg("mask"), py::arg("round"), py::arg("clip"),
       py::arg("threads"), py::arg("lookups_vartime") = false, py::arg("pool").none(true) = nullptr);

@@ -13,6 +13,7 @@
 #include "bindings/released_interpreter.h"
 #include "common/random.h"
 #include "common/wire.h"
+#include "scheme/value_reader.h"
 
 namespace shieldfl::bindings {
 
@@ -30,6 +31,11 @@ struct CiphertextFrame {
   py::bytes bytes;
   View view;
 };
+
+// (nonzero, underflowed, clipped).
+inline py::tuple tuple_of(const scheme::ValueCounts& counts) {
+  return py::make_tuple(counts.nonzero, counts.underflowed, counts.clipped);
+}
 
 // Properties that views of all schemes have; how one is made is for the scheme to add.
 template <typename View>

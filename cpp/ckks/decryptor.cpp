@@ -89,7 +89,7 @@ OpenedSums Decryptor::open_all(const CiphertextView& total, std::size_t threads,
   }
   OpenedSums opened{std::move(values), std::nullopt};
   if (total.layout.weighted) {
-    opened.weight_sum = opened.values.back();
+    opened.weight_sum = facts.fixed_point().weight_from_value(opened.values.back());
     opened.values.pop_back();
   }
   return opened;

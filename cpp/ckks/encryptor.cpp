@@ -7,6 +7,7 @@
 #include "ckks/ciphertext.h"
 #include "common/checksum_parts.h"
 #include "common/crc32c.h"
+#include "common/taint.h"
 #include "mask/rank_index.h"
 #include "parallel/parallel_for.h"
 #include "scheme/field_reader.h"
@@ -30,9 +31,9 @@ std::size_t Encryptor::frame_bytes(std::uint64_t size, const mask::Bitset* mask,
 }
 
 template <typename T>
-std::uint64_t Encryptor::encrypt(std::span<const T> values, const mask::Bitset* mask,
-                                 const EncryptOptions& options, SeedSource& seeds,
-                                 std::span<std::uint8_t> frame) const {
+scheme::ValueCounts Encryptor::encrypt(std::span<const T> values, const mask::Bitset* mask,
+                                       const EncryptOptions& options, SeedSource& seeds,
+                                       std::span<std::uint8_t> frame) const {
   const ParameterFacts& facts = key_->parameters()->facts();
   Layout layout = this->layout(values.size(), mask, options.weight.has_value());
   const scheme::FixedPoint fixed_point = facts.fixed_point();
@@ -54,7 +55,7 @@ std::uint64_t Encryptor::encrypt(std::span<const T> values, const mask::Bitset* 
 
   ChecksumParts checksums(threads);
   std::mutex result_mutex;
-  std::uint64_t clipped = 0;
+  scheme::ValueCounts counts;
   std::uint64_t refused = scheme::ValueReader<T>::kNone;
   parallel_for(blocks, threads, 1, [&](std::size_t begin, std::size_t end) {
     scheme::FieldReader<T> reader(values, ranks ? &*ranks : nullptr, fixed_point, layout, weight,
@@ -74,18 +75,22 @@ std::uint64_t Encryptor::encrypt(std::span<const T> values, const mask::Bitset* 
     }
     checksums.add(begin, checksum, (end - begin) * block_bytes);
     const std::lock_guard lock(result_mutex);
-    clipped += reader.reader().clipped;
+    counts += reader.reader().counts;
     refused = std::min(refused, reader.reader().refused_position);
   });
   if (refused != scheme::ValueReader<T>::kNone)
     scheme::refuse_value(fixed_point, refused, static_cast<double>(values[refused]));
   writer.finish(checksums.after(head_checksum));
-  return clipped;
+  // The client's own figures, for itself.
+  declassify(&counts, sizeof counts);
+  return counts;
 }
 
-template std::uint64_t Encryptor::encrypt(std::span<const float>, const mask::Bitset*, const EncryptOptions&,
-                                          SeedSource&, std::span<std::uint8_t>) const;
-template std::uint64_t Encryptor::encrypt(std::span<const double>, const mask::Bitset*, const EncryptOptions&,
-                                          SeedSource&, std::span<std::uint8_t>) const;
+template scheme::ValueCounts Encryptor::encrypt(std::span<const float>, const mask::Bitset*,
+                                                const EncryptOptions&, SeedSource&,
+                                                std::span<std::uint8_t>) const;
+template scheme::ValueCounts Encryptor::encrypt(std::span<const double>, const mask::Bitset*,
+                                                const EncryptOptions&, SeedSource&,
+                                                std::span<std::uint8_t>) const;
 
 }  // namespace shieldfl::ckks

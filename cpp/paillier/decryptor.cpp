@@ -93,7 +93,7 @@ OpenedSums Decryptor::open(const CiphertextView& total, std::size_t threads) con
   }
   OpenedSums opened{std::move(values), std::nullopt};
   if (total.layout.weighted) {
-    opened.weight_sum = opened.values.back();
+    opened.weight_sum = parameters.fixed_point().weight_from_value(opened.values.back());
     opened.values.pop_back();
   }
   return opened;

@@ -7,6 +7,7 @@
 #include "common/checksum_parts.h"
 #include "common/crc32c.h"
 #include "common/error.h"
+#include "common/taint.h"
 #include "mask/rank_index.h"
 #include "paillier/block_encryption.h"
 #include "paillier/randomizers.h"
@@ -32,7 +33,7 @@ std::size_t ciphertexts_at_once(const PublicKey& key, std::size_t count, std::si
 
 // What a source of fields says of the values that it has read.
 struct ReadValues {
-  std::uint64_t clipped = 0;
+  scheme::ValueCounts counts;
   std::uint64_t refused_position = kNone;
 };
 
@@ -74,9 +75,11 @@ ReadValues encrypt_payload(const PublicKey& key, const EncryptOptions& options, 
     }
     checksums.add(begin, checksum, (end - begin) * bytes);
     const std::lock_guard lock(values_mutex);
-    values.clipped += part.clipped;
+    values.counts += part.counts;
     values.refused_position = std::min(values.refused_position, part.refused_position);
   });
+  // The client's own figures, for itself.
+  declassify(&values.counts, sizeof values.counts);
   if (values.refused_position == kNone) writer.finish(checksums.after(head_checksum));
   return values;
 }
@@ -101,9 +104,9 @@ std::size_t Encryptor::frame_bytes(std::uint64_t size, const mask::Bitset* mask,
 }
 
 template <typename T>
-std::uint64_t Encryptor::encrypt(std::span<const T> values, const mask::Bitset* mask,
-                                 const EncryptOptions& options, SeedSource& seeds, RandomizerPool* pool,
-                                 std::span<std::uint8_t> frame) const {
+scheme::ValueCounts Encryptor::encrypt(std::span<const T> values, const mask::Bitset* mask,
+                                       const EncryptOptions& options, SeedSource& seeds, RandomizerPool* pool,
+                                       std::span<std::uint8_t> frame) const {
   const Parameters& parameters = key_->parameters();
   const scheme::FixedPoint fixed_point = parameters.fixed_point();
   if (mask != nullptr) mask::check_same_size(mask->size(), values.size());
@@ -124,7 +127,7 @@ std::uint64_t Encryptor::encrypt(std::span<const T> values, const mask::Bitset* 
                                                options.clip)](
                std::uint64_t first, std::span<std::int64_t> fields) mutable -> ReadValues {
       reader.read(first * parameters.values_per_ciphertext() / fields.size(), fields);
-      return {reader.reader().clipped, reader.reader().refused_position};
+      return {reader.reader().counts, reader.reader().refused_position};
     };
   };
   const ReadValues read =
@@ -133,7 +136,7 @@ std::uint64_t Encryptor::encrypt(std::span<const T> values, const mask::Bitset* 
     scheme::refuse_value(fixed_point, read.refused_position,
                          static_cast<double>(values[read.refused_position]));
   }
-  return read.clipped;
+  return read.counts;
 }
 
 std::size_t Encryptor::union_frame_bytes(const UnionOrder& order, const mask::Bitset& mask) const {
@@ -144,10 +147,10 @@ std::size_t Encryptor::union_frame_bytes(const UnionOrder& order, const mask::Bi
 }
 
 template <typename T>
-std::uint64_t Encryptor::encrypt_in_union(std::span<const T> values, const UnionOrder& order,
-                                          const mask::Bitset& mask, const EncryptOptions& options,
-                                          SeedSource& seeds, RandomizerPool* pool,
-                                          std::span<std::uint8_t> frame) const {
+scheme::ValueCounts Encryptor::encrypt_in_union(std::span<const T> values, const UnionOrder& order,
+                                                const mask::Bitset& mask, const EncryptOptions& options,
+                                                SeedSource& seeds, RandomizerPool* pool,
+                                                std::span<std::uint8_t> frame) const {
   const Parameters& parameters = key_->parameters();
   const scheme::FixedPoint fixed_point = parameters.fixed_point();
   const std::size_t capacity = parameters.values_per_ciphertext();
@@ -170,7 +173,7 @@ std::uint64_t Encryptor::encrypt_in_union(std::span<const T> values, const Union
     return [reader = UnionFieldReader<T>(values, order, mask, blocks, capacity, fixed_point, options.clip)](
                std::uint64_t first, std::span<std::int64_t> fields) mutable -> ReadValues {
       reader.read(first, fields);
-      return {reader.clipped, reader.refused_position};
+      return {reader.counts, reader.refused_position};
     };
   };
   const ReadValues read = encrypt_payload(*key_, options, seed, pool, present.count(), make_source, writer);
@@ -178,14 +181,15 @@ std::uint64_t Encryptor::encrypt_in_union(std::span<const T> values, const Union
     scheme::refuse_value(fixed_point, read.refused_position,
                          static_cast<double>(values[read.refused_position]));
   }
-  return read.clipped;
+  return read.counts;
 }
 
-#define SHIELDFL_ENCRYPT(T)                                                                                 \
-  template std::uint64_t Encryptor::encrypt(std::span<const T>, const mask::Bitset*, const EncryptOptions&, \
-                                            SeedSource&, RandomizerPool*, std::span<std::uint8_t>) const;   \
-  template std::uint64_t Encryptor::encrypt_in_union(                                                       \
-      std::span<const T>, const UnionOrder&, const mask::Bitset&, const EncryptOptions&, SeedSource&,       \
+#define SHIELDFL_ENCRYPT(T)                                                                            \
+  template scheme::ValueCounts Encryptor::encrypt(std::span<const T>, const mask::Bitset*,             \
+                                                  const EncryptOptions&, SeedSource&, RandomizerPool*, \
+                                                  std::span<std::uint8_t>) const;                      \
+  template scheme::ValueCounts Encryptor::encrypt_in_union(                                            \
+      std::span<const T>, const UnionOrder&, const mask::Bitset&, const EncryptOptions&, SeedSource&,  \
       RandomizerPool*, std::span<std::uint8_t>) const;
 SHIELDFL_ENCRYPT(float)
 SHIELDFL_ENCRYPT(double)

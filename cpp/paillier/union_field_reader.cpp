@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "scheme/value_reader.h"
-
 namespace shieldfl::paillier {
 
 template <typename T>
@@ -40,7 +38,7 @@ void UnionFieldReader<T>::read(std::uint64_t first, std::span<std::int64_t> out)
 
   scheme::ValueReader<T> reader(gathered_, nullptr, fixed_point_, 1.0, clip_);
   reader.read(0, out);
-  clipped += reader.clipped;
+  counts += reader.counts;
   if (reader.refused_position == reader.kNone) return;
   // The lowest position is not the first one in this order.
   visit([&](std::size_t field, std::uint32_t position) {

@@ -10,6 +10,7 @@
 #include "mask/rank_index.h"
 #include "paillier/union_order.h"
 #include "scheme/fixed_point.h"
+#include "scheme/value_reader.h"
 
 namespace shieldfl::paillier {
 
@@ -23,11 +24,11 @@ class UnionFieldReader {
                    bool clip);
 
   // Writes the fields of the ciphertexts that are there, from number `first` of them on, as many as `out`
-  // holds or as are left; zeros follow. `clipped` and `refused_position`, a position of the update, as in
+  // holds or as are left; zeros follow. `counts` and `refused_position`, a position of the update, as in
   // scheme/value_reader.h.
   void read(std::uint64_t first, std::span<std::int64_t> out);
 
-  std::uint64_t clipped = 0;
+  scheme::ValueCounts counts;
   std::uint64_t refused_position;
 
  private:

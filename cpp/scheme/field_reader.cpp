@@ -8,7 +8,8 @@ template <typename T>
 FieldReader<T>::FieldReader(std::span<const T> values, const mask::RankIndex* ranks,
                             const FixedPoint& fixed_point, const Layout& layout,
                             std::optional<std::int64_t> weight, bool clip)
-    : reader_(values, ranks, fixed_point, weight ? fixed_point.to_real(*weight) : 1.0, clip),
+    : reader_(values, ranks, fixed_point,
+              weight ? static_cast<double>(*weight) * fixed_point.weight_step() : 1.0, clip),
       value_count_(layout.value_count),
       field_count_(layout.field_count()),
       weight_(weight.value_or(0)) {}

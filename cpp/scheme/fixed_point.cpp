@@ -1,5 +1,6 @@
 #include "scheme/fixed_point.h"
 
+#include <algorithm>
 #include <cmath>
 #include <sstream>
 #include <string>
@@ -34,11 +35,24 @@ double FixedPoint::value_limit() const {
   return to_real(max_magnitude());
 }
 
+unsigned FixedPoint::weight_fraction_bits() const {
+  return std::min(fraction_bits, value_bits - 2);
+}
+
+double FixedPoint::weight_step() const {
+  return std::ldexp(1.0, -static_cast<int>(weight_fraction_bits()));
+}
+
+double FixedPoint::weight_from_value(double opened) const {
+  return std::ldexp(opened, static_cast<int>(fraction_bits - weight_fraction_bits()));
+}
+
 std::int64_t FixedPoint::quantise_weight(double weight) const {
-  const double scaled = std::nearbyint(std::ldexp(weight, static_cast<int>(fraction_bits)));
+  const double scaled = std::nearbyint(std::ldexp(weight, static_cast<int>(weight_fraction_bits())));
   require(scaled >= 1.0 && scaled <= static_cast<double>(max_magnitude()),
-          "the weight must be at least 2^-" + std::to_string(fraction_bits) + " and at most " +
-              in_short(value_limit()) + ": divide every client's weight by the largest one");
+          "the weight must be at least 2^-" + std::to_string(weight_fraction_bits()) + " and at most " +
+              in_short(static_cast<double>(max_magnitude()) * weight_step()) +
+              ": divide every client's weight by the largest one");
   return static_cast<std::int64_t>(scaled);
 }
 

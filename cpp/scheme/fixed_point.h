@@ -21,8 +21,16 @@ struct FixedPoint {
   [[nodiscard]] std::int64_t max_magnitude() const;
   // |value| may be at most this.
   [[nodiscard]] double value_limit() const;
-  // The weight as the integer that travels. Throws Error(kParameter) unless it is positive and representable.
+  // A weight's bits behind the point: fraction_bits, or fewer where a weight of 1 would not fit. So the scale
+  // of the values can follow small updates, and the weights keep theirs.
+  [[nodiscard]] unsigned weight_fraction_bits() const;
+  // 2^-weight_fraction_bits().
+  [[nodiscard]] double weight_step() const;
+  // The weight as the integer that travels, in steps. Throws Error(kParameter) unless it is positive and
+  // representable.
   [[nodiscard]] std::int64_t quantise_weight(double weight) const;
+  // A sum of weights from the number that it opens to as a value.
+  [[nodiscard]] double weight_from_value(double opened) const;
   // 2^-fraction_bits times the integer.
   [[nodiscard]] double to_real(std::int64_t integer) const;
 };

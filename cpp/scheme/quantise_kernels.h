@@ -8,14 +8,21 @@
 
 namespace shieldfl::scheme {
 
+struct QuantiseVerdict {
+  bool in_range;  // where not, the counts are unspecified
+  std::uint64_t nonzero;
+  std::uint64_t underflowed;  // not zero, and quantised to zero
+};
+
 // Writes round(in[i] * factor) for a factor of at least 1, the product taken in double precision, ties to
-// even, for any count. Returns whether all of them are at most `limit` (below 2^40) in magnitude; where not,
-// or where a value is NaN or infinite, false, and `out` holds something unspecified. The time taken does not
+// even, for any count. The verdict says whether all of them are at most `limit` (below 2^40) in magnitude;
+// where not, or where a value is NaN or infinite, `out` holds something unspecified. The time taken does not
 // depend on the values.
 struct QuantiseKernels {
-  bool (*quantise_float)(const float* in, std::size_t count, double factor, double limit, std::int64_t* out);
-  bool (*quantise_double)(const double* in, std::size_t count, double factor, double limit,
-                          std::int64_t* out);
+  QuantiseVerdict (*quantise_float)(const float* in, std::size_t count, double factor, double limit,
+                                    std::int64_t* out);
+  QuantiseVerdict (*quantise_double)(const double* in, std::size_t count, double factor, double limit,
+                                     std::int64_t* out);
 };
 
 extern const QuantiseKernels kQuantiseKernelsScalar;

@@ -1,5 +1,9 @@
 #include <immintrin.h>
 
+#include <array>
+#include <numeric>
+#include <type_traits>
+
 #include "scheme/quantise_kernels.h"
 
 namespace shieldfl::scheme {
@@ -12,39 +16,68 @@ constexpr __mmask8 kAllLanes = 0xFF;
 __m512d load(const float* from, __mmask8 lanes) {
   return _mm512_maskz_cvtps_pd(kAllLanes, _mm256_maskz_loadu_ps(lanes, from));
 }
-
-// Subnormal numbers would take many times as long, and round to zero: they are read as such.
 __m512d load(const double* from, __mmask8 lanes) {
-  constexpr long long kExponent = 0x7FF0000000000000;
-  const __m512d values = _mm512_maskz_loadu_pd(lanes, from);
-  const __mmask8 normal = _mm512_test_epi64_mask(_mm512_castpd_si512(values), _mm512_set1_epi64(kExponent));
-  return _mm512_maskz_mov_pd(normal, values);
+  return _mm512_maskz_loadu_pd(lanes, from);
 }
 
-// Writes the integers; what has none, or none of 64 bits, becomes -2^63. Returns their magnitudes.
-template <typename T>
-__m512i quantise_lanes(const T* in, __mmask8 lanes, __m512d factor, std::int64_t* out) {
-  const __m512i integers = _mm512_maskz_cvt_roundpd_epi64(kAllLanes, _mm512_mul_pd(load(in, lanes), factor),
-                                                          _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  _mm512_mask_storeu_epi64(out, lanes, integers);
-  return _mm512_maskz_abs_epi64(kAllLanes, integers);
+// The lanes with any of these bits set.
+__mmask8 where_set(__m512d values, long long bits) {
+  return _mm512_test_epi64_mask(_mm512_castpd_si512(values), _mm512_set1_epi64(bits));
 }
 
-template <typename T>
-bool quantise(const T* in, std::size_t count, double factor, double limit, std::int64_t* out) {
-  const __m512d factors = _mm512_set1_pd(factor);
-  const std::size_t whole = count / kLanes * kLanes;
+struct Quantiser {
+  __m512d factor;
   __m512i greatest = _mm512_setzero_si512();
-  for (std::size_t i = 0; i < whole; i += kLanes) {
-    const __m512i magnitudes = quantise_lanes(in + i, kAllLanes, factors, out + i);
-    greatest = _mm512_maskz_max_epu64(kAllLanes, greatest, magnitudes);
+  __m512i nonzero = _mm512_setzero_si512();
+  __m512i underflowed = _mm512_setzero_si512();
+
+  explicit Quantiser(double factor_value) : factor(_mm512_set1_pd(factor_value)) {}
+
+  static __m512i count_in(__m512i counts, __mmask8 lanes) {
+    return _mm512_mask_add_epi64(counts, lanes, counts, _mm512_set1_epi64(1));
   }
+
+  static std::uint64_t sum_of(__m512i counts) {
+    std::array<std::uint64_t, kLanes> lanes;
+    _mm512_storeu_si512(lanes.data(), counts);
+    return std::accumulate(lanes.begin(), lanes.end(), std::uint64_t{0});
+  }
+
+  // Writes the integers; what has none, or none of 64 bits, becomes -2^63.
+  template <typename T>
+  void quantise(const T* in, __mmask8 lanes, std::int64_t* out) {
+    constexpr long long kMagnitude = 0x7FFFFFFFFFFFFFFF;
+    constexpr long long kExponent = 0x7FF0000000000000;
+    __m512d values = load(in, lanes);
+    const __mmask8 not_zero = where_set(values, kMagnitude);
+    // Subnormal numbers would take many times as long, and round to zero. As doubles, floats are not
+    // subnormal.
+    if constexpr (std::is_same_v<T, double>)
+      values = _mm512_maskz_mov_pd(where_set(values, kExponent), values);
+    const __m512i integers = _mm512_maskz_cvt_roundpd_epi64(kAllLanes, _mm512_mul_pd(values, factor),
+                                                            _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    _mm512_mask_storeu_epi64(out, lanes, integers);
+    greatest = _mm512_maskz_max_epu64(kAllLanes, greatest, _mm512_maskz_abs_epi64(kAllLanes, integers));
+    nonzero = count_in(nonzero, not_zero);
+    underflowed = count_in(underflowed, _mm512_mask_testn_epi64_mask(not_zero, integers, integers));
+  }
+
+  [[nodiscard]] QuantiseVerdict verdict(double limit) const {
+    // Exact up to 2^53, and limits are shorter.
+    const __m512d greatest_real = _mm512_maskz_cvtepu64_pd(kAllLanes, greatest);
+    return {_mm512_cmp_pd_mask(greatest_real, _mm512_set1_pd(limit), _CMP_LE_OQ) == kAllLanes,
+            sum_of(nonzero), sum_of(underflowed)};
+  }
+};
+
+template <typename T>
+QuantiseVerdict quantise(const T* in, std::size_t count, double factor, double limit, std::int64_t* out) {
+  Quantiser quantiser(factor);
+  const std::size_t whole = count / kLanes * kLanes;
+  for (std::size_t i = 0; i < whole; i += kLanes) quantiser.quantise(in + i, kAllLanes, out + i);
   const auto tail = static_cast<__mmask8>((1U << (count - whole)) - 1);
-  const __m512i magnitudes = quantise_lanes(in + whole, tail, factors, out + whole);
-  greatest = _mm512_maskz_max_epu64(kAllLanes, greatest, magnitudes);
-  // Exact up to 2^53, and limits are shorter.
-  const __m512d greatest_real = _mm512_maskz_cvtepu64_pd(kAllLanes, greatest);
-  return _mm512_cmp_pd_mask(greatest_real, _mm512_set1_pd(limit), _CMP_LE_OQ) == kAllLanes;
+  quantiser.quantise(in + whole, tail, out + whole);
+  return quantiser.verdict(limit);
 }
 
 }  // namespace

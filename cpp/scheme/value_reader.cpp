@@ -31,16 +31,20 @@ void ValueReader<T>::read(std::uint64_t first, std::span<std::int64_t> out) {
     chosen = gathered_;
   }
   const QuantiseKernels& kernels = quantise_kernels(instruction_set());
-  bool fine = false;
+  QuantiseVerdict verdict{};
   if constexpr (std::is_same_v<T, float>) {
-    fine = kernels.quantise_float(chosen.data(), chosen.size(), factor_, max_magnitude_, out.data());
+    verdict = kernels.quantise_float(chosen.data(), chosen.size(), factor_, max_magnitude_, out.data());
   } else {
-    fine = kernels.quantise_double(chosen.data(), chosen.size(), factor_, max_magnitude_, out.data());
+    verdict = kernels.quantise_double(chosen.data(), chosen.size(), factor_, max_magnitude_, out.data());
   }
   // Whether all values are in range shows anyway: if not, they are refused with an error, or saturated and
   // counted.
-  declassify(&fine, sizeof fine);
-  if (!fine) read_one_by_one(first, chosen, out);
+  declassify(&verdict.in_range, sizeof verdict.in_range);
+  if (verdict.in_range) {
+    counts += {verdict.nonzero, verdict.underflowed, 0};
+  } else {
+    read_one_by_one(first, chosen, out);
+  }
 }
 
 template <typename T>
@@ -57,12 +61,16 @@ void ValueReader<T>::read_one_by_one(std::uint64_t first, std::span<const T> cho
     const bool in_range = std::fabs(quantised) <= max_magnitude_;
     if (!in_range && std::isfinite(value) && clip_) {
       quantised = std::copysign(max_magnitude_, value);
-      ++clipped;
+      ++counts.clipped;
     } else if (!in_range) {
       quantised = 0.0;
       refused_position = std::min(refused_position, ranks_ == nullptr ? first + i : positions[i]);
     }
     out[i] = static_cast<std::int64_t>(quantised);
+    if (value != 0.0) {
+      ++counts.nonzero;
+      if (out[i] == 0) ++counts.underflowed;
+    }
   }
 }
 

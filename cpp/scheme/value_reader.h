@@ -10,12 +10,27 @@
 
 namespace shieldfl::scheme {
 
+// How values came through, in numbers of values.
+struct ValueCounts {
+  std::uint64_t nonzero = 0;
+  std::uint64_t underflowed = 0;  // of these, rounded to zero
+  std::uint64_t clipped = 0;      // saturated
+
+  bool operator==(const ValueCounts&) const = default;
+  ValueCounts& operator+=(const ValueCounts& other) {
+    nonzero += other.nonzero;
+    underflowed += other.underflowed;
+    clipped += other.clipped;
+    return *this;
+  }
+};
+
 // One for each thread. Refers to all it is given. T is float or double.
 template <typename T>
 class ValueReader {
  public:
   // `ranks`: of the mask; null for all positions. `weight` scales the values and is a multiple of
-  // 2^-fraction_bits. `clip`: saturate what is out of range, instead of refusing it.
+  // the weights' step. `clip`: saturate what is out of range, instead of refusing it.
   ValueReader(std::span<const T> values, const mask::RankIndex* ranks, const FixedPoint& fixed_point,
               double weight, bool clip);
 
@@ -23,10 +38,10 @@ class ValueReader {
 
   // Writes round(value * weight * 2^fraction_bits), ties to even, of the chosen values [first, first +
   // out.size()). Afterwards `refused_position` is the lowest position so far whose value cannot be encrypted,
-  // `clipped` the number of values that were saturated.
+  // `counts` those of the values so far, unless one was refused. The counts depend on the values.
   void read(std::uint64_t first, std::span<std::int64_t> out);
 
-  std::uint64_t clipped = 0;
+  ValueCounts counts;
   std::uint64_t refused_position = kNone;
 
  private:

@@ -84,7 +84,7 @@ inline Values random_values(const ckks::Parameters& parameters, std::size_t coun
 
 struct EncryptedBatch {
   Frame frame;
-  std::uint64_t clipped;
+  scheme::ValueCounts counts;
 };
 
 template <typename T>
@@ -93,7 +93,7 @@ EncryptedBatch encrypt_batch(const ckks::KeyPair& keys, const std::vector<T>& va
   const ckks::Encryptor encryptor(keys.public_key);
   EncryptedBatch batch;
   batch.frame.resize(encryptor.frame_bytes(values.size(), mask, options.weight.has_value()));
-  batch.clipped = encryptor.encrypt(std::span<const T>(values), mask, options, seeds, batch.frame);
+  batch.counts = encryptor.encrypt(std::span<const T>(values), mask, options, seeds, batch.frame);
   return batch;
 }
 

@@ -188,7 +188,7 @@ TEST(values_out_of_range_are_refused_or_clipped) {
       CHECK_THROWS(encrypt(keys, values, seeds, clip), ErrorCode::kRange);
     } else {
       const tests::EncryptedBatch batch = tests::encrypt_batch(keys, values, seeds, clip);
-      CHECK(batch.clipped == 2);
+      CHECK(batch.counts.clipped == 2);
       const auto opened = tests::open(keys, tests::total_of(keys, {batch.frame}));
       CHECK(opened.values[4321] == std::copysign(limit, bad) && opened.values[4320] == 0.0);
     }
@@ -207,6 +207,49 @@ TEST(values_out_of_range_are_refused_or_clipped) {
   }
   mask::Bitset mask(7);
   CHECK_THROWS(encrypt(keys, Values(8), seeds, {}, &mask), ErrorCode::kParameter);
+}
+
+TEST(values_that_round_to_zero_are_counted) {
+  SystemSeedSource seeds;
+  Values values(9000, 0.0);
+  for (std::size_t i = 0; i < values.size(); i += 3) values[i] = i % 2 == 0 ? 0x1p-22 : -0x1p-20;
+  for (const Packing packing : {Packing::kExact, Packing::kSlots}) {
+    const KeyPair& keys = key_pair({packing, 5, 24, 20, {}});
+    for (const std::size_t threads : {1U, 2U, 5U}) {
+      EncryptOptions options;
+      options.threads = threads;
+      CHECK(
+          (tests::encrypt_batch(keys, values, seeds, options).counts == scheme::ValueCounts{3000, 1500, 0}));
+      options.weight = 0.25;
+      CHECK(
+          (tests::encrypt_batch(keys, values, seeds, options).counts == scheme::ValueCounts{3000, 3000, 0}));
+      // What the mask leaves out does not count, nor what is out of range.
+      options.weight.reset();
+      options.clip = true;
+      Values some = values;
+      some[1] = 1e30;
+      const mask::Bitset mask = mask::Bitset::from_indices(std::vector<std::int64_t>{0, 1, 2, 3, 6}, 9000);
+      CHECK((tests::encrypt_batch(keys, some, seeds, options, &mask).counts == scheme::ValueCounts{4, 2, 1}));
+    }
+  }
+}
+
+TEST(a_weight_keeps_its_precision_where_values_are_scaled_for_small_updates) {
+  SystemSeedSource seeds;
+  const KeyPair& keys = key_pair({Packing::kExact, 5, 24, 40, {}});
+  CHECK(tests::facts_of(keys).fixed_point().weight_step() == 0x1p-22);
+  std::vector<Frame> batches;
+  for (const double weight : {1.0, 0.5, 0x1p-22}) {
+    EncryptOptions options;
+    options.weight = weight;
+    batches.push_back(encrypt(keys, {0x1p-20, -0x1p-30}, seeds, options));
+  }
+  const auto opened = tests::open(keys, tests::total_of(keys, batches));
+  CHECK(opened.weight_sum == 1.5 + 0x1p-22);
+  CHECK((opened.values == Values{1.5 * 0x1p-20, -1.5 * 0x1p-30}));  // 2^-42 rounds to zero, 2^-52 too
+  EncryptOptions options;
+  options.weight = 2.0;
+  CHECK_THROWS(encrypt(keys, {0.0}, seeds, options), ErrorCode::kParameter);
 }
 
 TEST(floats_encrypt_like_the_doubles_they_are) {

@@ -217,14 +217,39 @@ TEST(clipped_values_are_counted) {
   for (const bool in_union : {false, true}) {
     Frame frame(encryptor.frame_bytes(200, nullptr, false));
     const std::span<const double> all_values(values);
-    const std::uint64_t clipped =
+    const scheme::ValueCounts counts =
         in_union ? encryptor.encrypt_in_union(all_values, order, all, options, seeds, nullptr, frame)
                  : encryptor.encrypt(all_values, nullptr, options, seeds, nullptr, frame);
-    CHECK(clipped == 4);
+    CHECK((counts == scheme::ValueCounts{4, 0, 4}));
     const Integers opened = opened_alone(keys, frame);
     const std::int64_t limit = tests::kDenseParameters.max_magnitude();
     for (std::size_t i = 0; i < 200; ++i) {
       CHECK(opened[i] == (values[i] == 0.0 ? 0 : values[i] > 0.0 ? limit : -limit));
+    }
+  }
+}
+
+TEST(values_that_round_to_zero_are_counted_in_every_packing) {
+  SystemSeedSource seeds;
+  Values values(300, 0.0);
+  for (std::size_t i = 0; i < 300; i += 3) values[i] = i % 2 == 0 ? 0x1p-30 : -1.0;
+  const mask::Bitset all = mask::Bitset::full(300);
+  const mask::Bitset some = mask::Bitset::from_indices(std::vector<std::int64_t>{0, 1, 3, 6, 12, 15}, 300);
+  const std::vector<const mask::Bitset*> masks = {&all, &some};
+  const UnionOrder order = UnionOrder::from_masks(masks);
+  const std::span<const double> span(values);
+  for (const Parameters& parameters : {tests::kDenseParameters, tests::kSingleParameters}) {
+    const KeyPair& keys = key_pair(parameters);
+    const Encryptor encryptor(keys.public_key);
+    for (const std::size_t threads : {1U, 3U}) {
+      EncryptOptions options;
+      options.threads = threads;
+      Frame frame(encryptor.frame_bytes(300, nullptr, false));
+      CHECK((encryptor.encrypt(span, nullptr, options, seeds, nullptr, frame) ==
+             scheme::ValueCounts{100, 50, 0}));
+      Frame in_union(encryptor.union_frame_bytes(order, some));
+      CHECK((encryptor.encrypt_in_union(span, order, some, options, seeds, nullptr, in_union) ==
+             scheme::ValueCounts{5, 3, 0}));
     }
   }
 }

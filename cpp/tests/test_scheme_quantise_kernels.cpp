@@ -16,34 +16,45 @@ namespace {
 
 constexpr std::int64_t kSentinel = -7;
 
-bool quantise(const QuantiseKernels& kernels, const float* in, std::size_t count, double factor, double limit,
-              std::int64_t* out) {
+QuantiseVerdict quantise(const QuantiseKernels& kernels, const float* in, std::size_t count, double factor,
+                         double limit, std::int64_t* out) {
   return kernels.quantise_float(in, count, factor, limit, out);
 }
 
-bool quantise(const QuantiseKernels& kernels, const double* in, std::size_t count, double factor,
-              double limit, std::int64_t* out) {
+QuantiseVerdict quantise(const QuantiseKernels& kernels, const double* in, std::size_t count, double factor,
+                         double limit, std::int64_t* out) {
   return kernels.quantise_double(in, count, factor, limit, out);
 }
 
-// The verdict of every set, which must be the same; where it is true, the integers too. The values lie one
-// element into their memory, so that no vector is aligned.
+// Whether values are in range, which every set must say alike; where they are, the integers and counts too.
+// The values lie one element into their memory, so that no vector is aligned.
 template <typename T>
 bool agreed_verdict(const std::vector<T>& values, double factor, double limit) {
   const std::size_t count = values.size();
   std::vector<T> shifted(1);
   shifted.insert(shifted.end(), values.begin(), values.end());
   std::vector<std::int64_t> expected(count);
-  const bool verdict =
+  const QuantiseVerdict verdict =
       quantise(kQuantiseKernelsScalar, shifted.data() + 1, count, factor, limit, expected.data());
+  std::uint64_t nonzero = 0;
+  std::uint64_t underflowed = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (values[i] == 0) continue;
+    ++nonzero;
+    if (expected[i] == 0) ++underflowed;
+  }
+  CHECK(!verdict.in_range || (verdict.nonzero == nonzero && verdict.underflowed == underflowed));
   for (const InstructionSet set : vector_sets()) {
     std::vector<std::int64_t> out(count + 1, kSentinel);
-    CHECK(quantise(quantise_kernels(set), shifted.data() + 1, count, factor, limit, out.data()) == verdict);
+    const QuantiseVerdict other =
+        quantise(quantise_kernels(set), shifted.data() + 1, count, factor, limit, out.data());
+    CHECK(other.in_range == verdict.in_range);
+    CHECK(!verdict.in_range || (other.nonzero == nonzero && other.underflowed == underflowed));
     CHECK(out.back() == kSentinel);
     out.pop_back();
-    CHECK(!verdict || out == expected);
+    CHECK(!verdict.in_range || out == expected);
   }
-  return verdict;
+  return verdict.in_range;
 }
 
 template <typename T>
@@ -56,7 +67,7 @@ void check_random_values() {
       for (T& value : values) value = static_cast<T>(distribution(generator));
       CHECK(agreed_verdict(values, factor, 0x1p39));
       std::vector<std::int64_t> out(count);
-      CHECK(quantise(kQuantiseKernelsScalar, values.data(), count, factor, 0x1p39, out.data()));
+      CHECK(quantise(kQuantiseKernelsScalar, values.data(), count, factor, 0x1p39, out.data()).in_range);
       for (std::size_t i = 0; i < count; ++i) {
         CHECK(static_cast<double>(out[i]) == std::nearbyint(static_cast<double>(values[i]) * factor));
       }
@@ -86,7 +97,10 @@ void check_ties_and_zeros() {
   values.push_back(std::nextafter(static_cast<T>(0.5), static_cast<T>(0)));
   values.push_back(std::nextafter(static_cast<T>(0.5), static_cast<T>(1)));
   values.push_back(std::nextafter(static_cast<T>(-1.5), static_cast<T>(0)));
-  for (const double factor : {1.0, -1.0, 2.0, 0.5, 0.0}) CHECK(agreed_verdict(values, factor, 100.0));
+  for (int i = 0; i < 40; ++i)
+    values.push_back(static_cast<T>(std::ldexp(i % 2 == 0 ? 1.25 : -1.25, i - 20)));
+  for (int i = 0; i < 5; ++i) values.push_back(i % 2 == 0 ? T{0} : -std::numeric_limits<T>::min() / 2);
+  for (const double factor : {1.0, -1.0, 2.0, 0.5, 0.0}) CHECK(agreed_verdict(values, factor, 2e6));
 }
 
 template <typename T>

@@ -17,7 +17,7 @@ namespace {
 
 struct Reading {
   std::vector<std::int64_t> integers;
-  std::uint64_t clipped;
+  ValueCounts counts;
   std::uint64_t refused_position;
 
   bool operator==(const Reading&) const = default;
@@ -27,7 +27,7 @@ struct Reading {
 template <typename T>
 Reading plain_reading(const std::vector<T>& values, const std::vector<std::uint64_t>& positions,
                       const FixedPoint& fixed_point, double weight, bool clip) {
-  Reading reading{{}, 0, ValueReader<T>::kNone};
+  Reading reading{{}, {}, ValueReader<T>::kNone};
   const auto limit = static_cast<double>(fixed_point.max_magnitude());
   for (const std::uint64_t position : positions) {
     const auto value = static_cast<double>(values[position]);
@@ -38,10 +38,13 @@ Reading plain_reading(const std::vector<T>& values, const std::vector<std::uint6
       rounded = 0.0;
     } else if (std::fabs(rounded) > limit) {
       rounded = std::copysign(limit, value);
-      ++reading.clipped;
+      ++reading.counts.clipped;
     }
+    if (value != 0.0) ++reading.counts.nonzero;
+    if (value != 0.0 && rounded == 0.0) ++reading.counts.underflowed;
     reading.integers.push_back(static_cast<std::int64_t>(rounded));
   }
+  if (reading.refused_position != ValueReader<T>::kNone) reading.counts = {};
   return reading;
 }
 
@@ -54,7 +57,9 @@ Reading read_in_pieces(const std::vector<T>& values, const mask::RankIndex* rank
   for (std::size_t first = 0; first < count; first += piece) {
     reader.read(first, std::span(integers).subspan(first, std::min(piece, count - first)));
   }
-  return {integers, reader.clipped, reader.refused_position};
+  // Nothing is said of the counts where a value is refused.
+  const bool refused = reader.refused_position != reader.kNone;
+  return {integers, refused ? ValueCounts{} : reader.counts, reader.refused_position};
 }
 
 // Values of all sizes, now and then one that does not fit, or is no number.
@@ -63,7 +68,8 @@ std::vector<T> mixed_values(std::size_t count, bool bad, std::mt19937_64& genera
   std::normal_distribution<double> normal(0.0, 1.0);
   std::vector<T> values(count);
   for (T& value : values)
-    value = static_cast<T>(std::ldexp(normal(generator), -static_cast<int>(generator() % 20)));
+    value = static_cast<T>(std::ldexp(normal(generator), -static_cast<int>(generator() % 30)));
+  for (std::size_t i = 0; i < count; i += 7) values[i] = 0;
   if (!bad) return values;
   const double odd[] = {1e30,
                         -1e30,
@@ -140,7 +146,7 @@ TEST(a_value_reader_begins_anywhere) {
                      expected.integers.begin() + static_cast<std::ptrdiff_t>(first)));
     CHECK(out.back() == -77);
   }
-  CHECK(reader.clipped == 0 && reader.refused_position == ValueReader<double>::kNone);
+  CHECK(reader.counts.clipped == 0 && reader.refused_position == ValueReader<double>::kNone);
 }
 
 TEST(the_lowest_refused_position_stands_whatever_order_blocks_are_read_in) {
@@ -155,7 +161,7 @@ TEST(the_lowest_refused_position_stands_whatever_order_blocks_are_read_in) {
   CHECK(reader.refused_position == 300);
   reader.read(800, out);
   reader.read(900, out);
-  CHECK(reader.refused_position == 300 && reader.clipped == 0);
+  CHECK(reader.refused_position == 300 && reader.counts.clipped == 0);
   // With a mask it is the position in the update, not the rank.
   const mask::Bitset mask =
       ~mask::Bitset::from_indices(std::vector<std::int64_t>{0, 1, 300, 310}, values.size());
@@ -173,17 +179,19 @@ TEST(limits_hold_for_the_rounded_product) {
     return read_in_pieces(std::vector<double>{value}, nullptr, 1, 1, fixed_point, weight, clip);
   };
   constexpr std::uint64_t kNone = ValueReader<double>::kNone;
-  CHECK((read_one(127.0 / 16, 1.0, false) == Reading{{127}, 0, kNone}));
-  CHECK((read_one(-127.49 / 16, 1.0, false) == Reading{{-127}, 0, kNone}));
-  CHECK((read_one(127.5 / 16, 1.0, false) == Reading{{0}, 0, 0}));  // the tie goes to 128
-  CHECK((read_one(127.5 / 16, 1.0, true) == Reading{{127}, 1, kNone}));
-  CHECK((read_one(-1e300, 1.0, true) == Reading{{-127}, 1, kNone}));
-  CHECK((read_one(100.0, 0.0625, false) == Reading{{100}, 0, kNone}));
-  CHECK((read_one(7.0, 2.0, false) == Reading{{0}, 0, 0}));
-  CHECK((read_one(7.0, 2.0, true) == Reading{{127}, 1, kNone}));
-  CHECK((read_one(std::numeric_limits<double>::denorm_min(), 1.0, false) == Reading{{0}, 0, kNone}));
+  CHECK((read_one(127.0 / 16, 1.0, false) == Reading{{127}, {1, 0, 0}, kNone}));
+  CHECK((read_one(-127.49 / 16, 1.0, false) == Reading{{-127}, {1, 0, 0}, kNone}));
+  CHECK((read_one(127.5 / 16, 1.0, false) == Reading{{0}, {}, 0}));  // the tie goes to 128
+  CHECK((read_one(127.5 / 16, 1.0, true) == Reading{{127}, {1, 0, 1}, kNone}));
+  CHECK((read_one(-1e300, 1.0, true) == Reading{{-127}, {1, 0, 1}, kNone}));
+  CHECK((read_one(100.0, 0.0625, false) == Reading{{100}, {1, 0, 0}, kNone}));
+  CHECK((read_one(7.0, 2.0, false) == Reading{{0}, {}, 0}));
+  CHECK((read_one(7.0, 2.0, true) == Reading{{127}, {1, 0, 1}, kNone}));
+  CHECK((read_one(std::numeric_limits<double>::denorm_min(), 1.0, false) == Reading{{0}, {1, 1, 0}, kNone}));
+  CHECK((read_one(1.0 / 32, 1.0, false) == Reading{{0}, {1, 1, 0}, kNone}));  // the tie goes to 0
+  CHECK((read_one(-0.0, 1.0, false) == Reading{{0}, {}, kNone}));
   // A product that overflows to infinity is out of range, not infinite.
-  CHECK((read_one(1.7e308, 7.9375, true) == Reading{{127}, 1, kNone}));
-  CHECK((read_one(std::numeric_limits<double>::infinity(), 1.0, true) == Reading{{0}, 0, 0}));
-  CHECK((read_one(std::numeric_limits<double>::quiet_NaN(), 1.0, true) == Reading{{0}, 0, 0}));
+  CHECK((read_one(1.7e308, 7.9375, true) == Reading{{127}, {1, 0, 1}, kNone}));
+  CHECK((read_one(std::numeric_limits<double>::infinity(), 1.0, true) == Reading{{0}, {}, 0}));
+  CHECK((read_one(std::numeric_limits<double>::quiet_NaN(), 1.0, true) == Reading{{0}, {}, 0}));
 }

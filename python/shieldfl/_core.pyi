@@ -132,6 +132,8 @@ class CkksParameters:
     @property
     def value_limit(self) -> float: ...
     @property
+    def weight_step(self) -> float: ...
+    @property
     def error_bound(self) -> float: ...
 
 class CkksPublicKey:
@@ -153,7 +155,7 @@ class CkksEncryptor:
         round: int,
         clip: bool,
         threads: int,
-    ) -> tuple[bytes, int]: ...
+    ) -> tuple[bytes, tuple[int, int, int]]: ...
 
 class CkksCiphertext:
     @staticmethod
@@ -223,6 +225,8 @@ class PaillierParameters:
     @property
     def value_limit(self) -> float: ...
     @property
+    def weight_step(self) -> float: ...
+    @property
     def security_bits(self) -> int: ...
 
 class PaillierPublicKey:
@@ -268,7 +272,7 @@ class PaillierEncryptor:
         threads: int,
         lookups_vartime: bool = False,
         pool: PaillierRandomizerPool | None = None,
-    ) -> tuple[bytes, int]: ...
+    ) -> tuple[bytes, tuple[int, int, int]]: ...
     def encrypt_in_union(
         self,
         values: NDArray[np.float32] | NDArray[np.float64],
@@ -279,7 +283,7 @@ class PaillierEncryptor:
         threads: int,
         lookups_vartime: bool = False,
         pool: PaillierRandomizerPool | None = None,
-    ) -> tuple[bytes, int]: ...
+    ) -> tuple[bytes, tuple[int, int, int]]: ...
 
 class PaillierCiphertext:
     @staticmethod

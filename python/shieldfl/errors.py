@@ -1,4 +1,4 @@
-"""The errors that shieldfl raises.
+"""The errors that shieldfl raises, and its warnings.
 
 Every error derives from :class:`ShieldError`; where a built-in exception says the same thing, it
 derives from that one too, so that ``except ValueError`` keeps working. Messages say what to do next
@@ -16,6 +16,7 @@ __all__ = [
     "KeyMismatchError",
     "ParameterError",
     "PolicyError",
+    "PrecisionWarning",
     "RangeError",
     "ShieldError",
     "WireFormatError",
@@ -64,3 +65,7 @@ class ConvergenceError(ShieldError):
 
 class DataError(ShieldError, OSError):
     """A data set is missing, incomplete or damaged."""
+
+
+class PrecisionWarning(UserWarning):
+    """Much of what was encrypted rounds to zero: the scale does not suit the update."""

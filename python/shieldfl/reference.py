@@ -19,6 +19,7 @@ __all__ = [
     "chacha20_words",
     "combine_residues",
     "correct_mean",
+    "count_underflowed",
     "decrypt",
     "drop_low_bits",
     "encrypt",
@@ -32,6 +33,7 @@ __all__ = [
     "sample_ternary",
     "test_seed",
     "to_digits",
+    "weight_fraction_bits",
 ]
 
 _MASK32 = 0xFFFFFFFF
@@ -146,6 +148,16 @@ class Ring:
 def quantise(values: NDArray[np.floating], fraction_bits: int, weight: float = 1.0) -> NDArray[np.int64]:
     """Round value * weight * 2^fraction_bits to the nearest integer, ties to even."""
     return np.rint(values.astype(np.float64) * (weight * 2.0**fraction_bits)).astype(np.int64)
+
+
+def count_underflowed(values: NDArray[np.floating], fraction_bits: int, weight: float = 1.0) -> int:
+    """Count the values that are not zero and quantise to zero."""
+    return int(np.count_nonzero((values != 0) & (quantise(values, fraction_bits, weight) == 0)))
+
+
+def weight_fraction_bits(value_bits: int, fraction_bits: int) -> int:
+    """Say how many bits a weight has behind the point: as many as values, unless a weight of 1 would not fit."""
+    return min(fraction_bits, value_bits - 2)
 
 
 def pack_exact(integers: Sequence[int], degree: int, log2_scale: int, field_bits: int) -> list[int]:

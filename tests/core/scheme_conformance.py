@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
 import shieldfl as sf
+from shieldfl import reference
 
 
 class SchemeConformance:
@@ -148,3 +151,47 @@ class SchemeConformance:
         aggregator = self.scheme.Aggregator(authority.public_key)
         aggregator.add(batch)
         self.check(authority.open(aggregator.total()), np.array([0.5, limit, -limit, limit]))
+
+    @staticmethod
+    def half_lost(parameters, size):
+        """A third of the values are zero, and of the others every second one rounds to zero."""
+        step = 2.0**-parameters.fraction_bits
+        return np.tile([0.0, 0.25 * step, -step], size // 3)
+
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    @pytest.mark.parametrize("threads", [1, 3])
+    def test_values_that_round_to_zero_are_counted(self, authority, dtype, threads):
+        parameters = authority.public_key.parameters
+        update = self.half_lost(parameters, 3000).astype(dtype)
+        encryptor = self.scheme.Encryptor(authority.public_key, threads)
+        with pytest.warns(sf.PrecisionWarning, match="1,000 of the 2,000 values"):
+            batch = encryptor.encrypt(update, round=1)
+        assert batch.underflowed == reference.count_underflowed(update, parameters.fraction_bits) == 1000
+        chosen = sf.Mask.from_indices(np.arange(0, 300, 2), 3000)
+        with pytest.warns(sf.PrecisionWarning, match="50 of the 100 values"):
+            assert encryptor.encrypt(update, chosen, round=2).underflowed == 50
+        with pytest.warns(sf.PrecisionWarning, match="2,000 of the 2,000 values"):
+            weighted = encryptor.encrypt(update, weight=0.25, round=3)
+        assert weighted.underflowed == 2000
+        assert reference.count_underflowed(update, parameters.fraction_bits, 0.25) == 2000
+        assert self.scheme.CiphertextBatch.from_bytes(batch.to_bytes()).underflowed is None
+
+    def test_the_warning_comes_once_a_round_and_says_where(self, authority):
+        update = self.half_lost(authority.public_key.parameters, 300)
+        encryptor = self.scheme.Encryptor(authority.public_key)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for number in (4, 4, 5, 5, 5):
+                encryptor.encrypt(update, round=number)
+        assert [warning.category for warning in caught] == [sf.PrecisionWarning] * 2
+        assert {warning.filename for warning in caught} == {__file__}
+
+    def test_a_tenth_and_zeros_do_not_warn(self, authority):
+        step = 2.0**-authority.public_key.parameters.fraction_bits
+        encryptor = self.scheme.Encryptor(authority.public_key)
+        update = np.concatenate([np.zeros(900), np.full(10, step / 4), np.full(90, step)])
+        assert encryptor.encrypt(update).underflowed == 10
+        assert encryptor.encrypt(np.zeros(100)).underflowed == 0
+        update[-1] = step / 4
+        with pytest.warns(sf.PrecisionWarning):
+            assert encryptor.encrypt(update).underflowed == 11

@@ -102,3 +102,46 @@ def test_full_encryption_averages_in_either_ring(size: int, degree: int) -> None
     answer = authority.answer("update", aggregator.close("update"))
     opened = GlobalModel.from_message(answer, size, 0)
     np.testing.assert_array_equal(opened.parameters, updates.mean(axis=0))
+
+
+def largest_error(parameters: ckks.Parameters, weights: list[float] | None) -> float:
+    """Of the mean of eight updates, in steps of the settings' fixed point."""
+    updates = np.random.default_rng(1).uniform(-0.01, 0.01, (8, 1000))
+    authority = KeyAuthority(parameters)
+    aggregator, encryptor = ckks.Aggregator(authority.public_key, 1), ckks.Encryptor(authority.public_key, 1)
+    for number, update in enumerate(updates):
+        aggregator.add(encryptor.encrypt(update, weight=None if weights is None else weights[number]))
+    mean = np.average(updates, axis=0, weights=weights)
+    return float(np.abs(authority.open_mean(aggregator.total()) - mean).max() * 2.0**20)
+
+
+def test_weights_that_differ_cost_a_mean_no_precision() -> None:
+    counts = [1] * 7 + [400]
+    weights = [count / 400 for count in counts]
+    plain = update_parameters("ckks", 8, FixedPoint())
+    kept = update_parameters("ckks", 8, FixedPoint(), most_weight=400, mean_weight=sum(counts) / 8)
+    assert (kept.value_bits, kept.fraction_bits) == (24 + 3, 20 + 3)  # 400 / 50.9 is below 2^3
+    assert largest_error(plain, None) <= 0.5
+    assert largest_error(kept, weights) <= 0.51  # what rounding the weights does is far below a step
+    assert largest_error(update_parameters("ckks", 8, FixedPoint(), most_weight=400), weights) > 0.9
+
+
+def test_bits_for_weights_end_where_the_core_has_no_room() -> None:
+    def bits(fixed_point: FixedPoint) -> tuple[int, int]:
+        parameters = update_parameters("ckks", 1000, fixed_point, most_weight=1000, mean_weight=1.999)
+        return parameters.value_bits, parameters.fraction_bits
+
+    assert bits(FixedPoint(24, 20)) == (33, 29)
+    assert bits(FixedPoint(38, 20)) == (40, 22)
+    assert bits(FixedPoint(24, 50)) == (26, 52)
+    assert bits(FixedPoint(40, 20)) == (40, 20)
+
+
+def test_equal_weights_and_paillier_s_integer_ones_need_no_more_bits() -> None:
+    plain = update_parameters("ckks", CLIENTS, FixedPoint())
+    assert update_parameters("ckks", CLIENTS, FixedPoint(), most_weight=7, mean_weight=7.0) == plain
+    paillier = [
+        update_parameters("paillier-dense", CLIENTS, FixedPoint(), most_weight=7, mean_weight=mean)
+        for mean in (None, 2.0)
+    ]
+    assert paillier[0] == paillier[1]

@@ -9,13 +9,16 @@ from shieldfl import _core
 from shieldfl.array_view import as_threads
 from shieldfl.ckks.ciphertext import CiphertextBatch
 from shieldfl.ckks.keys import PublicKey
-from shieldfl.scheme.encryptor import SchemeEncryptor
+from shieldfl.ckks.parameters import Parameters
+from shieldfl.scheme.encryptor import Encrypted, SchemeEncryptor
 
 __all__ = ["Encryptor"]
 
 
 class Encryptor(SchemeEncryptor[CiphertextBatch]):
     """Encrypts masked updates under a public key. Safe to use from several threads."""
+
+    _batch_class = CiphertextBatch
 
     def __init__(self, public_key: PublicKey, threads: int | None = None) -> None:
         self.public_key = public_key
@@ -29,6 +32,8 @@ class Encryptor(SchemeEncryptor[CiphertextBatch]):
         weight: float | None,
         round: int,
         clip: bool,
-    ) -> CiphertextBatch:
-        frame, clipped = self._core.encrypt(values, mask, weight, round, clip, self._threads)
-        return CiphertextBatch(frame, clipped)
+    ) -> Encrypted:
+        return self._core.encrypt(values, mask, weight, round, clip, self._threads)
+
+    def _parameters(self) -> Parameters:
+        return self.public_key.parameters

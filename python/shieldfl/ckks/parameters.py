@@ -8,6 +8,8 @@ from shieldfl import _core
 from shieldfl.array_view import as_unsigned
 from shieldfl.ckks.plan import GOALS, RingCost, ring_costs
 from shieldfl.errors import ParameterError
+from shieldfl.masks import Mask
+from shieldfl.scheme.fitted_scale import FittedScale, fit_scale
 from shieldfl.scheme.parameters import SchemeParameters
 
 __all__ = ["Parameters"]
@@ -54,8 +56,14 @@ class Parameters(SchemeParameters[_core.CkksParameters]):
         degree = None if ring_degree is None else min(as_unsigned(ring_degree, "ring_degree"), 2**32 - 1)
         self._adopt(_core.CkksParameters(packing, clients, bits, fraction, degree))
 
-    def _adopt(self, handle: _core.CkksParameters, goal: str | None = None, count: int | None = None) -> None:
-        super()._adopt(handle)
+    def _adopt(
+        self,
+        handle: _core.CkksParameters,
+        fitted: FittedScale | None = None,
+        goal: str | None = None,
+        count: int | None = None,
+    ) -> None:
+        super()._adopt(handle, fitted)
         object.__setattr__(self, "_goal", goal)
         object.__setattr__(self, "_count", count)
 
@@ -95,8 +103,68 @@ class Parameters(SchemeParameters[_core.CkksParameters]):
         else:
             best = min(costs, key=lambda cost: (cost.wire_bytes / cost.count, cost.ring_degree))
         planned = cls.__new__(cls)
-        planned._adopt(best.core, goal, number)
+        planned._adopt(best.core, None, goal, number)
         return planned
+
+    @classmethod
+    def fit(
+        cls,
+        sample_update: Any,
+        *,
+        mask: Mask | None = None,
+        weights: tuple[float, float] | None = None,
+        relative_error: float = 1e-3,
+        headroom: float = 4.0,
+        packing: str = "exact",
+        max_clients: int = 64,
+        goal: str | None = None,
+        count: int | None = None,
+    ) -> Parameters:
+        """Choose value_bits and fraction_bits for updates like a sample, by the error that rounding may have.
+
+        Rounding then moves the mean by at most ``relative_error`` of its length (L2 norm) where clients' updates are
+        as long as the sample and do not cancel out. Run it on public or planned data, once: the two numbers go into
+        the plan that everybody gets. A scale fitted to a client's update would tell how large that update is.
+
+        Parameters
+        ----------
+        sample_update : float32 or float64 vector, typical of what a client sends in any round; updates shrink as
+            training converges. Values that are zero do not count.
+        mask : which positions are encrypted; None for all.
+        weights : the smallest and the largest weight that ``encrypt`` gets, above 0 and at most 1; None for none. Best
+            divided so that the largest is 1.
+        relative_error : above 0 and below 1.
+        headroom : how many times the sample's largest value fits. What is larger still is refused with a RangeError, or
+            saturated with ``clip=True``.
+        packing, max_clients : as for ``Parameters``.
+        goal, count : as for ``plan``; None for the smallest ring.
+
+        Raises ArrayTypeError, RangeError for NaN or infinity in the sample, ParameterError for a sample of zeros, a
+        setting out of range, and where there is no room: it says which error can be reached.
+        """
+        least = cls(packing=packing, max_clients=max_clients, value_bits=2, fraction_bits=0)
+        scale = fit_scale(
+            sample_update,
+            guard_bits=int(least._facts["guard_bits"]),
+            mask=mask,
+            weights=weights,
+            relative_error=relative_error,
+            headroom=headroom,
+        )
+        settings = {
+            "max_clients": max_clients,
+            "value_bits": scale.value_bits,
+            "fraction_bits": scale.fraction_bits,
+        }
+        if goal is None and count is not None:
+            raise ParameterError("count is for a goal: give goal='speed' or goal='size' too")
+        chosen = (
+            cls(packing=packing, **settings)
+            if goal is None
+            else cls.plan(packing=packing, goal=goal, count=count, **settings)
+        )
+        chosen._adopt(chosen._handle, scale, chosen._goal, chosen._count)
+        return chosen
 
     def ring_costs(self) -> list[RingCost]:
         """Say what encrypting these values costs in each ring that has room, in the order of ring degrees."""
@@ -157,7 +225,7 @@ class Parameters(SchemeParameters[_core.CkksParameters]):
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         settings = {name: self._facts[name] for name in _SETTINGS}
-        return _make_parameters, (settings, self._goal, self._count)
+        return _make_parameters, (settings, self._fitted, self._goal, self._count)
 
     def __repr__(self) -> str:
         return (
@@ -169,7 +237,9 @@ class Parameters(SchemeParameters[_core.CkksParameters]):
 _SETTINGS = ("packing", "max_clients", "value_bits", "fraction_bits", "ring_degree")
 
 
-def _make_parameters(settings: dict[str, Any], goal: str | None, count: int | None) -> Parameters:
+def _make_parameters(
+    settings: dict[str, Any], fitted: FittedScale | None, goal: str | None, count: int | None
+) -> Parameters:
     parameters = Parameters(**settings)
-    parameters._adopt(parameters._handle, goal, count)
+    parameters._adopt(parameters._handle, fitted, goal, count)
     return parameters

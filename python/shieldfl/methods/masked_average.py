@@ -73,6 +73,7 @@ class MaskedAverage(Method):
             settings.fixed_point,
             count=count if zone is None else zone.count,
             most_weight=max(weights),
+            mean_weight=sum(weights) / len(weights),
             key_bits=settings.key_bits,
         )
         purposes: dict[str, ckks.Parameters | paillier.Parameters] = {"update": parameters}

@@ -85,6 +85,7 @@ class SenseCrypt(Method):
             federation.clients,
             FixedPoint(settings.value_bits, settings.fraction_bits),
             most_weight=max(self._weights),
+            mean_weight=sum(self._weights) / len(self._weights),
             key_bits=settings.key_bits,
             takes_clear_values=True,
         )

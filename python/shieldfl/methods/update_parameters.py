@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +31,7 @@ def update_parameters(
     *,
     count: int | None = None,
     most_weight: int = 1,
+    mean_weight: float | None = None,
     key_bits: int = 3072,
     takes_clear_values: bool = False,
 ) -> ckks.Parameters | paillier.Parameters:
@@ -39,6 +41,9 @@ def update_parameters(
     ----------
     encryption : one of :data:`ENCRYPTIONS`.
     clients, most_weight : how many clients there are, and the largest weight of one.
+    mean_weight : of all clients; None for as much as the largest. CKKS clients divide their weights by the largest,
+        and values become smaller by that: they get as many bits more, behind the point, as make up for it on average,
+        or as there is room for. So the mean of all clients is rounded no more than it would be without weights.
     count : how many values a client encrypts: CKKS then takes the ring that needs the fewest bytes for them. None where
         that is not known before the first round: the smallest ring, whose ciphertexts are soon full.
     key_bits : of the Paillier modulus.
@@ -55,6 +60,15 @@ def update_parameters(
             # Where weights differ, each is encrypted behind the values.
             fields = count + 1 if most_weight > 1 else max(count, 1)
             make = partial(ckks.Parameters.plan, goal="size", count=fields)
+        for bits in range(_bits_for_weights(most_weight, mean_weight), 0, -1):
+            try:
+                return make(
+                    max_clients=clients,
+                    value_bits=fixed_point.value_bits + bits,
+                    fraction_bits=fixed_point.fraction_bits + bits,
+                )
+            except ParameterError:  # no room for so many
+                continue
         return make(
             max_clients=clients,
             value_bits=fixed_point.value_bits,
@@ -70,3 +84,12 @@ def update_parameters(
         fraction_bits=fixed_point.fraction_bits,
         max_weight=most_weight,
     )
+
+
+def _bits_for_weights(most_weight: int, mean_weight: float | None) -> int:
+    """Say how many bits dividing by the largest weight costs the mean of all clients, rounded up.
+
+    Each of K clients is off by half a step at most, and the mean by half a step times K / sum(weights): with weights
+    divided by the largest that is most_weight / mean_weight, of which this is the logarithm. It is at most log2 K.
+    """
+    return 0 if mean_weight is None else max(math.ceil(math.log2(most_weight / mean_weight)), 0)

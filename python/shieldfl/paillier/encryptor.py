@@ -14,8 +14,9 @@ from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask, bits_of
 from shieldfl.paillier.ciphertext import CiphertextBatch
 from shieldfl.paillier.keys import PublicKey
+from shieldfl.paillier.parameters import Parameters
 from shieldfl.paillier.union_order import UnionOrder
-from shieldfl.scheme.encryptor import SchemeEncryptor
+from shieldfl.scheme.encryptor import Encrypted, SchemeEncryptor
 
 __all__ = ["Encryptor"]
 
@@ -36,6 +37,8 @@ class Encryptor(SchemeEncryptor[CiphertextBatch]):
         engine, whose look-ups cost next to nothing, ignores it.
     """
 
+    _batch_class = CiphertextBatch
+
     def __init__(
         self, public_key: PublicKey, threads: int | None = None, *, lookups_vartime: bool = False
     ) -> None:
@@ -55,11 +58,13 @@ class Encryptor(SchemeEncryptor[CiphertextBatch]):
         weight: float | None,
         round: int,
         clip: bool,
-    ) -> CiphertextBatch:
-        frame, clipped = self._core.encrypt(
+    ) -> Encrypted:
+        return self._core.encrypt(
             values, mask, weight, round, clip, self._threads, self._lookups_vartime, self._pool
         )
-        return CiphertextBatch(frame, clipped)
+
+    def _parameters(self) -> Parameters:
+        return self.public_key.parameters
 
     def encrypt_in_union(
         self, update: Any, order: UnionOrder, mask: Mask, round: int = 0, *, clip: bool = False
@@ -76,17 +81,18 @@ class Encryptor(SchemeEncryptor[CiphertextBatch]):
         order : the union of the group's masks; ParameterError when its size is not that of the update.
         mask : this client's positions; ParameterError for one with a position outside of the union.
         """
-        frame, clipped = self._core.encrypt_in_union(
+        number = as_unsigned(round, "round")
+        encrypted = self._core.encrypt_in_union(
             as_update(update),
             UnionOrder.core_of(order),
             bits_of(mask),
-            as_unsigned(round, "round"),
+            number,
             bool(clip),
             self._threads,
             self._lookups_vartime,
             self._pool,
         )
-        return CiphertextBatch(frame, clipped)
+        return self._make_batch(encrypted, number)
 
     def ciphertexts_for(self, count: int, weighted: bool = False) -> int:
         """Say how many ciphertexts, and so randomisers, ``count`` values take, with or without a weight."""

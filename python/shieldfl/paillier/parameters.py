@@ -8,6 +8,8 @@ from typing import Any
 from shieldfl import _core
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import ParameterError
+from shieldfl.masks import Mask
+from shieldfl.scheme.fitted_scale import FittedScale, fit_scale
 from shieldfl.scheme.parameters import SchemeParameters
 
 __all__ = ["Parameters"]
@@ -52,27 +54,64 @@ class Parameters(SchemeParameters[_core.PaillierParameters]):
         max_weight: int = 1,
         randomizer: str = "short-exponent",
     ) -> None:
-        if packing not in _PACKINGS:
-            raise ParameterError(f"packing must be 'dense' or 'single', not {packing!r}")
-        if randomizer not in _RANDOMIZERS:
-            raise ParameterError(f"randomizer must be 'short-exponent' or 'classical', not {randomizer!r}")
-        settings = {
-            "key_bits": key_bits,
-            "max_clients": max_clients,
-            "value_bits": value_bits,
-            "fraction_bits": fraction_bits,
-            "max_weight": max_weight,
-        }
-        numbers = {
-            name: min(as_unsigned(value, name), 2 ** _WIDTHS[name] - 1) for name, value in settings.items()
-        }
-        self._adopt(_core.PaillierParameters(packing=packing, randomizer=randomizer, **numbers))
+        self._adopt(
+            _core.PaillierParameters(
+                **_read_settings(
+                    key_bits, packing, max_clients, value_bits, fraction_bits, max_weight, randomizer
+                )
+            )
+        )
         if self.security_bits < _DEFAULT_SECURITY_BITS:
             _LOGGER.warning(
                 "Paillier with a key of %d bits has %d-bit security: use 3072 bits or more for 128",
                 self.key_bits,
                 self.security_bits,
             )
+
+    @classmethod
+    def fit(
+        cls,
+        sample_update: Any,
+        *,
+        mask: Mask | None = None,
+        weights: tuple[float, float] | None = None,
+        relative_error: float = 1e-3,
+        headroom: float = 4.0,
+        key_bits: int = 3072,
+        packing: str = "dense",
+        max_clients: int = 64,
+        max_weight: int = 1,
+        randomizer: str = "short-exponent",
+    ) -> Parameters:
+        """Choose value_bits and fraction_bits for updates like a sample, by the error that rounding may have.
+
+        Everything is as for ``ckks.Parameters.fit``: run it on public or planned data, once. ``weights`` are those that
+        ``Encryptor.encrypt`` gets; integer ones, which the aggregator gives, multiply what has been rounded, and need
+        none of it. The other settings are those of ``Parameters``.
+        """
+        scale = fit_scale(
+            sample_update,
+            guard_bits=int(
+                _core.PaillierParameters(
+                    **_read_settings(key_bits, packing, max_clients, 2, 0, max_weight, randomizer)
+                ).facts["guard_bits"]
+            ),
+            mask=mask,
+            weights=weights,
+            relative_error=relative_error,
+            headroom=headroom,
+        )
+        chosen = cls(
+            key_bits=key_bits,
+            packing=packing,
+            max_clients=max_clients,
+            value_bits=scale.value_bits,
+            fraction_bits=scale.fraction_bits,
+            max_weight=max_weight,
+            randomizer=randomizer,
+        )
+        chosen._adopt(chosen._handle, scale)
+        return chosen
 
     @property
     def key_bits(self) -> int:
@@ -121,8 +160,8 @@ class Parameters(SchemeParameters[_core.PaillierParameters]):
             )
         )
 
-    def __reduce__(self) -> tuple[Any, tuple[dict[str, Any]]]:
-        return _make_parameters, ({name: self._facts[name] for name in _SETTINGS},)
+    def __reduce__(self) -> tuple[Any, tuple[dict[str, Any], FittedScale | None]]:
+        return _make_parameters, ({name: self._facts[name] for name in _SETTINGS}, self._fitted)
 
     def __repr__(self) -> str:
         return f"Parameters({', '.join(f'{name}={self._facts[name]!r}' for name in _SETTINGS)})"
@@ -139,6 +178,35 @@ _SETTINGS = (
 )
 
 
-def _make_parameters(settings: dict[str, Any]) -> Parameters:
+def _read_settings(
+    key_bits: int,
+    packing: str,
+    max_clients: int,
+    value_bits: int,
+    fraction_bits: int,
+    max_weight: int,
+    randomizer: str,
+) -> dict[str, Any]:
+    """Return settings as the core takes them. Raises ParameterError for what is of another kind."""
+    if packing not in _PACKINGS:
+        raise ParameterError(f"packing must be 'dense' or 'single', not {packing!r}")
+    if randomizer not in _RANDOMIZERS:
+        raise ParameterError(f"randomizer must be 'short-exponent' or 'classical', not {randomizer!r}")
+    settings = {
+        "key_bits": key_bits,
+        "max_clients": max_clients,
+        "value_bits": value_bits,
+        "fraction_bits": fraction_bits,
+        "max_weight": max_weight,
+    }
+    numbers = {
+        name: min(as_unsigned(value, name), 2 ** _WIDTHS[name] - 1) for name, value in settings.items()
+    }
+    return {"packing": packing, "randomizer": randomizer, **numbers}
+
+
+def _make_parameters(settings: dict[str, Any], fitted: FittedScale | None) -> Parameters:
     """Make what was pickled: whoever chose the key size has been told what it means."""
-    return Parameters._wrap(_core.PaillierParameters(**settings))
+    parameters = Parameters._wrap(_core.PaillierParameters(**settings))
+    parameters._adopt(parameters._handle, fitted)
+    return parameters

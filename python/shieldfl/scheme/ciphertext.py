@@ -107,12 +107,14 @@ class Ciphertext(Generic[Core]):
 class SchemeBatch(Ciphertext[Core]):
     """One client's encrypted update."""
 
-    __slots__ = ("clipped",)
+    __slots__ = ("clipped", "underflowed")
 
-    def __init__(self, frame: bytes, clipped: int | None = None) -> None:
+    def __init__(self, frame: bytes, clipped: int | None = None, underflowed: int | None = None) -> None:
         super().__init__(frame)
         self.clipped = clipped
         """How many values were saturated; None for a batch that was read, since it does not travel."""
+        self.underflowed = underflowed
+        """How many values were not zero and, times the weight, rounded to zero; None for a batch that was read."""
 
 
 class SchemeTotal(Ciphertext[Core]):

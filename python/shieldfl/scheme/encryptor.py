@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -9,16 +10,27 @@ from numpy.typing import NDArray
 
 from shieldfl import _core
 from shieldfl.array_view import as_real, as_unsigned, as_update
+from shieldfl.errors import PrecisionWarning
 from shieldfl.masks import Mask, bits_of
 from shieldfl.scheme.ciphertext import SchemeBatch
+from shieldfl.scheme.parameters import SchemeParameters
 
 __all__ = ["SchemeEncryptor"]
 
 Batch = TypeVar("Batch", bound=SchemeBatch[Any])
 
+_ALLOWED_UNDERFLOW = 0.1
+"""The share of the values that are not zero which may round to zero without a warning."""
+
+Encrypted = tuple[bytes, tuple[int, int, int]]
+"""A frame, and how many values were not zero, rounded to zero, and were saturated."""
+
 
 class SchemeEncryptor(Generic[Batch]):
     """Encrypts masked updates under a public key. Safe to use from several threads."""
+
+    _batch_class: type[Batch]
+    _warned_round: int | None = None
 
     def encrypt(
         self,
@@ -36,19 +48,42 @@ class SchemeEncryptor(Generic[Batch]):
         update : float32 or float64 vector, contiguous: NumPy or CPU torch. ArrayTypeError otherwise.
         mask : which positions; None for all. ParameterError when its size is not that of the update.
         weight : scales the update and travels encrypted beside it, so that the mean is right whichever clients
-            take part. Positive, at most ``value_limit``: divide by the largest client's.
+            take part. Positive, in steps of ``weight_step``: divide by the largest that any client has. A small
+            weight makes small values, for which the scale has to be fine enough: see ``Parameters.fit``.
         round : the round that the batch is good for.
         clip : saturate values that are out of range, and count them in ``clipped``, instead of refusing them.
 
-        Raises RangeError that names the first position whose value is NaN, infinite or out of range.
+        Raises RangeError that names the first position whose value is NaN, infinite or out of range. Values that
+        round to zero are counted in ``underflowed``; a PrecisionWarning comes, once a round, when these are more
+        than a tenth of those that are not zero.
         """
-        return self._encrypt(
+        number = as_unsigned(round, "round")
+        encrypted = self._encrypt(
             as_update(update),
             None if mask is None else bits_of(mask),
             None if weight is None else as_real(weight, "weight"),
-            as_unsigned(round, "round"),
+            number,
             bool(clip),
         )
+        return self._make_batch(encrypted, number)
+
+    def _make_batch(self, encrypted: Encrypted, round: int) -> Batch:
+        """Make the batch; warn whoever called the caller of values that are lost."""
+        frame, (nonzero, underflowed, clipped) = encrypted
+        if underflowed > _ALLOWED_UNDERFLOW * nonzero and self._warned_round != round:
+            self._warned_round = round
+            step = f"2^-{self._parameters().fraction_bits}"
+            warnings.warn(
+                f"{underflowed:,} of the {nonzero:,} values that are not zero round to zero: times the weight, if "
+                f"any, they are below half of the step {step}, and the sum loses them. Take the scale from "
+                "Parameters.fit(sample_update, weights=...), or raise fraction_bits and value_bits",
+                PrecisionWarning,
+                stacklevel=3,
+            )
+        return self._batch_class(frame, clipped, underflowed)
+
+    def _parameters(self) -> SchemeParameters[Any]:
+        raise NotImplementedError
 
     def _encrypt(
         self,
@@ -57,5 +92,5 @@ class SchemeEncryptor(Generic[Batch]):
         weight: float | None,
         round: int,
         clip: bool,
-    ) -> Batch:
+    ) -> Encrypted:
         raise NotImplementedError

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Generic, Self, TypeVar
 
 from shieldfl import _core
+from shieldfl.scheme.fitted_scale import FittedScale
 
 __all__ = ["SchemeParameters"]
 
@@ -14,13 +15,15 @@ Core = TypeVar("Core", _core.CkksParameters, _core.PaillierParameters)
 class SchemeParameters(Generic[Core]):
     """Immutable; equal when everything is. What the schemes' ``Parameters`` have in common."""
 
-    __slots__ = ("_facts", "_handle")
+    __slots__ = ("_facts", "_fitted", "_handle")
+    _fitted: FittedScale | None
     _facts: dict[str, Any]
     _handle: Core
 
-    def _adopt(self, handle: Core) -> None:
+    def _adopt(self, handle: Core, fitted: FittedScale | None = None) -> None:
         object.__setattr__(self, "_handle", handle)
         object.__setattr__(self, "_facts", handle.facts)
+        object.__setattr__(self, "_fitted", fitted)
 
     @classmethod
     def _wrap(cls, core: Core) -> Self:
@@ -62,6 +65,14 @@ class SchemeParameters(Generic[Core]):
         return self._handle.value_limit
 
     @property
+    def weight_step(self) -> float:
+        """What a weight that is encrypted beside values is rounded to a multiple of.
+
+        2**-fraction_bits, or 2**-(value_bits - 2) where that is more, so that a weight of 1 fits.
+        """
+        return self._handle.weight_step
+
+    @property
     def bytes_per_value(self) -> float:
         """Bytes on the wire for each value of a full ciphertext, frame header excluded."""
         return self._handle.bytes_per_value
@@ -77,10 +88,11 @@ class SchemeParameters(Generic[Core]):
         return self._handle.id
 
     def _describe_values(self) -> str:
-        return (
+        values = (
             f"  values      {self.value_bits} bits, {self.fraction_bits} behind the point: "
             f"|value| <= {self.value_limit:.6g} in steps of 2^-{self.fraction_bits}"
         )
+        return values if self._fitted is None else f"{values}\n  fitted      {self._fitted.describe()}"
 
     def __eq__(self, other: object) -> bool:
         return self.id == other.id if isinstance(other, SchemeParameters) else NotImplemented

@@ -1,0 +1,168 @@
+"""Parameters.fit: as few bits as keep rounding within an error, for both schemes."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+import shieldfl as sf
+from shieldfl import reference
+
+FITS = {
+    "ckks": sf.ckks.Parameters.fit,
+    "slots": lambda sample, **settings: sf.ckks.Parameters.fit(sample, packing="slots", **settings),
+    "paillier": sf.paillier.Parameters.fit,
+}
+every_scheme = pytest.mark.parametrize("fit", FITS.values(), ids=FITS)
+
+
+def rounding_error(parameters, update, weight=1.0):
+    """Of one client's weighted update, relative to its length: values and the weight."""
+    rounded_weight = np.rint(weight / parameters.weight_step) * parameters.weight_step
+    step = 2.0**-parameters.fraction_bits
+    rounded = np.rint(update.astype(np.float64) * rounded_weight / step) * step
+    return np.linalg.norm(rounded - update * np.float64(weight)) / np.linalg.norm(update * np.float64(weight))
+
+
+@every_scheme
+@pytest.mark.parametrize("size", [1e-9, 1e-6, 0.01, 1.0, 50.0])
+@pytest.mark.parametrize("error", [1e-2, 1e-3, 1e-5])
+def test_the_error_is_kept_and_no_bit_is_wasted(fit, size, error):
+    sample = np.random.default_rng(1).normal(0.0, size, 5000).astype(np.float32)
+    parameters = fit(sample, relative_error=error, max_clients=8)
+    reached = rounding_error(parameters, sample)
+    assert reached <= error
+    if parameters.fraction_bits:
+        # Rounding errors are uniform, which is 1 / sqrt(3) of the bound, and the step is a power of two.
+        assert reached > error / 5
+    assert parameters.value_limit >= 4 * np.abs(sample).max()
+    assert parameters.value_limit < 16 * np.abs(sample).max()
+
+
+@every_scheme
+@pytest.mark.parametrize("weights", [(0.0024, 0.018), (0.1, 1.0), (1.0, 1.0)])
+def test_the_smallest_weight_costs_no_precision_and_the_largest_fits(fit, weights):
+    sample = np.random.default_rng(2).normal(0.0, 1e-5, 2000)
+    parameters = fit(sample, weights=weights, max_clients=8)
+    for weight in weights:
+        assert rounding_error(parameters, sample, weight) <= 1e-3
+    assert parameters.value_limit >= 4 * np.abs(sample).max() * weights[1]
+    update = sample * 4
+    scheme = sf.ckks if isinstance(parameters, sf.ckks.Parameters) else None
+    if scheme is not None:
+        key = sf.KeyAuthority(parameters).public_key
+        assert scheme.Encryptor(key).encrypt(update, weight=weights[1]).underflowed < 20
+
+
+def test_what_is_beyond_the_headroom_is_refused_or_saturated():
+    sample = np.linspace(-1e-4, 1e-4, 1001)
+    parameters = sf.ckks.Parameters.fit(sample, headroom=2.0)
+    encryptor = sf.ckks.Encryptor(sf.KeyAuthority(parameters).public_key)
+    encryptor.encrypt(2 * sample)
+    with pytest.raises(sf.RangeError):
+        encryptor.encrypt(20 * sample)
+    assert encryptor.encrypt(20 * sample, clip=True).clipped > 0
+
+
+@every_scheme
+def test_values_much_smaller_than_the_others_are_kept_where_there_is_room(fit):
+    rng = np.random.default_rng(6)
+    sample = rng.normal(0.0, 1.0, 1000) * np.where(np.arange(1000) % 5 == 0, 1e-5, 1.0)
+    parameters = fit(sample, max_clients=8)
+    assert reference.count_underflowed(sample, parameters.fraction_bits) <= 50
+    assert reference.count_underflowed(sample, parameters.fraction_bits - 1) > 50
+    # Without room for them, the others decide.
+    sample[::5] *= 1e-20
+    parameters = fit(sample, max_clients=8)
+    assert reference.count_underflowed(sample, parameters.fraction_bits) == 200
+    assert rounding_error(parameters, sample) <= 1e-3
+
+
+def test_zeros_and_what_the_mask_leaves_out_do_not_count():
+    rng = np.random.default_rng(3)
+    values = rng.normal(0.0, 1e-6, 500)
+    sparse = np.zeros(10_000)
+    sparse[::20] = values
+    sparse[1::20] = 1e3
+    mask = sf.Mask.from_bool(np.arange(10_000) % 20 != 1)
+    fit = sf.ckks.Parameters.fit
+    assert fit(sparse, mask=mask) == fit(values)
+    assert fit(sparse, mask=mask) != fit(sparse, headroom=1.0)
+
+
+def test_paillier_s_integer_weights_take_their_guard_bits():
+    sample = np.full(10, 1.0)
+    error = 2.0**-36
+    fitted = sf.paillier.Parameters.fit(sample, relative_error=error, max_clients=1000)
+    # Four times the sample is 2^37 steps of 2^-35, in one bit more than 2^37 - 1 takes, and the sign's.
+    assert (fitted.value_bits, fitted.fraction_bits) == (39, 35)
+    with pytest.raises(sf.ParameterError, match=r"34 bits a value .* reach a relative error of"):
+        sf.paillier.Parameters.fit(sample, relative_error=error, max_clients=1000, max_weight=1000)
+
+
+@every_scheme
+def test_fitted_parameters_say_so_and_equal_others_of_the_same_bits(fit):
+    parameters = fit(np.full(10, 1e-3), weights=(0.5, 1.0), max_clients=8)
+    assert "  fitted      rounding below" in parameters.describe()
+    assert "up to 4 times its largest, weights 0.5 to 1" in parameters.describe()
+    copy = pickle.loads(pickle.dumps(parameters))
+    assert copy == parameters
+    assert copy.describe() == parameters.describe()
+    plain = type(parameters)(
+        packing=parameters.packing,
+        max_clients=8,
+        value_bits=parameters.value_bits,
+        fraction_bits=parameters.fraction_bits,
+    )
+    assert plain == parameters
+    assert "fitted" not in plain.describe()
+
+
+def test_a_fit_can_be_planned():
+    sample = np.random.default_rng(4).normal(0.0, 1e-3, 1000)
+    parameters = sf.ckks.Parameters.fit(sample, goal="size", count=100_000)
+    assert parameters.ring_degree == 4096
+    assert "planned     for size" in parameters.describe()
+    assert "fitted" in parameters.describe()
+    with pytest.raises(sf.ParameterError, match="goal"):
+        sf.ckks.Parameters.fit(sample, count=100_000)
+
+
+@every_scheme
+@pytest.mark.parametrize(
+    ("sample", "settings", "error", "message"),
+    [
+        (np.zeros(5), {}, sf.ParameterError, "zero"),
+        (np.array([1.0, np.nan]), {}, sf.RangeError, "NaN"),
+        (np.array([1.0, np.inf]), {}, sf.RangeError, "NaN or infinity"),
+        (np.ones(5, dtype=np.int64), {}, sf.ArrayTypeError, "dtype"),
+        (np.ones(5), {"mask": sf.Mask.full(4)}, sf.ParameterError, "4"),
+        (np.ones(5), {"relative_error": 0.0}, sf.ParameterError, "relative_error"),
+        (np.ones(5), {"relative_error": 1.0}, sf.ParameterError, "relative_error"),
+        (np.ones(5), {"relative_error": float("nan")}, sf.ParameterError, "relative_error"),
+        (np.ones(5), {"relative_error": "1e-3"}, sf.ParameterError, "relative_error"),
+        (np.ones(5), {"headroom": 0.5}, sf.ParameterError, "headroom"),
+        (np.ones(5), {"headroom": float("inf")}, sf.ParameterError, "headroom"),
+        (np.ones(5), {"weights": (0.0, 1.0)}, sf.ParameterError, "weights"),
+        (np.ones(5), {"weights": (0.5, 0.2)}, sf.ParameterError, "weights"),
+        (np.ones(5), {"weights": (120, 900)}, sf.ParameterError, "divide every client's"),
+        (np.ones(5), {"weights": 0.5}, sf.ParameterError, "two numbers"),
+        (np.ones(5), {"max_clients": 0}, sf.ParameterError, "max_clients"),
+        (np.full(5, 1e300), {}, sf.ParameterError, "no scale has room"),
+        (np.full(5, 1e-20), {}, sf.ParameterError, "reach a relative error of"),
+        (np.array([1e-9] * 1000 + [1.0]), {"relative_error": 1e-12}, sf.ParameterError, "reach a relative"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused(fit, sample, settings, error, message):
+    with pytest.raises(error, match=message):
+        fit(sample, **settings)
+
+
+def test_the_error_that_a_refusal_names_can_be_reached():
+    sample = np.random.default_rng(5).normal(0.0, 1.0, 1000)
+    with pytest.raises(sf.ParameterError, match="reach a relative error of") as caught:
+        sf.ckks.Parameters.fit(sample, relative_error=1e-13)
+    named = float(str(caught.value).partition("error of ")[2].partition(",")[0])
+    assert rounding_error(sf.ckks.Parameters.fit(sample, relative_error=1.1 * named), sample) <= 1.1 * named
