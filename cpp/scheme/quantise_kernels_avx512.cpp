@@ -1,9 +1,5 @@
 #include <immintrin.h>
 
-#include <array>
-#include <numeric>
-#include <type_traits>
-
 #include "scheme/quantise_kernels.h"
 
 namespace shieldfl::scheme {
@@ -38,9 +34,11 @@ struct Quantiser {
   }
 
   static std::uint64_t sum_of(__m512i counts) {
-    std::array<std::uint64_t, kLanes> lanes;
-    _mm512_storeu_si512(lanes.data(), counts);
-    return std::accumulate(lanes.begin(), lanes.end(), std::uint64_t{0});
+    std::uint64_t lanes[kLanes];
+    _mm512_storeu_si512(lanes, counts);
+    std::uint64_t sum = 0;
+    for (const std::uint64_t lane : lanes) sum += lane;
+    return sum;
   }
 
   // Writes the integers; what has none, or none of 64 bits, becomes -2^63.
@@ -50,10 +48,8 @@ struct Quantiser {
     constexpr long long kExponent = 0x7FF0000000000000;
     __m512d values = load(in, lanes);
     const __mmask8 not_zero = where_set(values, kMagnitude);
-    // Subnormal numbers would take many times as long, and round to zero. As doubles, floats are not
-    // subnormal.
-    if constexpr (std::is_same_v<T, double>)
-      values = _mm512_maskz_mov_pd(where_set(values, kExponent), values);
+    // Subnormal numbers would take many times as long, and round to zero.
+    values = _mm512_maskz_mov_pd(where_set(values, kExponent), values);
     const __m512i integers = _mm512_maskz_cvt_roundpd_epi64(kAllLanes, _mm512_mul_pd(values, factor),
                                                             _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     _mm512_mask_storeu_epi64(out, lanes, integers);
