@@ -62,8 +62,8 @@ class Driver:
             bytes_up=3000.0 if protected else 2000.0,
             bytes_down=2000.0,
             epsilon=8.5 if protected else math.inf,
-            epsilon_of_noise=8.5 if protected else math.inf,
-            epsilon_if_participants_true=2.5 if protected else math.inf,
+            epsilon_of_noise=8.5 if protected else math.nan,
+            epsilon_if_participants_true=2.5 if protected else math.nan,
             seconds=2.0 if protected else 1.0,
         )
 

@@ -40,7 +40,9 @@ def test_table_side_by_side(driver: Driver) -> None:
     assert "fedavg, selective-shield: train alike" in result.stdout
     assert rows["for one"] == "– client"
     assert rows["ε"] == "∞ 8.5"
-    assert rows["ε with noise of σ·√K"] == "– 2.5"
+    assert rows["hidden from the aggregator"] == "2.06 % 2.06 %"
+    assert rows["of the noise alone"] == "– 8.5"
+    assert rows["noise of σ·√K, if K was true"] == "– 2.5"
     assert rows["at δ"] == "1e-05 1e-05"
     assert "selective-shield: what a reader must know" in result.stdout
 
