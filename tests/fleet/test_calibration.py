@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from shieldfl.errors import ParameterError
@@ -11,7 +12,7 @@ from shieldfl.fleet.calibration import CalibrationSettings, calibrate
 from shieldfl.fleet.device_profile import load_profile
 from shieldfl.fleet.fleet_file import parse_fleet
 from shieldfl.fleet.round_simulation import simulate
-from shieldfl.fleet.scheme_calibration import SCHEMES
+from shieldfl.fleet.scheme_calibration import SCHEMES, SchemeWork, measure_scheme, scheme_parameters
 
 TINY = {"values": 5000, "seconds": 0.0, "paillier_ciphertexts": 2, "key_bits": 2048, "threads": (1, 2)}
 
@@ -96,6 +97,13 @@ def test_a_training_step_is_measured():
 def test_refused(change):
     with pytest.raises(ParameterError):
         CalibrationSettings(**(TINY | change)).thread_counts()
+
+
+def test_a_fast_machine_repeats_more_often_than_a_sum_has_room(monkeypatch):
+    """As many repetitions as fill two sums, and so any smaller number of them."""
+    monkeypatch.setattr(stopwatch, "_FEWEST", 2 * scheme_parameters("ckks", 2048).max_clients + 1)
+    work = SchemeWork(np.full(100, 0.25, dtype=np.float32), 1, 2048, (1,), seconds=0.0)
+    assert measure_scheme("ckks", work).add_seconds > 0.0
 
 
 def test_one_thread_is_always_measured():
