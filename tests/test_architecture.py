@@ -51,15 +51,17 @@ FACES = {
     "encryption_budgets",
     "errors",
     "frame_inspection",
+    "installing",
     "masks",
     "paillier",
     "selection",
+    "uncopied",
 }
 PYTHON_LAYERS = {
     "reference": set(),
     "reference_paillier": set(),
     # Schemes never import each other.
-    "scheme": {"_core", "array_view", "errors", "masks"},
+    "scheme": {"_core", "array_view", "errors", "masks", "uncopied"},
     "ckks": {"_core", "array_view", "errors", "masks", "scheme"},
     "paillier": {"_core", "array_view", "errors", "masks", "scheme"},
     "reference_selection": set(),

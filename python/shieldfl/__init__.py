@@ -16,6 +16,7 @@ from shieldfl.errors import (
     ParameterError,
     PolicyError,
     RangeError,
+    SecretCopyError,
     ShieldError,
     WireFormatError,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "ParameterError",
     "PolicyError",
     "RangeError",
+    "SecretCopyError",
     "ShieldError",
     "Votes",
     "WireFormatError",

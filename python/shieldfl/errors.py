@@ -17,6 +17,7 @@ __all__ = [
     "ParameterError",
     "PolicyError",
     "RangeError",
+    "SecretCopyError",
     "ShieldError",
     "WireFormatError",
 ]
@@ -52,6 +53,10 @@ class CapacityError(ShieldError):
 
 class PolicyError(ShieldError):
     """The request would reveal more than the roles allow, so it was refused."""
+
+
+class SecretCopyError(PolicyError, TypeError):
+    """Something that holds a secret, or what may be used once only, was to be copied or pickled."""
 
 
 class DuplicateFrameError(ShieldError):

@@ -105,7 +105,7 @@ def calibrate(
             profile.save(output)
         write_json(profile.to_json(), json_file)
         if not is_stdout(json_file):
-            from shieldfl.cli.bench_table import result_console
             from shieldfl.cli.profile_table import print_profile
+            from shieldfl.cli.result_console import result_console
 
             print_profile(profile, result_console())

@@ -117,9 +117,10 @@ def simulate(
         if report is not None:
             write_report(simulation, report)
         if not is_stdout(json_file):
-            from shieldfl.cli.bench_table import result_console
             from shieldfl.cli.profile_table import print_simulation
+            from shieldfl.cli.result_console import result_console
 
-            print_simulation([one.runs for one in simulation.fleets], clients_table, result_console())
+            console = result_console()
+            print_simulation([one.runs for one in simulation.fleets], clients_table, console)
             for line in (costs.describe(), *simulation.notes):
-                typer.echo(line)
+                console.print(line, soft_wrap=True)

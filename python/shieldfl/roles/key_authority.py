@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,18 @@ from shieldfl.array_view import as_threads, as_unsigned
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.roles import key_file
 from shieldfl.scheme.ciphertext import SchemeBatch, SchemeTotal
+from shieldfl.scheme.keys import SchemePublicKey
+from shieldfl.uncopied import Uncopied
+
+if TYPE_CHECKING:
+    # Type checkers know it without an installation; its TypeVar, unlike that of Python 3.11, can have a default.
+    from typing_extensions import TypeVar
+
+    Key = TypeVar("Key", bound=SchemePublicKey[Any], default=Any)
+else:
+    from typing import TypeVar
+
+    Key = TypeVar("Key")
 
 __all__ = ["KeyAuthority"]
 
@@ -56,7 +68,7 @@ def _scheme_of_key_frame(public_key: bytes) -> _Scheme:
     raise WireFormatError("the key file holds the key of no scheme that this version has: update shieldfl")
 
 
-class KeyAuthority:
+class KeyAuthority(Uncopied, Generic[Key]):
     """Makes a key pair, gives away the public half and opens totals with the secret one.
 
     It refuses (PolicyError) a total of fewer than ``min_clients`` clients and, with ``one_total_per_round``, a
@@ -74,6 +86,35 @@ class KeyAuthority:
     threads : for opening; None for all cores.
     """
 
+    _why_uncopied = "holds a secret key and is neither copied nor pickled: use save()"
+
+    @overload
+    def __init__(
+        self: KeyAuthority[ckks.PublicKey],
+        params: ckks.Parameters,
+        min_clients: int = ...,
+        one_total_per_round: bool = ...,
+        *,
+        threads: int | None = ...,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: KeyAuthority[paillier.PublicKey],
+        params: paillier.Parameters,
+        min_clients: int = ...,
+        one_total_per_round: bool = ...,
+        *,
+        threads: int | None = ...,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        params: Parameters,
+        min_clients: int = ...,
+        one_total_per_round: bool = ...,
+        *,
+        threads: int | None = ...,
+    ) -> None: ...
     def __init__(
         self,
         params: Parameters,
@@ -102,12 +143,12 @@ class KeyAuthority:
         self._threads = as_threads(threads)
         self._opened = opened  # round -> digest of the one total that may be opened
         self._lock = threading.Lock()
-        self._public_key = scheme.face.PublicKey(decryptor.public_key)
+        self._public_key: Key = scheme.face.PublicKey(decryptor.public_key)
         self.min_clients = min_clients
         self.one_total_per_round = bool(one_total_per_round)
 
     @property
-    def public_key(self) -> Any:
+    def public_key(self) -> Key:
         """What others get: a ckks.PublicKey or a paillier.PublicKey, as the parameters are."""
         return self._public_key
 
@@ -204,6 +245,3 @@ class KeyAuthority:
 
     def __repr__(self) -> str:
         return f"KeyAuthority(key_id={self.public_key.id.hex()}, min_clients={self.min_clients})"
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise PolicyError("a KeyAuthority holds a secret key and is neither copied nor pickled: use save()")

@@ -8,21 +8,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl import _core
-from shieldfl.array_view import as_real, as_unsigned, as_update
+from shieldfl.array_view import Update, as_real, as_unsigned, as_update
 from shieldfl.masks import Mask, bits_of
 from shieldfl.scheme.ciphertext import SchemeBatch
+from shieldfl.uncopied import Uncopied
 
 __all__ = ["SchemeEncryptor"]
 
 Batch = TypeVar("Batch", bound=SchemeBatch[Any])
 
 
-class SchemeEncryptor(Generic[Batch]):
+class SchemeEncryptor(Uncopied, Generic[Batch]):
     """Encrypts masked updates under a public key. Safe to use from several threads."""
+
+    _why_uncopied = (
+        "may hold randomisers that are good for one use, so it is neither copied nor pickled: "
+        "pass its public_key on and make another from it"
+    )
 
     def encrypt(
         self,
-        update: Any,
+        update: Update,
         mask: Mask | None = None,
         weight: float | None = None,
         round: int = 0,
