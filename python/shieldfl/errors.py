@@ -44,7 +44,13 @@ class WireFormatError(ShieldError, ValueError):
 
 
 class RangeError(ShieldError, ValueError):
-    """A value is NaN, infinite or outside the range that the parameters state."""
+    """A value is NaN, infinite or outside the range that the parameters state.
+
+    Of an update that was not encrypted it has the position and the size; both are None elsewhere.
+    """
+
+    position: int | None = None
+    size: int | None = None
 
 
 class CapacityError(ShieldError):

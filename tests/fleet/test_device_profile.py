@@ -95,7 +95,7 @@ def changed(path, value):
     ("path", "value", "said"),
     [
         (("format",), "other", "no device profile"),
-        (("version",), 2, "another version"),
+        (("version",), 1, "another version"),
         (("machine",), None, "machine"),
         (("colour",), "red", "colour"),
         (("machine",), [], "a table was expected"),

@@ -53,8 +53,8 @@ def plan(
     """
     check_costs(profile, paper_costs, scheme)
     with failures_on_stderr():
-        costs = load_costs(profile, scheme)
         fleet = load_fleet(fleet_file)
+        costs = load_costs(profile, scheme, [fleet])
         found = plan_round(fleet, costs.models, target_seconds, least_ratio)
         notes = costs.notes([fleet])
         write_json(_to_json(found, fleet) | {"costs": costs.to_json(), "notes": notes}, json_file)

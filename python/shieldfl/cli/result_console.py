@@ -74,5 +74,5 @@ def _columns(table: Table, start: int, end: int) -> Table:
 
 
 def _width(table: Table, console: Console) -> int:
-    """Return the fewest columns that lose nothing: those that break their words are taken at their longest word."""
-    return Measurement.get(console, console.options.update(max_width=_UNLIMITED_WIDTH), table).minimum
+    """Return the columns that a table takes where nothing is cut or broken."""
+    return Measurement.get(console, console.options.update(max_width=_UNLIMITED_WIDTH), table).maximum

@@ -56,11 +56,17 @@ def measure_scheme(name: str, work: SchemeWork) -> SchemeProfile:
     authority = KeyAuthority(parameters, min_clients=1, one_total_per_round=False, threads=1)
     in_one = int(parameters.values_per_ciphertext)
     encrypt_seconds = {}
+    pool_seconds = {}
     for threads in work.threads:
         count = work.update.size if family == "ckks" else in_one * work.paillier_ciphertexts * threads
         encryptor = module.Encryptor(authority.public_key, threads=threads)
         bench = _Bench(module, authority, encryptor, np.resize(work.update, count))
-        prepare = bench.fill_pool if "pooled" in how else None
+        prepare = None
+        if "pooled" in how:
+            prepare = bench.fill_pool
+            # Used up before each repetition, since a pool keeps what is not taken.
+            taken = bench.encrypt
+            pool_seconds[threads] = median_seconds(prepare, work.seconds, taken, threads) / (count / in_one)
         seconds = median_seconds(bench.encrypt, work.seconds, prepare, threads)
         encrypt_seconds[threads] = seconds / (count / in_one)
     bench.check(2.0**-parameters.fraction_bits)
@@ -73,6 +79,7 @@ def measure_scheme(name: str, work: SchemeWork) -> SchemeProfile:
         add_seconds=median_seconds(bench.add, work.seconds, bench.prepare_add) / (count / in_one),
         open_seconds=median_seconds(bench.open, work.seconds) / (count / in_one),
         adds_clear_values=family == "paillier",
+        pool_seconds=pool_seconds,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -9,11 +10,14 @@ from numpy.typing import NDArray
 
 from shieldfl import _core
 from shieldfl.array_view import Update, as_real, as_unsigned, as_update
+from shieldfl.errors import RangeError
 from shieldfl.masks import Mask, bits_of
 from shieldfl.scheme.ciphertext import SchemeBatch
 from shieldfl.uncopied import Uncopied
 
 __all__ = ["SchemeEncryptor"]
+
+_POSITION = re.compile(r"the value at position (\d+) ")
 
 Batch = TypeVar("Batch", bound=SchemeBatch[Any])
 
@@ -48,13 +52,20 @@ class SchemeEncryptor(Uncopied, Generic[Batch]):
 
         Raises RangeError that names the first position whose value is NaN, infinite or out of range.
         """
-        return self._encrypt(
-            as_update(update),
-            None if mask is None else bits_of(mask),
-            None if weight is None else as_real(weight, "weight"),
-            as_unsigned(round, "round"),
-            bool(clip),
-        )
+        values = as_update(update)
+        try:
+            return self._encrypt(
+                values,
+                None if mask is None else bits_of(mask),
+                None if weight is None else as_real(weight, "weight"),
+                as_unsigned(round, "round"),
+                bool(clip),
+            )
+        except RangeError as error:
+            # The core's message is all that it hands over.
+            if found := _POSITION.match(str(error)):
+                error.position, error.size = int(found[1]), values.size
+            raise
 
     def _encrypt(
         self,

@@ -142,7 +142,8 @@ class _MethodRun:
         self._config = config
         self._dataset = dataset
         self._model = model
-        self._size = parameter_layout(model).size
+        layout = parameter_layout(model)
+        self._size = layout.size
         training = TrainingSettings(
             local_epochs=config.local_epochs,
             batch_size=config.batch_size,
@@ -162,7 +163,7 @@ class _MethodRun:
             )
             for samples, share in zip(partition, synthetic, strict=True)
         ]
-        self._federation = EmbeddedFederation(method, trainers, config.seed)
+        self._federation = EmbeddedFederation(method, trainers, config.seed, layout)
 
     def run(self, on_round: Callable[[str, RoundRecord], None] | None) -> MethodResult:
         """Run all rounds, or those before one that noise or a learning rate made impossible: other methods go on."""
