@@ -82,6 +82,7 @@ clean:  ## remove what was built; the cache of SEAL stays
 	rm -rf build $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 
 $(VENV)/tools: pyproject.toml constraints.txt
+	@PYTHON="$(PYTHON)" CXX="$(CXX)" sh cmake/preflight.sh
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install -c constraints.txt scikit-build-core pybind11 cmake ninja torch
 	@touch $@

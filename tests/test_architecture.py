@@ -51,25 +51,29 @@ FACES = {
     "encryption_budgets",
     "errors",
     "frame_inspection",
+    "installing",
     "masks",
     "paillier",
     "selection",
+    "uncopied",
 }
 PYTHON_LAYERS = {
     "reference": set(),
     "reference_paillier": set(),
     # Schemes never import each other.
-    "scheme": {"_core", "array_view", "errors", "masks"},
+    "scheme": {"_core", "array_view", "errors", "masks", "uncopied"},
     "ckks": {"_core", "array_view", "errors", "masks", "scheme"},
     "paillier": {"_core", "array_view", "errors", "masks", "scheme"},
     "reference_selection": set(),
     "profiling": {"errors"},
+    "sgd_settings": {"array_view", "errors"},
     "torch_bridge": {"errors"},
     "sensitivity": {"errors", "torch_bridge"},
-    "privacy": {"errors", "_core", "array_view"},
+    "privacy": {"errors", "_core", "array_view", "sgd_settings"},
     "roles": FACES | {"scheme"},
     "methods": FACES | {"roles", "privacy", "profiling", "sensitivity", "torch_bridge"},
-    "simulation": FACES | {"methods", "roles", "privacy", "profiling", "sensitivity", "torch_bridge"},
+    "simulation": FACES
+    | {"methods", "roles", "privacy", "profiling", "sensitivity", "sgd_settings", "torch_bridge"},
     # Simulation, for the one training step that calibration measures.
     "fleet": FACES | {"roles", "profiling", "torch_bridge", "simulation"},
     # The package itself, "", is its public face: what stands on top may use it.

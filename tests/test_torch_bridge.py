@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+import shieldfl as sf
 from shieldfl.errors import ArrayTypeError, ParameterError
 from shieldfl.torch_bridge import flatten, flatten_buffers, load_flat, load_flat_buffers, parameter_layout
 
@@ -21,6 +22,33 @@ def test_layout_lists_parameters_in_their_order() -> None:
     assert layout.shapes == ((3, 2, 3, 3), (3,), (3,), (3,), (4, 12), (4,))
     assert layout.offsets == (0, 54, 57, 60, 63, 111, 115)
     assert layout.size == 115
+
+
+def test_positions_have_the_names_of_their_tensors() -> None:
+    layout = parameter_layout(batch_norm_model())
+    for name, piece in layout.slices():
+        assert {layout.name_of(piece.start), layout.name_of(piece.stop - 1)} == {name}
+    for outside in (-1, layout.size):
+        with pytest.raises(ParameterError, match="outside"):
+            layout.name_of(outside)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), 1e9])
+def test_a_range_error_names_the_tensor(bad: float) -> None:
+    model = batch_norm_model()
+    with torch.no_grad():
+        model[3].bias[1] = bad
+    layout, update = parameter_layout(model), flatten(model)
+    encryptor = sf.ckks.Encryptor(sf.KeyAuthority(sf.ckks.Parameters(), min_clients=1).public_key)
+    with (
+        pytest.raises(sf.RangeError, match=r"position 112 .*\(the tensor '3\.bias'\)$") as caught,
+        layout.naming_tensors(),
+    ):
+        encryptor.encrypt(update)
+    assert (caught.value.position, caught.value.size) == (112, 115)
+    with pytest.raises(sf.RangeError) as caught, layout.naming_tensors():
+        encryptor.encrypt(update[1:])
+    assert "tensor" not in str(caught.value)
 
 
 def test_slices_cut_out_each_tensor() -> None:

@@ -17,6 +17,7 @@ from shieldfl.errors import (
     PolicyError,
     PrecisionWarning,
     RangeError,
+    SecretCopyError,
     ShieldError,
     WireFormatError,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "PolicyError",
     "PrecisionWarning",
     "RangeError",
+    "SecretCopyError",
     "ShieldError",
     "Votes",
     "WireFormatError",

@@ -6,7 +6,7 @@ import mmap
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,8 @@ from shieldfl.errors import ArrayTypeError, ParameterError, WireFormatError
 
 __all__ = [
     "Buffer",
+    "Tensor",
+    "Update",
     "as_frame",
     "as_real",
     "as_threads",
@@ -28,7 +30,25 @@ __all__ = [
 Buffer = bytes | bytearray | memoryview
 """What frames are read from."""
 
+
+class Tensor(Protocol):
+    """A torch tensor, as far as it can be described without torch."""
+
+    requires_grad: bool
+
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    def detach(self) -> Any:
+        """Return the same values without their history."""
+
+
+Update = NDArray[np.float32] | NDArray[np.float64] | Tensor
+"""What is encrypted: for type checkers; what may really go in is for :func:`as_update` to say."""
+
 _MOST_THREADS = 1024
+
+# How a tensor becomes one of a dtype, by the dtype's name.
+_TENSOR_CALLS = {"float32": ".float()", "float64": ".double()", "bool": ".bool()", "int64": ".long()"}
 
 
 def as_numpy(values: Any, what: str) -> NDArray[Any]:
@@ -45,7 +65,22 @@ def as_numpy(values: Any, what: str) -> NDArray[Any]:
     try:
         return np.from_dlpack(values)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        raise ArrayTypeError(f"{what} is not readable from the CPU: pass tensor.detach().cpu()") from error
+        raise ArrayTypeError(f"{what} {_unreadable(values)}") from error
+
+
+def _unreadable(tensor: Any) -> str:
+    """Say why NumPy cannot view a tensor, and the call that mends it."""
+    device = getattr(tensor, "device", "cpu")
+    if getattr(device, "type", str(device)) != "cpu":
+        return f"is a tensor on the device {device}: pass tensor.cpu()"
+    if getattr(tensor, "is_sparse", False):
+        return "is a sparse tensor: pass tensor.to_dense()"
+    kind = str(getattr(tensor, "dtype", "")).removeprefix("torch.")
+    if kind == "bfloat16":
+        return "has dtype bfloat16, which NumPy does not know: pass tensor.float()"
+    return (
+        f"is a tensor of dtype {kind or 'unknown'} that NumPy cannot view: pass tensor.detach().cpu().float()"
+    )
 
 
 def as_vector(values: Any, dtypes: tuple[type[np.generic], ...], what: str) -> NDArray[Any]:
@@ -54,19 +89,21 @@ def as_vector(values: Any, dtypes: tuple[type[np.generic], ...], what: str) -> N
     Raises ArrayTypeError, which says what to pass instead.
     """
     array = as_numpy(values, what)
-    names = " or ".join(np.dtype(dtype).name for dtype in dtypes)
-    if array.dtype not in [np.dtype(dtype) for dtype in dtypes]:
-        raise ArrayTypeError(
-            f"{what} has dtype {array.dtype}, expected {names}: convert it with .astype(...)"
-        )
+    is_tensor = not isinstance(values, np.ndarray)
+    names = [np.dtype(dtype).name for dtype in dtypes]
+    if array.dtype.name not in names or not array.dtype.isnative:
+        call = f"tensor{_TENSOR_CALLS[names[0]]}" if is_tensor else f"array.astype(numpy.{names[0]})"
+        raise ArrayTypeError(f"{what} has dtype {array.dtype}, expected {' or '.join(names)}: pass {call}")
     if array.ndim != 1:
-        raise ArrayTypeError(f"{what} has {array.ndim} dimensions, expected 1: flatten it with .reshape(-1)")
+        which = "tensor" if is_tensor else "array"
+        raise ArrayTypeError(f"{what} has {array.ndim} dimensions, expected 1: pass {which}.reshape(-1)")
     if isinstance(array, np.ma.MaskedArray):
         raise ArrayTypeError(f"{what} is a masked array, whose mask would be lost: pass .filled(...) of it")
     if not array.flags.aligned:
         raise ArrayTypeError(f"{what} is not aligned in memory: pass .copy() of it")
     if not array.flags.c_contiguous:
-        raise ArrayTypeError(f"{what} is not contiguous: pass numpy.ascontiguousarray(...) of it")
+        call = "tensor.contiguous()" if is_tensor else "numpy.ascontiguousarray(array)"
+        raise ArrayTypeError(f"{what} is not contiguous: pass {call}")
     return array
 
 

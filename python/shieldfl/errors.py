@@ -18,6 +18,7 @@ __all__ = [
     "PolicyError",
     "PrecisionWarning",
     "RangeError",
+    "SecretCopyError",
     "ShieldError",
     "WireFormatError",
 ]
@@ -44,7 +45,13 @@ class WireFormatError(ShieldError, ValueError):
 
 
 class RangeError(ShieldError, ValueError):
-    """A value is NaN, infinite or outside the range that the parameters state."""
+    """A value is NaN, infinite or outside the range that the parameters state.
+
+    Of an update that was not encrypted it has the position and the size; both are None elsewhere.
+    """
+
+    position: int | None = None
+    size: int | None = None
 
 
 class CapacityError(ShieldError):
@@ -53,6 +60,10 @@ class CapacityError(ShieldError):
 
 class PolicyError(ShieldError):
     """The request would reveal more than the roles allow, so it was refused."""
+
+
+class SecretCopyError(PolicyError, TypeError):
+    """Something that holds a secret, or what may be used once only, was to be copied or pickled."""
 
 
 class DuplicateFrameError(ShieldError):

@@ -6,7 +6,9 @@ The rest of the project sees a model as a vector of P numbers in the order of
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -15,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from shieldfl.errors import ArrayTypeError, ParameterError
+from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
 
 __all__ = [
     "ParameterLayout",
@@ -56,6 +58,27 @@ class ParameterLayout:
         """Yield ``(name, slice of the flat vector)`` for each tensor, in order."""
         for name, start, stop in zip(self.names, self.offsets, self.offsets[1:], strict=False):
             yield name, slice(start, stop)
+
+    def name_of(self, position: int) -> str:
+        """Return the name of the tensor that a position of the flat vector lies in; ParameterError for none."""
+        if not 0 <= position < self.size:
+            raise ParameterError(f"position {position} is outside of the {self.size} parameters")
+        return self.names[bisect_right(self.offsets, position) - 1]
+
+    @contextmanager
+    def naming_tensors(self) -> Iterator[None]:
+        """Let a RangeError of an update of this layout name the tensor: encrypt inside of this block.
+
+        An update of another size is not of this layout, and its errors pass as they are.
+        """
+        try:
+            yield
+        except RangeError as error:
+            if error.position is None or error.size != self.size:
+                raise
+            named = RangeError(f"{error} (the tensor {self.name_of(error.position)!r})")
+            named.position, named.size = error.position, error.size
+            raise named from None
 
 
 def parameter_layout(model: nn.Module) -> ParameterLayout:

@@ -129,7 +129,10 @@ def test_a_file_that_cannot_be_written_exits_1() -> None:
 PAILLIER = ["--scheme", "paillier", "--quick", "--threads", "1", "--no-peers"]
 
 
-def test_paillier_has_a_line_for_ciphertexts_and_one_for_values(tmp_path: Path) -> None:
+def test_paillier_has_a_line_for_ciphertexts_and_one_for_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
     path = tmp_path / "bench.json"
     result = invoke(*PAILLIER, "--json", path)
     assert result.exit_code == 0, result.output

@@ -10,7 +10,6 @@ import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("typer")
-from rich.console import Console
 
 from cli.run_stand_in import Driver, invoke, table_rows
 from shieldfl.errors import RangeError
@@ -47,17 +46,15 @@ def test_table_side_by_side(driver: Driver) -> None:
     assert "selective-shield: what a reader must know" in result.stdout
 
 
-def test_many_methods_stand_below_each_other_on_a_narrow_terminal(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("columns", [80, 100, 250])
+def test_many_methods_stand_below_each_other_where_columns_are_few(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
-    def narrow() -> Console:
-        return Console(highlight=False, markup=False, width=100)
-
-    monkeypatch.setattr("shieldfl.cli.run_table.table_console", narrow)
+    monkeypatch.setenv("COLUMNS", str(columns))
     result = invoke("--method", ",".join(METHOD_NAMES))
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
-    assert max(map(len, lines)) <= 100
+    assert max(map(len, lines)) <= columns
     assert "…" not in result.stdout
     for label in ("whole round", "up", "down", "encrypted", "noise", "clear", "ε", *STAGES):
         rows = [re.match(rf" {{2,3}}{re.escape(label)} {{2,}}(\S.*)$", line) for line in lines]

@@ -95,8 +95,24 @@ def test_bad_parameters_object():
 
 @pytest.mark.parametrize("attempt", [pickle.dumps, copy.copy, copy.deepcopy])
 def test_secret_is_not_copied(parameters, attempt):
-    with pytest.raises(sf.PolicyError, match="secret"):
+    with pytest.raises(
+        sf.SecretCopyError, match=r"KeyAuthority holds a secret key .*: use save\(\)"
+    ) as caught:
         attempt(sf.KeyAuthority(parameters))
+    assert isinstance(caught.value, TypeError)
+
+
+@pytest.mark.parametrize("attempt", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_what_a_key_file_holds_is_not_copied(attempt):
+    with pytest.raises(sf.SecretCopyError, match="secret key"):
+        attempt(key_file.Contents(b"", 2, True, {}, bytearray(b"secret")))
+
+
+@pytest.mark.parametrize("attempt", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_encryptors_are_not_copied(parameters, attempt):
+    encryptor = sf.ckks.Encryptor(sf.KeyAuthority(parameters).public_key)
+    with pytest.raises(sf.SecretCopyError, match="make another from it"):
+        attempt(encryptor)
 
 
 def test_core_objects_with_secrets_are_not_copied(parameters):

@@ -3,15 +3,17 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from shieldfl.errors import ParameterError
 from shieldfl.fleet import stopwatch
 from shieldfl.fleet.calibration import CalibrationSettings, calibrate
 from shieldfl.fleet.device_profile import load_profile
+from shieldfl.fleet.fleet import INSTRUCTION_SETS
 from shieldfl.fleet.fleet_file import parse_fleet
 from shieldfl.fleet.round_simulation import simulate
-from shieldfl.fleet.scheme_calibration import SCHEMES
+from shieldfl.fleet.scheme_calibration import SCHEMES, SchemeWork, measure_scheme, scheme_parameters
 
 TINY = {"values": 5000, "seconds": 0.0, "paillier_ciphertexts": 2, "key_bits": 2048, "threads": (1, 2)}
 
@@ -31,6 +33,10 @@ def test_every_scheme_is_measured(profile, tmp_path):
     assert by_name["paillier-dense"].values_per_ciphertext > 50
     assert by_name["ckks"].values_per_ciphertext >= 2048
     assert [scheme.name for scheme in profile.schemes if not scheme.adds_clear_values] == ["ckks"]
+    assert [one.name for one in profile.schemes if one.pool_seconds] == [
+        name for name in SCHEMES if name.endswith("-pooled")
+    ]
+    assert all(scheme.other_sets == {} for scheme in profile.schemes)
     profile.save(tmp_path / "profile.json")
     assert load_profile(tmp_path / "profile.json") == profile
 
@@ -96,6 +102,26 @@ def test_a_training_step_is_measured():
 def test_refused(change):
     with pytest.raises(ParameterError):
         CalibrationSettings(**(TINY | change)).thread_counts()
+
+
+def test_a_fast_machine_repeats_more_often_than_a_sum_has_room(monkeypatch):
+    """As many repetitions as fill two sums, and so any smaller number of them."""
+    monkeypatch.setattr(stopwatch, "_FEWEST", 2 * scheme_parameters("ckks", 2048).max_clients + 1)
+    work = SchemeWork(np.full(100, 0.25, dtype=np.float32), 1, 2048, (1,), seconds=0.0)
+    assert measure_scheme("ckks", work).add_seconds > 0.0
+
+
+def test_other_instruction_sets_are_measured(tmp_path):
+    settings = CalibrationSettings(**(TINY | {"threads": (1,)}), schemes=("ckks",), other_sets=True)
+    profile = calibrate(settings)
+    best = profile.machine["instruction_set"]
+    (scheme,) = profile.schemes
+    assert tuple(scheme.other_sets) == INSTRUCTION_SETS[: INSTRUCTION_SETS.index(best)]
+    assert profile.cost_model("ckks").scheme.factor_of(best) == 1.0
+    for name, seconds in scheme.other_sets.items():
+        assert profile.cost_model("ckks").scheme.factor_of(name) == seconds / scheme.encrypt_seconds[1]
+    profile.save(tmp_path / "profile.json")
+    assert load_profile(tmp_path / "profile.json") == profile
 
 
 def test_one_thread_is_always_measured():

@@ -28,7 +28,7 @@ def test_a_file_gives_the_profile_back(profile, tmp_path):
     path = tmp_path / "profile.json"
     profile.save(path)
     assert load_profile(path) == profile
-    assert json.loads(path.read_text())["version"] == 1
+    assert json.loads(path.read_text())["version"] == 2
     assert path.stat().st_size < 4000
 
 
@@ -95,7 +95,7 @@ def changed(path, value):
     ("path", "value", "said"),
     [
         (("format",), "other", "no device profile"),
-        (("version",), 2, "another version"),
+        (("version",), 1, "another version"),
         (("machine",), None, "machine"),
         (("colour",), "red", "colour"),
         (("machine",), [], "a table was expected"),

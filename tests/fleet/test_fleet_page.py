@@ -35,8 +35,9 @@ def test_the_example_is_a_fleet():
 def test_every_key_is_in_the_table_with_its_default():
     rows = {name: row[1] for row in table_rows(PAGE, "key") for name in re.findall(r"`([a-z_.]+)`", row[0])}
     fields = {"upload_bytes_per_second": "upload", "download_bytes_per_second": "download"}
-    fields |= {"latency_seconds": "latency", "dropout_probability": "dropout"}
+    fields |= {"latency_seconds": "latency", "dropout_probability": "dropout", "idle_seconds": "idle"}
     told = {"model.name", "model.train_core_seconds_per_sample", "client.name", "client.cluster"}
+    told |= {"client.simd", "client.profile"}  # texts, like the ones above
     for section, kind in (
         ("model", Model),
         ("training", Training),

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from shieldfl.benchmarks.paillier_scheme import PaillierScheme, from_fixed_point, to_fixed_point
 from shieldfl.benchmarks.scheme import Selection
+from shieldfl.installing import how_to_install
 
 __all__ = ["HOW_TO_INSTALL", "HeuPeer", "heu_peers"]
 
-HOW_TO_INSTALL = "HEU is not installed: pip install sf-heu"
+HOW_TO_INSTALL = f"HEU is not installed: {how_to_install('heu')}"
 
 
 def heu_peers(key_bits: int, ciphertexts: int) -> list[HeuPeer]:

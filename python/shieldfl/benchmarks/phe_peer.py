@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from shieldfl.benchmarks.paillier_scheme import PaillierScheme, from_fixed_point, to_fixed_point
 from shieldfl.benchmarks.scheme import Selection
+from shieldfl.installing import how_to_install
 
 __all__ = ["HOW_TO_INSTALL", "PhePeer", "phe_peer"]
 
-HOW_TO_INSTALL = "python-paillier with gmpy2 is not installed: pip install phe gmpy2"
+HOW_TO_INSTALL = f"python-paillier with gmpy2 is not installed: {how_to_install('phe')}"
 
 
 def phe_peer(key_bits: int, threads: int, ciphertexts: int) -> PhePeer:

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from shieldfl.benchmarks.peer import Peer
 from shieldfl.benchmarks.scheme import Selection
+from shieldfl.installing import how_to_install
 
 __all__ = ["HOW_TO_INSTALL", "TensealPeer", "tenseal_peers"]
 
-HOW_TO_INSTALL = "TenSEAL is not installed: pip install tenseal"
+HOW_TO_INSTALL = f"TenSEAL is not installed: {how_to_install('tenseal')}"
 
 # Degree, primes, scale, and how far off a value may be. The example of its documentation; the leanest one that keeps
 # 24-bit values (half a step of 2^-20) and room for 64 clients' sum; the leanest one at all, which keeps 16-bit values

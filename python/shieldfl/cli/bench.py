@@ -157,7 +157,8 @@ def _bench_ckks(
         comparison = compare_with_progress(cases, peers, QUICK if quick else _SHORT)
         write_json(comparison.to_json(), json_file)
         if not is_stdout(json_file):
-            from shieldfl.cli.bench_table import print_comparison, result_console
+            from shieldfl.cli.bench_table import print_comparison
+            from shieldfl.cli.result_console import result_console
 
             print_comparison(comparison, result_console())
 
@@ -176,7 +177,7 @@ def _bench_paillier(
         write_json(comparison.to_json(), json_file)
         if not is_stdout(json_file):
             from shieldfl.cli.bench_paillier_table import print_paillier_comparison
-            from shieldfl.cli.bench_table import result_console
+            from shieldfl.cli.result_console import result_console
 
             print_paillier_comparison(comparison, result_console())
 

@@ -11,18 +11,9 @@ from rich.table import Table
 from shieldfl.benchmarks.comparison import CaseResult, Comparison
 from shieldfl.benchmarks.measurement import Figure
 
-__all__ = ["print_comparison", "print_machine", "result_console"]
+__all__ = ["print_comparison", "print_machine"]
 
-_UNLIMITED_WIDTH = 10_000
 _COLUMNS = ("encrypt", "serialise", "both", "add", "open", "bytes", "× time")
-
-
-def result_console() -> Console:
-    """Return a console for results: on a file as wide as they need, without colours."""
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, markup=False, width=_UNLIMITED_WIDTH)
-    return console
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:

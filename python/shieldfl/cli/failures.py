@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from shieldfl.errors import ShieldError
+from shieldfl.installing import extra_of, how_to_install
 
 __all__ = ["failures_on_stderr", "missing_extra_message"]
 
-_EXTRA_PACKAGES = frozenset({"jinja2", "matplotlib", "opacus", "rich", "sklearn", "torch", "typer"})
 # Of a write, whose error does not name the file.
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
@@ -43,9 +43,8 @@ def failures_on_stderr() -> Iterator[None]:
 def missing_extra_message(error: ModuleNotFoundError) -> str | None:
     """Say which package to install, or None where the missing module is not one of the extras'."""
     package = (error.name or "").partition(".")[0]
-    if package not in _EXTRA_PACKAGES:
-        return None
-    return f"this command needs the Python package {package!r}: pip install 'shieldfl[simulation]'"
+    part = extra_of(package)
+    return None if part is None else f"this needs the Python package {package!r}: {how_to_install(part)}"
 
 
 def _fail(message: str) -> None:

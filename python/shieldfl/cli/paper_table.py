@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from shieldfl.cli.run_table import table_console
+from shieldfl.cli.result_console import result_console
 from shieldfl.simulation.paper_figures import ComparedFigure
 
 __all__ = ["print_compared"]
@@ -28,6 +28,6 @@ def print_compared(figures: Sequence[ComparedFigure]) -> None:
     table.add_column("source")
     for figure in figures:
         table.add_row(*figure.cells())
-    console = table_console()
+    console = result_console()
     console.print("Ours beside the paper's")
     console.print(table)

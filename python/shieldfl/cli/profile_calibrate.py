@@ -73,6 +73,13 @@ def calibrate(
     batch_size: Annotated[
         int, typer.Option(help="Samples of a training step.", rich_help_panel=_MODEL)
     ] = CalibrationSettings.batch_size,
+    other_sets: Annotated[
+        bool,
+        typer.Option(
+            help="Measure encryption with the instruction sets below this processor's best too, for clients that "
+            "state theirs."
+        ),
+    ] = True,
     quick: Annotated[
         bool, typer.Option("--quick", help="Few values and repetitions: shows that it works, not how fast.")
     ] = False,
@@ -80,7 +87,8 @@ def calibrate(
 ) -> None:
     """Measure what encrypting, adding, opening, scoring and selecting take on this machine.
 
-    Takes about half a minute. Every opened sum is checked. --json writes the same profile as --output does.
+    Takes about a minute, half of it for other instruction sets. Every opened sum is checked. --json writes the
+    same profile as --output does.
     """
     chosen = {
         "schemes": scheme,
@@ -91,6 +99,7 @@ def calibrate(
         "sample_shape": sample_shape,
         "classes": classes,
         "batch_size": batch_size,
+        "other_sets": other_sets and not quick,
     }
     try:
         settings = CalibrationSettings(**(chosen | (_QUICK if quick else {})))
@@ -99,13 +108,13 @@ def calibrate(
         raise typer.BadParameter(str(error)) from None
     with failures_on_stderr():
         done = count()
-        with progress_of(1 + len(settings.schemes) + (model is not None)) as show:
+        with progress_of(1 + len(settings.schemes) + settings.other_sets + (model is not None)) as show:
             profile = measure(settings, on_step=lambda step: show(next(done), step))
         if output is not None:
             profile.save(output)
         write_json(profile.to_json(), json_file)
         if not is_stdout(json_file):
-            from shieldfl.cli.bench_table import result_console
             from shieldfl.cli.profile_table import print_profile
+            from shieldfl.cli.result_console import result_console
 
             print_profile(profile, result_console())

@@ -93,8 +93,8 @@ def measure(
         _draw(measured[-1], gantt)
         write_json(_to_json(fleet, scheme, costs, compared), json_file)
         if not is_stdout(json_file):
-            from shieldfl.cli.bench_table import result_console
             from shieldfl.cli.profile_measure_table import print_measured
+            from shieldfl.cli.result_console import result_console
 
             print_measured(fleet, scheme, compared, result_console())
         _check_survivors(measured)

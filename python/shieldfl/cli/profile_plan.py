@@ -53,18 +53,19 @@ def plan(
     """
     check_costs(profile, paper_costs, scheme)
     with failures_on_stderr():
-        costs = load_costs(profile, scheme)
         fleet = load_fleet(fleet_file)
+        costs = load_costs(profile, scheme, [fleet])
         found = plan_round(fleet, costs.models, target_seconds, least_ratio)
         notes = costs.notes([fleet])
         write_json(_to_json(found, fleet) | {"costs": costs.to_json(), "notes": notes}, json_file)
         if not is_stdout(json_file):
-            from shieldfl.cli.bench_table import result_console
             from shieldfl.cli.profile_table import print_plan
+            from shieldfl.cli.result_console import result_console
 
-            print_plan(found, fleet.client_names if clients_table else (), result_console())
+            console = result_console()
+            print_plan(found, fleet.client_names if clients_table else (), console)
             for line in (costs.describe(), *notes):
-                typer.echo(line)
+                console.print(line, soft_wrap=True)
         if not found.feasible:
             raise ParameterError(
                 f"no scheme meets {target_seconds:g} s: allow {found.best.least_round_seconds:.3g} s or more, "

@@ -103,23 +103,24 @@ def simulate(
     except ParameterError as error:
         raise typer.BadParameter(str(error)) from None
     with failures_on_stderr():
-        costs = load_costs(profile, scheme)
+        fleets = [load_fleet(path) for path in fleet_files]
+        costs = load_costs(profile, scheme, fleets)
         pictures.check(len(fleet_files), len(costs.models))
         if report is not None:
             # Before the rounds, so that a missing package or a folder that cannot be made is told at once.
             from shieldfl.fleet.report import write_report
 
             report.mkdir(parents=True, exist_ok=True)
-        fleets = [load_fleet(path) for path in fleet_files]
         simulation = simulate_fleets(fleets, method, costs, rounds, seed, settings)
         pictures.draw(simulation)
         write_json(simulation.to_json(), json_file)
         if report is not None:
             write_report(simulation, report)
         if not is_stdout(json_file):
-            from shieldfl.cli.bench_table import result_console
             from shieldfl.cli.profile_table import print_simulation
+            from shieldfl.cli.result_console import result_console
 
-            print_simulation([one.runs for one in simulation.fleets], clients_table, result_console())
+            console = result_console()
+            print_simulation([one.runs for one in simulation.fleets], clients_table, console)
             for line in (costs.describe(), *simulation.notes):
-                typer.echo(line)
+                console.print(line, soft_wrap=True)

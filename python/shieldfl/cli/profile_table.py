@@ -101,15 +101,17 @@ def _print_runs(scheme: str, runs: Sequence[FleetRounds], clients: bool, console
 def print_plan(found: Recommendation, clients: Sequence[str], console: Console) -> None:
     """Print what is recommended, the schemes beside it, and the budgets of ``clients`` where some are given."""
     console.print(found.describe(), soft_wrap=True)
-    table = _table("scheme", "least", "most", "round", "shortest", "up", "limited by")
+    table = _table("scheme", "least", "most", "round", "shortest", "pool", "up", "limited by")
     for one in (found.best, *found.others):
         cells: list[Any] = [share_text(one.least_budget), share_text(one.mask_ratio)]
         cells += [seconds_text(one.round_seconds), seconds_text(one.least_round_seconds)]
+        cells.append(seconds_text(one.pool_seconds) if one.pool_seconds else "–")
         limit = one.limit.describe() if one.feasible else f"{one.limit.describe()}; not in time"
         table.add_row(one.scheme, *cells, bytes_text(one.bytes_up), limit)
     console.print(table)
     console.print(
-        "least and most: what clients encrypt; shortest: the round when all encrypt as little as they may.",
+        "least and most: what clients encrypt; shortest: the round when all encrypt as little as they may; pool: "
+        "making randomisers ahead, of which the round counts what a client is not idle for.",
         soft_wrap=True,
     )
     if clients:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +14,7 @@ from shieldfl.array_view import as_threads, as_unsigned
 from shieldfl.build_info import build_info, processor_name
 from shieldfl.errors import ParameterError
 from shieldfl.fleet.device_profile import DeviceProfile, ModelProfile
+from shieldfl.fleet.other_sets import measure_other_sets
 from shieldfl.fleet.scheme_calibration import SCHEMES, SchemeWork, measure_scheme
 from shieldfl.fleet.stopwatch import median_seconds
 from shieldfl.masks import Mask
@@ -40,6 +41,7 @@ class CalibrationSettings:
     seconds : for each figure, and three repetitions at least.
     model : a name of :data:`shieldfl.simulation.models.MODELS`, or None for no training step, which needs torch.
     sample_shape, classes, batch_size : of the training step.
+    other_sets : whether encryption is also measured with the instruction sets below this processor's best.
     """
 
     schemes: Sequence[str] = SCHEMES
@@ -52,6 +54,7 @@ class CalibrationSettings:
     sample_shape: tuple[int, ...] = (1, 28, 28)
     classes: int = 10
     batch_size: int = 32
+    other_sets: bool = False
 
     def __post_init__(self) -> None:
         if not self.schemes or not set(self.schemes) <= set(SCHEMES):
@@ -103,6 +106,10 @@ def calibrate(
     for name in chosen.schemes:
         tell(name)
         schemes.append(measure_scheme(name, work))
+    if chosen.other_sets:
+        tell("other instruction sets")
+        slower = measure_other_sets(chosen.schemes, work)
+        schemes = [replace(scheme, other_sets=slower[scheme.name]) for scheme in schemes]
     model = None
     if chosen.model is not None:
         tell(f"training {chosen.model}")

@@ -130,7 +130,7 @@ class ClientWork:
         yield "train", self._train
         scores: list[NDArray[np.float32]] = []
         if task.scores:
-            # Of plain SGD the update is the sum of gradients but for a factor, which selection does not see.
+            # The update stands in for the gradients that calibration scores by: as many values, and as much work.
             yield "score", lambda: scores.append(np.abs(weights * self.update))
         if task.selects:
             limits = SelectionLimits(budget=1.0)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -34,12 +35,25 @@ class SchemeCosts:
     open_seconds: float
     serial_share: float = 0.0
     """Of encryption: what more threads do not shorten (Amdahl)."""
+    pool_seconds: float = 0.0
+    """Of making a ciphertext's randomiser ahead, which a round pays for as far as the client was not idle."""
+    pool_serial_share: float = 0.0
+    instruction_set: str = ""
+    """That these seconds were measured with; empty where that is not known."""
+    set_factors: Mapping[str, float] = field(default_factory=dict, hash=False)
+    """How many times as long encryption, pool included, takes with other instruction sets, as measured."""
     adds_clear_values: bool = True
     """Whether an aggregator can add a plain number to a ciphertext. Where it cannot, clients with different masks
     all encrypt their union."""
 
     def __post_init__(self) -> None:
-        costs = (self.encrypt_seconds, self.add_seconds, self.open_seconds, self.ciphertext_bytes)
+        costs = (
+            self.encrypt_seconds,
+            self.add_seconds,
+            self.open_seconds,
+            self.ciphertext_bytes,
+            self.pool_seconds,
+        )
         if (
             not all(math.isfinite(cost) and cost >= 0.0 for cost in costs)
             or not 0.0 <= self.serial_share <= 1.0
@@ -47,6 +61,10 @@ class SchemeCosts:
             raise ParameterError(f"the costs of {self.name} must be finite and not negative")
         if self.values_per_ciphertext < 1 or self.ciphertext_bytes == 0.0:
             raise ParameterError(f"a ciphertext of {self.name} must hold a value and have a size")
+
+    def factor_of(self, simd: str) -> float:
+        """Return how many times as long encryption takes a client with ``simd``; 1 where that was not measured."""
+        return 1.0 if simd in ("", self.instruction_set) else self.set_factors.get(simd, 1.0)
 
     def ciphertexts(self, values: Any) -> FloatVector:
         """Return how many ciphertexts so many values take."""
@@ -70,6 +88,8 @@ class CostModel:
     train_serial_share: float = 0.0
     trains_on_accelerator: bool = False
     """Training, scoring and selection then take the same time whatever processor a client has."""
+    clients: Mapping[str, CostModel] = field(default_factory=dict, hash=False)
+    """The costs of clients that have a device profile of their own, by ``ClientKind.profile``."""
     adds_on_arrival: bool = True
     """False: the aggregator begins when the last update is there."""
 
@@ -85,27 +105,62 @@ class CostModel:
 
     def train_seconds(self, fleet: Fleet) -> FloatVector:
         """Return the seconds of local training, by the fleet's own cost of a sample where it states one."""
+        return self._by_profile(fleet, lambda costs: costs._train_seconds(fleet))
+
+    def score_seconds(self, fleet: Fleet) -> FloatVector:
+        """Return the seconds that the sensitivity of all parameters takes, on one core."""
+        return self._by_profile(fleet, lambda costs: costs._on_one_core(costs.score_seconds_per_value, fleet))
+
+    def select_seconds(self, fleet: Fleet) -> FloatVector:
+        """Return the seconds that choosing a mask takes, on one core."""
+        return self._by_profile(
+            fleet, lambda costs: costs._on_one_core(costs.select_seconds_per_value, fleet)
+        )
+
+    def encrypt_seconds(self, fleet: Fleet, fields: Any) -> FloatVector:
+        """Return the seconds that each client takes to encrypt its number of fields, on all of its cores.
+
+        Randomisers that are made ahead take no less of its processor: what it is not idle for is counted here.
+        """
+        return self._by_profile(fleet, lambda costs: costs._encrypt_seconds(fleet, fields))
+
+    def pool_seconds(self, fleet: Fleet, fields: Any) -> FloatVector:
+        """Return the seconds of making those randomisers, whether idle or not; 0 for schemes without a pool."""
+        return self._by_profile(fleet, lambda costs: costs._pool_seconds(fleet, fields))
+
+    def _by_profile(self, fleet: Fleet, seconds: Callable[[CostModel], FloatVector]) -> FloatVector:
+        """Take each client's seconds from the costs of its own profile, or else from these."""
+        chosen = seconds(self)
+        for path in dict.fromkeys(kind.profile for kind in fleet.kinds if kind.profile):
+            if path not in self.clients:
+                raise ParameterError(
+                    f"the costs of the device profile {path}, which a client names, were not given"
+                )
+            own = fleet.per_client(lambda kind, path=path: float(kind.profile == path))  # type: ignore[misc]
+            chosen = np.where(own == 1.0, seconds(self.clients[path]), chosen)
+        return chosen
+
+    def _train_seconds(self, fleet: Fleet) -> FloatVector:
         stated = fleet.model.train_core_seconds_per_sample
         per_sample = self.train_seconds_per_sample if stated is None else stated
         work = fleet.samples * (per_sample * fleet.training.local_epochs)
         return self._on_device(work, fleet, self.train_serial_share)
 
-    def score_seconds(self, fleet: Fleet) -> FloatVector:
-        """Return the seconds that the sensitivity of all parameters takes, on one core."""
-        return self._on_device(
-            np.full(fleet.size, self.score_seconds_per_value * fleet.model.parameters), fleet
-        )
+    def _on_one_core(self, seconds_per_value: float, fleet: Fleet) -> FloatVector:
+        return self._on_device(np.full(fleet.size, seconds_per_value * fleet.model.parameters), fleet)
 
-    def select_seconds(self, fleet: Fleet) -> FloatVector:
-        """Return the seconds that choosing a mask takes, on one core."""
-        return self._on_device(
-            np.full(fleet.size, self.select_seconds_per_value * fleet.model.parameters), fleet
-        )
+    def _encrypt_seconds(self, fleet: Fleet, fields: Any) -> FloatVector:
+        work = self.scheme.ciphertexts(fields) * self.scheme.encrypt_seconds * self._set_factors(fleet)
+        alone = work / (fleet.core_rate * speedup(fleet.cores, self.scheme.serial_share))
+        left: FloatVector = np.maximum(self._pool_seconds(fleet, fields) - fleet.idle_seconds, 0.0)
+        return alone + left
 
-    def encrypt_seconds(self, fleet: Fleet, fields: Any) -> FloatVector:
-        """Return the seconds that each client takes to encrypt its number of fields, on all of its cores."""
-        work = self.scheme.ciphertexts(fields) * self.scheme.encrypt_seconds
-        return work / (fleet.core_rate * speedup(fleet.cores, self.scheme.serial_share))
+    def _pool_seconds(self, fleet: Fleet, fields: Any) -> FloatVector:
+        work = self.scheme.ciphertexts(fields) * self.scheme.pool_seconds * self._set_factors(fleet)
+        return work / (fleet.core_rate * speedup(fleet.cores, self.scheme.pool_serial_share))
+
+    def _set_factors(self, fleet: Fleet) -> FloatVector:
+        return fleet.per_client(lambda kind: self.scheme.factor_of(kind.simd))
 
     def upload_bytes(self, fleet: Fleet, values: Any, fields: Any, sends_mask: bool) -> FloatVector:
         """Return the bytes up: ciphertexts, the other parameters in the clear, and the mask as one bit for each.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from shieldfl.fleet.costs import CostModel, SchemeCosts, serial_share
 __all__ = ["FORMAT", "VERSION", "DeviceProfile", "ModelProfile", "SchemeProfile", "load_profile"]
 
 FORMAT = "shieldfl-device-profile"
-VERSION = 1
+VERSION = 2
 
 SecondsByThreads = dict[int, float]
 
@@ -32,9 +32,15 @@ class SchemeProfile:
     add_seconds: float
     open_seconds: float
     adds_clear_values: bool
+    pool_seconds: SecondsByThreads = field(default_factory=dict)
+    """Of making a randomiser ahead, by number of threads; empty for schemes that take none from a pool."""
+    other_sets: dict[str, float] = field(default_factory=dict)
+    """Encryption with one thread, pool included, by instruction set: those that were measured beside the best one."""
 
-    def costs(self) -> SchemeCosts:
+    def costs(self, instruction_set: str = "") -> SchemeCosts:
         """Return the costs of one core and how they scale."""
+        pool = self.pool_seconds or {1: 0.0}
+        own = self.encrypt_seconds[1] + pool[1]
         return SchemeCosts(
             name=self.name,
             values_per_ciphertext=self.values_per_ciphertext,
@@ -43,6 +49,10 @@ class SchemeProfile:
             add_seconds=self.add_seconds,
             open_seconds=self.open_seconds,
             serial_share=serial_share(self.encrypt_seconds),
+            pool_seconds=pool[1],
+            pool_serial_share=serial_share(pool) if self.pool_seconds else 0.0,
+            instruction_set=instruction_set,
+            set_factors={name: seconds / own for name, seconds in self.other_sets.items()},
             adds_clear_values=self.adds_clear_values,
         )
 
@@ -89,6 +99,9 @@ class DeviceProfile:
         for scheme in self.schemes:
             times += [scheme.add_seconds, scheme.open_seconds, scheme.ciphertext_bytes]
             tables.append(scheme.encrypt_seconds)
+            times += scheme.other_sets.values()
+            if scheme.pool_seconds or scheme.name.endswith("-pooled"):
+                tables.append(scheme.pool_seconds)
         if any(1 not in table or min(table) < 1 for table in tables):
             raise ParameterError("encryption and training must have been measured with one thread")
         times += [seconds for table in tables for seconds in table.values()]
@@ -118,7 +131,7 @@ class DeviceProfile:
         """
         per_sample = {1: 0.0} if self.model is None else self.model.train_seconds_per_sample
         return CostModel(
-            scheme=self._scheme(scheme).costs(),
+            scheme=self._scheme(scheme).costs(str(self.machine.get("instruction_set", ""))),
             train_seconds_per_sample=per_sample[1],
             score_seconds_per_value=self.score_seconds_per_value,
             select_seconds_per_value=self.select_seconds_per_value,
@@ -239,6 +252,8 @@ _SCHEME: dict[str, Callable[[Any], Any]] = {
     "add_seconds": _number,
     "open_seconds": _number,
     "adds_clear_values": _flag,
+    "pool_seconds": _by_threads,
+    "other_sets": lambda value: {_text(name): _number(seconds) for name, seconds in _table(value).items()},
 }
 _MODEL: dict[str, Callable[[Any], Any]] = {
     "name": _text,

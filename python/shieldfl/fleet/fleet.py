@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -10,7 +11,19 @@ from numpy.typing import NDArray
 
 from shieldfl.errors import ParameterError
 
-__all__ = ["Aggregator", "ClientKind", "Fleet", "FloatVector", "IntVector", "Model", "Training"]
+__all__ = [
+    "INSTRUCTION_SETS",
+    "Aggregator",
+    "ClientKind",
+    "Fleet",
+    "FloatVector",
+    "IntVector",
+    "Model",
+    "Training",
+]
+
+INSTRUCTION_SETS = ("scalar", "avx2", "avx512")
+"""What the core has kernels for, the slowest first."""
 
 FloatVector = NDArray[np.float64]
 IntVector = NDArray[np.int64]
@@ -65,6 +78,13 @@ class ClientKind:
     """One way, paid by the upload and by the download."""
     dropout_probability: float = 0.0
     """Of leaving the round before the upload is complete."""
+    idle_seconds: float = 0.0
+    """Between two rounds, with nothing to do: randomisers of a pooled scheme that are made in it cost the round
+    nothing."""
+    simd: str = ""
+    """The best instruction set of its processor: one of :data:`INSTRUCTION_SETS`; empty for that of its profile."""
+    profile: str = ""
+    """The path of its own device profile; empty for the one that the costs of all others are of."""
     cluster: str = ""
     """Clients of the same label have alike data; methods that cluster keep them together."""
 
@@ -121,6 +141,15 @@ class Fleet:
     def core_rate(self) -> FloatVector:
         """What one core of each client does of the reference core's work: share times speed."""
         return self._repeat([kind.cpu_share * kind.core_speed for kind in self.kinds])
+
+    @cached_property
+    def idle_seconds(self) -> FloatVector:
+        """Idle time of each client between two rounds."""
+        return self._repeat([kind.idle_seconds for kind in self.kinds])
+
+    def per_client(self, of_kind: Callable[[ClientKind], float]) -> FloatVector:
+        """Return a figure of each client's kind."""
+        return self._repeat([of_kind(kind) for kind in self.kinds])
 
     @cached_property
     def samples(self) -> FloatVector:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shieldfl.errors import DataError, ParameterError
-from shieldfl.fleet.fleet import Aggregator, ClientKind, Fleet, Model, Training
+from shieldfl.fleet.fleet import INSTRUCTION_SETS, Aggregator, ClientKind, Fleet, Model, Training
 from shieldfl.fleet.units import as_bytes_per_second, as_count, as_number, as_seconds
 
 __all__ = ["load_fleet", "parse_fleet"]
@@ -34,6 +34,12 @@ def _text(value: Any, what: str) -> str:
     return value
 
 
+def _instruction_set(value: Any, what: str) -> str:
+    if value not in INSTRUCTION_SETS:
+        raise ParameterError(f"{what} must be one of {', '.join(INSTRUCTION_SETS)}, not {value!r}")
+    return str(value)
+
+
 _MODEL: dict[str, Reader] = {
     "name": _text,
     "parameters": as_count,
@@ -54,12 +60,16 @@ _CLIENT: dict[str, Reader] = {
     "latency": as_seconds,
     "samples": as_count,
     "dropout": _probability,
+    "idle": as_seconds,
+    "simd": _instruction_set,
+    "profile": _text,
 }
 _FIELD_OF = {
     "upload": "upload_bytes_per_second",
     "download": "download_bytes_per_second",
     "latency": "latency_seconds",
     "dropout": "dropout_probability",
+    "idle": "idle_seconds",
 }
 _SECTIONS = ("name", "model", "training", "aggregator", "client")
 
@@ -73,16 +83,17 @@ def load_fleet(path: str | Path) -> Fleet:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"the fleet file {path} cannot be read: give the path of a TOML file") from error
-    return parse_fleet(text, Path(path).stem)
+    return parse_fleet(text, Path(path).stem, Path(path).parent)
 
 
-def parse_fleet(text: str, default_name: str = "fleet") -> Fleet:
+def parse_fleet(text: str, default_name: str = "fleet", folder: Path | None = None) -> Fleet:
     """Make a fleet of the text of a fleet file.
 
     ``[model]`` has ``parameters`` and may have ``name`` and ``train_core_seconds_per_sample``; ``[training]`` may
     have ``local_epochs`` and ``min_clients``; ``[aggregator]`` may have ``cores``. Each ``[[client]]`` has ``cores``,
     ``samples`` and ``bandwidth``, or ``upload`` and ``download``, and may have ``name``, ``count``, ``cluster``,
-    ``cpu_share``, ``core_speed``, ``latency`` and ``dropout``: see :class:`shieldfl.fleet.fleet.ClientKind`.
+    ``cpu_share``, ``core_speed``, ``latency``, ``dropout``, ``idle``, ``simd`` and ``profile``, a path relative to
+    ``folder``: see :class:`shieldfl.fleet.fleet.ClientKind`.
 
     Raises ParameterError that names the client, the key and what is allowed: for text that is not TOML, unknown or
     missing keys, unknown units, numbers out of range and a fleet without clients.
@@ -102,7 +113,7 @@ def parse_fleet(text: str, default_name: str = "fleet") -> Fleet:
         model=_section(document, "model", _MODEL, Model, ("parameters",)),
         training=_section(document, "training", _TRAINING, Training),
         aggregator=_section(document, "aggregator", _AGGREGATOR, Aggregator),
-        kinds=tuple(_client(table, number) for number, table in enumerate(tables, start=1)),
+        kinds=tuple(_client(table, number, folder or Path()) for number, table in enumerate(tables, start=1)),
     )
 
 
@@ -119,7 +130,7 @@ def _section(
     return make(**_read(table, readers, needed, f"[{name}]"))
 
 
-def _client(table: Mapping[str, Any], number: int) -> ClientKind:
+def _client(table: Mapping[str, Any], number: int, folder: Path) -> ClientKind:
     stated = table.get("name")
     name = stated if isinstance(stated, str) and stated.strip() else f"client {number}"
     where = f"[[client]] {name!r}"
@@ -135,6 +146,8 @@ def _client(table: Mapping[str, Any], number: int) -> ClientKind:
                 )
             values[link] = both
     values.setdefault("name", name)
+    if "profile" in values:
+        values["profile"] = str(folder / values["profile"])
     return ClientKind(**{_FIELD_OF.get(key, key): value for key, value in values.items()})
 
 

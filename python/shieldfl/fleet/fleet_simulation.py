@@ -96,6 +96,7 @@ def simulate_fleets(
 ) -> FleetSimulation:
     """Simulate every fleet under every scheme and method; see :func:`~shieldfl.fleet.round_simulation.simulate`."""
     chosen = settings or MaskSettings()
+    costs.check(fleets)
     simulated = (
         SimulatedFleet(
             fleet,

@@ -62,8 +62,9 @@ def trains_model(fleet: Fleet) -> bool:
 
 
 def without_dropouts(fleet: Fleet) -> Fleet:
-    """Return the same fleet, of clients that stay."""
-    return replace(fleet, kinds=tuple(replace(kind, dropout_probability=0.0) for kind in fleet.kinds))
+    """Return the same fleet, of clients that stay and, being processes here, have this machine's costs."""
+    here = {"dropout_probability": 0.0, "simd": "", "profile": ""}
+    return replace(fleet, kinds=tuple(replace(kind, **here) for kind in fleet.kinds))  # type: ignore[arg-type]
 
 
 def measure_fleet(

@@ -55,6 +55,8 @@ class SchemePlan:
     limit: Limit
     bytes_up: float
     """Of all clients in a round."""
+    pool_seconds: float = 0.0
+    """The longest that a client makes randomisers for a round; what it is not idle for is in the round."""
 
     @property
     def least_budget(self) -> float:
@@ -212,6 +214,7 @@ class _Search:
             least_round_seconds=least_seconds,
             limit=Limit("nothing", None, 0.0) if everything else _limit(rounds),
             bytes_up=float(rounds.bytes_up.sum()),
+            pool_seconds=float(self._costs.pool_seconds(self._fleet, values).max()),
         )
 
 

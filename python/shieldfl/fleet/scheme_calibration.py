@@ -56,11 +56,17 @@ def measure_scheme(name: str, work: SchemeWork) -> SchemeProfile:
     authority = KeyAuthority(parameters, min_clients=1, one_total_per_round=False, threads=1)
     in_one = int(parameters.values_per_ciphertext)
     encrypt_seconds = {}
+    pool_seconds = {}
     for threads in work.threads:
         count = work.update.size if family == "ckks" else in_one * work.paillier_ciphertexts * threads
         encryptor = module.Encryptor(authority.public_key, threads=threads)
         bench = _Bench(module, authority, encryptor, np.resize(work.update, count))
-        prepare = bench.fill_pool if "pooled" in how else None
+        prepare = None
+        if "pooled" in how:
+            prepare = bench.fill_pool
+            # Used up before each repetition, since a pool keeps what is not taken.
+            taken = bench.encrypt
+            pool_seconds[threads] = median_seconds(prepare, work.seconds, taken, threads) / (count / in_one)
         seconds = median_seconds(bench.encrypt, work.seconds, prepare, threads)
         encrypt_seconds[threads] = seconds / (count / in_one)
     bench.check(2.0**-parameters.fraction_bits)
@@ -70,9 +76,10 @@ def measure_scheme(name: str, work: SchemeWork) -> SchemeProfile:
         values_per_ciphertext=in_one,
         ciphertext_bytes=float(parameters.bytes_per_value) * in_one,
         encrypt_seconds=encrypt_seconds,
-        add_seconds=median_seconds(bench.add, work.seconds, bench.encrypt) / (count / in_one),
+        add_seconds=median_seconds(bench.add, work.seconds, bench.prepare_add) / (count / in_one),
         open_seconds=median_seconds(bench.open, work.seconds) / (count / in_one),
         adds_clear_values=family == "paillier",
+        pool_seconds=pool_seconds,
     )
 
 
@@ -95,12 +102,18 @@ class _Bench:
         self._encryptor.wait()
 
     def encrypt(self) -> None:
-        """Make the frame that is added next, since equal ones are refused, and a sum with another in it."""
         self._frame = self._encryptor.encrypt(self._values).to_bytes()
 
-    def add(self) -> None:
+    def prepare_add(self) -> None:
+        """Make a frame that is in no sum yet, since equal ones are refused, and see to a sum that has room for it.
+
+        A new sum begins with the frame before: adding to an empty one would be less work.
+        """
         if self._aggregator.clients == self._authority.public_key.parameters.max_clients:
             self._aggregator = self._start_sum()
+        self.encrypt()
+
+    def add(self) -> None:
         self._aggregator.add(self._frame)
 
     def open(self) -> None:

@@ -23,7 +23,7 @@ _BATCHES = 8
 
 
 class TrainStep:
-    """Plain SGD of a model on random samples; errors as :func:`shieldfl.simulation.models.build_model`."""
+    """SGD with the default momentum, on random samples; errors as of ``build_model``."""
 
     def __init__(self, model: str, sample_shape: tuple[int, ...], classes: int, batch_size: int) -> None:
         self._model = build_model(model, sample_shape, classes, seed=0)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl import _core
-from shieldfl.array_view import as_threads, as_unsigned, as_update
+from shieldfl.array_view import Update, as_threads, as_unsigned, as_update
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask, bits_of
 from shieldfl.paillier.ciphertext import CiphertextBatch
@@ -67,7 +66,7 @@ class Encryptor(SchemeEncryptor[CiphertextBatch]):
         return self.public_key.parameters
 
     def encrypt_in_union(
-        self, update: Any, order: UnionOrder, mask: Mask, round: int = 0, *, clip: bool = False
+        self, update: Update, order: UnionOrder, mask: Mask, round: int = 0, *, clip: bool = False
     ) -> CiphertextBatch:
         """Encrypt the values at the mask's positions for a group of clients whose masks differ.
 

@@ -25,6 +25,7 @@ from torch import nn
 
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.privacy.mechanisms import check_norm, gaussian_noise
+from shieldfl.sgd_settings import DEFAULT_MOMENTUM, check_sgd
 
 __all__ = ["PrivateTraining", "check_layers", "train_privately"]
 
@@ -57,7 +58,7 @@ def train_privately(
     local_epochs: int,
     batch_size: int,
     learning_rate: float,
-    momentum: float = 0.0,
+    momentum: float = DEFAULT_MOMENTUM,
     weight_decay: float = 0.0,
     noise_multiplier: float,
     max_grad_norm: float = 4.7,
@@ -112,7 +113,13 @@ def train_privately(
         raise ParameterError(
             f"DP-SGD needs samples and a label for each, got {len(features)} and {len(labels)}"
         )
-    _check_sgd(local_epochs, batch_size, learning_rate, momentum, weight_decay)
+    check_sgd(
+        local_epochs=local_epochs,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        momentum=momentum,
+        weight_decay=weight_decay,
+    )
     _check_protection(noise_multiplier, max_grad_norm)
     private_copy = copy.deepcopy(model).train()
     check_layers(private_copy)
@@ -210,20 +217,6 @@ def _diverged() -> RangeError:
     return RangeError(
         "the loss or a parameter became NaN or infinite: check the features, or lower the learning rate"
     )
-
-
-def _check_sgd(
-    local_epochs: int, batch_size: int, learning_rate: float, momentum: float, weight_decay: float
-) -> None:
-    if local_epochs < 1 or batch_size < 1:
-        raise ParameterError(f"need at least 1 epoch and batches of 1, got {local_epochs} and {batch_size}")
-    if not (math.isfinite(learning_rate) and learning_rate > 0):
-        raise ParameterError(f"the learning rate must be positive and finite, got {learning_rate}")
-    if not (0.0 <= momentum < 1.0 and math.isfinite(weight_decay) and weight_decay >= 0):
-        raise ParameterError(
-            f"momentum must lie in [0, 1) and weight decay be finite and not negative, got {momentum} and "
-            f"{weight_decay}"
-        )
 
 
 def _check_protection(noise_multiplier: float, max_grad_norm: float) -> None:

@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,18 @@ from shieldfl.array_view import as_real, as_threads, as_unsigned
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.roles import key_file
 from shieldfl.scheme.ciphertext import SchemeBatch, SchemeTotal
+from shieldfl.scheme.keys import SchemePublicKey
+from shieldfl.uncopied import Uncopied
+
+if TYPE_CHECKING:
+    # Type checkers know it without an installation; its TypeVar, unlike that of Python 3.11, can have a default.
+    from typing_extensions import TypeVar
+
+    Key = TypeVar("Key", bound=SchemePublicKey[Any], default=Any)
+else:
+    from typing import TypeVar
+
+    Key = TypeVar("Key")
 
 __all__ = ["KeyAuthority"]
 
@@ -70,7 +82,7 @@ def _scheme_of_key_frame(public_key: bytes) -> _Scheme:
     raise WireFormatError("the key file holds the key of no scheme that this version has: update shieldfl")
 
 
-class KeyAuthority:
+class KeyAuthority(Uncopied, Generic[Key]):
     """Makes a key pair, gives away the public half and opens totals with the secret one.
 
     It refuses (PolicyError) a total of fewer than ``min_clients`` clients and, with ``one_total_per_round``, a
@@ -96,6 +108,38 @@ class KeyAuthority:
         within these bounds can have. By default 1/64 and 1.
     """
 
+    _why_uncopied = "holds a secret key and is neither copied nor pickled: use save()"
+
+    @overload
+    def __init__(
+        self: KeyAuthority[ckks.PublicKey],
+        params: ckks.Parameters,
+        min_clients: int = ...,
+        one_total_per_round: bool = ...,
+        *,
+        threads: int | None = ...,
+        weight_bounds: tuple[float, float] = ...,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: KeyAuthority[paillier.PublicKey],
+        params: paillier.Parameters,
+        min_clients: int = ...,
+        one_total_per_round: bool = ...,
+        *,
+        threads: int | None = ...,
+        weight_bounds: tuple[float, float] = ...,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        params: Parameters,
+        min_clients: int = ...,
+        one_total_per_round: bool = ...,
+        *,
+        threads: int | None = ...,
+        weight_bounds: tuple[float, float] = ...,
+    ) -> None: ...
     def __init__(
         self,
         params: Parameters,
@@ -128,13 +172,13 @@ class KeyAuthority:
         self._threads = as_threads(threads)
         self._opened = opened  # round -> digest of the one total that may be opened
         self._lock = threading.Lock()
-        self._public_key = scheme.face.PublicKey(decryptor.public_key)
+        self._public_key: Key = scheme.face.PublicKey(decryptor.public_key)
         self.min_clients = min_clients
         self.one_total_per_round = bool(one_total_per_round)
         self.weight_bounds = weight_bounds
 
     @property
-    def public_key(self) -> Any:
+    def public_key(self) -> Key:
         """What others get: a ckks.PublicKey or a paillier.PublicKey, as the parameters are."""
         return self._public_key
 
@@ -177,8 +221,7 @@ class KeyAuthority:
 
     def _check_weight(self, weight_sum: float, clients: int, stated_weight: float | None) -> None:
         parameters = self._public_key.parameters
-        # A weight is one more value; where 1 would not fit at the values' scale, its step is wider.
-        step = 2.0 ** -min(parameters.fraction_bits, parameters.value_bits - 2)
+        step = parameters.weight_step
         slack = (clients / 2 + 1) * step
         smallest, largest = (clients * bound for bound in self.weight_bounds)
         # Not what they sum to: that is not for everybody who reads an error.
@@ -279,6 +322,3 @@ class KeyAuthority:
 
     def __repr__(self) -> str:
         return f"KeyAuthority(key_id={self.public_key.id.hex()}, min_clients={self.min_clients})"
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise PolicyError("a KeyAuthority holds a secret key and is neither copied nor pickled: use save()")

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from shieldfl.errors import KeyMismatchError, ParameterError, ShieldError, WireFormatError
+from shieldfl.installing import how_to_install
+from shieldfl.uncopied import Uncopied
 
 __all__ = ["WEIGHT_BOUNDS", "Contents", "read", "write"]
 
@@ -28,8 +30,10 @@ _NONCE_BYTES = 12
 
 
 @dataclass
-class Contents:
+class Contents(Uncopied):
     """What a key file holds. ``secret`` is a bytearray so that its owner can overwrite it."""
+
+    _why_uncopied = "holds a secret key and is neither copied nor pickled"
 
     public_key: bytes
     min_clients: int
@@ -47,9 +51,7 @@ def _cipher(passphrase: str, salt: bytes) -> Any:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
     except ImportError as error:
-        raise ShieldError(
-            "key files need the 'cryptography' package: pip install 'shieldfl[keys]'"
-        ) from error
+        raise ShieldError(f"key files need the package 'cryptography': {how_to_install('keys')}") from error
     if not isinstance(passphrase, str):
         raise ParameterError(f"the passphrase must be a str, not {type(passphrase).__name__}")
     kdf = Scrypt(salt=salt, length=32, n=_SCRYPT_COST, r=_SCRYPT_BLOCK_SIZE, p=1)

@@ -16,6 +16,7 @@ from typing import Any
 from shieldfl import ckks, paillier
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import KeyMismatchError, PolicyError, ShieldError
+from shieldfl.installing import how_to_install
 from shieldfl.roles.message import Message
 
 __all__ = ["SESSION_BYTES", "RoundKeyCheck", "RoundKeyReader", "ed25519", "round_key_parts", "signed_bytes"]
@@ -35,7 +36,7 @@ def ed25519() -> Any:
         from cryptography.hazmat.primitives.asymmetric import ed25519 as module
     except ImportError as error:
         raise ShieldError(
-            "signed round keys need the 'cryptography' package: pip install 'shieldfl[keys]'"
+            f"signed round keys need the package 'cryptography': {how_to_install('keys')}"
         ) from error
     return module
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Iterable, Mapping
-from typing import NoReturn
+from typing import Any
 
 from shieldfl import ckks, paillier
 from shieldfl.array_view import as_unsigned
@@ -18,11 +18,12 @@ from shieldfl.roles.round_key_check import (
     encode_round_key,
     signed_bytes,
 )
+from shieldfl.uncopied import Uncopied
 
 __all__ = ["RoundKeys"]
 
 
-class RoundKeys:
+class RoundKeys(Uncopied):
     """Makes, signs and wipes the keys of one federation's rounds.
 
     CKKS pairs live for one round: an opened sum with a ciphertext in it that was not made honestly can tell the secret
@@ -38,6 +39,8 @@ class RoundKeys:
 
     Raises ParameterError, and ShieldError where the ``cryptography`` package is missing.
     """
+
+    _why_uncopied = "hold secret keys and are neither copied nor pickled"
 
     def __init__(
         self,
@@ -69,7 +72,7 @@ class RoundKeys:
         self._authorities: dict[str, KeyAuthority] = {}
         self._parts: dict[str, dict[str, bytes]] = {}
 
-    def _make(self, purpose: str) -> KeyAuthority:
+    def _make(self, purpose: str) -> KeyAuthority[Any]:
         return KeyAuthority(
             self.check.parameters[purpose],
             self.min_clients,
@@ -129,6 +132,3 @@ class RoundKeys:
             authority = self._authorities.pop(purpose, None)
             if authority is not None and purpose not in self._lasting:
                 authority.wipe()
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise TypeError("RoundKeys hold secret keys and are neither copied nor pickled")

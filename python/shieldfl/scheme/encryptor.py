@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import Any, Generic, TypeVar
 
@@ -9,13 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl import _core
-from shieldfl.array_view import as_real, as_unsigned, as_update
-from shieldfl.errors import PrecisionWarning
+from shieldfl.array_view import Update, as_real, as_unsigned, as_update
+from shieldfl.errors import PrecisionWarning, RangeError
 from shieldfl.masks import Mask, bits_of
 from shieldfl.scheme.ciphertext import SchemeBatch
 from shieldfl.scheme.parameters import SchemeParameters
+from shieldfl.uncopied import Uncopied
 
 __all__ = ["SchemeEncryptor"]
+
+_POSITION = re.compile(r"the value at position (\d+) ")
 
 Batch = TypeVar("Batch", bound=SchemeBatch[Any])
 
@@ -26,15 +30,19 @@ Encrypted = tuple[bytes, tuple[int, int, int]]
 """A frame, and how many values were not zero, rounded to zero, and were saturated."""
 
 
-class SchemeEncryptor(Generic[Batch]):
+class SchemeEncryptor(Uncopied, Generic[Batch]):
     """Encrypts masked updates under a public key. Safe to use from several threads."""
 
     _batch_class: type[Batch]
     _warned_round: int | None = None
+    _why_uncopied = (
+        "may hold randomisers that are good for one use, so it is neither copied nor pickled: "
+        "pass its public_key on and make another from it"
+    )
 
     def encrypt(
         self,
-        update: Any,
+        update: Update,
         mask: Mask | None = None,
         weight: float | None = None,
         round: int = 0,
@@ -57,14 +65,20 @@ class SchemeEncryptor(Generic[Batch]):
         round to zero are counted in ``underflowed``; a PrecisionWarning comes, once a round, when these are more
         than a tenth of those that are not zero.
         """
-        number = as_unsigned(round, "round")
-        encrypted = self._encrypt(
-            as_update(update),
-            None if mask is None else bits_of(mask),
-            None if weight is None else as_real(weight, "weight"),
-            number,
-            bool(clip),
-        )
+        values, number = as_update(update), as_unsigned(round, "round")
+        try:
+            encrypted = self._encrypt(
+                values,
+                None if mask is None else bits_of(mask),
+                None if weight is None else as_real(weight, "weight"),
+                number,
+                bool(clip),
+            )
+        except RangeError as error:
+            # The core's message is all that it hands over.
+            if found := _POSITION.match(str(error)):
+                error.position, error.size = int(found[1]), values.size
+            raise
         return self._make_batch(encrypted, number)
 
     def _make_batch(self, encrypted: Encrypted, round: int) -> Batch:

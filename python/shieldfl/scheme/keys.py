@@ -19,6 +19,8 @@ class SchemePublicKey(Generic[Core]):
     __slots__ = ("_core",)
     _core: Core
     _scheme: ClassVar[str]
+    parameters: Any
+    """The ``Parameters`` of its scheme."""
 
     def __init__(self, core: Core) -> None:
         self._core = core

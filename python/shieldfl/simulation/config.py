@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from shieldfl.array_view import as_threads, as_unsigned
 from shieldfl.errors import ParameterError
+from shieldfl.sgd_settings import DEFAULT_MOMENTUM, check_sgd
 
 __all__ = ["RunConfig"]
 
@@ -28,8 +29,7 @@ class RunConfig:
     local_epochs: int = 5
     batch_size: int = 32
     learning_rate: float = 0.01
-    momentum: float = 0.9
-    """The paper gives the learning rate alone; see docs/methods/selective-shield.md for what others give."""
+    momentum: float = DEFAULT_MOMENTUM
     weight_decay: float = 0.0
     sample_rate: float = 1.0
     """Each client takes part in a round with this probability, independently (Poisson sampling)."""
@@ -47,7 +47,14 @@ class RunConfig:
     """Of the core, and of torch for the time of the run; None for as many as the work is worth, up to all cores."""
 
     def __post_init__(self) -> None:
-        for name in ("clients", "rounds", "local_epochs", "batch_size", "min_clients"):
+        check_sgd(
+            local_epochs=self.local_epochs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+        )
+        for name in ("clients", "rounds", "min_clients"):
             if as_unsigned(getattr(self, name), name) < 1:
                 raise ParameterError(f"{name} must be at least 1")
             if getattr(self, name) >= 2**31:
@@ -62,13 +69,10 @@ class RunConfig:
             raise ParameterError("dropout must be at least 0 and below 1")
         if self.weighting not in ("uniform", "samples"):
             raise ParameterError("weighting must be 'uniform' or 'samples'")
-        for name in ("alpha", "learning_rate", "server_learning_rate"):
+        for name in ("alpha", "server_learning_rate"):
             value = getattr(self, name)
             if not value > 0.0 or (name != "alpha" and not math.isfinite(value)):
                 raise ParameterError(f"{name} must be positive")
-        for name in ("momentum", "weight_decay"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                raise ParameterError(f"{name} must be at least 0 and below 1")
         if not 0 <= self.seed < 2**63:
             raise ParameterError("seed must not be negative and be below 2^63")
         as_threads(self.threads)

@@ -178,7 +178,8 @@ class _MethodRun:
         self._config = config
         self._dataset = dataset
         self._model = model
-        self._size = parameter_layout(model).size
+        layout = parameter_layout(model)
+        self._size = layout.size
         training = TrainingSettings(
             local_epochs=config.local_epochs,
             batch_size=config.batch_size,
@@ -198,7 +199,7 @@ class _MethodRun:
             )
             for samples, share in zip(partition, synthetic, strict=True)
         ]
-        self._federation = EmbeddedFederation(method, self._trainers, config.seed)
+        self._federation = EmbeddedFederation(method, self._trainers, config.seed, layout)
         self.records: list[RoundRecord] = []
         """Of the rounds that are finished."""
         self.round_number = 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from shieldfl.errors import ConvergenceError, RangeError
 from shieldfl.methods.method import ClientSteps, Method, Phase
 from shieldfl.roles.message import Message
 from shieldfl.simulation.local_training import LocalTrainer, training_seed
+from shieldfl.torch_bridge import ParameterLayout
 
 __all__ = ["EmbeddedFederation", "RoundTraffic"]
 
@@ -38,9 +40,16 @@ class EmbeddedFederation:
     method : set up for as many clients as there are trainers.
     trainers : one for each client.
     seed : makes sampling and training repeatable.
+    layout : of the model, so that an update that is refused names the tensor; None where it is not known.
     """
 
-    def __init__(self, method: Method, trainers: Sequence[LocalTrainer], seed: int) -> None:
+    def __init__(
+        self,
+        method: Method,
+        trainers: Sequence[LocalTrainer],
+        seed: int,
+        layout: ParameterLayout | None = None,
+    ) -> None:
         self.method = method
         self.clients: list[ClientSteps] = [method.client(index) for index in range(len(trainers))]
         self.model = method.initial_model()
@@ -48,6 +57,7 @@ class EmbeddedFederation:
         self._aggregator = method.aggregator()
         self._authority = method.authority()
         self._seed = seed
+        self._layout = layout
         self._sampling = np.random.default_rng([seed, len(trainers)])
         # Of its own, so that dropouts do not change who is drawn.
         self._dropouts = np.random.default_rng([seed, len(trainers), 1])
@@ -167,9 +177,10 @@ class EmbeddedFederation:
         left = []
         for index in participants:
             try:
-                message = self.clients[index].step(
-                    phase.name, None if answer is None else self._for(index, answer)
-                )
+                with nullcontext() if self._layout is None else self._layout.naming_tensors():
+                    message = self.clients[index].step(
+                        phase.name, None if answer is None else self._for(index, answer)
+                    )
                 with clock.stage("upload"):
                     wire = message.to_bytes()
                     received = Message.from_bytes(wire)

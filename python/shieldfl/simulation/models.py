@@ -8,11 +8,10 @@ import torch
 from torch import nn
 
 from shieldfl.errors import ParameterError
+from shieldfl.simulation.model_names import MODELS
 from shieldfl.simulation.vision_transformer import VisionTransformer
 
 __all__ = ["MODELS", "build_model", "default_model"]
-
-MODELS = ("linear", "mlp", "simple-cnn", "lenet5", "small-vit", "tiny-vit")
 
 _IMAGE_RANK = 3  # channels, height, width
 _POOLING = 4  # two 2x2 poolings

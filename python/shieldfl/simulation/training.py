@@ -1,4 +1,4 @@
-"""What a client does between two rounds: plain SGD on its own samples.
+"""What a client does between two rounds: SGD on its own samples.
 
 The loop indexes tensors in memory instead of going through a ``DataLoader``, whose per-sample collation
 takes longer than the step of a small model.
@@ -6,7 +6,6 @@ takes longer than the step of a small model.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,6 +13,7 @@ import torch
 from torch import nn
 
 from shieldfl.errors import ParameterError
+from shieldfl.sgd_settings import DEFAULT_MOMENTUM, check_sgd
 
 __all__ = ["TrainingSettings", "evaluate", "train_locally"]
 
@@ -40,21 +40,18 @@ class TrainingSettings:
     local_epochs: int = 5
     batch_size: int = 32
     learning_rate: float = 0.01
-    momentum: float = 0.0
+    momentum: float = DEFAULT_MOMENTUM
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
         """Check every field; ``ParameterError`` names the one that is out of range."""
-        if self.local_epochs < 1:
-            raise ParameterError(f"local_epochs must be at least 1, got {self.local_epochs}")
-        if self.batch_size < 1:
-            raise ParameterError(f"batch_size must be at least 1, got {self.batch_size}")
-        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
-            raise ParameterError(f"learning_rate must be positive and finite, got {self.learning_rate}")
-        if not 0.0 <= self.momentum < 1.0:
-            raise ParameterError(f"momentum must lie in [0, 1), got {self.momentum}")
-        if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
-            raise ParameterError(f"weight_decay must be finite and not negative, got {self.weight_decay}")
+        check_sgd(
+            local_epochs=self.local_epochs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+        )
 
 
 def train_locally(

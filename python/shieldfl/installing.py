@@ -1,0 +1,32 @@
+"""What to install where a package is missing: every hint of the library comes from here.
+
+No package index has shieldfl itself, so a hint names the packages that are missing and not one of its extras.
+"""
+
+from __future__ import annotations
+
+__all__ = ["EXTRAS", "extra_of", "how_to_install"]
+
+EXTRAS = {
+    "simulation": ("torch", "opacus", "scikit-learn", "rich", "typer", "matplotlib", "jinja2"),
+    "keys": ("cryptography",),
+    "tenseal": ("tenseal",),
+    "phe": ("phe", "gmpy2"),
+    "heu": ("sf-heu",),
+}
+"""What each part of the library needs, as indexes name it. A test holds the first two equal to pyproject.toml's."""
+
+_MODULES = {"sklearn": "scikit-learn"}
+"""Where a package is imported by another name than it is installed by."""
+
+
+def how_to_install(part: str) -> str:
+    """Return the command that installs what one of :data:`EXTRAS` needs."""
+    return f"pip install {' '.join(EXTRAS[part])}"
+
+
+def extra_of(module: str) -> str | None:
+    """Return which of :data:`EXTRAS` a module belongs to, by the name that it is imported by, or None."""
+    package = module.partition(".")[0]
+    name = _MODULES.get(package, package)
+    return next((part for part, packages in EXTRAS.items() if name in packages), None)

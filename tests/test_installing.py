@@ -1,0 +1,97 @@
+"""Every hint on what to install comes from one place, and names what an index has."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import shieldfl
+from shieldfl.installing import EXTRAS, extra_of, how_to_install
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = Path(shieldfl.__file__).parent
+BUILD = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def packages_of(extra: str) -> set[str]:
+    """Names of everything that an extra installs, those of the extras that it names included."""
+    names: set[str] = set()
+    for requirement in BUILD["project"]["optional-dependencies"][extra]:
+        if others := re.match(r"shieldfl\[([\w,]+)\]", requirement):
+            names = names.union(*map(packages_of, others[1].split(",")))
+        else:
+            names.add(re.match(r"[\w.-]+", requirement)[0].lower())
+    return names
+
+
+@pytest.mark.parametrize("extra", ["simulation", "keys"])
+def test_a_hint_names_what_the_extra_installs(extra: str):
+    assert set(EXTRAS[extra]) == packages_of(extra)
+
+
+def test_peers_are_those_of_the_extra():
+    assert set(EXTRAS["tenseal"] + EXTRAS["phe"] + EXTRAS["heu"]) == packages_of("peers")
+
+
+def test_every_hint_comes_from_one_place():
+    having = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if re.search(r"pip3? install|shieldfl\[", path.read_text())
+    }
+    assert having == {"installing.py"}
+    assert "shieldfl" not in " ".join(map(how_to_install, EXTRAS))
+
+
+@pytest.mark.parametrize(
+    ("module", "part"),
+    [("sklearn.datasets", "simulation"), ("typer", "simulation"), ("cryptography", "keys"), ("json", None)],
+)
+def test_modules_belong_to_parts(module: str, part: str | None):
+    assert extra_of(module) == part
+
+
+def test_what_the_build_runs_is_in_its_environment():
+    """An isolated build environment has what pyproject.toml names and nothing else, not even pip."""
+    asked = {re.match(r"[\w-]+", one)[0] for one in BUILD["build-system"]["requires"]}
+    run = {
+        module
+        for path in (ROOT / "cmake").glob("*.cmake")
+        for module in re.findall(r'Python_EXECUTABLE}"\s+-m\s+(\w+)', path.read_text())
+    }
+    assert run == {"pip"}
+    assert run <= asked
+
+
+BARE = "import sys\nfor name in ('typer', 'rich', 'click', 'torch', 'sklearn'): sys.modules[name] = None\n"
+
+
+def bare(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command line where NumPy alone is installed."""
+    code = f"{BARE}sys.argv[1:] = {list(arguments)!r}\nfrom shieldfl.cli.main import main\nmain()\n"
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_a_base_install_says_its_version():
+    done = bare("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"shieldfl {shieldfl.__version__}\n", "")
+
+
+@pytest.mark.parametrize("arguments", [("--help",), (), ("run", "--help")], ids=" ".join)
+def test_a_base_install_helps(arguments: tuple[str, ...]):
+    done = bare(*arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert how_to_install("simulation") in done.stdout
+
+
+def test_a_base_install_cannot_do_more():
+    done = bare("inspect", "frame")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"shieldfl: this needs the Python package 'typer': {how_to_install('simulation')}\n"

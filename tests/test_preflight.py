@@ -1,0 +1,77 @@
+"""What the system must have is checked before anything is downloaded."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+APT = "apt install git g++ make python3-venv python3-dev libgmp-dev"
+
+# A stand-in for the compiler: it has GMP's header, or not. One for Python: it lacks what $LACKS names.
+COMPILER = '#!/bin/sh\ncase "$*" in *-fsyntax-only*) exit ${NO_GMP:-0};; esac\nexit 0\n'
+PYTHON = '#!/bin/sh\ncase "$2" in *"$LACKS"*) exit 1;; esac\nexit 0\n'
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> Path:
+    for name, text in (("c++", COMPILER), ("python3", PYTHON)):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    return tmp_path
+
+
+def preflight(system: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["/bin/sh", ROOT / "cmake" / "preflight.sh"],
+        env={"PATH": str(system), "LACKS": "nothing"} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_system_that_has_everything(system: Path):
+    done = preflight(system)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("lack", "said"),
+    [
+        ({"LACKS": "ensurepip"}, "Python's venv with ensurepip"),
+        ({"LACKS": "Python.h"}, "Python's header Python.h"),
+        ({"LACKS": "version_info"}, "Python 3.11 or newer (python3)"),
+        ({"PYTHON": "python9"}, "Python 3.11 or newer (python9)"),
+        ({"NO_GMP": "1"}, "GMP's header gmp.h"),
+        ({"CXX": "no-such-compiler"}, "a C++ compiler (no-such-compiler)"),
+    ],
+)
+def test_what_is_missing_is_named_with_the_line_that_installs_it(
+    system: Path, lack: dict[str, str], said: str
+):
+    done = preflight(system, **lack)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"shieldfl cannot be built, for want of: {said}\nOn Debian 12: {APT}\n"
+
+
+def test_this_system_builds_and_so_passes():
+    done = subprocess.run(
+        ["/bin/sh", ROOT / "cmake" / "preflight.sh"],
+        env=os.environ | {"PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_readme_has_the_same_line_and_make_asks_first():
+    assert APT in (ROOT / "README.md").read_text()
+    first, second, *_ = (ROOT / "Makefile").read_text().partition("$(VENV)/tools:")[2].splitlines()[1:]
+    assert "preflight.sh" in first
+    assert second.strip() == "$(PYTHON) -m venv $(VENV)"
