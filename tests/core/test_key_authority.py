@@ -40,6 +40,15 @@ def test_too_few_clients(parameters):
     authority.open(total_of(authority, 3))
 
 
+def test_by_default_each_of_two_clients_learns_the_others_update(parameters):
+    authority = sf.KeyAuthority(parameters)
+    encryptor, aggregator = sf.ckks.Encryptor(authority.public_key), sf.ckks.Aggregator(authority.public_key)
+    own, other = UPDATE, np.sin(UPDATE)
+    for update in (own, other):
+        aggregator.add(encryptor.encrypt(update))
+    np.testing.assert_allclose(authority.open(aggregator.total()) - own, other, atol=2.0**-19)
+
+
 def test_second_different_total_of_a_round(parameters):
     authority = sf.KeyAuthority(parameters)
     first = total_of(authority, 3, round_number=4)
