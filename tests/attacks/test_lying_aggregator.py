@@ -37,20 +37,21 @@ class Paillier:
 
     def total(self) -> sf.paillier.Total:
         """Of 64 clients: one batch, added 63 more times under other names, as a lying aggregator can."""
+        return self.total_of_round(0)
+
+    def total_of_round(self, number: int) -> sf.paillier.Total:
+        """As :meth:`total`, for a round of this number."""
         update = np.random.default_rng(3).uniform(-8.0, 8.0, self.fields).astype(np.float32)
         aggregator = sf.paillier.Aggregator(self.authority.public_key)
-        batch = bytearray(sf.paillier.Encryptor(self.authority.public_key).encrypt(update).to_bytes())
+        batch = bytearray(
+            sf.paillier.Encryptor(self.authority.public_key).encrypt(update, round=number).to_bytes()
+        )
         # The name of the only frame lies before the ciphertext.
         name = len(batch) - 4 - self.parameters._facts["ciphertext_bytes"] - 16
         for client in range(64):
             batch[name] = client
             aggregator.add(reseal(bytes(batch)))
         return aggregator.total()
-
-    def plaintext_of(self, total: sf.paillier.Total) -> int:
-        data = total.to_bytes()
-        ciphertext = data[-4 - self.parameters._facts["ciphertext_bytes"] : -4]
-        return reference_paillier.SecretKey(self.p, self.q).decrypt(int.from_bytes(ciphertext, "big"))
 
     def total_with(self, total: sf.paillier.Total, plaintext: int) -> sf.paillier.Total:
         """The total with another ciphertext in it: of this plaintext."""
@@ -84,68 +85,104 @@ def paillier_2048() -> Paillier:
     return Paillier(2048)
 
 
-class GlitchedDecryptor:
-    """Right at first; then as a machine whose computation modulo p goes wrong in every further opening."""
+class GlitchedMachine:
+    """Decrypts by the book, but for the half modulo p of the plaintext that stands at ``place`` among all."""
 
-    def __init__(self, key: Paillier) -> None:
-        self._decryptor = key.authority._decryptor
+    def __init__(self, key: Paillier, place: int | None) -> None:
         self._key = key
-        self.openings = 0
+        self._place = place
+        self._decrypted = 0
 
-    def open(self, total: Any, threads: int) -> Any:
-        self.openings += 1
-        if self.openings == 1:
-            return self._decryptor.open(total, threads)
+    def decrypt(self, residues: bytes) -> bytes:
         key = self._key
-        right = key.plaintext_of(sf.paillier.Total.from_bytes(total.frame))
-        draw = random.Random(1)
-        # Right modulo q, anything modulo p. Most such answers are out of range, and are asked for again.
-        wrong = key.first_that_passes(lambda: (right + key.q * draw.randrange(key.p)) % key.n, 100_000)
-        assert wrong is not None
-        return self._decryptor.open(
-            key.total_with(sf.paillier.Total.from_bytes(total.frame), wrong).parsed, threads
-        )
+        size = key.parameters._facts["ciphertext_bytes"]
+        plaintexts = b""
+        for at in range(0, len(residues), size):
+            ciphertext = int.from_bytes(residues[at : at + size], "little")
+            plaintext = reference_paillier.SecretKey(key.p, key.q).decrypt(ciphertext)
+            if self._decrypted == self._place:
+                plaintext = (plaintext + key.q) % key.n
+            self._decrypted += 1
+            plaintexts += plaintext.to_bytes(size // 2, "little")
+        return plaintexts
+
+    def open(self, total: sf.paillier.Total) -> np.ndarray:
+        frame = self._key.authority.public_key.to_bytes()
+        sums, _ = _testing.open_paillier_by(frame, total.to_bytes(), self.decrypt)
+        return sums
 
 
-def test_a_right_and_a_faulty_answer_to_one_total_factor_the_key(
+def test_a_faulty_answer_never_leaves(paillier_2048: Paillier) -> None:
+    key = paillier_2048
+    total = key.total()
+    right = key.authority.open(total)
+    np.testing.assert_array_equal(GlitchedMachine(key, None).open(total), right)
+    # What it is about: with a wrong half, the right answer and the faulty one give the factor.
+    faulty = key.plaintext_from(right) + key.q
+    assert math.gcd(key.plaintext_from(right) - faulty, key.n) == key.q
+    # The first plaintext is the total's, the second one the check's own.
+    for place in (0, 1):
+        with pytest.raises(sf.ShieldError, match=r"computed wrongly.*withheld"):
+            GlitchedMachine(key, place).open(total)
+
+
+def test_a_total_that_is_asked_for_again_is_not_opened_again(
     paillier_2048: Paillier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = paillier_2048
-    glitched = GlitchedDecryptor(key)
-    monkeypatch.setattr(key.authority, "_decryptor", glitched)
-    total = key.total()
-    right, wrong = (key.plaintext_from(key.authority.open(total)) for _ in range(2))
-    assert glitched.openings == 2
-    assert math.gcd(right - wrong, key.n) == key.q
+    total = key.total_of_round(7)
+    right = key.authority.open(total)
+    monkeypatch.setattr(key.authority, "_decryptor", None)
+    np.testing.assert_array_equal(key.authority.open(total), right)
+    np.testing.assert_array_equal(key.authority.open(total.to_bytes()), right)
+    # Only what is asked for the first time needs the key.
+    other = key.total_with(total, 0)
+    with pytest.raises(sf.PolicyError, match="a different total"):
+        key.authority.open(other)
+    key.authority.one_total_per_round = False
+    with pytest.raises(AttributeError):
+        key.authority.open(other)
+    key.authority.one_total_per_round = True
 
 
-def test_random_plaintexts_pass_the_range_check_of_a_full_total() -> None:
-    """At the default parameters: once in 2^11 or 2^12 draws."""
+def test_random_plaintexts_do_not_pass_the_range_check_of_a_full_total() -> None:
+    """Without spare bits, as it was, once in 2^11 or 2^12 draws at the default parameters."""
     key = Paillier(3072)
     draw = random.Random(2)
-    found = key.first_that_passes(lambda: draw.randrange(key.n), 2**16)
-    assert found is not None
-    opened = key.authority.open(key.total_with(key.total(), found))
-    assert key.plaintext_from(opened) == found
+    assert key.first_that_passes(lambda: draw.randrange(key.n), 2**16) is None
+    # A share of 2^-41 of all plaintexts at most is a sum, though every field may be full: 2^40 and the sign are spare.
+    assert key.n >> (key.fields * key.field_bits) >= 2**40
+    with pytest.raises(sf.WireFormatError, match="does not open to sums"):
+        key.authority.open(key.total_with(key.total(), draw.randrange(key.n)))
+    full = reference_paillier.pack_fields([64 * (2**23 - 1)] * key.fields, key.field_bits, key.n)
+    opened = key.authority.open(key.total_with(key.total_of_round(2), full))
+    assert key.plaintext_from(opened) == full
+    # As many fields as would fit without spare bits.
+    key.fields = (3072 - 2) // key.field_bits
+    assert key.first_that_passes(lambda: draw.randrange(key.n), 2**16) is not None
 
 
-def test_a_slots_total_of_random_numbers_is_opened() -> None:
-    authority = sf.KeyAuthority(sf.ckks.Parameters(packing="slots", max_clients=4), min_clients=3)
+def test_a_slots_total_of_random_numbers_is_refused() -> None:
+    authority = sf.KeyAuthority(sf.ckks.Parameters(packing="slots", max_clients=4), one_total_per_round=False)
     update = np.linspace(-7.0, 7.0, 100).astype(np.float32)
     encryptor = sf.ckks.Encryptor(authority.public_key)
     batches = [encryptor.encrypt(update, round=1).to_bytes() for _ in range(3)]
     residues = _testing.ciphertext_residues(batches[0])
     rng = np.random.default_rng(4)
-    # What the second half holds is multiplied with the key: values of the modulus' size, where 32 is the limit.
+    # What the second half holds is multiplied with the key: values of the modulus' size, where 24 is the limit.
     garbage = rng.integers(0, 2**40, residues.size, dtype=np.uint64)
-    aggregator = sf.ckks.Aggregator(authority.public_key)
-    for batch in (*batches[1:], _testing.batch_from_residues(batches[0], garbage, 5)):
-        aggregator.add(batch)
-    sums = authority.open(aggregator.total())
-    assert np.abs(sums).max() > 3 * 8.0 + 1.0
+    for third, refused in ((batches[0], False), (_testing.batch_from_residues(batches[0], garbage, 5), True)):
+        aggregator = sf.ckks.Aggregator(authority.public_key)
+        for batch in (*batches[1:], third):
+            aggregator.add(batch)
+        if refused:
+            with pytest.raises(sf.WireFormatError, match="does not open to sums"):
+                authority.open(aggregator.total())
+        else:
+            np.testing.assert_allclose(authority.open(aggregator.total()), 3 * update, atol=2.0**-19)
 
 
-def test_the_size_of_a_dict_pfl_round_follows_from_the_data_and_nobody_says_so() -> None:
+def test_the_size_of_a_dict_pfl_round_follows_from_the_data_and_is_disclosed() -> None:
     def repeating(number: int, client: int, start: StartingPoint) -> LocalUpdate:
         return contraction(0, client, start)
 
@@ -155,6 +192,6 @@ def test_the_size_of_a_dict_pfl_round_follows_from_the_data_and_nobody_says_so()
         for _ in range(4):
             run.run_round()
         counts.append(run.answers["count"].number("count"))
-        assert all("count" not in client.disclosure.parts for client in run.clients)
+        assert all("count" in client.disclosure.parts for client in run.clients)
     # The aggregator is told this number in the clear. Nothing but what the clients trained differs.
     assert counts[0] != counts[1]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 import pickle
 import stat
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import shieldfl as sf
-from shieldfl.roles import key_file
+from shieldfl.roles import key_file, opened_totals
 
 UPDATE = np.linspace(-1, 1, 100)
 
@@ -40,17 +41,70 @@ def test_too_few_clients(parameters):
     authority.open(total_of(authority, 3))
 
 
-def test_by_default_each_of_two_clients_learns_the_others_update(parameters):
+def test_by_default_no_client_learns_another_ones_update_from_a_total_of_two(parameters):
     authority = sf.KeyAuthority(parameters)
+    assert authority.min_clients == 3
     encryptor, aggregator = sf.ckks.Encryptor(authority.public_key), sf.ckks.Aggregator(authority.public_key)
     own, other = UPDATE, np.sin(UPDATE)
     for update in (own, other):
         aggregator.add(encryptor.encrypt(update))
+    with pytest.raises(sf.PolicyError, match="min_clients = 3"):
+        authority.open(aggregator.total())
+    # What it is about: the difference is the other one's.
+    authority.min_clients = 2
     np.testing.assert_allclose(authority.open(aggregator.total()) - own, other, atol=2.0**-19)
 
 
+def test_parameters_for_two_clients_need_a_word(parameters):
+    with pytest.raises(sf.ParameterError, match=r"each learns the other's update.*min_clients"):
+        sf.KeyAuthority(sf.ckks.Parameters(max_clients=2))
+    assert sf.KeyAuthority(sf.ckks.Parameters(max_clients=2), min_clients=2).min_clients == 2
+
+
+def test_a_total_that_is_asked_for_again_is_not_computed_again(parameters, monkeypatch):
+    authority = sf.KeyAuthority(parameters, min_clients=2)
+    totals = [total_of(authority, 2, round_number=number) for number in (1, 2)]
+    answers = [authority.open(total) for total in totals]
+    decryptor, opened = authority._decryptor, []
+    monkeypatch.setattr(
+        authority,
+        "_decryptor",
+        SimpleNamespace(open=lambda *given: opened.append(1) or decryptor.open(*given)),
+    )
+    # The newest one's answer is kept, and is nobody else's to change.
+    first = authority.open(totals[1])
+    np.testing.assert_array_equal(first, answers[1])
+    first[:] = 0.0
+    np.testing.assert_array_equal(authority.open(totals[1].to_bytes()), answers[1])
+    assert not opened
+    np.testing.assert_array_equal(authority.open(totals[0]), answers[0])
+    assert len(opened) == 1
+
+
+def test_opened_coefficients_are_counted_and_end_somewhere(parameters, monkeypatch, tmp_path, cheap_scrypt):
+    authority = sf.KeyAuthority(parameters, min_clients=2)
+    totals = [total_of(authority, 2, round_number=number) for number in range(3)]
+    degree = parameters._facts["ring_degree"]
+    monkeypatch.setattr(opened_totals, "MOST_OPENED_COEFFICIENTS", 2 * degree)
+    opened = [authority.open(total) for total in totals[:2]]
+    assert authority.opened_coefficients == 2 * degree
+    authority.save(tmp_path / "k", "pass")
+    for each in (authority, sf.KeyAuthority.load(tmp_path / "k", "pass")):
+        assert each.opened_coefficients == 2 * degree
+        with pytest.raises(sf.PolicyError, match="make a new key authority"):
+            each.open(totals[2])
+        # What was opened before costs nothing.
+        for total, values in zip(totals[:2], opened, strict=True):
+            np.testing.assert_array_equal(each.open(total), values)
+        assert each.opened_coefficients == 2 * degree
+
+
+def test_the_budget_is_the_one_that_the_proof_is_for():
+    assert opened_totals.MOST_OPENED_COEFFICIENTS == 2**32
+
+
 def test_second_different_total_of_a_round(parameters):
-    authority = sf.KeyAuthority(parameters)
+    authority = sf.KeyAuthority(parameters, min_clients=2)
     first = total_of(authority, 3, round_number=4)
     opened = authority.open(first)
     with pytest.raises(sf.PolicyError, match="round 4"):
@@ -61,17 +115,17 @@ def test_second_different_total_of_a_round(parameters):
 
 
 def test_refused_totals_do_not_use_up_a_round(parameters):
-    authority = sf.KeyAuthority(parameters)
+    authority = sf.KeyAuthority(parameters, min_clients=2)
     with pytest.raises(sf.PolicyError):
         authority.open(total_of(authority, 1))
-    foreign = sf.KeyAuthority(parameters)
+    foreign = sf.KeyAuthority(parameters, min_clients=2)
     with pytest.raises(sf.KeyMismatchError):
         authority.open(total_of(foreign, 2))
     authority.open(total_of(authority, 2))
 
 
 def test_one_total_per_round_can_be_given_up(parameters):
-    authority = sf.KeyAuthority(parameters, one_total_per_round=False)
+    authority = sf.KeyAuthority(parameters, min_clients=2, one_total_per_round=False)
     authority.open(total_of(authority, 2))
     authority.open(total_of(authority, 3))
 
@@ -88,7 +142,7 @@ def test_a_batch_is_never_opened(parameters):
 def test_foreign_parameters(parameters):
     other = sf.KeyAuthority(sf.ckks.Parameters(max_clients=9))
     with pytest.raises(sf.ParameterError):
-        sf.KeyAuthority(parameters).open(total_of(other, 2))
+        sf.KeyAuthority(parameters, min_clients=2).open(total_of(other, 2))
 
 
 @pytest.mark.parametrize("min_clients", [0, 9, -1, 1.5, None])
@@ -105,17 +159,17 @@ def test_bad_parameters_object():
 @pytest.mark.parametrize("attempt", [pickle.dumps, copy.copy, copy.deepcopy])
 def test_secret_is_not_copied(parameters, attempt):
     with pytest.raises(sf.PolicyError, match="secret"):
-        attempt(sf.KeyAuthority(parameters))
+        attempt(sf.KeyAuthority(parameters, min_clients=2))
 
 
 def test_core_objects_with_secrets_are_not_copied(parameters):
     for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(TypeError):
-            attempt(sf.KeyAuthority(parameters)._decryptor)
+            attempt(sf.KeyAuthority(parameters, min_clients=2)._decryptor)
 
 
 def test_repr_shows_no_secret(parameters):
-    authority = sf.KeyAuthority(parameters)
+    authority = sf.KeyAuthority(parameters, min_clients=2)
     secret = bytes(authority._decryptor.export_secret())
     shown = repr(authority) + repr(authority._decryptor) + repr(authority.public_key)
     assert secret.hex()[:32] not in shown
@@ -123,7 +177,7 @@ def test_repr_shows_no_secret(parameters):
 
 
 def test_public_halves_can_be_pickled(parameters):
-    authority = sf.KeyAuthority(parameters)
+    authority = sf.KeyAuthority(parameters, min_clients=2)
     batch = sf.ckks.Encryptor(authority.public_key).encrypt(UPDATE)
     for thing in (authority.public_key, authority.public_key.parameters, sf.Mask.full(9)):
         assert pickle.loads(pickle.dumps(thing)) == thing
@@ -146,15 +200,15 @@ def test_saved_key_opens_the_same_totals_with_the_same_values(tmp_path, packing,
 
 
 def test_secret_is_not_in_the_file(tmp_path, parameters, cheap_scrypt):
-    authority = sf.KeyAuthority(parameters)
+    authority = sf.KeyAuthority(parameters, min_clients=2)
     authority.save(tmp_path / "k", "pass")
     assert bytes(authority._decryptor.export_secret())[:64] not in (tmp_path / "k").read_bytes()
 
 
 def test_saving_replaces_in_one_step(tmp_path, parameters, cheap_scrypt):
     path = tmp_path / "k"
-    sf.KeyAuthority(parameters).save(path, "one")
-    second = sf.KeyAuthority(parameters)
+    sf.KeyAuthority(parameters, min_clients=2).save(path, "one")
+    second = sf.KeyAuthority(parameters, min_clients=2)
     second.save(path, "two")
     assert sf.KeyAuthority.load(path, "two").public_key == second.public_key
     assert [entry.name for entry in tmp_path.iterdir()] == ["k"]
@@ -162,7 +216,7 @@ def test_saving_replaces_in_one_step(tmp_path, parameters, cheap_scrypt):
 
 def test_wrong_passphrase_and_altered_files(tmp_path, parameters, cheap_scrypt):
     path = tmp_path / "k"
-    sf.KeyAuthority(parameters).save(path, "pass")
+    sf.KeyAuthority(parameters, min_clients=2).save(path, "pass")
     with pytest.raises(sf.KeyMismatchError, match="passphrase"):
         sf.KeyAuthority.load(path, "word")
     whole = path.read_bytes()
@@ -180,7 +234,7 @@ def test_wrong_passphrase_and_altered_files(tmp_path, parameters, cheap_scrypt):
 
 def test_empty_passphrase(tmp_path, parameters):
     with pytest.raises(sf.ParameterError, match="passphrase"):
-        sf.KeyAuthority(parameters).save(tmp_path / "k", "")
+        sf.KeyAuthority(parameters, min_clients=2).save(tmp_path / "k", "")
     assert not list(tmp_path.iterdir())
 
 
@@ -190,4 +244,4 @@ def test_default_cost_of_a_guess_is_the_documented_one():
 
 def test_passphrase_must_be_text(tmp_path, parameters):
     with pytest.raises(sf.ParameterError, match="str"):
-        sf.KeyAuthority(parameters).save(tmp_path / "k", b"bytes")
+        sf.KeyAuthority(parameters, min_clients=2).save(tmp_path / "k", b"bytes")

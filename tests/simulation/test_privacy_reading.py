@@ -17,7 +17,7 @@ SLOW_KEYS = {"plain-he", "batch-crypt", "sense-crypt"}
 
 @pytest.mark.parametrize("name", [name for name in METHOD_NAMES if name not in SLOW_KEYS])
 def test_a_run_says_how_to_read_its_epsilon(name):
-    config = RunConfig(clients=2, rounds=2, local_epochs=1, model="mlp", threads=1)
+    config = RunConfig(clients=2, min_clients=2, rounds=2, local_epochs=1, model="mlp", threads=1)
     settings = MethodSettings()
     if name == "selective-shield":
         settings = settings.changed(name, {"noise_multiplier": 0.01})

@@ -122,7 +122,7 @@ class Parameters(SchemeParameters[_core.PaillierParameters]):
         )
 
     def __reduce__(self) -> tuple[Any, tuple[dict[str, Any]]]:
-        return _make_parameters, ({name: self._facts[name] for name in _SETTINGS},)
+        return _make_parameters, ({name: self._facts[name] for name in (*_SETTINGS, "spare_bits")},)
 
     def __repr__(self) -> str:
         return f"Parameters({', '.join(f'{name}={self._facts[name]!r}' for name in _SETTINGS)})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -16,12 +17,17 @@ from shieldfl import _core, ckks, paillier
 from shieldfl.array_view import as_threads, as_unsigned
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.roles import key_file
+from shieldfl.roles.opened_totals import Answer, OpenedTotals
 from shieldfl.scheme.ciphertext import SchemeBatch, SchemeTotal
 
 __all__ = ["KeyAuthority"]
 
 Parameters = ckks.Parameters | paillier.Parameters
 Total = ckks.Total | paillier.Total
+
+
+_LEAST_THAT_HIDES = 3
+"""Of two clients each learns the other's update, by taking its own from the sum."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +38,22 @@ class _Scheme:
     face: ModuleType
     public_key: Any
     decryptor: Any
+    coefficients_of: Callable[[Any], int]
+    """What a total counts for in the budget of the key."""
+
+
+def _ckks_coefficients(total: ckks.Total) -> int:
+    parsed = total.parsed
+    return int(parsed.facts["ring_degree"]) * parsed.ciphertexts
+
+
+def _paillier_values(total: paillier.Total) -> int:
+    return total.count + total.weighted
 
 
 _SCHEMES = (
-    _Scheme("ckks", ckks, _core.CkksPublicKey, _core.CkksDecryptor),
-    _Scheme("paillier", paillier, _core.PaillierPublicKey, _core.PaillierDecryptor),
+    _Scheme("ckks", ckks, _core.CkksPublicKey, _core.CkksDecryptor, _ckks_coefficients),
+    _Scheme("paillier", paillier, _core.PaillierPublicKey, _core.PaillierDecryptor, _paillier_values),
 )
 
 
@@ -61,7 +78,8 @@ class KeyAuthority:
 
     It refuses (PolicyError) a total of fewer than ``min_clients`` clients and, with ``one_total_per_round``, a
     second, different total of a round: the difference of two totals can be one client's update. The same
-    total can be opened again and gives the same values, so that a lost answer can be asked for again.
+    total can be opened again and gives the same values, so that a lost answer can be asked for again; the newest
+    one is answered from memory. A key opens 2^32 coefficients, then nothing more.
 
     The number of clients is what the total states. An aggregator that lies about it is outside the threat
     model (docs/threat-model.md).
@@ -69,15 +87,16 @@ class KeyAuthority:
     Parameters
     ----------
     params : ckks.Parameters or paillier.Parameters. A Paillier key takes seconds to make.
-    min_clients : the fewest clients of a total that is opened, at least 1 and at most ``params.max_clients``.
-    one_total_per_round : False gives up the protection against differences.
+    min_clients : the fewest clients of a total that is opened, at least 1 and at most ``params.max_clients``. Below 3
+        a sum hides nothing among those who know one of its parts: say so on purpose.
+    one_total_per_round : False gives up the protection against differences, and computes each answer anew.
     threads : for opening; None for all cores.
     """
 
     def __init__(
         self,
         params: Parameters,
-        min_clients: int = 2,
+        min_clients: int = _LEAST_THAT_HIDES,
         one_total_per_round: bool = True,
         *,
         threads: int | None = None,
@@ -95,12 +114,13 @@ class KeyAuthority:
         one_total_per_round: bool,
         opened: dict[int, str],
         threads: int | None,
+        opened_coefficients: int = 0,
     ) -> None:
         self._scheme = scheme
         # Takes totals of its own scheme alone, which _open sees to.
         self._decryptor: Any = decryptor
         self._threads = as_threads(threads)
-        self._opened = opened  # round -> digest of the one total that may be opened
+        self._opened = OpenedTotals(opened, opened_coefficients)
         self._lock = threading.Lock()
         self._public_key = scheme.face.PublicKey(decryptor.public_key)
         self.min_clients = min_clients
@@ -111,10 +131,18 @@ class KeyAuthority:
         """What others get: a ckks.PublicKey or a paillier.PublicKey, as the parameters are."""
         return self._public_key
 
+    @property
+    def opened_coefficients(self) -> int:
+        """How many coefficients (CKKS) or values (Paillier) were opened under the key; 2^32 at most."""
+        return self._opened.coefficients
+
     @staticmethod
     def _check_min_clients(params: Parameters, min_clients: int) -> None:
         if not 1 <= as_unsigned(min_clients, "min_clients") <= params.max_clients:
-            raise ParameterError(f"min_clients must be between 1 and max_clients = {params.max_clients}")
+            raise ParameterError(
+                f"min_clients is {min_clients}, but must be between 1 and max_clients = {params.max_clients}. Of two "
+                "clients each learns the other's update from the sum: pass min_clients where that is meant"
+            )
 
     def open(self, total: Total | bytes) -> NDArray[np.float64]:
         """Open a total: the weighted sums, float64 (count,), in the order of ascending positions.
@@ -153,15 +181,16 @@ class KeyAuthority:
                 "wait for more clients before closing the round"
             )
         digest = hashlib.sha256(total.to_bytes()).hexdigest()
+        coefficients = self._scheme.coefficients_of(total)
         with self._lock:
-            if self.one_total_per_round and self._opened.get(total.round, digest) != digest:
-                raise PolicyError(
-                    f"a different total of round {total.round} was opened before: the difference of the two could "
-                    "be one client's update. Start a new round"
+            answer = self._opened.find(total.round, digest) if self.one_total_per_round else None
+            if answer is None:
+                self._opened.check_budget(total.round, digest, coefficients)
+                answer = Answer(*self._decryptor.open(total.parsed, self._threads))
+                self._opened.remember(
+                    total.round, digest, coefficients, answer, keep=self.one_total_per_round
                 )
-            sums, weight_sum = self._decryptor.open(total.parsed, self._threads)
-            self._opened[total.round] = digest
-        return sums, weight_sum, total.total_weight
+        return answer.sums, answer.weight_sum, total.total_weight
 
     def save(self, path: str | Path, passphrase: str) -> None:
         """Write the key pair, under the passphrase, with what was opened so far; file mode 0600.
@@ -176,8 +205,9 @@ class KeyAuthority:
                     public_key=self.public_key.to_bytes(),
                     min_clients=self.min_clients,
                     one_total_per_round=self.one_total_per_round,
-                    opened=dict(self._opened),
+                    opened=dict(self._opened.digests),
                     secret=secret,
+                    opened_coefficients=self._opened.coefficients,
                 )
                 key_file.write(Path(path), passphrase, contents)
             finally:
@@ -198,7 +228,13 @@ class KeyAuthority:
             contents.secret[:] = bytes(len(contents.secret))
         authority = cls.__new__(cls)
         authority._set_up(
-            scheme, decryptor, contents.min_clients, contents.one_total_per_round, contents.opened, threads
+            scheme,
+            decryptor,
+            contents.min_clients,
+            contents.one_total_per_round,
+            contents.opened,
+            threads,
+            contents.opened_coefficients,
         )
         return authority
 
