@@ -56,6 +56,7 @@ def test_parameters_lie_where_the_page_says(authority):
         "randomiser": 1,
         "value_bits": 24,
         "fraction_bits": 20,
+        "spare_bits": 40,
         "reserved": 0,
         "max_clients": 64,
         "max_weight": 1,

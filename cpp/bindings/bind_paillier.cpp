@@ -36,6 +36,7 @@ py::dict facts_of(const Parameters& parameters) {
   dict["max_weight"] = parameters.max_weight;
   dict["randomizer"] =
       parameters.randomizer == paillier::Randomizer::kShortExponent ? "short-exponent" : "classical";
+  dict["spare_bits"] = parameters.spare_bits;
   dict["guard_bits"] = parameters.guard_bits();
   dict["values_per_ciphertext"] = parameters.values_per_ciphertext();
   dict["ciphertext_bytes"] = parameters.ciphertext_bytes();
@@ -47,7 +48,7 @@ void bind_parameters(py::module_& module) {
   py::class_<Parameters, std::shared_ptr<Parameters>>(module, "PaillierParameters")
       .def(py::init([](std::uint16_t key_bits, const std::string& packing, std::uint32_t max_clients,
                        std::uint8_t value_bits, std::uint8_t fraction_bits, std::uint32_t max_weight,
-                       const std::string& randomizer) {
+                       const std::string& randomizer, std::uint8_t spare_bits) {
              const Parameters parameters{
                  .key_bits = key_bits,
                  .packing = packing == "dense" ? paillier::Packing::kDense : paillier::Packing::kSingle,
@@ -56,12 +57,14 @@ void bind_parameters(py::module_& module) {
                  .value_bits = value_bits,
                  .fraction_bits = fraction_bits,
                  .max_clients = max_clients,
-                 .max_weight = max_weight};
+                 .max_weight = max_weight,
+                 .spare_bits = spare_bits};
              parameters.check();
              return std::make_shared<Parameters>(parameters);
            }),
            py::kw_only(), py::arg("key_bits"), py::arg("packing"), py::arg("max_clients"),
-           py::arg("value_bits"), py::arg("fraction_bits"), py::arg("max_weight"), py::arg("randomizer"))
+           py::arg("value_bits"), py::arg("fraction_bits"), py::arg("max_weight"), py::arg("randomizer"),
+           py::arg("spare_bits") = paillier::kSpareBits)
       .def_property_readonly("id", [](const Parameters& self) { return to_bytes(self.id()); })
       .def_property_readonly("facts", &facts_of)
       .def_property_readonly("bytes_per_value", &Parameters::bytes_per_value)

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "bindings/array_view.h"
 #include "bindings/translate_errors.h"
@@ -13,6 +14,7 @@
 #include "common/random.h"
 #include "noise/gaussian.h"
 #include "noise/grid_noise.h"
+#include "paillier/decryptor.h"
 #include "paillier/engine.h"
 #include "parallel/parallel_for.h"
 #include "ring/ntt.h"
@@ -119,6 +121,26 @@ py::array_t<std::uint64_t> paillier_encrypt(const std::string& engine_name,
   return to_array(std::move(numbers));
 }
 
+// Opens a Paillier total with any way to decrypt: decrypt(residues) gives plaintexts, both little-endian, the
+// one twice as long as the other.
+py::tuple open_paillier_by(const py::bytes& public_key, const py::bytes& total, const py::function& decrypt) {
+  const auto key_info = py::buffer(public_key).request();
+  const auto total_info = py::buffer(total).request();
+  const auto key = paillier::PublicKey::from_frame(view(key_info), paillier::engine_for(instruction_set()));
+  const auto parsed = paillier::CiphertextView::parse(view(total_info), FrameKind::kPaillierTotal);
+  auto opened = paillier::open_total(
+      *key, parsed,
+      [&decrypt](std::span<const std::uint64_t> residues, std::span<std::uint64_t> plaintexts) {
+        const py::bytes in(reinterpret_cast<const char*>(residues.data()), residues.size_bytes());
+        const std::string out = py::cast<std::string>(decrypt(in));
+        if (out.size() != plaintexts.size_bytes())
+          throw py::value_error("decrypt gave another number of bytes");
+        std::memcpy(plaintexts.data(), out.data(), out.size());
+      },
+      1);
+  return py::make_tuple(to_array(std::move(opened.values)), opened.weight_sum);
+}
+
 template <typename Sampler>
 py::array_t<std::int8_t> sample(Sampler sampler, std::uint64_t seed, std::uint64_t stream_index,
                                 std::size_t count) {
@@ -160,6 +182,7 @@ PYBIND11_MODULE(_testing, module) {
   module.def("paillier_encrypt", &paillier_encrypt, py::arg("engine"), py::arg("modulus"), py::arg("base"),
              py::arg("exponent_bits"), py::arg("exponents"), py::arg("plaintexts"),
              py::arg("vartime") = false);
+  module.def("open_paillier_by", &open_paillier_by);
   module.def("noise_insecure", &noise_insecure, py::arg("values").noconvert(), py::arg("standard_deviation"),
              py::arg("fraction_bits"), py::arg("seed"), py::arg("threads") = 1);
 }

@@ -15,6 +15,20 @@
 #include "ring/row_kernels.h"
 
 namespace shieldfl::ckks {
+namespace {
+
+// Whether slots can be the sums of `clients` values in range. Flooding gives a slot a standard deviation of a
+// sixteenth of a unit in the last place at most (docs/packings.md), so that a whole one is never it.
+bool are_sums(const ParameterFacts& facts, std::uint64_t clients, std::span<const double> slots) {
+  const double unit = facts.fixed_point().to_real(1);
+  const double limit = unit * (static_cast<double>(clients) * static_cast<double>(facts.max_magnitude()) + 1);
+  bool in_range = true;
+  // A number that is none compares as false.
+  for (const double slot : slots) in_range &= std::abs(slot) <= limit;
+  return in_range;
+}
+
+}  // namespace
 
 Decryptor::Decryptor(std::shared_ptr<const SecretKey> key) : key_(std::move(key)) {}
 
@@ -80,6 +94,7 @@ OpenedSums Decryptor::open_all(const CiphertextView& total, std::size_t threads,
                      parameters.ntts()[p].forward(rows.subspan(p * facts.degree, facts.degree));
                    }
                    parameters.slot_encoder().decode(rows, std::ldexp(1.0, facts.log2_scale), out);
+                   if (!are_sums(facts, total.frame_ids.size(), out)) valid = false;
                  }
                });
   if (!valid) {

@@ -57,8 +57,18 @@ void Decryptor::check(const CiphertextView& total) const {
 
 OpenedSums Decryptor::open(const CiphertextView& total, std::size_t threads) const {
   check(total);
-  check_residues(total, *public_key_, threads);
-  const Parameters& parameters = public_key_->parameters();
+  return open_total(
+      *public_key_, total,
+      [this](std::span<const std::uint64_t> residues, std::span<std::uint64_t> plaintexts) {
+        key_->decrypt(residues, plaintexts);
+      },
+      threads);
+}
+
+OpenedSums open_total(const PublicKey& public_key, const CiphertextView& total, const Decrypt& decrypt,
+                      std::size_t threads) {
+  check_residues(total, public_key, threads);
+  const Parameters& parameters = public_key.parameters();
   const std::size_t per_block = parameters.values_per_ciphertext();
   const std::uint64_t count = total.layout.field_count();
   constexpr std::size_t batch = SecretKey::kBatchSize;
@@ -67,8 +77,10 @@ OpenedSums Decryptor::open(const CiphertextView& total, std::size_t threads) con
   prefer_huge_pages(values.data(), count * sizeof(double));
   values.resize(count);
   std::atomic<bool> valid = true;
+  std::atomic<bool> faulty = false;
   parallel_for(block_count(parameters, total.layout), resolve_threads(threads), batch,
                [&](std::size_t begin, std::size_t end) {
+                 OpeningCheck opening_check(public_key);
                  std::vector<std::uint64_t> residues(batch * parameters.ciphertext_words());
                  SecretVector<std::uint64_t> plaintexts(batch * parameters.modulus_words());
                  for (std::size_t first = begin; first < end; first += batch) {
@@ -79,13 +91,21 @@ OpenedSums Decryptor::open(const CiphertextView& total, std::size_t threads) con
                        first * per_block,
                        std::min<std::uint64_t>(blocks * per_block, count - first * per_block));
                    read_residues(total, first, blocks, in);
-                   key_->decrypt(in, opened);
-                   const bool in_range = read_sums(*public_key_, opened, total.total_weight, out);
+                   decrypt(in, opened);
+                   opening_check.add(in, opened);
+                   const bool in_range = read_sums(public_key, opened, total.total_weight, out);
                    // Whoever brings the total is told: by the sums, or by the error.
                    declassify(&in_range, sizeof in_range);
                    if (!in_range) valid = false;
                  }
+                 if (!opening_check.passes(decrypt)) faulty = true;
                });
+  if (faulty) {
+    throw Error(
+        ErrorCode::kInternal,
+        "the machine computed wrongly while it opened the total, and the sums are withheld since they "
+        "could give the secret key away: have the machine checked, and open the total again");
+  }
   if (!valid) {
     throw Error(ErrorCode::kWireFormat,
                 "the total does not open to sums of values in range: a batch in it was altered, or made by a "

@@ -32,8 +32,8 @@ std::size_t trailing_zeros(std::span<const std::uint64_t> even) {
   std::size_t zeros = 0;
   for (const std::uint64_t word : even) {
     auto here = static_cast<std::size_t>(std::countr_zero(word));
-    // Always 1 where exponents are short. A little of a factor otherwise, of which half would have to be
-    // known.
+    // Always 1 for a safe prime. Of other numbers this is a little of a factor, of which half would have to
+    // be known.
     declassify(&here, sizeof here);
     zeros += here;
     if (here != 64) break;
@@ -43,7 +43,7 @@ std::size_t trailing_zeros(std::span<const std::uint64_t> even) {
 
 }  // namespace
 
-bool is_prime_secret(const Engine& engine, std::span<const std::uint64_t> number) {
+bool is_prime_secret(const Engine& engine, std::span<const std::uint64_t> number, unsigned top_zeros) {
   const std::size_t words = number.size();
   SecretVector<std::uint64_t> minus_one(number.begin(), number.end());
   minus_one.front() -= 1;
@@ -61,7 +61,8 @@ bool is_prime_secret(const Engine& engine, std::span<const std::uint64_t> number
   RandomStream random(seeds.next(), 0);
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     const bool top = i % engine.pair_words() == engine.pair_words() - 1;
-    pairs[i] = random.next_u64() >> (top ? 2 : 0);  // below the square, as the number's top bit is set
+    // Below the square, which is at least 2^(128 * words - 2 - 2 * top_zeros).
+    pairs[i] = random.next_u64() >> (top ? 2 + 2 * top_zeros : 0);
   }
   engine.to_pairs(pairs, pairs);
   engine.power_secret(pairs, odd, pairs);
@@ -79,6 +80,13 @@ bool is_prime_secret(const Engine& engine, std::span<const std::uint64_t> number
   const bool prime = passed_all != 0;
   declassify(&prime, sizeof prime);  // the key is used, or it is refused with an error
   return prime;
+}
+
+bool is_half_prime_secret(EngineKind engine, std::span<const std::uint64_t> number) {
+  SecretVector<std::uint64_t> half(number.size());
+  // The lowest bit, which is one, is shifted out.
+  (void)mpn_rshift(half.data(), number.data(), limbs_of(number), 1);
+  return is_prime_secret(*Engine::make(engine, half), half, 1);
 }
 
 bool are_far_apart(std::span<const std::uint64_t> left, std::span<const std::uint64_t> right) {

@@ -22,11 +22,11 @@ unsigned Parameters::guard_bits() const {
 }
 
 // With f = field_bits, the sum of k fields s_j 2^(j f), each at most 2^(f-1) - 1 in magnitude, is at most
-// (2^(f-1) - 1) (2^(k f) - 1) / (2^f - 1) < 2^(k f - 1) in magnitude. With k f <= key_bits - 2 that is below
-// 2^(key_bits - 3), a quarter of the smallest n: signed sums are apart, and plaintexts that are none stand
-// out.
+// (2^(f-1) - 1) (2^(k f) - 1) / (2^f - 1) < 2^(k f - 1) in magnitude. With k f <= key_bits - 2 - b, b being
+// spare_bits, that is below 2^(key_bits - 3 - b), and n is above 2^(key_bits - 1): signed sums are apart, and
+// of all plaintexts a share of 2^-(b + 1) at most is one of them.
 std::size_t Parameters::values_per_ciphertext() const {
-  return packing == Packing::kSingle ? 1 : (key_bits - 2U) / field_bits();
+  return packing == Packing::kSingle ? 1 : (key_bits - 2U - spare_bits) / field_bits();
 }
 
 double Parameters::bytes_per_value() const {
@@ -45,6 +45,8 @@ void Parameters::check() const {
   scheme::check_max_clients(max_clients);
   require(max_weight >= 1 && max_weight <= kMaxWeight,
           "max_weight must be between 1 and " + std::to_string(kMaxWeight));
+  require(spare_bits == 0 || spare_bits == kSpareBits,
+          "spare_bits must be " + std::to_string(kSpareBits) + ", or 0 for old frames");
   scheme::check_ranges(fixed_point(), guard_bits());
 }
 
@@ -54,7 +56,8 @@ std::vector<std::uint8_t> Parameters::encode() const {
   bytes[2] = static_cast<std::uint8_t>(packing);
   bytes[3] = static_cast<std::uint8_t>(randomizer);
   bytes[4] = value_bits;
-  bytes[5] = fraction_bits;  // two bytes are reserved behind it
+  bytes[5] = fraction_bits;
+  bytes[6] = spare_bits;  // a byte is reserved behind it
   std::memcpy(bytes.data() + 8, &max_clients, sizeof max_clients);
   std::memcpy(bytes.data() + 12, &max_weight, sizeof max_weight);
   return bytes;
@@ -71,7 +74,8 @@ Parameters Parameters::read(FrameReader& reader) {
   parameters.randomizer = static_cast<Randomizer>(reader.take<std::uint8_t>());
   parameters.value_bits = reader.take<std::uint8_t>();
   parameters.fraction_bits = reader.take<std::uint8_t>();
-  const auto reserved = reader.take<std::uint16_t>();
+  parameters.spare_bits = reader.take<std::uint8_t>();
+  const auto reserved = reader.take<std::uint8_t>();
   parameters.max_clients = reader.take<std::uint32_t>();
   parameters.max_weight = reader.take<std::uint32_t>();
   bool valid = reserved == 0;

@@ -27,6 +27,8 @@ enum class Randomizer : std::uint8_t {
 
 inline constexpr std::uint16_t kKeyBits[] = {2048, 3072, 4096};
 inline constexpr std::uint32_t kMaxWeight = 1U << 20;
+// What a random plaintext passes the range check with is 2^-kSpareBits at most, however full a total is.
+inline constexpr std::uint8_t kSpareBits = 40;
 
 // All of it travels with every frame: the parameter id is the digest of its encoding.
 struct Parameters {
@@ -37,6 +39,9 @@ struct Parameters {
   std::uint8_t fraction_bits = 20;
   std::uint32_t max_clients = 64;
   std::uint32_t max_weight = 1;  // the largest integer weight of a client at the aggregator
+  // Of a plaintext, left unused above the fields and the sign: kSpareBits, or 0 for frames from before there
+  // were any, which are read and opened as they always were.
+  std::uint8_t spare_bits = kSpareBits;
 
   bool operator==(const Parameters&) const = default;
 

@@ -121,6 +121,14 @@ void SecretKey::check_factors() const {
   if (!is_prime_secret(*p_.engine, p) || !is_prime_secret(*q_.engine, q)) {
     throw Error(ErrorCode::kParameter, "the factors of the secret key are not prime");
   }
+  const EngineKind kind = p_.engine->kind();
+  if (parameters_.randomizer == Randomizer::kShortExponent &&
+      !(is_half_prime_secret(kind, p) && is_half_prime_secret(kind, q))) {
+    throw Error(
+        ErrorCode::kParameter,
+        "short exponents need factors that are safe primes, p with (p - 1) / 2 prime too: use classical "
+        "randomisers with this key, or make a new one");
+  }
 }
 
 // c^(p-1) = 1 + L_p p modulo p^2 for the ciphertext c of m, and L_p = -m q modulo p, since p n vanishes

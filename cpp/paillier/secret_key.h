@@ -18,9 +18,11 @@ class SecretKey {
  public:
   // `factors`: p and then q, modulus_words() / 2 words each. Throws Error(kKeyMismatch) unless their product
   // is the public key's n; Error(kParameter) unless they are prime (a composite passes with probability
-  // 2^-112), at least 2^(key_bits / 2 - 100) apart and, where exponents are short, 3 modulo 4. Safe primes
-  // are not demanded, so that keys of other libraries can be used. Constant-time in the factors, but for what
-  // an error says, for how often 2 divides p - 1 and q - 1, and for the lengths of p^2 and q^2 in bits.
+  // 2^-112), at least 2^(key_bits / 2 - 100) apart and, where exponents are short, safe primes, which short
+  // exponents rely on. For classical randomisers any primes will do, so that keys of other libraries can be
+  // used. Constant-time in the factors, but for what an error says, for how often 2 divides p - 1 and q - 1,
+  // and (p - 1) / 2 - 1 and (q - 1) / 2 - 1 where exponents are short, and for the lengths of p^2 and q^2 in
+  // bits.
   SecretKey(const PublicKey& public_key, SecretVector<std::uint64_t> factors);
   SecretKey(const SecretKey&) = delete;
   SecretKey& operator=(const SecretKey&) = delete;

@@ -1,6 +1,7 @@
 // What the tests of Paillier share: keys that take no time to make, and ciphertexts made by the book.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -30,8 +31,7 @@ inline paillier::BigInteger random_integer(RandomStream& random, std::size_t wor
   return paillier::BigInteger::from_words(drawn);
 }
 
-// A prime that is `residue` modulo 4, its upper two bits set. No safe prime, which nothing but security needs
-// and which takes seconds to find.
+// A prime that is `residue` modulo 4, its upper two bits set. No safe prime, which takes seconds to find.
 inline paillier::BigInteger insecure_prime(RandomStream& random, std::size_t bits,
                                            std::uint64_t residue = 3) {
   SecretVector<std::uint64_t> words(bits / 64);
@@ -52,15 +52,38 @@ inline SecretVector<std::uint64_t> factor_words(const paillier::BigInteger& p, c
   return factors;
 }
 
+// Words of the generator SplitMix64, the upper two bits and the lower two set: where the search for a safe
+// prime of this length begins that ends at known_safe_prime().
+inline paillier::BigInteger known_number(std::size_t bits, std::uint64_t index) {
+  std::vector<std::uint64_t> words(bits / 64);
+  std::uint64_t state = bits + index;
+  for (std::uint64_t& word : words) {
+    state += 0x9E3779B97F4A7C15;
+    word = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9;
+    word = (word ^ (word >> 27)) * 0x94D049BB133111EB;
+    word ^= word >> 31;
+  }
+  words.front() |= 3;
+  words.back() |= std::uint64_t{3} << 62;
+  return paillier::BigInteger::from_words(words);
+}
+
+// The first safe prime above it in steps of 4. `bits`: 1024, 1536 or 2048. `index`: 0 to 3.
+inline paillier::BigInteger known_safe_prime(std::size_t bits, std::uint64_t index) {
+  static const std::map<std::size_t, std::array<std::uint64_t, 4>> above = {
+      {1024, {2073720, 358720, 89668, 186124}},
+      {1536, {257856, 4549096, 179956, 900972}},
+      {2048, {1605268, 2997068, 2048768, 1643088}}};
+  return known_number(bits, index) + paillier::BigInteger(above.at(bits)[index]);
+}
+
 // Factors for keys of this length, the same ones for every test.
 inline const SecretVector<std::uint64_t>& insecure_factors(std::size_t key_bits) {
   static std::map<std::size_t, SecretVector<std::uint64_t>> kept;
   const auto found = kept.find(key_bits);
   if (found != kept.end()) return found->second;
-  InsecureTestRandom seeds(key_bits);
-  RandomStream random(seeds.next(), 0);
-  const auto p = insecure_prime(random, key_bits / 2);
-  const auto q = insecure_prime(random, key_bits / 2);
+  const auto p = known_safe_prime(key_bits / 2, 0);
+  const auto q = known_safe_prime(key_bits / 2, 1);
   return kept.emplace(key_bits, factor_words(p, q, key_bits)).first->second;
 }
 

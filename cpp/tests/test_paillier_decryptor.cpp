@@ -173,6 +173,61 @@ TEST(totals_of_something_else_are_refused) {
   check_refused(pair, frame_of(key, encrypted(key, fields), one_value), ErrorCode::kWireFormat);
 }
 
+// The key's own decryption, but for the plaintext number `place` of all that are decrypted, which becomes
+// right modulo q alone: what a fault in the half modulo p does.
+Decrypt faulty_decryption(const KeyPair& pair, std::size_t place) {
+  return [&pair, place, first = std::size_t{0}](std::span<const std::uint64_t> residues,
+                                                std::span<std::uint64_t> plaintexts) mutable {
+    pair.secret_key->decrypt(residues, plaintexts);
+    const std::size_t words = pair.public_key->parameters().modulus_words();
+    const std::size_t count = plaintexts.size() / words;
+    if (place >= first && place < first + count) {
+      const auto plaintext = plaintexts.subspan((place - first) * words, words);
+      const auto exported = pair.secret_key->export_secret();
+      const BigInteger q = tests::from_bytes(std::span(exported).last(exported.size() / 2));
+      const BigInteger wrong = (BigInteger::from_words(plaintext) + q) % tests::modulus_of(*pair.public_key);
+      std::ranges::copy(wrong.to_words(words), plaintext.begin());
+    }
+    first += count;
+  };
+}
+
+TEST(a_fault_in_any_opening_or_in_the_check_itself_withholds_the_sums) {
+  for (const EngineKind engine : tests::available_engines()) {
+    const KeyPair& pair = key_pair(kSingle, engine);
+    const std::size_t blocks = 19;
+    const Frame frame = total_frame(pair, random_fields(kSingle, blocks, 1, 8));
+    const auto view = CiphertextView::parse(frame, FrameKind::kPaillierTotal);
+    // Behind the 19 openings come those of the check.
+    const std::size_t checks = engine == EngineKind::kIfma ? 8 : 1;
+    for (std::size_t place = 0; place < blocks + checks; ++place) {
+      CHECK_THROWS(open_total(*pair.public_key, view, faulty_decryption(pair, place), 1),
+                   ErrorCode::kInternal);
+    }
+    const std::size_t none = blocks + checks;
+    CHECK(open_total(*pair.public_key, view, faulty_decryption(pair, none), 1).values ==
+          open(pair, frame).values);
+  }
+}
+
+TEST(a_key_that_opens_everything_wrongly_in_the_same_way_is_noticed) {
+  // Linear, as a damaged constant of the recombination makes it: each plaintext twice.
+  const KeyPair& pair = key_pair(kSingle);
+  const Frame frame = total_frame(pair, {1, 2, 3});
+  const auto doubled = [&](std::span<const std::uint64_t> residues, std::span<std::uint64_t> plaintexts) {
+    pair.secret_key->decrypt(residues, plaintexts);
+    const std::size_t words = kSingle.modulus_words();
+    for (; !plaintexts.empty(); plaintexts = plaintexts.subspan(words)) {
+      const BigInteger number = BigInteger::from_words(plaintexts.first(words));
+      const BigInteger wrong = (number + number) % tests::modulus_of(*pair.public_key);
+      std::ranges::copy(wrong.to_words(words), plaintexts.begin());
+    }
+  };
+  CHECK_THROWS(
+      open_total(*pair.public_key, CiphertextView::parse(frame, FrameKind::kPaillierTotal), doubled, 1),
+      ErrorCode::kInternal);
+}
+
 TEST(batches_and_foreign_totals_are_refused) {
   const KeyPair& pair = key_pair(kDense);
   const Integers fields = {1, 2, 3};

@@ -37,12 +37,15 @@ void check_refused(const Parameters& parameters) {
 TEST(paillier_parameters_hold_as_many_fields_as_fit) {
   const Parameters dense{.key_bits = 2048, .max_clients = 64};
   CHECK(dense.guard_bits() == 6 && dense.field_bits() == 30);
-  CHECK(dense.values_per_ciphertext() == 68);  // 2046 / 30
-  CHECK(dense.ciphertext_bytes() == 512 && dense.bytes_per_value() == 512.0 / 68.0);
+  CHECK(dense.values_per_ciphertext() == 66);  // 2006 / 30
+  CHECK(dense.ciphertext_bytes() == 512 && dense.bytes_per_value() == 512.0 / 66.0);
   CHECK((Parameters{.key_bits = 2048, .packing = Packing::kSingle}.bytes_per_value() == 512.0));
-  CHECK(Parameters{}.values_per_ciphertext() == 102);  // 3070 / 30
+  CHECK(Parameters{}.values_per_ciphertext() == 101);  // 3030 / 30
   CHECK((Parameters{.key_bits = 4096, .value_bits = 2, .fraction_bits = 0, .max_clients = 1}
-             .values_per_ciphertext() == 2047));
+             .values_per_ciphertext() == 2027));
+  // As frames from before spare bits have them.
+  CHECK((Parameters{.key_bits = 2048, .spare_bits = 0}.values_per_ciphertext() == 68));
+  CHECK(Parameters{.spare_bits = 0}.values_per_ciphertext() == 102);  // 3070 / 30
 }
 
 TEST(paillier_guard_bits_are_the_ceiling_of_the_logarithm) {
@@ -63,7 +66,7 @@ TEST(paillier_sums_of_all_clients_stay_in_their_field) {
       const auto largest =
           static_cast<std::uint64_t>(parameters.max_magnitude()) * parameters.max_total_weight();
       CHECK(largest < std::uint64_t{1} << (parameters.field_bits() - 1));
-      CHECK(parameters.values_per_ciphertext() * parameters.field_bits() <= parameters.key_bits - 2U);
+      CHECK(parameters.values_per_ciphertext() * parameters.field_bits() <= parameters.key_bits - 42U);
     }
   }
 }
@@ -78,9 +81,12 @@ TEST(paillier_parameters_survive_the_wire) {
   for (const std::uint16_t key_bits : kKeyBits) {
     for (const Packing packing : {Packing::kSingle, Packing::kDense}) {
       for (const Randomizer randomizer : {Randomizer::kShortExponent, Randomizer::kClassical}) {
-        const Parameters parameters{key_bits, packing, randomizer, 16, 12, 1000, 20};
-        parameters.check();
-        CHECK(read(frame_of(parameters)) == parameters);
+        for (const std::uint8_t spare_bits : {std::uint8_t{0}, kSpareBits}) {
+          const Parameters parameters{key_bits, packing, randomizer, 16, 12, 1000, 20, spare_bits};
+          parameters.check();
+          CHECK(read(frame_of(parameters)) == parameters);
+        }
+        const Parameters parameters;
         CHECK(parameters.encode().size() == Parameters::kEncodedBytes);
       }
     }
@@ -103,18 +109,17 @@ TEST(paillier_parameters_out_of_range_are_refused) {
   check_refused({.max_clients = (1U << 20) + 1});
   check_refused({.max_weight = 0});
   check_refused({.max_weight = kMaxWeight + 1});
+  check_refused({.spare_bits = 1});
+  check_refused({.spare_bits = 41});
   check_refused({.value_bits = 40, .max_clients = (1U << 14) + 1});
   check_refused({.value_bits = 40, .max_clients = 1U << 14, .max_weight = 2});
   Parameters{.value_bits = 40, .max_clients = 1U << 14}.check();  // 54 bits: the most
   Parameters{.value_bits = 14, .max_clients = 1U << 20, .max_weight = kMaxWeight}.check();
 }
 
-TEST(paillier_parameter_bytes_that_are_reserved_must_be_zero) {
+TEST(the_paillier_parameter_byte_that_is_reserved_must_be_zero) {
   const Frame frame = frame_of(Parameters{});
-  for (const std::size_t offset : {6, 7}) {
-    CHECK_THROWS(read(with_field(frame, kFrameHeaderBytes + offset, std::uint8_t{1})),
-                 ErrorCode::kWireFormat);
-  }
+  CHECK_THROWS(read(with_field(frame, kFrameHeaderBytes + 7, std::uint8_t{1})), ErrorCode::kWireFormat);
 }
 
 TEST(paillier_parameters_have_distinct_identifiers) {
@@ -125,7 +130,8 @@ TEST(paillier_parameters_have_distinct_identifiers) {
                                        {.value_bits = 23},
                                        {.fraction_bits = 19},
                                        {.max_clients = 65},
-                                       {.max_weight = 2}};
+                                       {.max_weight = 2},
+                                       {.spare_bits = 0}};
   for (std::size_t i = 0; i < all.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) CHECK(all[i].id() != all[j].id());
   }

@@ -176,7 +176,7 @@ TEST(bases_that_hide_nothing_are_refused) {
   const BigInteger n = factor(0) * factor(1);
   const BigInteger h = BigInteger::from_words(key_pair(kShort).public_key->base());
   make(kShort, n, h);
-  for (const BigInteger& base : {kZero, kOne, n - kOne, n, n + h}) check_refused(kShort, n, base);
+  for (const BigInteger& base : {kZero, kOne, n - kOne, n, n + BigInteger(4)}) check_refused(kShort, n, base);
   check_refused(kShort, n, factor(0));
   check_refused(kShort, n, factor(1) * BigInteger(9));
   BigInteger non_residue(2);

@@ -224,6 +224,36 @@ TEST(short_exponents_need_factors_that_are_three_modulo_four) {
   CHECK_THROWS(make(key, q, p), ErrorCode::kParameter);
 }
 
+TEST(short_exponents_need_safe_primes) {
+  RandomStream random = fresh_stream(26);
+  const BigInteger safe = factor(0, tests::insecure_factors(2048));
+  const BigInteger unsafe = insecure_prime(random, 1024);
+  CHECK(!((unsafe - kOne) / kTwo).is_probable_prime(30));
+  InsecureTestRandom seeds(27);
+  for (const EngineKind kind : tests::available_engines()) {
+    for (const auto& [p, q] : {std::pair(safe, unsafe), std::pair(unsafe, safe)}) {
+      (void)key_pair_of(kClassical, factor_words(p, q, 2048), seeds, kind);
+      CHECK_THROWS(key_pair_of(kShort, factor_words(p, q, 2048), seeds, kind), ErrorCode::kParameter);
+    }
+    const BigInteger other = factor(1, tests::insecure_factors(2048));
+    (void)key_pair_of(kShort, factor_words(safe, other, 2048), seeds, kind);
+  }
+}
+
+TEST(secret_primality_of_a_half_agrees_with_gmp) {
+  for (const EngineKind kind : tests::available_engines()) {
+    int primes = 0;
+    for (std::uint64_t low = 3; low < 4000; low += 4) {
+      const std::vector<std::uint64_t> words{low, std::uint64_t{3} << 62};
+      const auto half = (BigInteger::from_words(words) - kOne) / kTwo;
+      const bool prime = half.is_probable_prime(30);
+      primes += prime ? 1 : 0;
+      CHECK(is_half_prime_secret(kind, words) == prime);
+    }
+    CHECK(primes > 0);
+  }
+}
+
 TEST(secret_primality_agrees_with_gmp) {
   RandomStream random = fresh_stream(25);
   for (const EngineKind kind : tests::available_engines()) {

@@ -215,6 +215,7 @@ class PaillierParameters:
         fraction_bits: int,
         max_weight: int,
         randomizer: str,
+        spare_bits: int = 40,
     ) -> None: ...
     @property
     def id(self) -> bytes: ...

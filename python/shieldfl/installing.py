@@ -8,7 +8,16 @@ from __future__ import annotations
 __all__ = ["EXTRAS", "extra_of", "how_to_install"]
 
 EXTRAS = {
-    "simulation": ("torch", "opacus", "scikit-learn", "rich", "typer", "matplotlib", "jinja2"),
+    "simulation": (
+        "torch",
+        "opacus",
+        "scikit-learn",
+        "rich",
+        "typer",
+        "matplotlib",
+        "jinja2",
+        "cryptography",
+    ),
     "keys": ("cryptography",),
     "tenseal": ("tenseal",),
     "phe": ("phe", "gmpy2"),

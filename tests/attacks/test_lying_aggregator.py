@@ -1,18 +1,26 @@
-"""What an aggregator gets that says to clients what is not so."""
+"""What an aggregator gets that says what is not so: to clients, or to the key authority."""
 
 from __future__ import annotations
 
+import math
+import random
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 
+import shieldfl as sf
+from core.paillier_keys import authority_for, factors_of
+from core.wire_twin import reseal
+from methods.dict_pfl_run import run_of
 from methods.keys_made_once import keys_made_once  # noqa: F401
 from methods.method_conformance import SteppedRun, assert_same_model, contraction, every_variant
 from methods.selective_shield_noise import SIZE, shield, values_of, zeros
+from shieldfl import _testing, reference_paillier
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.masks import Mask
-from shieldfl.methods.method import LocalUpdate
+from shieldfl.methods.method import LocalUpdate, StartingPoint
 from shieldfl.methods.training_client import TrainingClient
 from shieldfl.roles.message import Message
 
@@ -106,3 +114,183 @@ def test_a_refused_round_leaves_the_running_one_as_it_was(variant):
         run.clients[0].begin_round(2, 2, run.method.message_for(0, run.begin_round(2)))
     phase = run.method.phases_of(run.model, 1)[0].name
     assert set(run.clients[0].step(phase, None)) == set(undisturbed.clients[0].step(phase, None))
+
+
+# --- What the key authority answers: faults, plaintexts that are none, made-up slots, the size of a round ---
+
+STEP = 2.0**20
+
+
+class Paillier:
+    """An authority whose totals may hold as many clients as there can be, and whose factors the test knows."""
+
+    def __init__(self, key_bits: int) -> None:
+        self.parameters = sf.paillier.Parameters(key_bits=key_bits, max_clients=64)
+        self.authority = authority_for(self.parameters)
+        self.authority.one_total_per_round = True
+        self.p, self.q = factors_of(self.authority)
+        self.n = self.p * self.q
+        self.twin = reference_paillier.PublicKey(self.n)
+        self.field_bits = self.parameters.value_bits + self.parameters._facts["guard_bits"]
+        self.fields = self.parameters.values_per_ciphertext
+
+    def total(self) -> sf.paillier.Total:
+        """Of 64 clients: one batch, added 63 more times under other names, as a lying aggregator can."""
+        return self.total_of_round(0)
+
+    def total_of_round(self, number: int) -> sf.paillier.Total:
+        """As :meth:`total`, for a round of this number."""
+        update = np.random.default_rng(3).uniform(-8.0, 8.0, self.fields).astype(np.float32)
+        aggregator = sf.paillier.Aggregator(self.authority.public_key)
+        batch = bytearray(
+            sf.paillier.Encryptor(self.authority.public_key).encrypt(update, round=number).to_bytes()
+        )
+        # The name of the only frame lies before the ciphertext.
+        name = len(batch) - 4 - self.parameters._facts["ciphertext_bytes"] - 16
+        for client in range(64):
+            batch[name] = client
+            aggregator.add(reseal(bytes(batch)))
+        return aggregator.total()
+
+    def total_with(self, total: sf.paillier.Total, plaintext: int) -> sf.paillier.Total:
+        """The total with another ciphertext in it: of this plaintext."""
+        size = self.parameters._facts["ciphertext_bytes"]
+        data = total.to_bytes()
+        ciphertext = self.twin.encrypt(plaintext, self.twin.classical_randomizer(5)).to_bytes(size, "big")
+        return sf.paillier.Total.from_bytes(reseal(data[: -4 - size] + ciphertext + data[-4:]))
+
+    def passes(self, plaintext: int) -> bool:
+        """Whether the range check takes this plaintext for a sum of 64 clients' values."""
+        try:
+            fields = reference_paillier.unpack_fields(plaintext, self.fields, self.field_bits, self.n)
+        except ValueError:
+            return False
+        return max(map(abs, fields)) <= 64 * (2**23 - 1)
+
+    def first_that_passes(self, plaintexts: Any, tries: int) -> int | None:
+        return next(
+            (plaintext for plaintext in (plaintexts() for _ in range(tries)) if self.passes(plaintext)), None
+        )
+
+    def plaintext_from(self, sums: np.ndarray) -> int:
+        """What anybody who gets the sums knows of the plaintext: all of it."""
+        return reference_paillier.pack_fields(
+            [int(value) for value in np.rint(sums * STEP)], self.field_bits, self.n
+        )
+
+
+@pytest.fixture(scope="module")
+def paillier_2048() -> Paillier:
+    return Paillier(2048)
+
+
+class GlitchedMachine:
+    """Decrypts by the book, but for the half modulo p of the plaintext that stands at ``place`` among all."""
+
+    def __init__(self, key: Paillier, place: int | None) -> None:
+        self._key = key
+        self._place = place
+        self._decrypted = 0
+
+    def decrypt(self, residues: bytes) -> bytes:
+        key = self._key
+        size = key.parameters._facts["ciphertext_bytes"]
+        plaintexts = b""
+        for at in range(0, len(residues), size):
+            ciphertext = int.from_bytes(residues[at : at + size], "little")
+            plaintext = reference_paillier.SecretKey(key.p, key.q).decrypt(ciphertext)
+            if self._decrypted == self._place:
+                plaintext = (plaintext + key.q) % key.n
+            self._decrypted += 1
+            plaintexts += plaintext.to_bytes(size // 2, "little")
+        return plaintexts
+
+    def open(self, total: sf.paillier.Total) -> np.ndarray:
+        frame = self._key.authority.public_key.to_bytes()
+        sums, _ = _testing.open_paillier_by(frame, total.to_bytes(), self.decrypt)
+        return sums
+
+
+def test_a_faulty_answer_never_leaves(paillier_2048: Paillier) -> None:
+    key = paillier_2048
+    total = key.total()
+    right = key.authority.open(total)
+    np.testing.assert_array_equal(GlitchedMachine(key, None).open(total), right)
+    # What it is about: with a wrong half, the right answer and the faulty one give the factor.
+    faulty = key.plaintext_from(right) + key.q
+    assert math.gcd(key.plaintext_from(right) - faulty, key.n) == key.q
+    # The first plaintext is the total's, the second one the check's own.
+    for place in (0, 1):
+        with pytest.raises(sf.ShieldError, match=r"computed wrongly.*withheld"):
+            GlitchedMachine(key, place).open(total)
+
+
+def test_a_total_that_is_asked_for_again_is_not_opened_again(
+    paillier_2048: Paillier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = paillier_2048
+    total = key.total_of_round(7)
+    right = key.authority.open(total)
+    monkeypatch.setattr(key.authority, "_decryptor", None)
+    np.testing.assert_array_equal(key.authority.open(total), right)
+    np.testing.assert_array_equal(key.authority.open(total.to_bytes()), right)
+    # Only what is asked for the first time needs the key.
+    other = key.total_with(total, 0)
+    with pytest.raises(sf.PolicyError, match="a different total"):
+        key.authority.open(other)
+    key.authority.one_total_per_round = False
+    with pytest.raises(sf.PolicyError, match="wiped"):
+        key.authority.open(other)
+    key.authority.one_total_per_round = True
+
+
+def test_random_plaintexts_do_not_pass_the_range_check_of_a_full_total() -> None:
+    """Without spare bits, as it was, once in 2^11 or 2^12 draws at the default parameters."""
+    key = Paillier(3072)
+    draw = random.Random(2)
+    assert key.first_that_passes(lambda: draw.randrange(key.n), 2**16) is None
+    # A share of 2^-41 of all plaintexts at most is a sum, though every field may be full: 2^40 and the sign are spare.
+    assert key.n >> (key.fields * key.field_bits) >= 2**40
+    with pytest.raises(sf.WireFormatError, match="does not open to sums"):
+        key.authority.open(key.total_with(key.total(), draw.randrange(key.n)))
+    full = reference_paillier.pack_fields([64 * (2**23 - 1)] * key.fields, key.field_bits, key.n)
+    opened = key.authority.open(key.total_with(key.total_of_round(2), full))
+    assert key.plaintext_from(opened) == full
+    # As many fields as would fit without spare bits.
+    key.fields = (3072 - 2) // key.field_bits
+    assert key.first_that_passes(lambda: draw.randrange(key.n), 2**16) is not None
+
+
+def test_a_slots_total_of_random_numbers_is_refused() -> None:
+    authority = sf.KeyAuthority(sf.ckks.Parameters(packing="slots", max_clients=4), one_total_per_round=False)
+    update = np.linspace(-7.0, 7.0, 100).astype(np.float32)
+    encryptor = sf.ckks.Encryptor(authority.public_key)
+    batches = [encryptor.encrypt(update, round=1).to_bytes() for _ in range(3)]
+    residues = _testing.ciphertext_residues(batches[0])
+    rng = np.random.default_rng(4)
+    # What the second half holds is multiplied with the key: values of the modulus' size, where 24 is the limit.
+    garbage = rng.integers(0, 2**40, residues.size, dtype=np.uint64)
+    for third, refused in ((batches[0], False), (_testing.batch_from_residues(batches[0], garbage, 5), True)):
+        aggregator = sf.ckks.Aggregator(authority.public_key)
+        for batch in (*batches[1:], third):
+            aggregator.add(batch)
+        if refused:
+            with pytest.raises(sf.WireFormatError, match="does not open to sums"):
+                authority.open(aggregator.total())
+        else:
+            np.testing.assert_allclose(authority.open(aggregator.total()), 3 * update, atol=2.0**-19)
+
+
+def test_the_size_of_a_dict_pfl_round_follows_from_the_data_and_is_disclosed() -> None:
+    def repeating(number: int, client: int, start: StartingPoint) -> LocalUpdate:
+        return contraction(0, client, start)
+
+    counts = []
+    for train in (contraction, repeating):
+        run = run_of(train, patience_rounds=2)
+        for _ in range(4):
+            run.run_round()
+        counts.append(run.answers["count"].number("count"))
+        assert all("count" in client.disclosure.parts for client in run.clients)
+    # The aggregator is told this number in the clear. Nothing but what the clients trained differs.
+    assert counts[0] != counts[1]

@@ -247,7 +247,7 @@ def test_a_method_that_does_not_say_what_it_shows_is_refused(monkeypatch: pytest
 
 
 def test_encryption_is_no_epsilon():
-    run = SteppedRun(Variant("dict-pfl", shield().settings, "dict-pfl"), initial=origin(64))
+    run = SteppedRun(Variant("full-he", shield().settings, "full-he"), initial=origin(64))
     run.run_round()
     spent = run.method.privacy_spent()
     assert math.isnan(spent.epsilon)

@@ -22,7 +22,7 @@ methods = ["fedavg", "full-he"]
 [run]
 dataset = "digits"
 model = "linear"
-clients = 2
+clients = 3
 rounds = 2
 local_epochs = 1
 threads = 1
@@ -136,6 +136,19 @@ def test_a_wrong_file_is_one_line_and_exit_code_1(small: Path, tmp_path: Path) -
 
 
 def test_without_a_file_nothing_is_compared_with_a_paper() -> None:
-    result = invoke("--method", "fedavg", "--rounds", 1, "--clients", 2, "--model", "linear", "--threads", 1)
+    result = invoke(
+        "--method",
+        "fedavg",
+        "--rounds",
+        1,
+        "--clients",
+        2,
+        "--min-clients",
+        2,
+        "--model",
+        "linear",
+        "--threads",
+        1,
+    )
     assert result.exit_code == 0
     assert "paper's\n" not in result.stdout

@@ -1,21 +1,25 @@
 """Paillier keys for tests: the same primes, for each size, with any parameters.
 
-They are no safe primes, which would take long to find; keys that the authority makes have tests of their own.
+They are safe primes, whose places everybody can see: what a search for others would take seconds for. Keys that the
+authority makes have tests of their own.
 Public keys are put together here by hand, independently of the core, from the layout in ``docs/wire-format.md``.
 """
 
 from __future__ import annotations
 
-import functools
-import secrets
 import struct
-
-import gmpy2
 
 import shieldfl as sf
 from core.wire_twin import frame, identifier
 from shieldfl import _core
 from shieldfl.roles import key_authority
+
+# Of the known numbers of so many bits: how far above each the first safe prime is.
+_SAFE_PRIMES_ABOVE = {
+    1024: (2_073_720, 358_720, 89_668, 186_124),
+    1536: (257_856, 4_549_096, 179_956, 900_972),
+    2048: (1_605_268, 2_997_068, 2_048_768, 1_643_088),
+}
 
 PACKINGS = {"single": 1, "dense": 2}
 RANDOMIZERS = {"short-exponent": 1, "classical": 2}
@@ -29,31 +33,37 @@ def factors_of(authority: sf.KeyAuthority) -> tuple[int, int]:
 
 
 def primes(key_bits: int, which: int = 0) -> tuple[int, int]:
-    """Two primes that are 3 modulo 4 and have a product of just this length; others for another ``which``."""
-    return _primes(key_bits, which)
-
-
-@functools.cache
-def _primes(key_bits: int, which: int) -> tuple[int, int]:
-    p, q = (prime_above(3 << (key_bits // 2 - 2), key_bits // 2 - 3) for _ in range(2))
+    """Two safe primes with a product of just this length; others for another ``which``, 0 or 1."""
+    p, q = (_safe_prime(key_bits // 2, 2 * which + index) for index in range(2))
     return p, q
 
 
-def prime_above(start: int, random_bits: int) -> int:
-    prime = gmpy2.next_prime(start + secrets.randbits(random_bits))
-    while prime % 4 != 3:
-        prime = gmpy2.next_prime(prime)
-    return int(prime)
+def _safe_prime(bits: int, index: int) -> int:
+    """The first one above the ``index``-th known number, in steps of 4."""
+    return _known_number(bits, index) + _SAFE_PRIMES_ABOVE[bits][index]
+
+
+def _known_number(bits: int, index: int) -> int:
+    """Words of the generator SplitMix64, the upper two bits and the lower two set."""
+    number, state = 0, bits + index
+    for place in range(0, bits, 64):
+        state += 0x9E3779B97F4A7C15
+        word = state % 2**64
+        word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+        word = (word ^ (word >> 27)) * 0x94D049BB133111EB % 2**64
+        number |= (word ^ (word >> 31)) << place
+    return number | 3 | 3 << (bits - 2)
 
 
 def encode_parameters(parameters: sf.paillier.Parameters) -> bytes:
     return struct.pack(
-        "<HBBBBHII",
+        "<HBBBBBBII",
         parameters.key_bits,
         PACKINGS[parameters.packing],
         RANDOMIZERS[parameters.randomizer],
         parameters.value_bits,
         parameters.fraction_bits,
+        parameters._facts["spare_bits"],
         0,
         parameters.max_clients,
         parameters.max_weight,

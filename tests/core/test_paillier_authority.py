@@ -61,7 +61,7 @@ def test_primes_are_safe_and_of_half_the_length(made):
 
 
 def test_two_authorities_have_different_keys(made, parameters):
-    other = sf.KeyAuthority(parameters)
+    other = sf.KeyAuthority(parameters, min_clients=2)
     assert other.public_key != made.public_key
     assert not set(factors_of(other)) & set(factors_of(made))
     with pytest.raises(sf.KeyMismatchError):
@@ -166,7 +166,7 @@ def test_each_key_file_opens_as_the_scheme_that_it_is_of(tmp_path, cheap_scrypt)
     authorities = (
         authority_for(sf.paillier.Parameters(key_bits=2048)),
         authority_for(sf.paillier.Parameters(key_bits=2048, randomizer="classical", packing="single")),
-        sf.KeyAuthority(sf.ckks.Parameters()),
+        sf.KeyAuthority(sf.ckks.Parameters(), min_clients=2),
     )
     for number, authority in enumerate(authorities):
         authority.save(tmp_path / str(number), "pass")

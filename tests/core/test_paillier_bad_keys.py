@@ -100,6 +100,21 @@ class TestSecretsThatAreNone:
         with pytest.raises(sf.ParameterError, match="prime"):
             _core.PaillierDecryptor.import_secret(key, secret_of(a, b))
 
+    def test_primes_that_are_not_safe_are_refused_where_exponents_are_short(self):
+        """They have small factors in p - 1, so that what holds for short exponents is not known of them."""
+        p, q = (unsafe_prime_above(start) for start in (3 << 1022, 7 << 1021))
+        key = _core.PaillierPublicKey.from_bytes(public_key_frame(PARAMETERS, p * q))
+        with pytest.raises(sf.ParameterError, match=r"safe primes.*classical"):
+            _core.PaillierDecryptor.import_secret(key, secret_of(p, q))
+        # One of each kind is not enough either.
+        safe = primes(2048)[0]
+        key = _core.PaillierPublicKey.from_bytes(public_key_frame(PARAMETERS, safe * q))
+        with pytest.raises(sf.ParameterError, match="safe primes"):
+            _core.PaillierDecryptor.import_secret(key, secret_of(safe, q))
+        classical = sf.paillier.Parameters(key_bits=2048, randomizer="classical")
+        key = _core.PaillierPublicKey.from_bytes(public_key_frame(classical, p * q))
+        _core.PaillierDecryptor.import_secret(key, secret_of(p, q))
+
     def test_close_primes(self):
         found = []
         p = gmpy2.mpz(2**1023 + 2**1022)
@@ -119,3 +134,11 @@ def composite_above(start, salt):
     while first * second % 4 != 3:
         second = gmpy2.next_prime(second)
     return int(first * second)
+
+
+def unsafe_prime_above(start):
+    """A prime p that is 3 modulo 4 and for which 15 divides p - 1."""
+    prime = int(gmpy2.next_prime(start))
+    while prime % 60 != 31:
+        prime = int(gmpy2.next_prime(prime))
+    return prime

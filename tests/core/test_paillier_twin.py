@@ -42,7 +42,7 @@ def contents_of(frame, parameters):
     body = frame[48:-4]
     round_, positions_id, count, flags, clients, total_weight = struct.unpack_from("<Q16sQIIQ", body, 16)
     ids_end = 64 + 16 * clients
-    per_ciphertext = 1 if parameters.packing == "single" else (parameters.key_bits - 2) // FIELD_BITS
+    per_ciphertext = 1 if parameters.packing == "single" else (parameters.key_bits - 42) // FIELD_BITS
     ciphertexts = math.ceil((count + (flags & 1)) / per_ciphertext)
     present = [True] * ciphertexts
     begin = ids_end
@@ -68,7 +68,7 @@ def steps_of(values):
 
 def fields_of(secret, key, residues, parameters, count):
     """Open residues with the factors and take out so many fields; None stands for zeros."""
-    per_ciphertext = 1 if parameters.packing == "single" else (parameters.key_bits - 2) // FIELD_BITS
+    per_ciphertext = 1 if parameters.packing == "single" else (parameters.key_bits - 42) // FIELD_BITS
     fields = []
     for residue in residues:
         plaintext = 0 if residue is None else secret.decrypt(residue)

@@ -19,7 +19,7 @@ UPDATE = np.linspace(-1, 1, 5000)
 
 @pytest.fixture
 def authority():
-    return sf.KeyAuthority(sf.ckks.Parameters(max_clients=64))
+    return sf.KeyAuthority(sf.ckks.Parameters(max_clients=64), min_clients=2)
 
 
 def encrypt_into(connection, public_key, threads):

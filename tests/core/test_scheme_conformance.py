@@ -86,8 +86,8 @@ class TestPaillierOfTheDefaultSecurity(SchemeConformance):
     """The one with a key that is searched for, as users' are."""
 
     scheme = sf.paillier
-    sizes = (1, 102, 103)
-    weighted_sizes = (1, 102)
+    sizes = (1, 101, 102)
+    weighted_sizes = (1, 101)
     large_size = 300
 
     @staticmethod

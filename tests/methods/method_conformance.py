@@ -59,7 +59,7 @@ class Variant:
     @property
     def shows(self) -> bool:
         """Whether anything of a client but ciphertexts can be read."""
-        return self.method not in ("full-he", "plain-he", "top-2", "dict-pfl")
+        return self.method not in ("full-he", "plain-he", "top-2")
 
     def all_settings(self) -> MethodSettings:
         return replace(self.others, selective_shield=self.settings)

@@ -45,7 +45,9 @@ class Round:
         parameters = update_parameters(
             encryption, 3, FixedPoint(), most_weight=3, key_bits=2048, takes_clear_values=True
         )
-        self.keys = KeyAuthority(parameters) if encryption == "ckks" else authority_for(parameters)
+        self.keys = (
+            KeyAuthority(parameters, min_clients=1) if encryption == "ckks" else authority_for(parameters)
+        )
         self.masks = masks
         self.sends_rest = sends_rest
         generator = np.random.default_rng(1)

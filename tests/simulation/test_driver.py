@@ -217,7 +217,9 @@ def test_every_kind_of_sensitivity_runs_and_differs():
 
 @pytest.mark.parametrize("buffers", ["local", "encrypted"])
 def test_a_model_with_batch_statistics_is_evaluated(buffers):
-    config = RunConfig(clients=2, rounds=1, local_epochs=1, batch_size=64, model="simple-cnn", threads=1)
+    config = RunConfig(
+        clients=2, min_clients=2, rounds=1, local_epochs=1, batch_size=64, model="simple-cnn", threads=1
+    )
     # A ciphertext for each of a million values takes minutes, and DP-SGD takes no statistics of batches.
     methods = [name for name in METHOD_NAMES if name not in {"plain-he", *NOISED}]
     result = run_methods(config, methods, shield(buffers=buffers))

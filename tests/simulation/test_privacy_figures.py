@@ -19,7 +19,7 @@ HIDDEN = {
     "fedavg": "nothing",
     "full-he": "all",
     "top-2": "all",
-    "dict-pfl": "all",
+    "dict-pfl": "all but count",
     "dp-sgd": "nothing",
     "dp-fedavg": "nothing",
     "alt-fl-si-dp": "nothing",
@@ -35,7 +35,7 @@ EPSILON = {
     "selective-shield": "∞",
     "full-he": "–",
     "top-2": "–",
-    "dict-pfl": "–",
+    "dict-pfl": "∞",
 }
 
 

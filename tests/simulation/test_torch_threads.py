@@ -22,7 +22,7 @@ def three_before():
 
 def test_a_run_has_its_threads_and_torch_gets_its_own_back(three_before):
     seen = []
-    config = RunConfig(clients=2, rounds=1, local_epochs=1, model="linear", threads=1)
+    config = RunConfig(clients=2, min_clients=2, rounds=1, local_epochs=1, model="linear", threads=1)
     result = run_methods(config, ["fedavg"], None, lambda *_: seen.append(torch.get_num_threads()))
     assert seen == [1]
     assert result.environment["torch_threads"] == 1

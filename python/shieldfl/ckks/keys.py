@@ -13,6 +13,7 @@ class PublicKey(SchemePublicKey[_core.CkksPublicKey]):
     """Encrypts and identifies; opens nothing. Clients and aggregators get this one."""
 
     __slots__ = ("parameters",)
+    parameters: Parameters
     _scheme = "ckks"
     _read = staticmethod(_core.CkksPublicKey.from_bytes)
 

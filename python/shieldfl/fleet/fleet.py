@@ -48,7 +48,7 @@ class Training:
     """What every client does in a round."""
 
     local_epochs: int = 1
-    min_clients: int = 2
+    min_clients: int = 3
     """The key authority opens no total of fewer, so a cluster that fewer survive in has no result."""
 
 

@@ -98,4 +98,6 @@ class DictPflClient(MaskedAverageClient):
 
     def _disclose(self, zone: Mask) -> None:
         nothing = Mask.empty(self._size)
-        self._state(Disclosure(self._active, nothing, nothing, parts=self.clear_parts, buffers="encrypted"))
+        # How many values the batch holds follows from what was trained before, and the aggregator is told it.
+        parts = (*self.clear_parts, "count")
+        self._state(Disclosure(self._active, nothing, nothing, parts=parts, buffers="encrypted"))

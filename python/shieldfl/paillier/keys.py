@@ -13,6 +13,7 @@ class PublicKey(SchemePublicKey[_core.PaillierPublicKey]):
     """Encrypts and identifies; opens nothing. Clients and aggregators get this one."""
 
     __slots__ = ("parameters",)
+    parameters: Parameters
     _scheme = "paillier"
     _read = staticmethod(_core.PaillierPublicKey.from_bytes)
 

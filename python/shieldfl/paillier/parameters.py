@@ -161,7 +161,8 @@ class Parameters(SchemeParameters[_core.PaillierParameters]):
         )
 
     def __reduce__(self) -> tuple[Any, tuple[dict[str, Any], FittedScale | None]]:
-        return _make_parameters, ({name: self._facts[name] for name in _SETTINGS}, self._fitted)
+        facts = {name: self._facts[name] for name in (*_SETTINGS, "spare_bits")}
+        return _make_parameters, (facts, self._fitted)
 
     def __repr__(self) -> str:
         return f"Parameters({', '.join(f'{name}={self._facts[name]!r}' for name in _SETTINGS)})"

@@ -3,32 +3,42 @@
 Source: Harder, Adamczewski, Park, "DP-MERF: differentially private mean embeddings with random features for
 practical privacy-preserving data generation" (AISTATS 2021). A sample x of class c contributes the vector
 (φ(x), 1) to the sum of its class, φ being random Fourier features of a Gaussian kernel, of norm 1; the 1 counts
-the class. All sums together are released once, with Gaussian noise. A small network that turns noise and a
-class into a sample is then fitted to the released means. Unlike in the paper, the counts are part of the one
-release, neighbours differ by adding or removing a sample instead of replacing one, and the generator is fully
-connected.
+the class. All sums together are released once, with noise. A small network that turns noise and a class into a
+sample is then fitted to the released means. Unlike in the paper, the counts are part of the one release, neighbours
+differ in one sample's presence instead of replacing one, and the generator is fully connected.
+
+**What is private.** The unit is a sample. Neighbouring data sets are equal but for one sample, whose contribution is
+there or is zero; how many samples there are is public. Replacing a sample by another one is two such steps: the
+sensitivity is √2 times as large then, so read the ε of a noise multiplier smaller by that. The adversary sees the
+synthetic samples, and may see the released sums. Contributions are rounded to a grid that follows from ε, δ and
+``fourier_features`` alone, the sums are integers, and the noise is a discrete Gaussian, drawn exactly: under
+neighbouring data sets the same numbers can come out. The sensitivity includes the rounding, and a contribution that
+were longer all the same would be left out.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import nn
 
 from shieldfl.errors import ParameterError, RangeError
-from shieldfl.privacy.gaussian_mechanism import gaussian_noise_multiplier
-from shieldfl.privacy.mechanisms import gaussian_noise
+from shieldfl.privacy.discrete_gaussian import discrete_gaussian_noise
+from shieldfl.privacy.gaussian_mechanism import discrete_gaussian_noise_multiplier
 from shieldfl.privacy.synthetic_data import SyntheticData, check_labelled_samples
 
 __all__ = ["fit_synthetic_data"]
 
-# A sample's contribution (φ(x), 1) has the norm √2, and a hair more after rounding.
-_SENSITIVITY = math.sqrt(2) * (1 + 1e-4)
-# Contributions are added as multiples of 2^-40, exactly: rounding must not make the other samples' sum another one.
-_LOG2_GRID_STEPS = 40
-_MOST_SAMPLES = 2 ** (63 - _LOG2_GRID_STEPS) - 1
+# A sample's contribution (φ(x), 1) has the norm √2, and a hair more in double precision.
+_NORM = math.sqrt(2) * (1 + 1e-9)
+# The grid's step is 2^-20, or so much wider that the noise has a deviation of 2^23 steps, where it ends at 2^24.
+_MOST_FRACTION_BITS = 20
+_LOG2_MOST_DEVIATION_STEPS = 23
+# Sums of so many are below 2^53 steps with all noise, which double precision holds.
+_MOST_SAMPLES = 2**23 - 1
 # A class whose noised count does not stand out of the noise by this many deviations counts as absent.
 _PRESENT_DEVIATIONS = 5.0
 _LATENT_SIZE = 10
@@ -68,7 +78,7 @@ def fit_synthetic_data(
     epsilon, delta : float
         Privacy of the release: ε positive and finite, δ in (0, 1).
     samples : int
-        Synthetic samples to make, at least 1. Must not depend on the data.
+        Synthetic samples to make, at least 1. Must not depend on the data but on N.
     seed : int
         Decides the random features, which are no secret, and the generator's start and draws.
     kernel_length : float, optional
@@ -103,15 +113,14 @@ def fit_synthetic_data(
         raise ParameterError(f"need at least 1 sample and 1 step, got {samples} and {steps}")
     if len(features) > _MOST_SAMPLES:
         raise ParameterError(f"at most {_MOST_SAMPLES:,} samples can be summed exactly: pass fewer")
-    multiplier = gaussian_noise_multiplier(epsilon, delta)
+    multiplier = discrete_gaussian_noise_multiplier(epsilon, delta)
+    grid = _Grid.choose(multiplier, fourier_features)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         frequencies = torch.randn(size, fourier_features // 2) / length
-        sums = _class_sums(features.flatten(1), labels, classes, frequencies)
-        deviation = multiplier * _SENSITIVITY
-        # Sums are rounded to float32 once the noise is in them: what is done to a private output costs no privacy.
-        noise = gaussian_noise(np.zeros(sums.numel(), dtype=np.float32), deviation)
-        released = (sums + torch.from_numpy(noise).view_as(sums)).float()
+        sums = _class_sums(features.flatten(1), labels, classes, frequencies, grid)
+        deviation = multiplier * grid.sensitivity
+        released = torch.ldexp((sums + _noise(sums.shape, deviation, grid)).double(), -grid.bits).float()
         counts = released[:, -1]
         present = torch.nonzero(counts > _PRESENT_DEVIATIONS * deviation).flatten()
         if len(present) == 0:
@@ -131,6 +140,48 @@ def fit_synthetic_data(
         delta=delta,
         noise_multiplier=multiplier,
     )
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """Multiples of 2^-``fraction_bits``, and the sensitivity of sums of contributions that were rounded to them."""
+
+    fraction_bits: int
+    fourier_features: int
+
+    @classmethod
+    def choose(cls, multiplier: float, fourier_features: int) -> _Grid:
+        """Choose the finest grid on which noise is drawn, from public numbers alone. Raises ParameterError."""
+        wider = math.ceil(math.log2(multiplier * _NORM)) + _MOST_FRACTION_BITS - _LOG2_MOST_DEVIATION_STEPS
+        bits = _MOST_FRACTION_BITS - max(wider, 0)
+        if bits < 0 or math.sqrt(fourier_features) > 2**bits:
+            raise ParameterError("epsilon is so small that the noise drowns every sum: allow a larger one")
+        return cls(bits, fourier_features)
+
+    @property
+    def bits(self) -> torch.Tensor:
+        """The fraction bits, as torch's ldexp takes them."""
+        return torch.tensor(self.fraction_bits)
+
+    @property
+    def sensitivity(self) -> float:
+        """L2, in the unit of the sums: rounding moves each number of φ by half a step at most, the 1 by nothing."""
+        return _NORM + math.sqrt(self.fourier_features) * 2.0 ** -(self.fraction_bits + 1)
+
+    def round(self, contributions: torch.Tensor) -> torch.Tensor:
+        """Round to steps, int64, (N, n). Rows that are longer than the sensitivity come out as zeros."""
+        steps = torch.ldexp(contributions, self.bits).round().long()
+        most = math.floor((self.sensitivity * 2.0**self.fraction_bits) ** 2)
+        return steps * (steps.square().sum(dim=1, keepdim=True) <= most)
+
+
+def _noise(shape: torch.Size, deviation: float, grid: _Grid) -> torch.Tensor:
+    """Draw discrete Gaussian noise, in the grid's steps, int64; never with a smaller deviation."""
+    zeros = np.zeros(math.prod(shape), dtype=np.float32)
+    # Zeros are not clipped: the norm has only to be in the range that the sampler takes.
+    norm = max(math.sqrt(zeros.size), 1.0)
+    drawn, _, _ = discrete_gaussian_noise(zeros, norm, deviation, grid.fraction_bits)
+    return torch.ldexp(torch.from_numpy(drawn), grid.bits).long().view(shape)
 
 
 class _ClassGenerator(nn.Module):
@@ -163,18 +214,19 @@ def _fourier_features(samples: torch.Tensor, frequencies: torch.Tensor) -> torch
 
 
 def _class_sums(
-    samples: torch.Tensor, labels: torch.Tensor, classes: int, frequencies: torch.Tensor
+    samples: torch.Tensor, labels: torch.Tensor, classes: int, frequencies: torch.Tensor, grid: _Grid
 ) -> torch.Tensor:
-    """Return the sums of (φ(x), 1) over each class, float64 on the CPU, (classes, fourier_features + 1)."""
+    """Return the sums of (φ(x), 1) over each class, in the grid's steps, int64, (classes, fourier_features + 1)."""
     sums = torch.zeros(classes, 2 * frequencies.shape[1] + 1, dtype=torch.int64)
+    # A product may round a sample differently at another place: where one is zeroed, the others keep theirs.
+    matrix = frequencies.double()
     for part, part_labels in zip(
         torch.split(samples, _CHUNK_SAMPLES), torch.split(labels, _CHUNK_SAMPLES), strict=True
     ):
-        # In double precision, in which a sample's place among the others moves what it adds by a step at most.
-        embedded = _fourier_features(part.cpu().double(), frequencies.double())
+        embedded = _fourier_features(part.cpu().double(), matrix)
         contributions = torch.cat([embedded, torch.ones(len(part), 1)], dim=1)
-        sums.index_add_(0, part_labels.cpu(), (contributions * 2**_LOG2_GRID_STEPS).round().long())
-    return torch.ldexp(sums.double(), torch.tensor(-_LOG2_GRID_STEPS))
+        sums.index_add_(0, part_labels.cpu(), grid.round(contributions))
+    return sums
 
 
 def _fit(generator: _ClassGenerator, means: torch.Tensor, frequencies: torch.Tensor, steps: int) -> None:

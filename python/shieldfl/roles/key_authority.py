@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import threading
-from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 import numpy as np
@@ -15,8 +13,10 @@ from numpy.typing import NDArray
 
 from shieldfl import _core, ckks, paillier
 from shieldfl.array_view import as_real, as_threads, as_unsigned
-from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
+from shieldfl.errors import ParameterError, PolicyError, RangeError
 from shieldfl.roles import key_file
+from shieldfl.roles.opened_totals import Answer, OpenedTotals
+from shieldfl.roles.opening_scheme import OpeningScheme, scheme_of_key_frame, scheme_of_parameters
 from shieldfl.scheme.ciphertext import SchemeBatch, SchemeTotal
 from shieldfl.scheme.keys import SchemePublicKey
 from shieldfl.uncopied import Uncopied
@@ -37,20 +37,8 @@ Parameters = ckks.Parameters | paillier.Parameters
 Total = ckks.Total | paillier.Total
 
 
-@dataclass(frozen=True)
-class _Scheme:
-    """What the authority needs to know of an encryption scheme."""
-
-    name: str
-    face: ModuleType
-    public_key: Any
-    decryptor: Any
-
-
-_SCHEMES = (
-    _Scheme("ckks", ckks, _core.CkksPublicKey, _core.CkksDecryptor),
-    _Scheme("paillier", paillier, _core.PaillierPublicKey, _core.PaillierDecryptor),
-)
+_LEAST_THAT_HIDES = 3
+"""Of two clients each learns the other's update, by taking its own from the sum."""
 
 
 _MISSTATED = (
@@ -66,28 +54,13 @@ def _checked_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
     return smallest, largest
 
 
-def _scheme_of_parameters(params: Any) -> _Scheme:
-    for scheme in _SCHEMES:
-        if isinstance(params, scheme.face.Parameters):
-            return scheme
-    names = " or ".join(f"{scheme.name}.Parameters" for scheme in _SCHEMES)
-    raise ParameterError(f"params must be {names}, not {type(params).__name__}")
-
-
-def _scheme_of_key_frame(public_key: bytes) -> _Scheme:
-    kind = _core.summarise_frame(public_key).kind_name
-    for scheme in _SCHEMES:
-        if kind == f"{scheme.name} public key":
-            return scheme
-    raise WireFormatError("the key file holds the key of no scheme that this version has: update shieldfl")
-
-
 class KeyAuthority(Uncopied, Generic[Key]):
     """Makes a key pair, gives away the public half and opens totals with the secret one.
 
     It refuses (PolicyError) a total of fewer than ``min_clients`` clients and, with ``one_total_per_round``, a
     second, different total of a round: the difference of two totals can be one client's update. The same
-    total can be opened again and gives the same values, so that a lost answer can be asked for again.
+    total can be opened again and gives the same values, so that a lost answer can be asked for again; the newest
+    one is answered from memory. A key opens 2^32 coefficients, then nothing more.
 
     **Under** ``ckks`` **make a new one for each round, and wipe() the old one.** One client that alters its own
     ciphertexts, or an aggregator that lies, gets the whole secret key from an opened sum, and with it every update
@@ -100,8 +73,9 @@ class KeyAuthority(Uncopied, Generic[Key]):
     Parameters
     ----------
     params : ckks.Parameters or paillier.Parameters. A Paillier key takes seconds to make.
-    min_clients : the fewest clients of a total that is opened, at least 1 and at most ``params.max_clients``.
-    one_total_per_round : False gives up the protection against differences.
+    min_clients : the fewest clients of a total that is opened, at least 1 and at most ``params.max_clients``. Below 3
+        a sum hides nothing among those who know one of its parts: say so on purpose.
+    one_total_per_round : False gives up the protection against differences, and computes each answer anew.
     threads : for opening; None for as many as the work is worth.
     weight_bounds : the smallest and the largest encrypted weight that a client may have, above 0. Whoever takes part
         can encrypt any weight, also a negative one, so a mean is given only where the sum of all is one that weights
@@ -143,13 +117,13 @@ class KeyAuthority(Uncopied, Generic[Key]):
     def __init__(
         self,
         params: Parameters,
-        min_clients: int = 2,
+        min_clients: int = _LEAST_THAT_HIDES,
         one_total_per_round: bool = True,
         *,
         threads: int | None = None,
         weight_bounds: tuple[float, float] = key_file.WEIGHT_BOUNDS,
     ) -> None:
-        scheme = _scheme_of_parameters(params)
+        scheme = scheme_of_parameters(params)
         self._check_min_clients(params, min_clients)
         bounds = _checked_bounds(weight_bounds)
         decryptor = scheme.decryptor(params._handle)
@@ -157,12 +131,13 @@ class KeyAuthority(Uncopied, Generic[Key]):
 
     def _set_up(
         self,
-        scheme: _Scheme,
+        scheme: OpeningScheme,
         decryptor: _core.CkksDecryptor | _core.PaillierDecryptor,
         min_clients: int,
         one_total_per_round: bool,
         opened: dict[int, str],
         threads: int | None,
+        opened_coefficients: int = 0,
         *,
         weight_bounds: tuple[float, float] = key_file.WEIGHT_BOUNDS,
     ) -> None:
@@ -170,7 +145,7 @@ class KeyAuthority(Uncopied, Generic[Key]):
         # Takes totals of its own scheme alone, which _open sees to.
         self._decryptor: Any = decryptor
         self._threads = as_threads(threads)
-        self._opened = opened  # round -> digest of the one total that may be opened
+        self._opened = OpenedTotals(opened, opened_coefficients)
         self._lock = threading.Lock()
         self._public_key: Key = scheme.face.PublicKey(decryptor.public_key)
         self.min_clients = min_clients
@@ -182,10 +157,18 @@ class KeyAuthority(Uncopied, Generic[Key]):
         """What others get: a ckks.PublicKey or a paillier.PublicKey, as the parameters are."""
         return self._public_key
 
+    @property
+    def opened_coefficients(self) -> int:
+        """How many coefficients (CKKS) or values (Paillier) were opened under the key; 2^32 at most."""
+        return self._opened.coefficients
+
     @staticmethod
     def _check_min_clients(params: Parameters, min_clients: int) -> None:
         if not 1 <= as_unsigned(min_clients, "min_clients") <= params.max_clients:
-            raise ParameterError(f"min_clients must be between 1 and max_clients = {params.max_clients}")
+            raise ParameterError(
+                f"min_clients is {min_clients}, but must be between 1 and max_clients = {params.max_clients}. Of two "
+                "clients each learns the other's update from the sum: pass min_clients where that is meant"
+            )
 
     def open(self, total: Total | bytes) -> NDArray[np.float64]:
         """Open a total: the weighted sums, float64 (count,), in the order of ascending positions.
@@ -253,15 +236,16 @@ class KeyAuthority(Uncopied, Generic[Key]):
                 "wait for more clients before closing the round"
             )
         digest = hashlib.sha256(total.to_bytes()).hexdigest()
+        coefficients = self._scheme.coefficients_of(total)
         with self._lock:
-            if self.one_total_per_round and self._opened.get(total.round, digest) != digest:
-                raise PolicyError(
-                    f"a different total of round {total.round} was opened before: the difference of the two could "
-                    "be one client's update. Start a new round"
+            answer = self._opened.find(total.round, digest) if self.one_total_per_round else None
+            if answer is None:
+                self._opened.check_budget(total.round, digest, coefficients)
+                answer = Answer(*self._held_decryptor().open(total.parsed, self._threads))
+                self._opened.remember(
+                    total.round, digest, coefficients, answer, keep=self.one_total_per_round
                 )
-            sums, weight_sum = self._held_decryptor().open(total.parsed, self._threads)
-            self._opened[total.round] = digest
-        return sums, weight_sum, total.total_weight
+        return answer.sums, answer.weight_sum, total.total_weight
 
     def save(self, path: str | Path, passphrase: str) -> None:
         """Write the key pair, under the passphrase, with what was opened so far; file mode 0600.
@@ -276,9 +260,10 @@ class KeyAuthority(Uncopied, Generic[Key]):
                     public_key=self.public_key.to_bytes(),
                     min_clients=self.min_clients,
                     one_total_per_round=self.one_total_per_round,
-                    opened=dict(self._opened),
+                    opened=dict(self._opened.digests),
                     weight_bounds=self.weight_bounds,
                     secret=secret,
+                    opened_coefficients=self._opened.coefficients,
                 )
                 key_file.write(Path(path), passphrase, contents)
             finally:
@@ -292,7 +277,7 @@ class KeyAuthority(Uncopied, Generic[Key]):
         """
         contents = key_file.read(Path(path), passphrase)
         try:
-            scheme = _scheme_of_key_frame(contents.public_key)
+            scheme = scheme_of_key_frame(contents.public_key)
             public_key = scheme.public_key.from_bytes(contents.public_key)
             decryptor = scheme.decryptor.import_secret(public_key, contents.secret)
         finally:
@@ -305,6 +290,7 @@ class KeyAuthority(Uncopied, Generic[Key]):
             contents.one_total_per_round,
             contents.opened,
             threads,
+            contents.opened_coefficients,
             weight_bounds=contents.weight_bounds,
         )
         return authority
@@ -314,6 +300,7 @@ class KeyAuthority(Uncopied, Generic[Key]):
         with self._lock:
             # The only reference: the core overwrites the key's memory as it frees it.
             self._decryptor = None
+            self._opened.forget_answer()
 
     def _held_decryptor(self) -> Any:
         if self._decryptor is None:

@@ -17,7 +17,7 @@ from shieldfl.errors import KeyMismatchError, ParameterError, ShieldError, WireF
 from shieldfl.installing import how_to_install
 from shieldfl.uncopied import Uncopied
 
-__all__ = ["WEIGHT_BOUNDS", "Contents", "read", "write"]
+__all__ = ["WEIGHT_BOUNDS", "Contents", "parse_head", "read", "write"]
 
 WEIGHT_BOUNDS = (2.0**-6, 1.0)
 """Of encrypted weights, where nothing else is said."""
@@ -27,6 +27,10 @@ _SCRYPT_COST = 2**17  # 128 MiB and a fraction of a second for each guess
 _SCRYPT_BLOCK_SIZE = 8
 _SALT_BYTES = 16
 _NONCE_BYTES = 12
+_TAG_BYTES = 16
+_DIGEST_BYTES = 32
+_MOST_BYTES = 2**28
+"""More than a key and the digests of a million rounds take."""
 
 
 @dataclass
@@ -40,6 +44,7 @@ class Contents(Uncopied):
     one_total_per_round: bool
     opened: dict[int, str]
     secret: bytearray
+    opened_coefficients: int = 0
     weight_bounds: tuple[float, float] = WEIGHT_BOUNDS
 
     def __repr__(self) -> str:
@@ -70,6 +75,7 @@ def write(path: Path, passphrase: str, contents: Contents) -> None:
         "min_clients": contents.min_clients,
         "one_total_per_round": contents.one_total_per_round,
         "weight_bounds": contents.weight_bounds,
+        "opened_coefficients": contents.opened_coefficients,
         "opened": {str(number): digest for number, digest in contents.opened.items()},
     }
     head = _MAGIC + json.dumps(header).encode() + b"\n"
@@ -87,40 +93,101 @@ def write(path: Path, passphrase: str, contents: Contents) -> None:
         raise
 
 
-def _read_bounds(pair: Any) -> tuple[float, float]:
-    """Return bounds that make sense. Raises ValueError, TypeError."""
-    smallest, largest = (float(bound) for bound in pair)
+@dataclass(frozen=True)
+class _Head:
+    """The public lines of a key file, every field checked."""
+
+    contents: Contents
+    salt: bytes
+    nonce: bytes
+    length: int
+
+
+def read(path: Path, passphrase: str) -> Contents:
+    """Read a key file. Raises WireFormatError, KeyMismatchError, OSError."""
+    with path.open("rb") as file:
+        data = file.read(_MOST_BYTES + 1)
+    head = parse_head(data, str(path))
+    cipher = _cipher(passphrase, head.salt)
+    from cryptography.exceptions import InvalidTag
+
+    contents = head.contents
+    try:
+        contents.secret = bytearray(cipher.decrypt(head.nonce, data[head.length :], data[: head.length]))
+    except InvalidTag:
+        raise KeyMismatchError(f"wrong passphrase for {path}, or the file was altered") from None
+    return contents
+
+
+def parse_head(data: bytes, name: str) -> _Head:
+    """Check all of a file, called ``name`` in errors, that takes no passphrase. Raises WireFormatError."""
+    end = data.find(b"\n", len(_MAGIC)) + 1
+    if not data.startswith(_MAGIC) or end == 0 or len(data) > _MOST_BYTES:
+        raise WireFormatError(f"{name} is not a shieldfl key file")
+    try:
+        header = json.loads(data[len(_MAGIC) : end], object_pairs_hook=_without_duplicates)
+        head = _Head(
+            _read_contents(header), bytes.fromhex(header["salt"]), bytes.fromhex(header["nonce"]), end
+        )
+    # RecursionError: brackets in brackets. ValueError: what is no JSON, no UTF-8, no hex, no base64.
+    except (KeyError, RecursionError, TypeError, ValueError) as error:
+        raise WireFormatError(f"{name} is a damaged key file") from error
+    if (len(head.salt), len(head.nonce)) != (_SALT_BYTES, _NONCE_BYTES) or len(data) - end < _TAG_BYTES:
+        raise WireFormatError(f"{name} is a damaged key file")
+    return head
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name stands twice")
+    return found
+
+
+def _read_contents(header: Any) -> Contents:
+    """Read the fields; ValueError or TypeError for any that :func:`write` does not write."""
+    opened = _of_type(header["opened"], dict)
+    one_total_per_round = _of_type(header["one_total_per_round"], bool)
+    return Contents(
+        public_key=base64.b64decode(_of_type(header["public_key"], str), validate=True),
+        min_clients=_count(header["min_clients"], least=1),
+        one_total_per_round=one_total_per_round,
+        opened={_round(number): _digest(digest) for number, digest in opened.items()},
+        secret=bytearray(),
+        # Older files lack both.
+        opened_coefficients=_count(header.get("opened_coefficients", 0), least=0),
+        weight_bounds=_bounds(header.get("weight_bounds", list(WEIGHT_BOUNDS))),
+    )
+
+
+def _of_type(value: Any, expected: type) -> Any:
+    if type(value) is not expected:
+        raise TypeError(f"expected {expected.__name__}")
+    return value
+
+
+def _count(value: Any, least: int) -> int:
+    number = _of_type(value, int)
+    if not least <= number < 2**64:
+        raise ValueError("a number is out of range")
+    return int(number)
+
+
+def _bounds(value: Any) -> tuple[float, float]:
+    smallest, largest = (_of_type(bound, float) for bound in _of_type(value, list))
     if not 0.0 < smallest <= largest < float("inf"):
         raise ValueError("no bounds of weights")
     return smallest, largest
 
 
-def read(path: Path, passphrase: str) -> Contents:
-    """Read a key file. Raises WireFormatError, KeyMismatchError, OSError."""
-    data = path.read_bytes()
-    head_end = data.find(b"\n", len(_MAGIC)) + 1
-    if not data.startswith(_MAGIC) or head_end == 0:
-        raise WireFormatError(f"{path} is not a shieldfl key file")
-    try:
-        header = json.loads(data[len(_MAGIC) : head_end])
-        salt, nonce = bytes.fromhex(header["salt"]), bytes.fromhex(header["nonce"])
-        contents = Contents(
-            public_key=base64.b64decode(header["public_key"], validate=True),
-            min_clients=int(header["min_clients"]),
-            one_total_per_round=bool(header["one_total_per_round"]),
-            opened={int(number): str(digest) for number, digest in header["opened"].items()},
-            secret=bytearray(),
-            weight_bounds=_read_bounds(header.get("weight_bounds", WEIGHT_BOUNDS)),
-        )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise WireFormatError(f"{path} is a damaged key file") from error
-    if len(salt) != _SALT_BYTES or len(nonce) != _NONCE_BYTES:
-        raise WireFormatError(f"{path} is a damaged key file")
-    cipher = _cipher(passphrase, salt)
-    from cryptography.exceptions import InvalidTag
+def _round(text: str) -> int:
+    number = _count(int(text), least=0)
+    if str(number) != text:
+        raise ValueError("a round is no plain number")
+    return number
 
-    try:
-        contents.secret = bytearray(cipher.decrypt(nonce, data[head_end:], data[:head_end]))
-    except InvalidTag:
-        raise KeyMismatchError(f"wrong passphrase for {path}, or the file was altered") from None
-    return contents
+
+def _digest(value: Any) -> str:
+    if len(bytes.fromhex(_of_type(value, str))) != _DIGEST_BYTES:
+        raise ValueError("a digest has another length")
+    return str(value)

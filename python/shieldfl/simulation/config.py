@@ -33,8 +33,9 @@ class RunConfig:
     weight_decay: float = 0.0
     sample_rate: float = 1.0
     """Each client takes part in a round with this probability, independently (Poisson sampling)."""
-    min_clients: int = 2
-    """A round that draws fewer is drawn again; the key authority opens no total of fewer."""
+    min_clients: int = 3
+    """A round that draws fewer is drawn again; the key authority opens no total of fewer. Of two clients each
+    learns the other's update."""
     dropout: float = 0.0
     """Probability that a participant leaves a round, at a step drawn at random: what it did until then is lost."""
     weighting: str = "uniform"
@@ -61,7 +62,8 @@ class RunConfig:
                 raise ParameterError(f"{name} must be below 2^31")
         if self.min_clients > self.clients:
             raise ParameterError(
-                f"min_clients is above the number of clients ({self.clients}): no round can start"
+                f"min_clients is {self.min_clients}, above the number of clients ({self.clients}): no round can start. "
+                "Take more clients, or lower min_clients; of two clients each learns the other's update"
             )
         if not 0.0 < self.sample_rate <= 1.0:
             raise ParameterError("sample_rate must be above 0 and at most 1")
