@@ -189,12 +189,17 @@ def test_imports_point_down(path):
 
 
 def test_only_the_key_authority_makes_what_holds_a_secret_key():
-    makers = {
-        path.relative_to(PACKAGE).as_posix()
-        for path in python_sources()
-        if re.search(r"CkksDecryptor|PaillierDecryptor", path.read_text())
+    def naming(pattern: str) -> set[str]:
+        return {
+            path.relative_to(PACKAGE).as_posix()
+            for path in python_sources()
+            if re.search(pattern, path.read_text())
+        }
+
+    assert naming(r"CkksDecryptor|PaillierDecryptor") - {"roles/key_authority.py"} == {
+        "roles/opening_scheme.py"
     }
-    assert makers == {"roles/key_authority.py"}
+    assert naming(r"roles\.opening_scheme|import opening_scheme") == {"roles/key_authority.py"}
     for role in ("client", "aggregator"):
         text = (PACKAGE / "methods" / f"selective_shield_{role}.py").read_text()
         assert "KeyAuthority" not in text

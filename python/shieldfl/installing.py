@@ -8,6 +8,7 @@ from __future__ import annotations
 __all__ = ["EXTRAS", "extra_of", "how_to_install"]
 
 EXTRAS = {
+    "keys": ("cryptography",),
     "simulation": (
         "torch",
         "opacus",
@@ -18,7 +19,6 @@ EXTRAS = {
         "jinja2",
         "cryptography",
     ),
-    "keys": ("cryptography",),
     "tenseal": ("tenseal",),
     "phe": ("phe", "gmpy2"),
     "heu": ("sf-heu",),
