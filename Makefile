@@ -21,7 +21,7 @@ demo: $(VENV)/installed  ## install everything and train under protection on rea
 	$(BIN)/shieldfl run --method fedavg,selective-shield --noise-multiplier 0.01 --report build/demo-report
 	@echo "report: build/demo-report/index.html"
 
-test:  ## install everything and run all checks; six minutes on two cores
+test:  ## install everything and run all checks
 	@.ci/stage --clear
 	@.ci/stage "set-up, the core compiled" $(MAKE) $(VENV)/installed
 	@.ci/stage "lint, C++ tests compiled" $(AT_ONCE) lint cpp-tests

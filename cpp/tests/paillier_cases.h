@@ -121,7 +121,8 @@ inline std::vector<paillier::BigInteger> ciphertexts_of(const paillier::PublicKe
                                                         const std::vector<paillier::BigInteger>& plaintexts,
                                                         RandomStream& random) {
   const paillier::BigInteger n = modulus_of(key);
-  const paillier::BigInteger first = ciphertext_of(key, {}, random_integer(random, key.modulus().size()) % n);
+  const paillier::BigInteger first =
+      ciphertext_of(key, paillier::BigInteger(0), random_integer(random, key.modulus().size()) % n);
   paillier::BigInteger encrypted_zero = first;
   std::vector<paillier::BigInteger> ciphertexts;
   for (const paillier::BigInteger& plaintext : plaintexts) {
