@@ -2,12 +2,17 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-CORE_SOURCES := $(shell find cpp cmake CMakeLists.txt -type f) pyproject.toml constraints.txt
+CORE_SOURCES := $(shell find cpp cmake CMakeLists.txt -type f -not -path 'cpp/tests/*') pyproject.toml constraints.txt
+BUILD_PATH := PATH="$(abspath $(BIN)):$$PATH"
+JOBS := $(shell nproc)
+# Targets that may run at once, each with its output in one piece.
+AT_ONCE := $(MAKE) --no-print-directory --jobs=2 --output-sync=target
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 FUZZ_ITERATIONS ?= 1000000
 STATISTICS_DRAWS ?= 100000000
 
-.PHONY: help demo test test-cpp test-python test-asan test-tsan test-ct test-statistics fuzz bench peers lint format clean
+.PHONY: help demo test check test-cpp cpp-tests test-python test-asan test-tsan test-ct test-statistics fuzz smoke coverage \
+  bench peers lint format clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,14 +21,33 @@ demo: $(VENV)/installed  ## install everything and train under protection on rea
 	$(BIN)/shieldfl run --method fedavg,selective-shield --noise-multiplier 0.01 --report build/demo-report
 	@echo "report: build/demo-report/index.html"
 
-test: lint test-cpp test-python  ## install everything and run all checks
+test:  ## install everything and run all checks
+	@.ci/stage --clear
+	@.ci/stage "set-up, the core compiled" $(MAKE) $(VENV)/installed
+	@.ci/stage "lint, C++ tests compiled" $(AT_ONCE) lint cpp-tests
+	@.ci/stage "C++ tests" $(MAKE) test-cpp
+	@.ci/stage "Python tests" $(MAKE) test-python
+	@.ci/stage --list
 
-test-cpp: build/core/configured  ## the C++ tests and a short fuzz
-	cmake --build build/core
-	ctest --test-dir build/core --output-on-failure
+check:  ## the long form: all of the above, statistics, sanitizers, constant time, fuzzing, every experiment
+	@$(MAKE) test
+	@.ci/stage "statistics" $(MAKE) test-statistics
+	@.ci/stage "ASan and UBSan" $(MAKE) test-asan
+	@.ci/stage "fuzz" $(MAKE) fuzz
+	@.ci/stage "ThreadSanitizer" $(MAKE) test-tsan
+	@.ci/stage "constant time" $(MAKE) test-ct
+	@.ci/stage "experiments" $(MAKE) smoke
+	@.ci/stage --list
+
+cpp-tests: $(VENV)/core
+	$(BUILD_PATH) cmake --build build/core
+
+# A shard that fails prints all that it did.
+test-cpp: cpp-tests  ## the C++ tests and a short fuzz
+	$(BUILD_PATH) ctest --test-dir build/core --output-on-failure --parallel $(JOBS) --progress
 
 test-python: $(VENV)/installed  ## the Python tests, on all cores
-	$(BIN)/python -m pytest -p no:benchmark --numprocesses auto --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -p no:benchmark --numprocesses auto --dist worksteal
 
 # The interpreter is not built for sanitizers, so their runtime has to be loaded before it; -S keeps the installed
 # package, which has no sanitizers either, from being found first.
@@ -49,13 +73,19 @@ test-ct: build/ct/configured  ## no branch or address depends on a secret: valgr
 	valgrind -q --log-file=build/ct/leaks.log build/ct/constant_time --leaks
 	build/ct/constant_time_trace
 
-test-statistics: build/core/configured  ## the samplers' distributions, from 10^8 samples each
-	cmake --build build/core --target sampler_statistics
+test-statistics: $(VENV)/core  ## the samplers' distributions, from 10^8 samples each
+	$(BUILD_PATH) cmake --build build/core --target sampler_statistics
 	build/core/sampler_statistics $(STATISTICS_DRAWS)
 
 fuzz: build/asan/configured  ## a million mutated frames under ASan and UBSan
 	cmake --build build/asan --target fuzz_frames
 	build/asan/fuzz_frames $(FUZZ_ITERATIONS)
+
+smoke: $(VENV)/installed  ## one round of every experiment, and every fleet simulated; needs SHIELDFL_DATA
+	.ci/smoke $(BIN)/shieldfl
+
+coverage: $(VENV)/installed build/coverage/configured  ## which lines the tests run, of the package and of the core
+	.ci/coverage $(BIN) build/coverage
 
 bench: $(VENV)/installed  ## microbenchmarks, with parameters in their names
 	$(BIN)/python -m pytest -o python_files="bench_*.py" bench --benchmark-only
@@ -84,31 +114,46 @@ clean:  ## remove what was built; the cache of SEAL stays
 $(VENV)/tools: pyproject.toml constraints.txt
 	@PYTHON="$(PYTHON)" CXX="$(CXX)" sh cmake/preflight.sh
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install -c constraints.txt scikit-build-core pybind11 cmake ninja torch
+	$(PIP) install -c constraints.txt scikit-build-core pybind11 cmake ninja
 	@touch $@
 
+# The packages come from their archives with one core while the other compiles the core. Their modules become bytecode
+# when they are first imported: most never are.
 $(VENV)/installed: $(VENV)/tools $(CORE_SOURCES)
-	PATH="$(abspath $(BIN)):$$PATH" $(PIP) install -c constraints.txt --no-build-isolation \
-	  -C cmake.define.SHIELDFL_BUILD_TEST_BINDINGS=ON --editable '.[dev]'
+	$(AT_ONCE) $(VENV)/packages $(VENV)/core
 	@touch $@
 
-build/core/configured: $(VENV)/tools CMakeLists.txt $(wildcard cmake/*.cmake)
-	PATH="$(abspath $(BIN)):$$PATH" cmake -S . -B build/core -G Ninja -DPython_EXECUTABLE=$(abspath $(BIN))/python \
-	  -DSHIELDFL_BUILD_PYTHON=OFF -DSHIELDFL_BUILD_TESTS=ON
+$(VENV)/packages: $(VENV)/tools
+	$(BIN)/python .ci/requirements.py dev > $(VENV)/requirements.txt
+	$(PIP) install --no-compile -c constraints.txt -r $(VENV)/requirements.txt
+	@touch $@
+
+# One build for the package and for the C++ tests: this compiles the package's part, `cpp-tests` the rest.
+$(VENV)/core: $(VENV)/tools $(CORE_SOURCES)
+	$(BUILD_PATH) $(PIP) install -c constraints.txt --no-build-isolation --no-deps -C build-dir=build/core \
+	  -C build.targets='_core;_testing' -C cmake.define.SHIELDFL_BUILD_TEST_BINDINGS=ON \
+	  -C cmake.define.SHIELDFL_BUILD_TESTS=ON --editable .
 	@touch $@
 
 build/asan/configured: $(VENV)/installed CMakeLists.txt $(wildcard cmake/*.cmake)
-	PATH="$(abspath $(BIN)):$$PATH" cmake -S . -B build/asan -G Ninja -DPython_EXECUTABLE=$(abspath $(BIN))/python \
+	$(BUILD_PATH) cmake -S . -B build/asan -G Ninja -DPython_EXECUTABLE=$(abspath $(BIN))/python \
 	  -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir) -DCMAKE_BUILD_TYPE=RelWithDebInfo \
 	  -DSHIELDFL_SANITIZE=address,undefined -DSHIELDFL_BUILD_TESTS=ON -DSHIELDFL_BUILD_TEST_BINDINGS=ON
 	@touch $@
 
 build/tsan/configured: $(VENV)/tools CMakeLists.txt $(wildcard cmake/*.cmake)
-	PATH="$(abspath $(BIN)):$$PATH" cmake -S . -B build/tsan -G Ninja -DPython_EXECUTABLE=$(abspath $(BIN))/python \
+	$(BUILD_PATH) cmake -S . -B build/tsan -G Ninja -DPython_EXECUTABLE=$(abspath $(BIN))/python \
 	  -DCMAKE_BUILD_TYPE=RelWithDebInfo -DSHIELDFL_SANITIZE=thread -DSHIELDFL_BUILD_PYTHON=OFF -DSHIELDFL_BUILD_TESTS=ON
 	@touch $@
 
+build/coverage/configured: $(VENV)/installed CMakeLists.txt $(wildcard cmake/*.cmake)
+	$(BUILD_PATH) cmake -S . -B build/coverage -G Ninja -DPython_EXECUTABLE=$(abspath $(BIN))/python \
+	  -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir) -DCMAKE_BUILD_TYPE=Debug \
+	  -DCMAKE_CXX_FLAGS="-O1 --coverage -fprofile-update=atomic" -DCMAKE_INTERPROCEDURAL_OPTIMIZATION=OFF \
+	  -DSHIELDFL_BUILD_TESTS=ON -DSHIELDFL_BUILD_TEST_BINDINGS=ON
+	@touch $@
+
 build/ct/configured: $(VENV)/tools CMakeLists.txt $(wildcard cmake/*.cmake)
-	PATH="$(abspath $(BIN)):$$PATH" cmake -S . -B build/ct -G Ninja -DPython_EXECUTABLE=$(abspath $(BIN))/python \
+	$(BUILD_PATH) cmake -S . -B build/ct -G Ninja -DPython_EXECUTABLE=$(abspath $(BIN))/python \
 	  -DSHIELDFL_TAINT_CHECK=ON -DSHIELDFL_BUILD_PYTHON=OFF -DSHIELDFL_BUILD_TESTS=ON
 	@touch $@

@@ -1,8 +1,9 @@
-"""What all tests share: the folder of real data, and a fixed number of torch threads."""
+"""What all tests share: the folder of real data, a fixed number of torch threads, no stated width of output."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,14 @@ def data_dir() -> Path:
     if not Path(folder).is_dir():
         pytest.fail(f"SHIELDFL_DATA names {folder}, which is no folder")
     return Path(folder)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_stated_columns() -> Iterator[None]:
+    """Forget the width that workers are told, so that what is printed into a pipe has the width of a pipe."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("COLUMNS", raising=False)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,11 +1,14 @@
 // A test is a function; CHECK stops it at the first failure. Enough for tests that run without Python.
 #pragma once
 
+#include <cstddef>
 #include <cstdio>
+#include <ctime>
 #include <functional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/error.h"
@@ -13,9 +16,17 @@
 namespace shieldfl::tests {
 
 struct Test {
-  const char* name;
+  std::string name;  // "FILE.test", such as "mask_votes.votes_are_counted" for one in test_mask_votes.cpp
   std::function<void()> body;
 };
+
+// The name of a test's source without its folder, "test_" and ".cpp".
+inline std::string file_group(std::string_view path) {
+  const std::size_t folder = path.find_last_of('/');
+  if (folder != std::string_view::npos) path.remove_prefix(folder + 1);
+  if (path.starts_with("test_")) path.remove_prefix(5);
+  return std::string(path.substr(0, path.find_last_of('.')));
+}
 
 inline std::vector<Test>& registry() {
   static std::vector<Test> tests;
@@ -23,8 +34,8 @@ inline std::vector<Test>& registry() {
 }
 
 struct Registration {
-  Registration(const char* name, std::function<void()> body) {
-    registry().push_back({name, std::move(body)});
+  Registration(const char* file, const char* name, std::function<void()> body) {
+    registry().push_back({file_group(file) + "." + name, std::move(body)});
   }
 };
 
@@ -34,29 +45,46 @@ struct Registration {
   throw std::runtime_error(message.str());
 }
 
-// Runs every registered test; returns the exit status.
-inline int run_all() {
-  int failed = 0;
+// Whether a name begins with one of the prefixes, or there are none.
+inline bool is_chosen(std::string_view name, const std::vector<std::string_view>& prefixes) {
+  for (const std::string_view prefix : prefixes) {
+    if (name.starts_with(prefix)) return true;
+  }
+  return prefixes.empty();
+}
+
+// Runs the registered tests whose names begin with one of `prefixes`, all when there are none, and prints the
+// processor's seconds that each took; returns the exit status. A choice of no test at all is a failure, so
+// that no shard that is misspelt passes.
+inline int run_tests(const std::vector<std::string_view>& prefixes) {
+  std::size_t passed = 0;
+  std::size_t failed = 0;
   for (const Test& test : registry()) {
+    if (!is_chosen(test.name, prefixes)) continue;
+    const std::clock_t start = std::clock();
     try {
       test.body();
-      std::printf("ok    %s\n", test.name);
+      ++passed;
+      const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+      std::printf("ok    %6.2f s  %s\n", seconds, test.name.c_str());
     } catch (const std::exception& error) {
       ++failed;
-      std::printf("FAIL  %s: %s\n", test.name, error.what());
+      std::printf("FAIL  %s: %s\n", test.name.c_str(), error.what());
     }
   }
-  std::printf("%zu passed, %d failed\n", registry().size() - static_cast<std::size_t>(failed), failed);
-  return failed == 0 ? 0 : 1;
+  std::printf("%zu passed, %zu failed\n", passed, failed);
+  if (passed + failed == 0) std::printf("no test has a name that begins so\n");
+  return failed == 0 && passed > 0 ? 0 : 1;
 }
 
 }  // namespace shieldfl::tests
 
 #define SHIELDFL_JOIN2(a, b) a##b
 #define SHIELDFL_JOIN(a, b) SHIELDFL_JOIN2(a, b)
-#define TEST(name)                                                                                  \
-  static void name();                                                                               \
-  static const ::shieldfl::tests::Registration SHIELDFL_JOIN(registration_, __LINE__)(#name, name); \
+#define TEST(name)                                                                                     \
+  static void name();                                                                                  \
+  static const ::shieldfl::tests::Registration SHIELDFL_JOIN(registration_, __LINE__)(__FILE__, #name, \
+                                                                                      name);           \
   static void name()
 #define CHECK(condition) \
   if (!(condition)) ::shieldfl::tests::fail(__FILE__, __LINE__, "not true: " #condition)

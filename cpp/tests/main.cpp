@@ -1,3 +1,5 @@
+// core_tests [PREFIX...]: runs the tests whose names ("mask_votes.votes_are_counted") begin with a prefix, or
+// all.
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -22,7 +24,7 @@ constexpr int kSkipped = 77;
 
 }  // namespace
 
-int main() {
+int main(int argument_count, char** arguments) {
   const char* requested = std::getenv("SHIELDFL_SIMD");
   try {
     (void)instruction_set();
@@ -31,5 +33,5 @@ int main() {
     std::printf("%s: %s\n", skip ? "skipped" : "failed", error.what());
     return skip ? kSkipped : 1;
   }
-  return tests::run_all();
+  return tests::run_tests({arguments + 1, arguments + argument_count});
 }

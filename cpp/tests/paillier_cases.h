@@ -31,6 +31,14 @@ inline paillier::BigInteger random_integer(RandomStream& random, std::size_t wor
   return paillier::BigInteger::from_words(drawn);
 }
 
+// Whether one of the smallest primes divides it, which shows most candidates for a prime to be none.
+inline bool has_small_factor(const paillier::BigInteger& number) {
+  for (std::uint64_t divisor = 3; divisor < 2000; divisor += 2) {
+    if (number.modulo_word(divisor) == 0) return true;
+  }
+  return false;
+}
+
 // A prime that is `residue` modulo 4, its upper two bits set. No safe prime, which takes seconds to find.
 inline paillier::BigInteger insecure_prime(RandomStream& random, std::size_t bits,
                                            std::uint64_t residue = 3) {
@@ -39,7 +47,7 @@ inline paillier::BigInteger insecure_prime(RandomStream& random, std::size_t bit
   words.front() = (words.front() & ~std::uint64_t{3}) | residue;
   words.back() |= std::uint64_t{3} << 62;
   auto prime = paillier::BigInteger::from_words(words);
-  while (!prime.is_probable_prime(1)) prime = prime + paillier::BigInteger(4);
+  while (has_small_factor(prime) || !prime.is_probable_prime(1)) prime = prime + paillier::BigInteger(4);
   return prime;
 }
 
@@ -129,6 +137,22 @@ inline paillier::BigInteger ciphertext_of(const paillier::PublicKey& key,
                                           const paillier::BigInteger& r) {
   const paillier::BigInteger n = modulus_of(key);
   return (paillier::BigInteger(1) + plaintext * n) * power_modulo(r, n, n * n) % (n * n);
+}
+
+// The same for many plaintexts, whose r are a random number and its powers: one long power for all of them.
+inline std::vector<paillier::BigInteger> ciphertexts_of(const paillier::PublicKey& key,
+                                                        const std::vector<paillier::BigInteger>& plaintexts,
+                                                        RandomStream& random) {
+  const paillier::BigInteger n = modulus_of(key);
+  const paillier::BigInteger first =
+      ciphertext_of(key, paillier::BigInteger(0), random_integer(random, key.modulus().size()) % n);
+  paillier::BigInteger encrypted_zero = first;
+  std::vector<paillier::BigInteger> ciphertexts;
+  for (const paillier::BigInteger& plaintext : plaintexts) {
+    ciphertexts.push_back((paillier::BigInteger(1) + plaintext * n) * encrypted_zero % (n * n));
+    encrypted_zero = encrypted_zero * first % (n * n);
+  }
+  return ciphertexts;
 }
 
 }  // namespace shieldfl::tests

@@ -50,16 +50,16 @@ Frame frame_of(const PublicKey& key, const std::vector<BigInteger>& ciphertexts,
 
 // The fields in as many ciphertexts as they take, encrypted by the book.
 std::vector<BigInteger> encrypted(const PublicKey& key, std::span<const std::int64_t> fields) {
-  std::vector<BigInteger> ciphertexts;
+  std::vector<BigInteger> plaintexts;
   std::vector<std::uint64_t> plaintext(key.parameters().modulus_words());
   while (!fields.empty()) {
     const auto here = fields.first(std::min(fields.size(), key.parameters().values_per_ciphertext()));
     pack_values(key.parameters(), here, key.modulus(), plaintext);
-    const BigInteger r(1000003 + ciphertexts.size());
-    ciphertexts.push_back(tests::ciphertext_of(key, BigInteger::from_words(plaintext), r));
+    plaintexts.push_back(BigInteger::from_words(plaintext));
     fields = fields.subspan(here.size());
   }
-  return ciphertexts;
+  RandomStream random(InsecureTestRandom(1000003).next(), 0);
+  return tests::ciphertexts_of(key, plaintexts, random);
 }
 
 OpenedSums open(const KeyPair& pair, const Frame& frame, std::size_t threads = 2,

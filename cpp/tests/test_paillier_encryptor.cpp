@@ -166,37 +166,40 @@ TEST(paillier_refuses_the_lowest_position_out_of_range) {
   SystemSeedSource seeds;
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  constexpr std::size_t kSize = 3000;
   for (const Parameters& parameters : {tests::kDenseParameters, tests::kSingleParameters}) {
     const KeyPair& keys = key_pair(parameters);
+    // Of some ten ciphertexts of many values, or some hundred of one.
+    const std::size_t size = parameters.packing == Packing::kDense ? 1500 : 300;
+    const std::size_t first = size / 2;
+    const std::size_t first_late = size / 5 * 4;
     // Every second position, the last ones the most popular: a union's first fields are not its lowest
     // positions.
     std::vector<std::int64_t> even;
     std::vector<std::int64_t> late;
-    for (std::int64_t i = 0; i < std::int64_t{kSize}; i += 2) {
+    for (std::int64_t i = 0; i < static_cast<std::int64_t>(size); i += 2) {
       even.push_back(i);
-      if (i >= 2000) late.push_back(i);
+      if (i >= static_cast<std::int64_t>(size / 3 * 2)) late.push_back(i);
     }
-    const auto mask = mask::Bitset::from_indices(even, kSize);
-    const auto other = mask::Bitset::from_indices(late, kSize);
+    const auto mask = mask::Bitset::from_indices(even, size);
+    const auto other = mask::Bitset::from_indices(late, size);
     const std::vector<const mask::Bitset*> masks = {&mask, &other};
     const UnionOrder order = UnionOrder::from_masks(masks);
     for (const double wrong : {kNan, kInfinity, 8.0, -8.0}) {
-      Values values(kSize, 0.5);
+      Values values(size, 0.5);
       values[1] = kNan;  // selected by nobody
-      for (const std::size_t position : {2998U, 1500U, 2400U}) values[position] = wrong;
+      for (const std::size_t position : {size - 2, first, first_late}) values[position] = wrong;
       for (const std::size_t threads : {1U, 2U, 3U}) {
         EncryptOptions options;
         options.threads = threads;
         CHECK(range_error([&] {
                 tests::encrypt(*keys.public_key, values, seeds, options, &mask);
-              }).starts_with("the value at position 1500 "));
+              }).starts_with("the value at position " + std::to_string(first) + " "));
         CHECK(range_error([&] {
                 tests::encrypt_in_union(*keys.public_key, values, order, mask, seeds, options);
-              }).starts_with("the value at position 1500 "));
+              }).starts_with("the value at position " + std::to_string(first) + " "));
         CHECK(range_error([&] {
                 tests::encrypt_in_union(*keys.public_key, values, order, other, seeds, options);
-              }).starts_with("the value at position 2400 "));
+              }).starts_with("the value at position " + std::to_string(first_late) + " "));
       }
     }
   }

@@ -75,11 +75,7 @@ void check_decryption(const KeyPair& pair, std::uint64_t seed) {
   while (plaintexts.size() < 19) {
     plaintexts.push_back(tests::random_integer(random, pair.public_key->modulus().size()) % n);
   }
-  std::vector<BigInteger> ciphertexts;
-  for (const BigInteger& plaintext : plaintexts) {
-    const BigInteger r = tests::random_integer(random, pair.public_key->modulus().size()) % n;
-    ciphertexts.push_back(tests::ciphertext_of(*pair.public_key, plaintext, r));
-  }
+  const std::vector<BigInteger> ciphertexts = tests::ciphertexts_of(*pair.public_key, plaintexts, random);
   CHECK(decrypted(*pair.secret_key, ciphertexts) == plaintexts);
   for (std::size_t count = 0; count < 3; ++count) {
     const std::vector<BigInteger> first(ciphertexts.begin(),
@@ -104,7 +100,7 @@ TEST(keys_of_any_primes_of_the_right_size_open) {
   InsecureTestRandom seeds(16);
   // The smallest and the largest: either one is the larger by far.
   const auto next_prime = [](BigInteger number) {
-    while (!number.is_probable_prime(1)) number = number + kTwo;
+    while (tests::has_small_factor(number) || !number.is_probable_prime(1)) number = number + kTwo;
     return number;
   };
   std::vector<std::uint64_t> words(16, ~std::uint64_t{0});

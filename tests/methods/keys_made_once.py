@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 from collections.abc import Iterator
@@ -41,8 +42,15 @@ def _authority(
     return authority
 
 
-@pytest.fixture(scope="session", autouse=True)
-def keys_made_once() -> Iterator[None]:
+@contextlib.contextmanager
+def ready_keys() -> Iterator[None]:
+    """Within it, methods get the keys that were made once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(round_keys, "KeyAuthority", _authority)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def keys_made_once() -> Iterator[None]:
+    with ready_keys():
         yield

@@ -7,6 +7,7 @@ import weakref
 import numpy as np
 import pytest
 
+from methods.keys_made_once import ready_keys
 from methods.method_conformance import CLIENTS, SteppedRun, contraction, variants
 from shieldfl import ckks
 from shieldfl.errors import KeyMismatchError, PolicyError
@@ -17,7 +18,8 @@ ENCRYPTED = ("ciphertexts", "votes", "scores")
 
 
 def encrypting() -> list:
-    return [one for one in variants() if SteppedRun(one).authority is not None]
+    with ready_keys():
+        return [one for one in variants() if SteppedRun(one).authority is not None]
 
 
 def is_ckks(run: SteppedRun) -> bool:

@@ -1,0 +1,49 @@
+# The C++ tests: one program, which CTest runs in shards, one for each source, so that they run side by side and a
+# failure names its file.
+#
+# All shards run on the best instruction set of the machine. On the others they run again, as scalar.FILE and avx2.FILE,
+# unless a set cannot change what they do:
+# - they compare the kernels or engines of all sets with each other, whatever the process has chosen: *_kernels and
+#   `all_sets`,
+# - they test code that has no kernels but those of words, checksums and random numbers, which have tests of their own
+#   on all sets: `no_kernels`,
+# - their kernels are Paillier's, which AVX2 has none of its own of: it computes with GMP, as scalar does.
+set(all_sets common_crc32c paillier_engines_agree paillier_gmp_engine paillier_ifma_engine paillier_public_key
+             paillier_secret_key)
+set(no_kernels ckks_parameter_search ckks_parameters common_wire mask_codec mask_mutual_information mask_selection
+               paillier_big_integer paillier_keys paillier_packing paillier_parameters paillier_primes
+               paillier_union_order parallel_for)
+# The longest, which begin first: a shard that is alone at the end keeps one core waiting.
+set(long_shards paillier_secret_key paillier_ifma_engine paillier_gmp_engine paillier_decryptor)
+
+file(GLOB test_sources CONFIGURE_DEPENDS cpp/tests/test_*.cpp)
+add_executable(core_tests cpp/tests/main.cpp ${test_sources})
+target_link_libraries(core_tests PRIVATE shieldfl_core)
+shieldfl_warnings(core_tests)
+# The tests' own code need not be fast, what they test is compiled as it is shipped.
+target_compile_options(core_tests PRIVATE $<$<CONFIG:Release>:-O1>)
+# Builds with sanitizers have no precompiled headers, and so they notice a header that a test forgets to include.
+if(NOT SHIELDFL_SANITIZE)
+  target_precompile_headers(core_tests PRIVATE <algorithm> <cmath> <cstdint> <functional> <map> <memory> <optional>
+                            <random> <span> <sstream> <string> <vector>)
+endif()
+
+foreach(source IN LISTS test_sources)
+  get_filename_component(shard "${source}" NAME_WE)
+  string(REGEX REPLACE "^test_" "" shard "${shard}")
+  add_test(NAME ${shard} COMMAND core_tests ${shard}.)
+  if(shard IN_LIST long_shards)
+    set_tests_properties(${shard} PROPERTIES COST 100)
+  endif()
+  if(shard MATCHES "_kernels$" OR shard IN_LIST all_sets OR shard IN_LIST no_kernels)
+    continue()
+  endif()
+  foreach(instruction_set scalar avx2)
+    if(instruction_set STREQUAL "avx2" AND shard MATCHES "^paillier_")
+      continue()
+    endif()
+    add_test(NAME ${instruction_set}.${shard} COMMAND core_tests ${shard}.)
+    set_tests_properties(${instruction_set}.${shard} PROPERTIES ENVIRONMENT SHIELDFL_SIMD=${instruction_set}
+                                                                SKIP_RETURN_CODE 77)
+  endforeach()
+endforeach()
