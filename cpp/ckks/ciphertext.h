@@ -37,7 +37,7 @@ struct CiphertextView {
   std::span<const std::uint8_t> payload;
 
   // Checks every field, the checksum and every residue. Throws Error(kWireFormat). What is allocated is
-  // bounded by the frame's own length. `threads`: 0 means all cores.
+  // bounded by the frame's own length. `threads`: 0 means threads_for().
   static CiphertextView parse(std::span<const std::uint8_t> frame, FrameKind expected,
                               std::size_t threads = 0);
   // The same but for the checksum and the residues, which the caller checks as it reads them.

@@ -20,7 +20,7 @@ struct EncryptOptions {
   // Positive.
   std::optional<double> weight;
   bool clip = false;        // saturate what is out of range, and count it, instead of refusing it
-  std::size_t threads = 0;  // 0: all cores
+  std::size_t threads = 0;  // 0: as many as the work is worth
 };
 
 class Encryptor {

@@ -1,8 +1,8 @@
 // Moving values between a dense vector (one per position) and a compact one (one per chosen position).
 //
 // For float and double. `dense` has mask.size() entries, `compact` mask.count(), in ascending order of
-// position; the caller answers for both lengths, and the two may not overlap. `threads`: 0 means all cores;
-// the result does not depend on it.
+// position; the caller answers for both lengths, and the two may not overlap. `threads`: 0 means
+// threads_for(); the result does not depend on it.
 #pragma once
 
 #include <cstddef>

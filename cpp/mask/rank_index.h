@@ -15,7 +15,7 @@ class RankIndex {
  public:
   static constexpr std::uint64_t kBlockWords = 64;
 
-  // `threads`: 0 means all cores.
+  // `threads`: 0 means threads_for().
   explicit RankIndex(const Bitset& mask, std::size_t threads = 0);
   RankIndex(Bitset&&, std::size_t = 0) = delete;
 

@@ -27,8 +27,8 @@ struct Clipping {
 
 // Measures `values` against `clip_norm`. A vector longer than `clip_norm` gets a factor such that the exact
 // norm of its products, rounded to float, is at most `clip_norm`; another one is left as it is. The result
-// depends neither on `threads` (0 means all cores) nor on the instruction set. The norm is data: it is not
-// private.
+// depends neither on `threads` (0 means threads_for()) nor on the instruction set. The norm is data: it is
+// not private.
 //
 // Throws Error: kParameter when clip_norm is not finite or below kLeastClipNorm; kRange when a value is NaN
 // or infinite, with the first such position.

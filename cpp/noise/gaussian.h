@@ -6,7 +6,7 @@
 // discrete_gaussian.h for noise that is.
 //
 // Block b of 4096 values reads stream b of one fresh seed, so that the result depends neither on the number
-// of threads (0 means all cores) nor on the instruction set.
+// of threads (0 means threads_for()) nor on the instruction set.
 #pragma once
 
 #include <cstddef>

@@ -21,8 +21,8 @@ namespace shieldfl::noise {
 // B.
 //
 // `variance` is in squared grid units. `noised` has the size of `values`. Block b of 4096 values reads stream
-// b of one seed: the result does not depend on `threads` (0 means all cores). The time it takes depends on
-// the noise.
+// b of one seed: the result does not depend on `threads` (0 means threads_for()). The time it takes depends
+// on the noise.
 //
 // Throws Error: kParameter where measure_clipping and DiscreteGaussian do, when clip_norm 2^fraction_bits is
 // above 2^50, and when sqrt(n) half steps are more than half of clip_norm; kRange when a value is NaN or

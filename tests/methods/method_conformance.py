@@ -18,7 +18,7 @@ from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import RoundKeyReader
+from shieldfl.roles.round_key_check import RoundKeyReader, round_key_parts
 
 PARAMETERS = 333  # no multiple of 64
 BUFFERS = 5
@@ -315,7 +315,7 @@ class SteppedRun:
         if self.authority is not None:
             first = self.authority.begin_round(round_number, first)
         first = Message.from_bytes(first.to_bytes())
-        self.aggregator.begin_round(round_number, first)
+        self.aggregator.begin_round(round_number, Message(round_key_parts(first)))
         return first
 
     def merged(self, client: int) -> StartingPoint:

@@ -19,6 +19,7 @@ HEADER = {
     "public_key": base64.b64encode(b"some key").decode(),
     "min_clients": 3,
     "one_total_per_round": True,
+    "weight_bounds": [0.25, 1.0],
     "opened_coefficients": 7,
     "opened": {"0": DIGEST, "12": DIGEST},
 }
@@ -38,13 +39,25 @@ def refused(data: bytes) -> None:
 def test_a_whole_one_is_read():
     contents = key_file.parse_head(file_of(HEADER), "the file").contents
     assert (contents.min_clients, contents.one_total_per_round, contents.opened_coefficients) == (3, True, 7)
+    assert contents.weight_bounds == (0.25, 1.0)
     assert contents.public_key == b"some key"
     assert contents.opened == {0: DIGEST, 12: DIGEST}
 
 
-def test_one_from_before_coefficients_were_counted_is_read():
-    older = {name: value for name, value in HEADER.items() if name != "opened_coefficients"}
-    assert key_file.parse_head(file_of(older), "the file").contents.opened_coefficients == 0
+OPTIONAL = ("opened_coefficients", "weight_bounds")
+
+
+def test_one_from_before_coefficients_were_counted_and_weights_bounded_is_read():
+    older = {name: value for name, value in HEADER.items() if name not in OPTIONAL}
+    contents = key_file.parse_head(file_of(older), "the file").contents
+    assert (contents.opened_coefficients, contents.weight_bounds) == (0, key_file.WEIGHT_BOUNDS)
+
+
+@pytest.mark.parametrize(
+    "bounds", ["[0.0, 1.0]", "[1.0, 0.5]", "[0.5]", "[0.5, NaN]", "[0.5, Infinity]", "[1, 1]"]
+)
+def test_what_bounds_no_weights_is_refused(bounds):
+    refused(file_of(json.dumps(HEADER).encode().replace(b"[0.25, 1.0]", bounds.encode())))
 
 
 @pytest.mark.parametrize(
@@ -120,7 +133,7 @@ def test_a_field_of_another_type_or_size_is_refused_and_so_is_a_missing_one(name
             refused(file_of(HEADER | {name: value}))
     for raw in RAW:
         refused(file_of(json.dumps(HEADER | {name: "HERE"}).encode().replace(b'"HERE"', raw)))
-    if name != "opened_coefficients":
+    if name not in OPTIONAL:
         refused(file_of({other: value for other, value in HEADER.items() if other != name}))
 
 

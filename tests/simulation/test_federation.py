@@ -57,6 +57,29 @@ def model_of(federation: EmbeddedFederation) -> bytes:
 
 
 @every_variant
+def test_the_aggregator_is_told_no_model(variant):
+    """Figures for ε hold against an aggregator that sees none, and DictPFL's history travels with it."""
+    federation = federation_of(variant)
+    aggregator, told = federation._aggregator, []
+    begin_round, begin_phase = aggregator.begin_round, aggregator.begin_phase
+
+    def begin_and_look(number, keys):
+        told.append(keys)
+        begin_round(number, keys)
+
+    def collect_and_look(phase, number, answer):
+        told.append(answer or {})
+        begin_phase(phase, number, answer)
+
+    aggregator.begin_round, aggregator.begin_phase = begin_and_look, collect_and_look
+    for number in (1, 2):
+        federation.run_round(number, range(CLIENTS), 2)
+    has_keys = federation.method.authority() is not None
+    assert any(name.startswith("round key ") for part in told for name in part) == has_keys
+    assert not any(name.startswith(("parameters", "buffers", "history")) for part in told for name in part)
+
+
+@every_variant
 def test_a_client_may_leave_before_any_phase(variant):
     federation = federation_of(variant)
     for number, phase in enumerate(federation.method.phases_of(federation.model, 1), start=1):

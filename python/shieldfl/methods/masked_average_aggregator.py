@@ -33,9 +33,9 @@ class MaskedAverageAggregator(CollectingAggregator):
         self.round_keys = RoundKeyReader(context.keys)
         self._sum: MixedSum | None = None
 
-    def begin_round(self, round_number: int, first: Message) -> None:
+    def begin_round(self, round_number: int, keys: Message) -> None:
         """Take the round's public keys."""
-        self.round_keys.begin_round(round_number, first)
+        self.round_keys.begin_round(round_number, keys)
 
     def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Start to collect; in the update phase, a sum over the zone, which the answer may bring."""

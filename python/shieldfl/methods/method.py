@@ -177,10 +177,11 @@ class AggregatorSteps(abc.ABC):
     What most do alike is in :class:`~shieldfl.methods.collecting_aggregator.CollectingAggregator`.
     """
 
-    def begin_round(self, round_number: int, first: Message) -> None:  # noqa: B027
-        """Take the round's first message, which brings its public keys; here there are none.
+    def begin_round(self, round_number: int, keys: Message) -> None:  # noqa: B027
+        """Take the round's public keys: of its first message those parts alone, never the model; here there are none.
 
-        Raises as :meth:`ClientSteps.begin_round` does.
+        They are what :func:`shieldfl.roles.round_key_check.round_key_parts` returns. Raises as
+        :meth:`ClientSteps.begin_round` does.
         """
 
     @abc.abstractmethod
@@ -208,10 +209,11 @@ class AuthoritySteps(abc.ABC):
 
     @abc.abstractmethod
     def begin_round(self, round_number: int, model: Message) -> Message:
-        """Begin a round that starts from this model, and return its first message, for clients and aggregator.
+        """Begin a round that starts from this model, and return its first message, for the clients.
 
-        That is the model with the round's public keys, signed. Secrets of the round before are wiped. A round that is
-        begun again has the same keys. Raises PolicyError for a round before the newest.
+        That is the model with the round's public keys, signed; the aggregator gets the keys alone. Secrets of the round
+        before are wiped. A round that is begun again has the same keys. Raises PolicyError for a round before the
+        newest.
         """
 
     @abc.abstractmethod

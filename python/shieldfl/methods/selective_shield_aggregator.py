@@ -56,9 +56,9 @@ class SelectiveShieldAggregator(CollectingAggregator):
         self._ciphertexts: ckks.Aggregator | None = None
         self._begin_sums()
 
-    def begin_round(self, round_number: int, first: Message) -> None:
+    def begin_round(self, round_number: int, keys: Message) -> None:
         """Take the round's public keys."""
-        self._round_keys.begin_round(round_number, first)
+        self._round_keys.begin_round(round_number, keys)
 
     def _begin_sums(self) -> None:
         self._votes = Votes(self._size)

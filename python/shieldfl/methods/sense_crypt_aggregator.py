@@ -54,9 +54,9 @@ class SenseCryptAggregator(CollectingAggregator):
         self._masks: dict[int, Mask] = {}
         self._sums: dict[int, MixedSum] = {}
 
-    def begin_round(self, round_number: int, first: Message) -> None:
+    def begin_round(self, round_number: int, keys: Message) -> None:
         """Take the round's public keys."""
-        self._round_keys.begin_round(round_number, first)
+        self._round_keys.begin_round(round_number, keys)
 
     def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Start to collect; who is in which cluster is kept from round to round, masks from phase to phase."""

@@ -35,7 +35,7 @@ class RoundKeys(Uncopied):
     parameters : by purpose: ``"update"``, and what else is encrypted under a key of its own.
     min_clients : the fewest clients of a total that is opened.
     weight_bounds : of encrypted weights, as for :class:`~shieldfl.roles.key_authority.KeyAuthority`.
-    threads : for opening; None for all cores.
+    threads : for opening; None for as many as the work is worth.
 
     Raises ParameterError, and ShieldError where the ``cryptography`` package is missing.
     """

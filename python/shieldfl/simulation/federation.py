@@ -10,6 +10,7 @@ import numpy as np
 from shieldfl.errors import ConvergenceError, RangeError
 from shieldfl.methods.method import ClientSteps, Method, Phase
 from shieldfl.roles.message import Message
+from shieldfl.roles.round_key_check import round_key_parts
 from shieldfl.simulation.local_training import LocalTrainer, training_seed
 from shieldfl.torch_bridge import ParameterLayout
 
@@ -136,11 +137,14 @@ class EmbeddedFederation:
         return self.method.message_for(client, message)
 
     def _begin_round(self, round_number: int) -> Message:
-        """Return the round's first message: where there is a key authority, the model with the keys that it made."""
+        """Return the round's first message: where there is a key authority, the model with the keys that it made.
+
+        The aggregator gets the keys alone: it must not see the model, which opened sums have moved.
+        """
         first = self.model
         if self._authority is not None:
             first = Message.from_bytes(self._authority.begin_round(round_number, self.model).to_bytes())
-        self._aggregator.begin_round(round_number, first)
+        self._aggregator.begin_round(round_number, Message(round_key_parts(first)))
         return first
 
     def _train(self, round_number: int, index: int, first: Message, traffic: RoundTraffic) -> bool:

@@ -171,7 +171,7 @@ def draw_bytes(result: RunResult, theme: Theme) -> Figure:
     figure, panels = new_figure(theme, height=1.5 + 0.5 * len(methods), columns=2)
     for axes, title, field, colour in (
         (panels[0], "up: client to aggregator", "bytes_up", "#0072B2"),
-        (panels[1], "down: aggregator to client", "bytes_down", "#56B4E9"),
+        (panels[1], "down: to the client", "bytes_down", "#56B4E9"),
     ):
         sizes = [float(getattr(timing, field)) for timing in compare_timings(methods)]
         axes.barh(range(len(methods)), sizes, height=0.6, color=colour)
