@@ -117,15 +117,14 @@ $(VENV)/tools: pyproject.toml constraints.txt
 	$(PIP) install -c constraints.txt scikit-build-core pybind11 cmake ninja
 	@touch $@
 
-# The packages come from their archives with one core while the other compiles the core. Their modules become bytecode
-# when they are first imported: most never are.
+# The packages come from their archives with one core while the other compiles the core.
 $(VENV)/installed: $(VENV)/tools $(CORE_SOURCES)
 	$(AT_ONCE) $(VENV)/packages $(VENV)/core
 	@touch $@
 
 $(VENV)/packages: $(VENV)/tools
 	$(BIN)/python .ci/requirements.py dev > $(VENV)/requirements.txt
-	$(PIP) install --no-compile -c constraints.txt -r $(VENV)/requirements.txt
+	$(PIP) install -c constraints.txt -r $(VENV)/requirements.txt
 	@touch $@
 
 # One build for the package and for the C++ tests: this compiles the package's part, `cpp-tests` the rest.
