@@ -83,16 +83,16 @@ def main() -> None:
         finite = math.isfinite(epsilon)
         sigma = noise_multiplier_for(epsilon, 1e-5, config.rounds) if finite else 0.0
         cases.append((epsilon, SelectiveShieldSettings(noise_multiplier=sigma, **common)))
-    print(f"{'epsilon':>15} {'added':>10} {'sigma':>10} {'global':>8} {'merged':>8}")
+    print(f"{'epsilon':>15} {'if K true':>10} {'sigma':>10} {'global':>8} {'merged':>8}")
     for epsilon, settings in cases:
         rows.append(row(config, epsilon, settings))
         last = rows[-1]
         shown = f"broke down in round {last['broke_down_in_round']}"
         if last["accuracy"] is not None:
             shown = f"{last['accuracy']:8.4f} {last['personalised_accuracy']:8.4f}"
-        added = last["epsilon_if_participants_true"]
+        if_true = last["epsilon_if_participants_true"]
         print(
-            f"{epsilon!s:>15} {'-' if added is None else f'{added:10.3g}':>10} "
+            f"{epsilon!s:>15} {'-' if if_true is None else f'{if_true:10.3g}':>10} "
             f"{settings.noise_multiplier:10.4g} {shown}"
         )
         sys.stdout.flush()

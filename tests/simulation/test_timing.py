@@ -110,7 +110,7 @@ def test_table_and_json_say_the_same() -> None:
     ],
 )
 def test_runs_know_who_trains_alike(names, groups) -> None:
-    config = RunConfig(clients=2, rounds=2, local_epochs=1, model="mlp", threads=1)
+    config = RunConfig(clients=2, min_clients=2, rounds=2, local_epochs=1, model="mlp", threads=1)
     result = run_methods(config, names)
     timings = compare_timings(result.methods)
     assert {frozenset(timing.trained_alike) for timing in timings} == set(map(frozenset, groups))

@@ -37,7 +37,7 @@ def test_a_run_that_fails_gives_them_back_too(three_before):
 
 def test_without_a_number_a_small_model_trains_on_one_thread(three_before):
     seen = []
-    config = RunConfig(clients=2, rounds=1, local_epochs=1, model="mlp")
+    config = RunConfig(clients=2, min_clients=2, rounds=1, local_epochs=1, model="mlp")
     result = run_methods(config, ["full-he"], None, lambda *_: seen.append(torch.get_num_threads()))
     assert seen == [result.environment["torch_threads"]] == [1]
     assert torch.get_num_threads() == 3
