@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
+from attacks.linear_clients import MeanEstimation, origin, variant_of
 from core.paillier_keys import authority_for, factors_of
 from core.wire_twin import reseal
 from methods.dict_pfl_run import run_of
 from methods.keys_made_once import keys_made_once  # noqa: F401
-from methods.method_conformance import SteppedRun, assert_same_model, contraction, every_variant
+from methods.method_conformance import CLIENTS, SteppedRun, assert_same_model, contraction, every_variant
 from methods.selective_shield_noise import SIZE, shield, values_of, zeros
 from shieldfl import _testing, reference_paillier
 from shieldfl.errors import ParameterError, PolicyError
@@ -114,6 +115,27 @@ def test_a_refused_round_leaves_the_running_one_as_it_was(variant):
         run.clients[0].begin_round(2, 2, run.method.message_for(0, run.begin_round(2)))
     phase = run.method.phases_of(run.model, 1)[0].name
     assert set(run.clients[0].step(phase, None)) == set(undisturbed.clients[0].step(phase, None))
+
+
+@pytest.mark.parametrize("method", ["alt-fl-pi", "alt-fl-si-he"])
+def test_a_refused_zone_does_not_bare_the_update_of_the_round_that_runs(method):
+    """The next round's first message is genuine but for a part that nobody signed; its kind encrypts nothing."""
+    samples = {
+        client: np.random.default_rng([7, client]).normal(0.0, 0.5, (5, 6)) for client in range(CLIENTS)
+    }
+    train = MeanEstimation(samples, synthetic=samples[0])
+    run = SteppedRun(variant_of(method, interleaving_ratio="1/2"), initial=origin(), train=train)
+    run.run_round()
+    victim = run.clients[0]
+    start = victim.begin_round(2, CLIENTS, run.begin_round(2))
+    third = run.authority.begin_round(3, run.model)
+    with pytest.raises(PolicyError, match="settled from the start"):
+        victim.begin_round(3, CLIENTS, Message({**third, "zone": b"anything"}))
+    victim.finish_training(train(2, 0, start))
+    sent = victim.step("update", None)
+    assert sent.number("round") == 2
+    assert len(sent["values"]) == 0
+    assert victim.disclosure.encrypted.count == 6
 
 
 # --- What the key authority answers: faults, plaintexts that are none, made-up slots, the size of a round ---

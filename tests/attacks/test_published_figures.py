@@ -12,11 +12,15 @@ from attacks.linear_clients import DELTA, SIZE, MeanEstimation, origin, variant_
 from methods.method_conformance import CLIENTS, SteppedRun, Variant
 from methods.selective_shield_noise import shield
 from shieldfl.errors import ParameterError
+from shieldfl.masks import Mask
 from shieldfl.methods import registry
+from shieldfl.methods.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.fedavg import FedAvg
 from shieldfl.methods.method import LocalUpdate
 from shieldfl.methods.selective_shield import SelectiveShield
+from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accounting import PrivacyLedger
+from shieldfl.roles.message import Message
 from shieldfl.simulation import driver
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.summary import summarise
@@ -252,3 +256,81 @@ def test_encryption_is_no_epsilon():
     spent = run.method.privacy_spent()
     assert math.isnan(spent.epsilon)
     assert math.isnan(spent.of_noise)
+
+
+def shielded_upload(draws: int, rounds: int, fails_first: bool = False) -> SteppedRun:
+    """Uploads with noise, so many rounds of which the driver announced ``draws``; a step may fail and be repeated."""
+
+    def train(round_number, client, start):
+        return LocalUpdate(start.parameters + np.float32(0.25), start.buffers, np.zeros(64, dtype=np.float32))
+
+    run = SteppedRun(
+        shield(noise_multiplier=1.0, threshold=1.0, noise_distribution="discrete-gaussian"),
+        initial=origin(64),
+        train=train,
+    )
+    for client in run.clients if fails_first else ():
+        client._noised_values = Interrupted(client._noised_values)
+    for number in range(rounds):
+        if number < draws:
+            run.method.charge_draw(CLIENTS)
+        run.run_round()
+    return run
+
+
+class Interrupted:
+    """Fails the first time, as where the server stated a number of participants that no noise can be made for."""
+
+    def __init__(self, make) -> None:
+        self._make = make
+        self._failed = False
+
+    def __call__(self):
+        if not self._failed:
+            self._failed = True
+            return self._repeat()
+        return self._make()
+
+    def _repeat(self):
+        raise ParameterError("no grid fits")
+
+
+def test_uploads_are_charged_whoever_announced_their_round():
+    figures = [shielded_upload(draws, 5).method.privacy_spent().of_noise for draws in (0, 1, 5)]
+    assert figures[0] == figures[1] == figures[2] > 0.0
+
+
+def test_an_upload_that_was_made_again_is_recorded():
+    run = shielded_upload(0, 0, fails_first=True)
+    first = run.begin_round(1)
+    client = run.clients[0]
+    update = run._train(1, 0, client.begin_round(1, CLIENTS, first))
+    client.finish_training(update)
+    client.step("negotiate", None)
+    zone = Message({"encrypted zone": Mask.empty(64).to_bytes()})
+    with pytest.raises(ParameterError, match="no grid"):
+        client.step("update", zone)
+    assert not run.method.events.noised_uploads()
+    assert len(client.step("update", zone)["values"]) > 0
+    assert run.method.events.noised_uploads() == 1
+    assert run.method.privacy_spent().epsilon > 0.0
+
+
+def test_what_left_in_a_round_that_was_not_finished_is_in_the_figure(monkeypatch: pytest.MonkeyPatch):
+    receive = CollectingAggregator.receive
+
+    def stop_late(aggregator, phase, client, message):
+        if aggregator.round == 3 and client == 3:
+            raise KeyboardInterrupt
+        return receive(aggregator, phase, client, message)
+
+    monkeypatch.setattr(CollectingAggregator, "receive", stop_late)
+    settings = MethodSettings().changed("dp-fedavg", {"noise_multiplier": 1.0})
+    with pytest.raises(driver.RunInterrupted) as caught:
+        driver.run_methods(RunConfig(clients=4, rounds=3, threads=1, local_epochs=1), ["dp-fedavg"], settings)
+    (method,) = caught.value.result.methods
+    assert len(method.rounds) == 2
+    ledger = PrivacyLedger(1.0)
+    for _ in range(3):
+        ledger.charge_round(4)
+    assert method.last.epsilon == pytest.approx(ledger.epsilon(1e-5).of_noise)

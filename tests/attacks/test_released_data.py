@@ -157,3 +157,12 @@ def test_one_replaced_record_changes_itself_alone(tmp_path: Path) -> None:
         for each in (first, second)
     ]
     assert moved(standardised) > 5 * 2 * grid.sensitivity
+
+
+def test_features_that_no_kernel_takes_add_nothing_to_the_sums() -> None:
+    """NaN as an integer is the smallest there is, whose square is 0 in 64 bits: it would pass for short."""
+    grid = mean_embedding._Grid.choose(4.0, 10)
+    samples, labels = torch.ones(60, 4), torch.zeros(60, dtype=torch.int64)
+    broken = mean_embedding._class_sums(samples, labels, 1, torch.full((4, 5), float("inf")), grid)
+    assert not broken.any()
+    assert mean_embedding._class_sums(samples, labels, 1, torch.full((4, 5), 0.5), grid).any()

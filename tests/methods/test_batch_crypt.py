@@ -92,9 +92,28 @@ def test_narrow_fields_saturate_and_say_so():
     assert f"of {2 * values:,} values" in run.method.notes[0]
 
 
+def test_a_range_beyond_the_agreed_limit_is_refused():
+    """Ranges make the clip bounds, so a huge one, with the largest integers under it, would move the model at will."""
+    run, honest = SteppedRun(variant()), SteppedRun(variant())
+    refused = []
+
+    def overstate(phase, aggregator, messages):
+        if phase == "ranges":
+            for bound in (8.5, 1e30):
+                wide = np.tile(np.array([-bound, bound], np.float32), len(OFFSETS) - 1)
+                with pytest.raises(RangeError, match=r"client 0 .*largest_update = 8"):
+                    aggregator.receive(phase, 0, Message({**messages[0], "ranges": wide.tobytes()}))
+                refused.append(bound)
+
+    run.run_round(intrude=overstate)
+    honest.run_round()
+    assert len(refused) == 2
+    np.testing.assert_array_equal(run.parameters, honest.parameters)
+
+
 def test_updates_that_a_huge_range_rounds_away_are_noted():
     """One client's ranges decide how coarse the steps of all are."""
-    run = SteppedRun(variant())
+    run = SteppedRun(variant().with_others(largest_update=3.2e38))
     wide = np.tile(np.array([-3e38, 3e38], np.float32), len(OFFSETS) - 1)
 
     def overstate(phase, aggregator, messages):

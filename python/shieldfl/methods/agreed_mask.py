@@ -67,19 +67,32 @@ class AgreedMaskClient(MaskedAverageClient):
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Bring scores along until there is a mask."""
         start = super().begin_round(round_number, participants, model)
+        if "zone" in model:
+            self._agree_on(model["zone"], self.zone)
         self.scores = None if "zone" in model else self._kind
         return replace(start, scores=self.scores)
 
     def _read_zone(self, frame: bytes) -> Mask:
-        """Take the first mask that has the agreed size. Raises PolicyError for others, and for another one later."""
+        """Read a mask of the agreed size. Raises PolicyError for others, and for another one than was taken before."""
         if not has_scores(self.context):
             return super()._read_zone(frame)
         if self._agreed is None:
             count = positions_in_budget(self._ratio, self._size)
-            self._agreed = frame, read_agreed_positions(frame, self._size, self._buffer_count, count)
-        elif frame != self._agreed[0]:
+            return read_agreed_positions(frame, self._size, self._buffer_count, count)
+        if frame != self._agreed[0]:
             raise PolicyError("another mask was agreed on, and it is for the whole run: nothing was sent")
         return self._agreed[1]
+
+    def _zone_from(self, answer: Message | None) -> Mask | None:
+        zone = super()._zone_from(answer)
+        if answer is not None and "zone" in answer:
+            self._agree_on(answer["zone"], zone)
+        return zone
+
+    def _agree_on(self, frame: bytes, zone: Mask | None) -> None:
+        """Hold on to the first mask that was taken, for the whole run."""
+        if self._agreed is None and zone is not None and has_scores(self.context):
+            self._agreed = frame, zone
 
     def _speak(self, phase: str) -> Message:
         if not has_scores(self.context):
@@ -121,7 +134,7 @@ class AgreedMaskAggregator(MaskedAverageAggregator):
     def _hear(self, phase: str, client: int, message: Message) -> None:
         assert self._scores is not None
         with self.context.clock.stage("negotiate"):
-            weight = stated_weight(client, message, max(self.context.weights))
+            weight = stated_weight(client, message, self.context.weights)
             positions = Mask.full(self.context.initial.parameters.size)
             self._scores.add(read_expected_batch(message["scores"], positions, self.round, weighted=True))
             self._weight += weight

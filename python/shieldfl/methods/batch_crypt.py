@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.errors import ParameterError, WireFormatError
+from shieldfl.errors import ParameterError, RangeError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.batch_crypt_settings import BatchCryptSettings
 from shieldfl.methods.batch_quantisation import (
@@ -154,9 +154,12 @@ class BatchCryptClient(MaskedAverageClient):
 class BatchCryptAggregator(MaskedAverageAggregator):
     """Makes clip bounds of the ranges, which it sees, and adds ciphertexts."""
 
-    def __init__(self, context: RoleContext, zone: Mask, quantisation: Quantisation) -> None:
+    def __init__(
+        self, context: RoleContext, zone: Mask, quantisation: Quantisation, largest_update: float
+    ) -> None:
         super().__init__(context, zone, sends_rest=False)
         self._quantisation = quantisation
+        self._largest_update = largest_update
         self._ranges: list[NDArray[np.float32]] = []
         self._bounds = b""
 
@@ -176,6 +179,11 @@ class BatchCryptAggregator(MaskedAverageAggregator):
         with self.context.clock.stage("negotiate"):
             ranges = message.vector("ranges", np.float32, 2 * agreed.layers).reshape(agreed.layers, 2)
             clip_bounds([ranges], agreed.offsets, agreed.width)  # refuses what is no range
+            if np.abs(ranges).max(initial=0.0) > self._largest_update:
+                raise RangeError(
+                    f"client {client} states updates beyond largest_update = {self._largest_update:g}: lower its "
+                    "learning rate, or agree on a larger limit"
+                )
             self._ranges.append(ranges)
 
     def _conclude(self, phase: str) -> Message:
@@ -258,7 +266,9 @@ class BatchCrypt(MaskedAverage):
 
     def aggregator(self) -> BatchCryptAggregator:
         """Make the aggregator: it gets public keys alone."""
-        return BatchCryptAggregator(self.context, self._everything, self._quantisation)
+        return BatchCryptAggregator(
+            self.context, self._everything, self._quantisation, self._quantisation_settings.largest_update
+        )
 
     def authority(self) -> BatchCryptAuthority:
         """Make the key authority's steps."""

@@ -93,9 +93,14 @@ class DpFedAvgAggregator(FedAvgAggregator):
     """Adds what it gets, and notes how many clients' noise a mean has."""
 
     def __init__(
-        self, initial: GlobalModel, learning_rate: float, clock: StageClock, account: ClientLevelAccount
+        self,
+        initial: GlobalModel,
+        learning_rate: float,
+        clients: int,
+        clock: StageClock,
+        account: ClientLevelAccount,
     ) -> None:
-        super().__init__(initial, learning_rate, 1, clock)
+        super().__init__(initial, learning_rate, (1,) * clients, clock)
         self._account = account
 
     def close(self, phase: str) -> Message:
@@ -163,7 +168,11 @@ class DpFedAvg(NoisedAverage):
     def aggregator(self) -> DpFedAvgAggregator:
         """Make the aggregator."""
         return DpFedAvgAggregator(
-            self._shared, self.federation.server_learning_rate, self.clock, self._account
+            self._shared,
+            self.federation.server_learning_rate,
+            self.federation.clients,
+            self.clock,
+            self._account,
         )
 
     def privacy_spent(self) -> PrivacySpent:

@@ -85,18 +85,18 @@ class FedAvgAggregator(CollectingAggregator):
     ----------
     initial : the model before the first round.
     learning_rate : of the server; 1 for FedAvg.
-    most_weight : the largest that a client counts.
+    weights : how much each client counts.
     clock : where the time goes.
     """
 
     def __init__(
-        self, initial: GlobalModel, learning_rate: float, most_weight: int, clock: StageClock
+        self, initial: GlobalModel, learning_rate: float, weights: tuple[int, ...], clock: StageClock
     ) -> None:
         super().__init__()
         self._model = initial
         self._moved = initial
         self._learning_rate = learning_rate
-        self._most_weight = most_weight
+        self._weights = weights
         self._clock = clock
         self._sum: NDArray[np.float64] = np.zeros(initial.parameters.size + initial.buffers.size)
         self._weight = 0.0
@@ -109,14 +109,12 @@ class FedAvgAggregator(CollectingAggregator):
         self._weight = 0.0
 
     def _collect(self, phase: str, client: int, message: Message) -> None:
-        """Add one update. Raises WireFormatError, RangeError for NaN, infinity or a weight out of range."""
+        """Add one update. Raises WireFormatError, RangeError for NaN, infinity or a weight that is not the client's."""
         with self._clock.stage("upload"):
             update = message.vector("update", np.float32, self._sum.size)
             weight = float(message.vector("weight", np.float64, 1)[0])
-        if not (1.0 <= weight <= self._most_weight and weight.is_integer()):
-            raise RangeError(
-                f"client {client} sent a weight that is no whole number between 1 and the largest one"
-            )
+        if weight != self._weights[client]:
+            raise RangeError(f"client {client} sent another weight than the plan gives it: nothing was added")
         if not np.isfinite(update).all():
             raise RangeError(f"client {client} sent NaN or infinity: its update was not added")
         with self._clock.stage("aggregate"):
@@ -175,7 +173,7 @@ class FedAvg(Method):
         """Make the aggregator."""
         federation = self.federation
         return FedAvgAggregator(
-            self._shared, federation.server_learning_rate, max(federation.client_weights), self.clock
+            self._shared, federation.server_learning_rate, federation.client_weights, self.clock
         )
 
     def authority(self) -> None:

@@ -51,7 +51,7 @@ class MaskedAverageAggregator(CollectingAggregator):
             self.round_keys.key(round_number, "update"),
             [self.zone],
             round_number,
-            max(self.context.weights),
+            self.context.weights,
             self.context.clock,
             self.context.threads,
             has_rest=self._sends_rest,

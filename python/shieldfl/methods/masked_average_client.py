@@ -48,9 +48,11 @@ class MaskedAverageClient(TrainingClient):
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the global model; take the round's keys, and the zone where one was agreed on."""
+        # Looked at before anything changes: a round that is refused must not leave the one that runs without its zone.
+        zone = self._read_zone(model["zone"]) if "zone" in model else None
         start = super().begin_round(round_number, participants, model)
-        if "zone" in model:
-            self.zone = self._read_zone(model["zone"])
+        if zone is not None:
+            self.zone = zone
         return start
 
     def _make(self, phase: str, answer: Message | None) -> Message:

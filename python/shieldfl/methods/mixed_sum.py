@@ -20,11 +20,11 @@ from shieldfl.roles.message import Message
 __all__ = ["MixedSum", "stated_weight"]
 
 
-def stated_weight(client: int, message: Message, most_weight: int) -> int:
-    """Return what a client states to count, in the clear. Raises RangeError unless between 1 and the largest."""
+def stated_weight(client: int, message: Message, weights: Sequence[int]) -> int:
+    """Return what a client states to count, in the clear. Raises RangeError unless it is what the plan says."""
     weight = message.number("weight")
-    if not 1 <= weight <= most_weight:
-        raise RangeError(f"client {client} sent a weight that is not between 1 and the largest one")
+    if weight != weights[client]:
+        raise RangeError(f"client {client} sent another weight than the plan gives it: nothing was added")
     return weight
 
 
@@ -39,7 +39,7 @@ class MixedSum:
     key : the public key.
     masks : of the clients, each of N positions; one alone where it is everybody's.
     round_number : under which the ciphertexts travel.
-    most_weight : the largest that a client counts; above 1, CKKS batches have an encrypted weight.
+    weights : how much each client counts; with one above 1, CKKS batches have an encrypted weight.
     clock : where the stages' time goes.
     threads : for the core; None for as many as the work is worth.
     has_rest : whether plain numbers come along.
@@ -50,7 +50,7 @@ class MixedSum:
         key: ckks.PublicKey | paillier.PublicKey,
         masks: Sequence[Mask],
         round_number: int,
-        most_weight: int,
+        weights: Sequence[int],
         clock: StageClock,
         threads: int | None,
         *,
@@ -58,7 +58,7 @@ class MixedSum:
     ) -> None:
         self._has_rest = has_rest
         self._round = round_number
-        self._most_weight = most_weight
+        self._weights = weights
         self._clock = clock
         self._threads = threads
         self.union = reduce(or_, masks)
@@ -78,13 +78,13 @@ class MixedSum:
     def add(self, client: int, message: Message, own: Mask) -> None:
         """Add what the ``MixedUpload`` of the client with this mask wrote. What is refused changes nothing.
 
-        Raises RangeError for a weight or a plain number out of range, WireFormatError for NaN, infinity or another
-        number of plain numbers, and what the scheme's aggregator raises.
+        Raises RangeError for another weight than the client's and for plain numbers out of range, WireFormatError for
+        NaN, infinity or another number of plain numbers, and what the scheme's aggregator raises.
         """
         encrypted = self.union if self._order is None else own
         clear = self._rest if encrypted == self.union else ~encrypted
         with self._clock.stage("upload"):
-            weight = stated_weight(client, message, self._most_weight)
+            weight = stated_weight(client, message, self._weights)
             values: NDArray[np.float32] = np.empty(0, dtype=np.float32)
             if self._has_rest:
                 values = message.vector("values", np.float32, clear.count)
@@ -106,7 +106,7 @@ class MixedSum:
         if isinstance(self._ciphertexts, paillier.Aggregator):
             self._ciphertexts.add(frame, weight, fields if fields is not None and fields.any() else None)
         else:
-            weighted = self._most_weight > 1
+            weighted = max(self._weights) > 1
             self._ciphertexts.add(read_expected_batch(frame, self.union, self._round, weighted=weighted))
 
     def union_parts(self, suffix: str) -> dict[str, bytes]:

@@ -163,7 +163,11 @@ class SelectiveShield(Method):
 
     def privacy_spent(self) -> PrivacySpent:
         """Return what holds, and what the noise alone was charged: eq. 22's sigma, in every round that was drawn."""
-        spent = self._ledger.epsilon(self._settings.delta)
+        ledger = copy.deepcopy(self._ledger)
+        # Whoever drives the rounds may not have told of every draw.
+        for _ in range(self.events.noised_uploads() - ledger.rounds):
+            ledger.charge_round(1)
+        spent = ledger.epsilon(self._settings.delta)
         figures = spent.of_noise, spent.if_participants_true
         if self._settings.noise_multiplier == 0.0:
             figures = math.nan, math.nan

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl import _core, ckks
-from shieldfl.errors import PolicyError, WireFormatError
+from shieldfl.errors import PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_positions import encrypted_positions
 from shieldfl.methods.global_model import GlobalModel
@@ -86,7 +86,10 @@ class SelectiveShieldAuthority(AuthoritySteps):
     def _open_votes(self, total: ckks.Total) -> Message:
         if total.count != self._model.parameters.size:
             raise WireFormatError("the total does not have one tally for each parameter")
-        self._tallies = self._keys.authority(total.round, "votes").open(total)
+        tallies = self._keys.authority(total.round, "votes").open(total)
+        if tallies.min(initial=0.0) < 0.0 or tallies.max(initial=0.0) > total.clients:
+            raise RangeError("a tally is not between 0 and the number of clients: a vote was forged")
+        self._tallies = tallies
         self._voters = total.clients
         self._voted_round = total.round
         needed = _core.votes_needed(self._settings.consensus, self._voters)

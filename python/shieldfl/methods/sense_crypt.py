@@ -48,8 +48,8 @@ class SenseCrypt(Method):
         "client",
         "the aggregator, which sees no model",
         "the sensitivity that a client uploads is zeroed out",
-        "ε counts the one upload for clustering; ∞ where values or masks are readable, or where that upload follows "
-        "a sum opened without noise; what opened sums, and with them the model, tell is not counted",
+        "ε is ∞ once masks, or values outside of them, are readable; the noise alone counts the one upload for "
+        "clustering; what opened sums, and with them the model, tell is not counted",
     )
     aggregator_sees = (
         "values outside of the masks, masks, every client's sensitivity once, speeds and weights"
@@ -134,7 +134,7 @@ class SenseCrypt(Method):
                 self.notes,
             ),
             self._keys.check,
-            max(self._weights),
+            self._weights,
             self.clock,
             self._threads,
         )
@@ -185,7 +185,9 @@ class SenseCrypt(Method):
         """Nothing bounds what values or masks in the clear tell; without them the upload for clustering is charged."""
         charged = math.nan
         if self._noise_multiplier > 0.0 and self._settings.clustering_epsilon is not None:
-            charged = self._settings.clustering_epsilon
+            # A client that comes again as a new one draws fresh noise, which no figure covers.
+            again = self.events.noised_uploads("sensitivity") > 1
+            charged = math.inf if again else self._settings.clustering_epsilon
         return self.events.spent(charged, charged, self._settings.clustering_delta, self._rounds)
 
     def settings(self) -> dict[str, Any]:

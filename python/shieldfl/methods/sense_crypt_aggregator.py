@@ -28,7 +28,7 @@ class SenseCryptAggregator(CollectingAggregator):
     buffers : how many buffer values are averaged, always encrypted.
     registry : which client is in which cluster.
     keys : tells the public keys that a round brings from others.
-    most_weight : the largest weight of a client.
+    weights : how much each client counts.
     clock : where the stages' time goes.
     threads : for the core; None for as many as the work is worth.
     """
@@ -39,7 +39,7 @@ class SenseCryptAggregator(CollectingAggregator):
         buffers: int,
         registry: ClusterRegistry,
         keys: RoundKeyCheck,
-        most_weight: int,
+        weights: tuple[int, ...],
         clock: StageClock,
         threads: int | None,
     ) -> None:
@@ -48,7 +48,7 @@ class SenseCryptAggregator(CollectingAggregator):
         self._buffers = buffers
         self._registry = registry
         self._round_keys = RoundKeyReader(keys)
-        self._most_weight = most_weight
+        self._weights = weights
         self._clock = clock
         self._threads = threads
         self._masks: dict[int, Mask] = {}
@@ -129,7 +129,7 @@ class SenseCryptAggregator(CollectingAggregator):
         for cluster in sorted({int(clusters[client]) for client in self._masks}):
             masks = [mask for client, mask in self._masks.items() if clusters[client] == cluster]
             number = cluster_round(self.round, cluster, clusters.size)
-            total = MixedSum(key, masks, number, self._most_weight, self._clock, self._threads)
+            total = MixedSum(key, masks, number, self._weights, self._clock, self._threads)
             self._sums[cluster] = total
             parts |= total.union_parts(f" {cluster}")
         return Message(parts)

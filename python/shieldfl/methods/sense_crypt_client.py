@@ -142,9 +142,7 @@ class SenseCryptClient(TrainingClient):
             self.events.add(ClearUpload(self.round, self.index, "sensitivity"))
 
     def _tells(self, part: str) -> bool:
-        if part == "mask":
-            # One that chooses all or nothing tells no scores apart.
-            return self.selection is None or 0 < self.selection.mask.count < self.selection.mask.size
+        # Its noise is recorded with it. A mask tells even where it chooses all: whether it does follows from scores.
         return part != "sensitivity" and super()._tells(part)
 
     def _choose(self, answer: Message) -> Message:

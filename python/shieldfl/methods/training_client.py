@@ -72,6 +72,8 @@ class TrainingClient(ClientSteps):
         participants would be missing. Raises what :meth:`RoundKeyReader.begin_round` does for its keys, WireFormatError
         for a model of other sizes. A round that is refused changes nothing.
         """
+        if isinstance(participants, bool) or not isinstance(participants, int):
+            raise ParameterError(f"participants must be a whole number, not {type(participants).__name__}")
         if participants < self._min_clients:
             raise PolicyError(
                 f"round {round_number} is said to have {participants} participants: the set-up needs at least "
@@ -119,7 +121,12 @@ class TrainingClient(ClientSteps):
         if not self._has_trained:
             raise ParameterError("there is nothing to send before training has finished")
         before = self.disclosure
-        message = self._make(phase, answer)
+        try:
+            message = self._make(phase, answer)
+        except BaseException:
+            # Nothing has left: made again, the message is to be recorded.
+            self.disclosure = before
+            raise
         self._record(before, self.disclosure)
         return message
 

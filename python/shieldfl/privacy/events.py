@@ -9,6 +9,7 @@ them can be computed. Encryption is no epsilon: what nobody but the key authorit
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -146,6 +147,13 @@ class PrivacyEvents:
     def readable_parts(self) -> tuple[str, ...]:
         """Names of what became readable without noise beside values of updates, such as a mask."""
         return tuple(self._readable)
+
+    def noised_uploads(self, what: str = "values") -> int:
+        """Return how often one client, the one that did most often, sent such a thing with noise."""
+        uploads = Counter(
+            event.client for event in self._events if isinstance(event, NoisedUpload) and event.what == what
+        )
+        return max(uploads.values(), default=0)
 
     def add(self, event: PrivacyEvent) -> None:
         """Take one event. Raises ParameterError for one of an unknown kind: nothing is taken for harmless."""

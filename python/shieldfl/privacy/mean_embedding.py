@@ -170,7 +170,10 @@ class _Grid:
 
     def round(self, contributions: torch.Tensor) -> torch.Tensor:
         """Round to steps, int64, (N, n). Rows that are longer than the sensitivity come out as zeros."""
-        steps = torch.ldexp(contributions, self.bits).round().long()
+        # Before they become integers, which hold neither NaN nor what is far too long.
+        fits = (contributions.abs() <= self.sensitivity).all(dim=1, keepdim=True)
+        kept = torch.where(fits, contributions, torch.zeros_like(contributions))
+        steps = torch.ldexp(kept, self.bits).round().long()
         most = math.floor((self.sensitivity * 2.0**self.fraction_bits) ** 2)
         return steps * (steps.square().sum(dim=1, keepdim=True) <= most)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 from torch import nn
@@ -17,6 +18,7 @@ from shieldfl.methods.method import Method, StartingPoint
 from shieldfl.methods.model_adaptation import adapt_model, count_trained
 from shieldfl.methods.registry import METHOD_NAMES, Federation, make_method
 from shieldfl.methods.settings import MethodSettings
+from shieldfl.privacy.events import PrivacySpent
 from shieldfl.privacy.synthetic_data import load_labelled_samples
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.convergence import averaging_window
@@ -159,6 +161,15 @@ def _make_method(
     return make_method(name, GlobalModel(flatten(model), flatten_buffers(model)), federation, settings)
 
 
+def _epsilons(spent: PrivacySpent) -> dict[str, Any]:
+    """Return what a record says was spent so far."""
+    return {
+        "epsilon": spent.epsilon,
+        "epsilon_of_noise": spent.of_noise,
+        "epsilon_if_participants_true": spent.if_participants_true,
+    }
+
+
 _NOTHING_SENT = {"encrypted": 0.0, "personalised": 1.0, "noise": 0.0, "clear": 0.0}
 
 
@@ -238,6 +249,9 @@ class _MethodRun:
         """Return what the finished rounds measured."""
         method = self._method
         spent = method.privacy_spent()
+        if self.records:
+            # Also what left in a round that was not finished.
+            self.records[-1] = replace(self.records[-1], **_epsilons(spent))
         reading = method.privacy_reading
         reason = [] if spent.reason is None else [spent.reason]
         return MethodResult(
@@ -269,7 +283,9 @@ class _MethodRun:
     def _record(self, round_number: int, traffic: RoundTraffic, seconds: float) -> RoundRecord:
         accuracy, personalised = self._evaluate()
         spent = self._method.privacy_spent()
-        shares = [self._federation.clients[index].disclosure.shares() for index in traffic.finished]
+        # Also of those who left after they had sent something.
+        stated = [self._federation.clients[index].disclosure for index in traffic.senders]
+        shares = [one.shares() for one in stated if one.kept.count < one.kept.size]
         count = traffic.participants
         finished = len(traffic.finished)
         return RoundRecord(
@@ -279,16 +295,14 @@ class _MethodRun:
             loss=float(np.mean(traffic.losses)) if traffic.losses else float("nan"),
             accuracy=accuracy,
             personalised_accuracy=personalised,
-            zone_shares={zone: sum(share[zone] for share in shares) / finished for zone in shares[0]}
+            zone_shares={zone: sum(share[zone] for share in shares) / len(shares) for zone in shares[0]}
             if shares
             else _NOTHING_SENT,
             stage_seconds=self._method.clock.take(),
             bytes_up=traffic.bytes_up / count,
             bytes_down=traffic.bytes_down / count,
-            epsilon=spent.epsilon,
-            epsilon_of_noise=spent.of_noise,
-            epsilon_if_participants_true=spent.if_participants_true,
             seconds=seconds,
+            **_epsilons(spent),
         )
 
     def _evaluate(self) -> tuple[float, float]:

@@ -27,6 +27,8 @@ class RoundTraffic:
         """Clients that began the round."""
         self.finished: list[int] = []
         """Clients that went through the whole round: none where it was given up."""
+        self.senders: list[int] = []
+        """Clients that sent something in any phase."""
         self.bytes_up = 0
         self.bytes_down = 0
         self.losses: list[float] = []
@@ -189,6 +191,8 @@ class EmbeddedFederation:
                     wire = message.to_bytes()
                     received = Message.from_bytes(wire)
                 traffic.bytes_up += len(wire)
+                if index not in traffic.senders:
+                    traffic.senders.append(index)
                 self._aggregator.receive(phase.name, index, received)
             except RangeError as error:
                 self._leave(round_number, index, error)
