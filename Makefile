@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 CORE_SOURCES := $(shell find cpp cmake CMakeLists.txt -type f -not -path 'cpp/tests/*') pyproject.toml constraints.txt
-BUILD_PATH := PATH="$(abspath $(BIN)):$$PATH"
+# Without make's own flags: Ninja would look for a jobserver that its parents do not hand on.
+BUILD_PATH := MAKEFLAGS= PATH="$(abspath $(BIN)):$$PATH"
 JOBS := $(shell nproc)
 # Targets that may run at once, each with its output in one piece.
 AT_ONCE := $(MAKE) --no-print-directory --jobs=2 --output-sync=target
