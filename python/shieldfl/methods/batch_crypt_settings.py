@@ -22,8 +22,8 @@ class BatchCryptSettings:
     key_bits: int = 3072
     """Of the Paillier modulus."""
     largest_update: float = 8.0
-    """The largest magnitude that a client may state of its updates. Clip bounds follow from what clients state, so one that
-    states a huge one would move the model at will."""
+    """The largest magnitude that a client may state of its updates. Clip bounds follow from what clients state, so one
+    that states a huge one would move the model at will."""
 
     def __post_init__(self) -> None:
         if not _LEAST_WIDTH <= as_unsigned(self.width, "width") <= _MOST_WIDTH:
