@@ -25,9 +25,10 @@ from shieldfl.benchmarks import Effort
 from shieldfl.benchmarks.machine import describe_machine
 from shieldfl.cli import bench, bench_paillier
 from shieldfl.cli.bench_paillier_table import print_paillier_comparison
-from shieldfl.cli.bench_table import print_comparison, print_machine, result_console
+from shieldfl.cli.bench_table import print_comparison, print_machine
 from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
+from shieldfl.cli.result_console import result_console
 
 Seconds = Annotated[float, typer.Option(help="How long each case is measured, all schemes together.")]
 Bars = Annotated[bool, typer.Option("--bars", help="Measure the bars instead of the tables.")]

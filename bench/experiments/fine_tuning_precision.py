@@ -117,7 +117,7 @@ def normal_updates(size: int, seed: int) -> Updates:
 
 def measure(case: str, parameters: sf.ckks.Parameters, updates: Updates, weights: list[float] | None) -> Row:
     """Average under encryption."""
-    authority = sf.KeyAuthority(parameters, min_clients=3)
+    authority = sf.KeyAuthority(parameters, min_clients=3, weight_bounds=(2.0**-10, 1.0))
     encryptor = sf.ckks.Encryptor(authority.public_key)
     aggregator = sf.ckks.Aggregator(authority.public_key)
     underflowed = 0

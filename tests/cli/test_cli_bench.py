@@ -123,7 +123,7 @@ def test_a_wrong_sum_exits_1_with_one_line(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_file_that_cannot_be_written_exits_1() -> None:
     result = invoke(*ONE_CASE, "--no-peers", "--json", "/dev/full")
     assert result.exit_code == 1
-    assert result.stderr == "shieldfl: the output cannot be written: No space left on device\n"
+    assert result.stderr == "shieldfl: /dev/full: No space left on device\n"
 
 
 PAILLIER = ["--scheme", "paillier", "--quick", "--threads", "1", "--no-peers"]

@@ -44,7 +44,7 @@ def updates_of(case):
 
 def relative_error(parameters, updates, weights):
     """Of the opened mean, in the L2 norm; and the batches."""
-    authority = sf.KeyAuthority(parameters, min_clients=3)
+    authority = sf.KeyAuthority(parameters, min_clients=3, weight_bounds=(2.0**-10, 1.0))
     encryptor = sf.ckks.Encryptor(authority.public_key)
     aggregator = sf.ckks.Aggregator(authority.public_key)
     batches = []

@@ -181,8 +181,8 @@ class BatchCryptAggregator(MaskedAverageAggregator):
             clip_bounds([ranges], agreed.offsets, agreed.width)  # refuses what is no range
             if np.abs(ranges).max(initial=0.0) > self._largest_update:
                 raise RangeError(
-                    f"client {client} states updates beyond largest_update = {self._largest_update:g}: lower its "
-                    "learning rate, or agree on a larger limit"
+                    f"client {client} states updates beyond largest_update = {self._largest_update:g}: "
+                    "lower the learning rate, or agree on a larger limit"
                 )
             self._ranges.append(ranges)
 
