@@ -23,6 +23,8 @@ FLEET = """
 [model]
 parameters = 3000
 train_core_seconds_per_sample = 0.0005
+[training]
+min_clients = 2
 [[client]]
 name = "near"
 cores = 1
