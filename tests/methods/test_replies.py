@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from shieldfl.errors import PolicyError, RangeError
@@ -46,3 +49,22 @@ def test_what_failed_was_not_answered():
         replies.reply("update", 1, None, fail)
     ask(replies, "update", 1, Message({"sum": b"2"}), made)
     assert made == [("update", 1)]
+
+
+def test_a_request_that_comes_again_while_it_is_answered_waits_for_the_reply():
+    replies, made, second_has_come = Replies(), [], threading.Event()
+
+    def make() -> Message:
+        made.append("answered")
+        # Ends at once where the second request gets in here too, otherwise waits in vain.
+        second_has_come.wait(0.2)
+        return Message({"reply": bytes([len(made)])})
+
+    def ask_again() -> Message:
+        return replies.reply("update", 1, Message({"sum": b"1"}), lambda: (second_has_come.set(), make())[1])
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(replies.reply, "update", 1, Message({"sum": b"1"}), make)
+        second = pool.submit(ask_again)
+        assert first.result() == second.result()
+    assert made == ["answered"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 from shieldfl.errors import PolicyError
@@ -15,10 +16,12 @@ class Replies:
 
     A second reply to other words would be fresh noise on the same values, or another sum of the same round. So a role
     keeps one of these for its life, also where a round is begun again. The last request of each
-    phase is kept whole: to hash megabytes takes about as long as to open what is in them.
+    phase is kept whole: to hash megabytes takes about as long as to open what is in them. Requests of several threads
+    wait for each other: one that comes again while the first is being answered gets the first one's reply.
     """
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         # By phase: the round, the request, the reply.
         self._given: dict[str, tuple[int, Message | None, Message]] = {}
 
@@ -30,14 +33,15 @@ class Replies:
         Raises PolicyError for another request of a round that was answered, or of one before it. Where ``make`` raises,
         nothing counts as answered.
         """
-        last_round, last_request, last_reply = self._given.get(phase, (-1, None, Message()))
-        if (last_round, last_request) == (round_number, request):
-            return last_reply
-        if round_number <= last_round:
-            raise PolicyError(
-                f"round {last_round} has been answered in phase {phase!r}: another answer of round {round_number} is "
-                "not given"
-            )
-        reply = make()
-        self._given[phase] = (round_number, request, reply)
-        return reply
+        with self._lock:
+            last_round, last_request, last_reply = self._given.get(phase, (-1, None, Message()))
+            if (last_round, last_request) == (round_number, request):
+                return last_reply
+            if round_number <= last_round:
+                raise PolicyError(
+                    f"round {last_round} has been answered in phase {phase!r}: another answer of round "
+                    f"{round_number} is not given"
+                )
+            reply = make()
+            self._given[phase] = (round_number, request, reply)
+            return reply
