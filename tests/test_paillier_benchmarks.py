@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
+from shieldfl.benchmarks import paillier_comparison
 from shieldfl.benchmarks.bound_process import run_on_cores
-from shieldfl.benchmarks.heu_peer import heu_peers
 from shieldfl.benchmarks.measurement import Effort, StageClock
 from shieldfl.benchmarks.own_paillier import OwnPaillier, paillier_parameters
 from shieldfl.benchmarks.paillier_comparison import (
@@ -84,6 +84,12 @@ def authority():
     return authority_of(paillier_parameters(2048), threads=1)
 
 
+@pytest.fixture(scope="module")
+def peers():
+    """Those that are installed, by name: some search for their keys for seconds."""
+    return {peer.name: peer for peer in peer_schemes(PaillierCase(2048, 1), FEW)[0]}
+
+
 def test_figures_are_of_the_ciphertexts_that_were_asked_for():
     (figure,) = measure_here([Plain(values_per_ciphertext=7)], Effort(0.0, 3, 3))
     assert (figure.figure.values, figure.figure.repetitions, figure.figure.bytes_per_value) == (70, 3, 8.0)
@@ -136,17 +142,17 @@ def test_phe_without_gmpy2_is_not_compared_with():
         PhePeer(slow, None, 2048, 1, 1)
 
 
-def test_heu_opens_what_went_in():
+def test_heu_opens_what_went_in(peers):
     pytest.importorskip("heu")
-    paillier, okamoto_uchiyama = measure_here(heu_peers(2048, 20), ONCE)
+    paillier, okamoto_uchiyama = measure_here([peers["HEU ZPaillier"], peers["HEU OU"]], ONCE)
     for each, ciphertext_bytes in ((paillier, 512), (okamoto_uchiyama, 256)):
         assert not each.figure.own
-        assert each.figure.values == 20
+        assert each.figure.values == FEW.medium
         assert each.figure.bytes_per_value == pytest.approx(ciphertext_bytes, rel=0.1)
 
 
-def test_a_peer_s_check_sees_the_last_bit():
-    for peer in peer_schemes(PaillierCase(2048, 1), FEW)[0]:
+def test_a_peer_s_check_sees_the_last_bit(peers):
+    for peer in peers.values():
         selection = select(8, 1.0)
         opened = peer.open(peer.start_sum(peer.serialise(peer.encrypt(selection))))
         peer.check(opened, selection.values, times=1)
@@ -189,16 +195,30 @@ def test_a_case_out_of_range_is_refused(key_bits, threads):
         paillier_grid(key_bits, threads)
 
 
-@pytest.mark.slow
-def test_comparison_has_every_case_and_becomes_json():
+def test_each_case_is_measured_in_turn_on_its_own_cores(monkeypatch):
     seen: list[tuple[int, PaillierCase]] = []
-    cases = paillier_grid([2048], [1, 2])
+    bound: list[tuple[int, PaillierCase]] = []
+
+    def run(cores, function, case, *others):
+        bound.append((cores, case))
+        return [], [f"missing at {case.key_bits}"]
+
+    monkeypatch.setattr(paillier_comparison, "run_on_cores", run)
+    cases = paillier_grid([2048, 3072], [1, 2])
     comparison = compare_paillier(
         cases, effort=ONCE, ciphertexts=FEW, on_case=lambda done, case: seen.append((done, case))
     )
     assert seen == list(enumerate(cases))
+    assert bound == [(case.threads, case) for case in cases]
+    assert comparison.cases == [(case, []) for case in cases]
+    assert [(case.key_bits, case.threads) for case in cases] == [(2048, 1), (2048, 2), (3072, 1), (3072, 2)]
+    assert comparison.missing == ["missing at 3072"]
+
+
+def test_comparison_becomes_json():
+    comparison = compare_paillier(paillier_grid([2048], [1]), effort=ONCE, ciphertexts=FEW)
     facts = json.loads(json.dumps(comparison.to_json(), allow_nan=False))
-    assert [(case["key_bits"], case["threads"]) for case in facts["cases"]] == [(2048, 1), (2048, 2)]
+    assert [(case["key_bits"], case["threads"]) for case in facts["cases"]] == [(2048, 1)]
     for case in facts["cases"]:
         own = [figure for figure in case["figures"] if figure["own"]]
         assert [figure["scheme"] for figure in own] == [
@@ -218,17 +238,15 @@ def test_comparison_has_every_case_and_becomes_json():
     assert all(figure["cores"] < 1.1 for figure in one_core)
 
 
-def test_the_documented_peers_are_those_that_are_measured():
+def test_the_documented_peers_are_those_that_are_measured(peers):
     page = (BENCH.parent / "docs" / "benchmarks.md").read_text()
     text = page.partition("\n## Paillier")[2].partition("\n## ")[0]
     documented = re.findall(r"^\| ((?:shieldfl|phe|HEU) .*?) \|", text.partition("###")[0], re.MULTILINE)
     own = ["single", "single, vartime look-ups", "dense", "single, GMP engine", "single, classical"]
     assert documented == [*(f"shieldfl {name}" for name in own), "phe + gmpy2", "HEU ZPaillier", "HEU OU"]
-    measured = [peer.name for peer in peer_schemes(PaillierCase(2048, 1), FEW)[0]]
-    assert set(measured) <= set(documented)
+    assert set(peers) <= set(documented)
 
 
-@pytest.mark.slow
 def test_every_bar_is_measured():
     pytest.importorskip("typer")
     done = subprocess.run(

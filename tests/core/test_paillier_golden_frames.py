@@ -58,8 +58,10 @@ class KnownKey:
         )
         p, q = known_primes()
         n = p * q
-        self.twin = PublicKey(n, None if randomizer == "classical" else base_of(3**500, n))
-        self.frame = public_key_frame(self.parameters, n, self.twin.base or 0)
+        # In GMP's integers, by the twin's formulas.
+        base = None if randomizer == "classical" else base_of(3**500, n)
+        self.twin = PublicKey(gmpy2.mpz(n), base)
+        self.frame = public_key_frame(self.parameters, n, base or 0)
         self.capacity = CAPACITIES[packing]
         self.public_key = sf.paillier.PublicKey.from_bytes(self.frame)
 
@@ -86,7 +88,7 @@ class KnownKey:
 
     def decrypt(self, residues):
         """By the twin: these primes are not safe, as the core's keys with short exponents must be."""
-        twin = SecretKey(*known_primes())
+        twin = SecretKey(*map(gmpy2.mpz, known_primes()))
         numbers = [int.from_bytes(residues[at : at + 512], "little") for at in range(0, len(residues), 512)]
         return b"".join(twin.decrypt(number).to_bytes(256, "little") for number in numbers)
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shieldfl as sf
+from core.product_ring import ProductRing
 from core.wire_twin import ciphertext_frame, digits_of, make_known_key, sum_of
 from shieldfl import _core, _testing, reference
 
@@ -60,6 +61,17 @@ def test_transform_turns_products_into_products():
     assert [int(x) for x in _testing.transform(product, prime, True)] == expected
 
 
+@pytest.mark.parametrize("modulus", [2, 12289, 2**61 - 1, math.prod((2**50 - 27, 2**49 - 81))])
+def test_the_quick_ring_multiplies_as_the_ring_is_defined(modulus):
+    rng = np.random.default_rng(2)
+    a = [int(x) % modulus for x in rng.integers(-(2**63), 2**63 - 1, 64)]
+    ternary = [int(x) for x in rng.integers(-1, 2, 64)]
+    extreme = [modulus - 1] * 64
+    for left, right in ((a, extreme), (a, ternary), (extreme, extreme), ([0] * 64, a)):
+        expected = reference.Ring(64, modulus).multiply(left, right)
+        assert ProductRing(64, modulus).multiply(left, right) == expected
+
+
 class Twin:
     """Encrypts under a known key in plain Python, from the seeds that the core's test randomness gives."""
 
@@ -67,7 +79,7 @@ class Twin:
         self.key = key
         self.parameters = key.parameters
         self.primes = key.parameters._facts["primes"]
-        self.rings = [reference.Ring(key.parameters.ring_degree, prime) for prime in self.primes]
+        self.rings = [ProductRing(key.parameters.ring_degree, prime) for prime in self.primes]
         self.public0 = []
         for ring, uniform in zip(self.rings, key.uniform, strict=True):
             product = ring.multiply(uniform, key.secret)
@@ -106,7 +118,6 @@ def frame_id(seed):
     return reference.test_seed(seed, 0)[:16]
 
 
-@pytest.mark.slow
 def test_batch_is_the_twin_s_byte_for_byte(twin):
     """The same seed gives the same bytes: samples, transforms, products, digits, dropped bits, layout."""
     per_block = twin.parameters._facts["values_per_ciphertext"]
@@ -117,7 +128,6 @@ def test_batch_is_the_twin_s_byte_for_byte(twin):
     assert frame == ciphertext_frame(3, twin.key, ciphertexts, [frame_id(9)], count=len(values), round=3)
 
 
-@pytest.mark.slow
 def test_total_is_the_twin_s_byte_for_byte_and_both_open_it(twin):
     """Three clients, an odd number: one and a half too much in each coefficient that lost bits."""
     facts = twin.parameters._facts
@@ -146,7 +156,7 @@ def test_total_is_the_twin_s_byte_for_byte_and_both_open_it(twin):
         for row, prime in zip(half, twin.primes, strict=True):
             assert [int(x) for x in row] == [number % prime for number in numbers]
 
-    ring = reference.Ring(twin.parameters.ring_degree, modulus)
+    ring = ProductRing(twin.parameters.ring_degree, modulus)
     message = reference.decrypt(ring, *corrected, twin.key.secret)
     field_bits = facts["value_bits"] + facts["guard_bits"]
     sums = reference.read_sums(message, 50, modulus, facts["log2_scale"], field_bits)
