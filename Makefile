@@ -10,6 +10,9 @@ JOBS := $(shell nproc)
 AT_ONCE := $(MAKE) --no-print-directory --jobs=2 --output-sync=target
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 FUZZ_ITERATIONS ?= 1000000
+# Many tests start interpreters, each of which would compile the package and torch anew where a shell forbids to keep
+# what was compiled.
+export PYTHONDONTWRITEBYTECODE :=
 STATISTICS_DRAWS ?= 100000000
 
 .PHONY: help demo test check test-cpp cpp-tests test-python test-asan test-tsan test-ct test-statistics fuzz smoke coverage \
@@ -118,14 +121,15 @@ $(VENV)/tools: pyproject.toml constraints.txt
 	$(PIP) install -c constraints.txt scikit-build-core pybind11 cmake ninja
 	@touch $@
 
-# The packages come from their archives with one core while the other compiles the core.
+# The packages come from their archives with one core while the other compiles the core. What is imported of them is
+# compiled when it is; the rest, most of it, never.
 $(VENV)/installed: $(VENV)/tools $(CORE_SOURCES)
 	$(AT_ONCE) $(VENV)/packages $(VENV)/core
 	@touch $@
 
 $(VENV)/packages: $(VENV)/tools
 	$(BIN)/python .ci/requirements.py dev > $(VENV)/requirements.txt
-	$(PIP) install -c constraints.txt -r $(VENV)/requirements.txt
+	$(PIP) install --no-compile -c constraints.txt -r $(VENV)/requirements.txt
 	@touch $@
 
 # One build for the package and for the C++ tests: this compiles the package's part, `cpp-tests` the rest.
