@@ -69,7 +69,7 @@ PYTHON_LAYERS = {
     "sgd_settings": {"array_view", "errors"},
     "torch_bridge": {"errors"},
     "sensitivity": {"errors", "torch_bridge"},
-    "privacy": {"errors", "_core", "array_view", "sgd_settings"},
+    "privacy": {"errors", "_core", "array_view", "installing", "sgd_settings"},
     "roles": FACES | {"scheme"},
     "methods": FACES | {"roles", "privacy", "profiling", "sensitivity", "torch_bridge"},
     "simulation": FACES
