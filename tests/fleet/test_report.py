@@ -24,7 +24,7 @@ from shieldfl.fleet.report import write_report
 from shieldfl.fleet.report_tables import MOST_CLIENT_ROWS, clients_table, methods_table, reductions_table
 from shieldfl.fleet.round_simulation import simulate
 from shieldfl.fleet.summary import summarise
-from shieldfl.simulation import figure_style
+from small_pictures import small_pictures
 
 HOSTILE = '<script>alert("$x$")</script> & ../../etc'
 MACHINE = {"processor": "a <fast> one", "date": "a day"}
@@ -40,9 +40,7 @@ def simulation_of(*fleets: Fleet, methods: tuple[str, ...] = METHODS, schemes: i
 
 @pytest.fixture(scope="module", autouse=True)
 def _small_pictures() -> Iterator[None]:
-    """Pictures of a ninth of the dots: which there are, and where, is what is tested here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figure_style, "_DOTS_AN_INCH", 54)
+    with small_pictures():
         yield
 
 

@@ -6,6 +6,7 @@ import json
 import math
 import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -16,13 +17,13 @@ from PIL import Image
 
 from page_reader import PageReader, assert_needs_nothing_from_elsewhere
 from shieldfl.errors import ParameterError
-from shieldfl.simulation import figure_style
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.figure_style import DARK, LIGHT, render_png
 from shieldfl.simulation.plots import PLOTS
 from shieldfl.simulation.report import write_report
 from shieldfl.simulation.results import STAGES, MethodResult, RoundRecord, RunResult
 from shieldfl.simulation.summary import describe_run, summarise
+from small_pictures import small_pictures
 
 FILES = ["result.json", "accuracy.png", "zones.png", "stages.png", "bytes.png", "index.html"]
 
@@ -103,9 +104,9 @@ def report_of_one(report: Written, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture
-def _small_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pictures of a ninth of the dots, for tests of what is in them."""
-    monkeypatch.setattr(figure_style, "_DOTS_AN_INCH", 54)
+def _small_pictures() -> Iterator[None]:
+    with small_pictures():
+        yield
 
 
 def test_writes_every_file_and_says_so(report: Written) -> None:
