@@ -66,7 +66,8 @@ def render_png(figure: Figure) -> bytes:
     figure.set_dpi(_DOTS_AN_INCH)
     canvas = FigureCanvasAgg(figure)
     # Once. ``savefig`` would draw twice: to lay the figure out, and then its file.
-    canvas.draw()
+    canvas.draw()  # type: ignore[no-untyped-call]
     buffer = io.BytesIO()
-    Image.fromarray(np.asarray(canvas.buffer_rgba())).save(buffer, format="png", dpi=(figure.dpi, figure.dpi))
+    pixels = np.asarray(canvas.buffer_rgba())  # type: ignore[no-untyped-call]
+    Image.fromarray(pixels).save(buffer, format="png", dpi=(figure.dpi, figure.dpi))
     return buffer.getvalue()
