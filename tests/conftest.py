@@ -1,4 +1,7 @@
-"""What all tests share: the folder of real data, a fixed number of torch threads, no stated width of output."""
+"""What all tests share: the folder of real data, a fixed number of torch threads, no stated width of output.
+
+And a process that starts others which need not import torch, see :mod:`warm_python`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from warm_python import WarmPython, warm_python
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +41,10 @@ def _one_torch_thread() -> None:
     except ImportError:
         return
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", name="warm_python")
+def _warm_python() -> Iterator[WarmPython]:
+    """What starts processes that have imported torch and the command line already."""
+    with warm_python() as warm:
+        yield warm

@@ -5,7 +5,9 @@ No package index has shieldfl itself, so a hint names the packages that are miss
 
 from __future__ import annotations
 
-__all__ = ["EXTRAS", "extra_of", "how_to_install"]
+from importlib.util import find_spec
+
+__all__ = ["EXTRAS", "extra_of", "how_to_install", "require"]
 
 EXTRAS = {
     "keys": ("cryptography",),
@@ -39,3 +41,9 @@ def extra_of(module: str) -> str | None:
     package = module.partition(".")[0]
     name = _MODULES.get(package, package)
     return next((part for part, packages in EXTRAS.items() if name in packages), None)
+
+
+def require(package: str) -> None:
+    """Raise ModuleNotFoundError, as an import would, unless a package is installed; it is not imported."""
+    if find_spec(package) is None:
+        raise ModuleNotFoundError(f"No module named {package!r}", name=package)

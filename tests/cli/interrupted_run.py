@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
+
+from warm_python import Collected, WarmPython
 
 __all__ = ["stopped_run"]
 
@@ -23,10 +24,10 @@ def tell(self, method, record):
     shown(self, method, record)
     finished += 1
     if finished == {rounds}:
-        os.write({descriptor}, b"now\\n")
+        os.write(3, b"now\\n")
         time.sleep({pause})
 def wait(*arguments):
-    os.write({descriptor}, b"now\\n")
+    os.write(3, b"now\\n")
     time.sleep(300)
 RoundProgress.__call__ = tell
 if {rounds} == 0:
@@ -37,7 +38,12 @@ main()
 
 
 def stopped_run(
-    arguments: Sequence[str], rounds: int, number: int = signal.SIGINT, *, pause: bool = False
+    warm: WarmPython,
+    arguments: Sequence[str],
+    rounds: int,
+    number: int = signal.SIGINT,
+    *,
+    pause: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """Run with streams in pipes, and send the signal after so many finished rounds, of all methods together.
 
@@ -45,17 +51,14 @@ def stopped_run(
     round begins; else rounds go on until it comes.
     """
     reading, writing = os.pipe()
-    code = _CODE.format(descriptor=writing, rounds=rounds, pause=300 if pause else 0)
-    with subprocess.Popen(
-        [sys.executable, "-c", code, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        pass_fds=[writing],
-    ) as process:
+    code = _CODE.format(rounds=rounds, pause=300 if pause else 0)
+    with Collected() as out, Collected() as err:
+        process = warm.start(code, arguments, out=out.end, err=err.end, passed=[writing])
         os.close(writing)
+        out.close_end()
+        err.close_end()
         with os.fdopen(reading) as told:
-            assert told.readline(), process.communicate()
-            process.send_signal(number)
-            out, err = process.communicate(timeout=300)
-    return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+            assert told.readline(), (process.wait(), out.read(), err.read())
+        os.kill(process.pid, number)
+        status = process.wait()
+        return subprocess.CompletedProcess(arguments, status, out.read().decode(), err.read().decode())

@@ -17,16 +17,19 @@ from cli.run_stand_in import table_rows
 from page_reader import PageReader
 from shieldfl.cli.app import app
 from shieldfl.cli.termination import Terminated
+from warm_python import WarmPython
 
 TRAINING = ("run", "--model", "linear", "--clients", "3", "--local-epochs", "1", "--threads", "1")
 ENDLESS = (*TRAINING, "--rounds", "100000")
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_run_that_is_stopped_keeps_its_finished_rounds(tmp_path: Path, number: int, code: int) -> None:
+def test_a_run_that_is_stopped_keeps_its_finished_rounds(
+    warm_python: WarmPython, tmp_path: Path, number: int, code: int
+) -> None:
     json_file, report = tmp_path / "out.json", tmp_path / "new" / "report"
     options = ["--method", "fedavg,full-he", "--json", str(json_file), "--report", str(report)]
-    done = stopped_run([*ENDLESS, *options], rounds=3, number=number)
+    done = stopped_run(warm_python, [*ENDLESS, *options], rounds=3, number=number)
     assert done.returncode == code
     read = json.loads(json_file.read_text())
     (method,) = read["methods"]
@@ -46,9 +49,10 @@ def test_a_run_that_is_stopped_keeps_its_finished_rounds(tmp_path: Path, number:
     assert {path.name for path in tmp_path.iterdir()} == {"out.json", "new"}
 
 
-def test_methods_that_were_done_before_are_kept_too(tmp_path: Path) -> None:
+def test_methods_that_were_done_before_are_kept_too(warm_python: WarmPython, tmp_path: Path) -> None:
     json_file = tmp_path / "out.json"
     done = stopped_run(
+        warm_python,
         [*TRAINING, "--rounds", "2", "--method", "fedavg,full-he,fedml-he", "--json", str(json_file)],
         rounds=3,
         pause=True,
@@ -64,9 +68,11 @@ def test_methods_that_were_done_before_are_kept_too(tmp_path: Path) -> None:
     )
 
 
-def test_a_run_that_is_stopped_before_its_first_round_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_run_that_is_stopped_before_its_first_round_leaves_nothing_behind(
+    warm_python: WarmPython, tmp_path: Path
+) -> None:
     options = ["--json", str(tmp_path / "out.json"), "--report", str(tmp_path / "new" / "report")]
-    done = stopped_run([*ENDLESS, *options], rounds=0)
+    done = stopped_run(warm_python, [*ENDLESS, *options], rounds=0)
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr == "shieldfl: interrupted: nothing was written\n"
     assert list(tmp_path.iterdir()) == []

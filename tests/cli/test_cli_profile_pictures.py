@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,13 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
 
 from cli.profile_files import FLEET, invoke, save_made_up_profile
+from small_pictures import small_pictures
+
+
+@pytest.fixture(autouse=True)
+def _small_pictures() -> Iterator[None]:
+    with small_pictures():
+        yield
 
 
 @pytest.fixture

@@ -20,17 +20,21 @@ from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.results import STAGES
+from warm_python import COMMAND_LINE, WarmPython
 
 TINY = ["--rounds", "1", "--clients", "3", "--local-epochs", "1", "--threads", "1"]
 BOTH = ["--method", "fedavg,selective-shield"]
 
 
-def run_process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
-    """Run the real command with its output in pipes."""
+def run_process(
+    *arguments: str, warm: WarmPython | None = None, **environment: str
+) -> subprocess.CompletedProcess[bytes]:
+    """Run the real command with its output in pipes: by an interpreter that starts, or one that is warm."""
     names = {key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "TTY_COMPATIBLE")}
-    code = "from shieldfl.cli.main import main; main()"
+    if warm is not None:
+        return warm.run(COMMAND_LINE, arguments, environment=names | environment)
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments],
+        [sys.executable, "-c", COMMAND_LINE, *arguments],
         capture_output=True,
         env=names | environment,
         timeout=300,
@@ -180,8 +184,8 @@ def test_version() -> None:
     assert (done.returncode, done.stdout.decode(), done.stderr) == (0, f"shieldfl {sf.__version__}\n", b"")
 
 
-def test_real_run_in_a_pipe_prints_the_table_and_nothing_else() -> None:
-    done = run_process("run", *BOTH, *TINY)
+def test_real_run_in_a_pipe_prints_the_table_and_nothing_else(warm_python: WarmPython) -> None:
+    done = run_process("run", *BOTH, *TINY, warm=warm_python)
     assert (done.returncode, done.stderr) == (0, b"")
     text = done.stdout.decode()
     assert text.startswith("scikit-learn digits")
@@ -189,8 +193,8 @@ def test_real_run_in_a_pipe_prints_the_table_and_nothing_else() -> None:
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\x80-\x9f]", text)
 
 
-def test_real_run_as_json() -> None:
-    done = run_process("run", *BOTH, *TINY, "--json", "-")
+def test_real_run_as_json(warm_python: WarmPython) -> None:
+    done = run_process("run", *BOTH, *TINY, "--json", "-", warm=warm_python)
     assert (done.returncode, done.stderr) == (0, b"")
     plain, shielded = json.loads(done.stdout)["methods"]
     assert plain["rounds"][0]["zone_shares"]["clear"] == 1.0
@@ -210,8 +214,8 @@ def test_output_that_cannot_show_greek_letters() -> None:
     ("arguments", "code"),
     [(["--dataset", "mnist", "--data-dir", "no-such-folder"], 1), (["--rounds", "0"], 2)],
 )
-def test_exit_codes_of_the_process(arguments: list[str], code: int) -> None:
-    done = run_process("run", *arguments)
+def test_exit_codes_of_the_process(warm_python: WarmPython, arguments: list[str], code: int) -> None:
+    done = run_process("run", *arguments, warm=warm_python)
     assert done.returncode == code
     assert done.stdout == b""
     assert b"Traceback" not in done.stderr

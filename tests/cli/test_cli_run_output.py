@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,15 @@ from cli.run_stand_in import Driver, invoke, table_rows
 from shieldfl.errors import RangeError
 from shieldfl.methods.registry import METHOD_NAMES
 from shieldfl.simulation.results import STAGES
+from small_pictures import small_pictures
 
 BOTH = ["--method", "fedavg,selective-shield"]
+
+
+@pytest.fixture(autouse=True)
+def _small_pictures() -> Iterator[None]:
+    with small_pictures():
+        yield
 
 
 def test_table_side_by_side(driver: Driver) -> None:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from shieldfl.fleet.report import write_report
 from shieldfl.fleet.report_tables import MOST_CLIENT_ROWS, clients_table, methods_table, reductions_table
 from shieldfl.fleet.round_simulation import simulate
 from shieldfl.fleet.summary import summarise
+from small_pictures import small_pictures
 
 HOSTILE = '<script>alert("$x$")</script> & ../../etc'
 MACHINE = {"processor": "a <fast> one", "date": "a day"}
@@ -33,6 +36,12 @@ def simulation_of(*fleets: Fleet, methods: tuple[str, ...] = METHODS, schemes: i
     chosen = dict(list(models.items())[:schemes])
     profile = DeviceProfile(MACHINE, (MEASURED,), 1e-9, 1e-9, 1e-9, 1e-9)
     return simulate_fleets(fleets, methods, CostSource(chosen, profile))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small_pictures() -> Iterator[None]:
+    with small_pictures():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -65,18 +74,23 @@ def test_writes_every_picture_of_every_fleet_and_scheme(two_fleets: tuple[FleetS
         assert path.read_bytes() in shown
 
 
-def test_an_earlier_report_leaves_no_pictures_and_other_files_stay(tmp_path: Path) -> None:
+def test_an_earlier_report_leaves_no_pictures_and_other_files_stay(
+    two_fleets: tuple[FleetSimulation, Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "folder"
+    shutil.copytree(two_fleets[1], folder)
     mine = {"gantt-fleet-9-scheme-9.png.bak", "my-gantt-fleet-1-scheme-1.png", "photo.png"}
     for name in mine:
-        (tmp_path / name).write_text("mine")
-    write_report(simulation_of(three_clients(), fleet_of(client("a"), client("b")), schemes=2), tmp_path)
-    smaller = write_report(simulation_of(three_clients()), tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == mine | {path.name for path in smaller}
+        (folder / name).write_text("mine")
+    smaller = write_report(simulation_of(three_clients(), methods=("plaintext", "full-he")), folder)
+    assert {path.name for path in folder.iterdir()} == mine | {path.name for path in smaller}
+    for name in mine:
+        assert (folder / name).read_text() == "mine"
 
 
 def test_pictures_in_a_folder_without_a_report_are_not_its_own(tmp_path: Path) -> None:
     (tmp_path / "gantt-fleet-7-scheme-7.png").write_text("mine")
-    write_report(simulation_of(three_clients()), tmp_path)
+    write_report(simulation_of(three_clients(), methods=("full-he",)), tmp_path)
     assert (tmp_path / "gantt-fleet-7-scheme-7.png").read_text() == "mine"
 
 

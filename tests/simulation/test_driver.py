@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -21,12 +21,12 @@ from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
 from shieldfl.simulation.federation import EmbeddedFederation
 from shieldfl.simulation.results import STAGES
+from simulation.fewer_samples import fewer_samples
+from simulation.quick_synthetic_data import quick_synthetic_data
 
 TINY = {"clients": 4, "rounds": 2, "local_epochs": 1, "model": "linear", "threads": 1, "learning_rate": 0.05}
 
 
-# All but one of two that fit synthetic data, which takes ten seconds each.
-RUN = tuple(name for name in METHOD_NAMES if name != "alt-fl-si-he")
 # Privacy noise, and synthetic data made with it, are never the same twice.
 NOISED = ("alt-fl-pi", "alt-fl-si-dp", "alt-fl-si-he", "alt-fl-mp", "dp-fedavg", "dp-sgd")
 
@@ -42,22 +42,9 @@ def tiny(**changes) -> RunConfig:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _fewer_samples():
-    """A quarter of the digits: what is tested here does not depend on how well they are learnt."""
-    load = driver.load_dataset
-
-    def load_some(name, data_dir):
-        dataset = load(name, data_dir)
-        return replace(
-            dataset,
-            train_features=dataset.train_features[:360],
-            train_labels=dataset.train_labels[:360],
-            test_features=dataset.test_features[:90],
-            test_labels=dataset.test_labels[:90],
-        )
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver, "load_dataset", load_some)
+def _small_and_quick():
+    """What is tested here does not depend on how well anything is learnt."""
+    with fewer_samples(coarse=True), quick_synthetic_data():
         yield
 
 
@@ -66,24 +53,26 @@ def both():
     """Both methods on the same data, with noise and personalised positions."""
     seen = []
     settings = shield(threshold=0.1, noise_multiplier=0.02)
-    result = run_methods(tiny(), RUN, settings, on_round=lambda name, record: seen.append((name, record)))
+    result = run_methods(
+        tiny(), METHOD_NAMES, settings, on_round=lambda name, record: seen.append((name, record))
+    )
     return result, seen
 
 
 def test_every_round_of_every_method_is_reported_as_it_ends(both):
     result, seen = both
     assert [(name, record.round) for name, record in seen] == [
-        (name, number) for name in RUN for number in (1, 2)
+        (name, number) for name in METHOD_NAMES for number in (1, 2)
     ]
     assert [record for method in result.methods for record in method.rounds] == [record for _, record in seen]
 
 
 def test_the_figures_of_a_run_hang_together(both):
     result, _ = both
-    assert (result.model, result.parameters) == ("linear", 65 * 10)
+    assert (result.model, result.parameters) == ("linear", 17 * 10)
     assert "digits" in result.dataset.lower()
     for method in result.methods:
-        assert method.parameters == (4 * 64 + 10 if method.method == "dict-pfl" else 65 * 10)
+        assert method.parameters == (4 * 16 + 10 if method.method == "dict-pfl" else 17 * 10)
         assert method.seconds > 0.0
         for record in method.rounds:
             assert record.participants == 4
@@ -105,8 +94,8 @@ def test_bytes_are_those_of_the_messages(both):
     result, _ = both
     plain, shielded = result.methods[:2]
     # A message head is 6 bytes; a part has 9, its name and itself.
-    update = 6 + (9 + 5 + 8) + (9 + 6 + 4 * 650) + (9 + 6 + 8)
-    model = 6 + (9 + 10 + 4 * 650) + (9 + 7)
+    update = 6 + (9 + 5 + 8) + (9 + 6 + 4 * 170) + (9 + 6 + 8)
+    model = 6 + (9 + 10 + 4 * 170) + (9 + 7)
     for record in plain.rounds:
         assert (record.bytes_up, record.bytes_down) == (update, model)
     for record in shielded.rounds:
@@ -179,12 +168,12 @@ def test_a_model_that_one_method_cannot_take_ends_the_run_before_any_trains():
 
 def test_methods_that_train_a_part_of_the_model_say_how_much():
     result = run_methods(tiny(model="mlp", rounds=1), ["top-2", "dict-pfl"])
-    size = 65 * 256 + 257 * 128 + 129 * 10
+    size = 17 * 256 + 257 * 128 + 129 * 10
     assert result.parameters == size
     top, tables = result.methods
     assert top.parameters == 129 * 10
     assert top.last.zone_shares["encrypted"] == pytest.approx(129 * 10 / size)
-    assert tables.parameters == 4 * (64 + 256 + 128) + 256 + 128 + 10
+    assert tables.parameters == 4 * (16 + 256 + 128) + 256 + 128 + 10
     assert tables.last.zone_shares["encrypted"] == 1.0
     assert tables.last.bytes_up < top.last.bytes_up * 4
 

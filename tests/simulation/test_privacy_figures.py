@@ -13,6 +13,8 @@ from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
 from shieldfl.simulation.results import RunResult
 from shieldfl.simulation.summary import summarise
+from simulation.fewer_samples import fewer_samples
+from simulation.quick_synthetic_data import quick_synthetic_data
 
 SLOW_KEYS = {"plain-he", "batch-crypt", "sense-crypt"}
 HIDDEN = {
@@ -37,6 +39,12 @@ EPSILON = {
     "top-2": "–",
     "dict-pfl": "∞",
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small_and_quick():
+    with fewer_samples(), quick_synthetic_data():
+        yield
 
 
 @pytest.mark.parametrize("name", [name for name in METHOD_NAMES if name not in SLOW_KEYS])

@@ -5,7 +5,9 @@ import io
 import json
 import math
 import re
-from dataclasses import asdict, replace
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ from shieldfl.simulation.plots import PLOTS
 from shieldfl.simulation.report import write_report
 from shieldfl.simulation.results import STAGES, MethodResult, RoundRecord, RunResult
 from shieldfl.simulation.summary import describe_run, summarise
+from small_pictures import small_pictures
 
 FILES = ["result.json", "accuracy.png", "zones.png", "stages.png", "bytes.png", "index.html"]
 
@@ -71,44 +74,71 @@ def run_of(*methods: str, rounds: int = 3) -> RunResult:
     )
 
 
-def test_writes_every_file_and_says_so(tmp_path: Path) -> None:
-    written = write_report(run_of("fedavg", "selective-shield"), tmp_path / "new" / "folder")
-    assert [path.name for path in written] == FILES
-    assert sorted(path.name for path in (tmp_path / "new" / "folder").iterdir()) == sorted(FILES)
+@dataclass(frozen=True)
+class Written:
+    """A report on disk, which tests read and leave as it is."""
+
+    result: RunResult
+    folder: Path
+    told: list[Path]
+
+    @property
+    def page(self) -> str:
+        return (self.folder / "index.html").read_text()
 
 
-def test_json_holds_the_result(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Written:
     result = run_of("fedavg", "selective-shield")
-    write_report(result, tmp_path)
-    read = json.loads((tmp_path / "result.json").read_text())
-    assert read == result.to_json()
+    folder = tmp_path_factory.mktemp("two") / "new" / "folder"
+    return Written(result, folder, write_report(result, folder))
+
+
+@pytest.fixture(scope="module")
+def report_of_one(report: Written, tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """Of one method, over an earlier report of two."""
+    result = run_of("fedavg")
+    folder = tmp_path_factory.mktemp("one") / "folder"
+    shutil.copytree(report.folder, folder)
+    return Written(result, folder, write_report(result, folder))
+
+
+@pytest.fixture
+def _small_pictures() -> Iterator[None]:
+    with small_pictures():
+        yield
+
+
+def test_writes_every_file_and_says_so(report: Written) -> None:
+    assert [path.name for path in report.told] == FILES
+    assert sorted(path.name for path in report.folder.iterdir()) == sorted(FILES)
+
+
+def test_json_holds_the_result(report: Written) -> None:
+    read = json.loads((report.folder / "result.json").read_text())
+    assert read == report.result.to_json()
     assert read["methods"][0]["rounds"][0]["epsilon"] == "Infinity"
     assert read["methods"][1]["rounds"][2]["epsilon"] == 7.5
 
 
-def test_page_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
-    write_report(run_of("fedavg", "selective-shield"), tmp_path)
-    page = (tmp_path / "index.html").read_text()
-    assert_needs_nothing_from_elsewhere(page)
-    assert len(PageReader(page).links) == 2 * len(PLOTS)
-    assert str(tmp_path) not in page
+def test_page_needs_nothing_from_elsewhere(report: Written) -> None:
+    assert_needs_nothing_from_elsewhere(report.page)
+    assert len(PageReader(report.page).links) == 2 * len(PLOTS)
+    assert str(report.folder) not in report.page
 
 
-def test_page_shows_the_plots_that_are_on_disk(tmp_path: Path) -> None:
-    write_report(run_of("fedavg", "selective-shield"), tmp_path)
-    links = PageReader((tmp_path / "index.html").read_text()).links
+def test_page_shows_the_plots_that_are_on_disk(report: Written) -> None:
+    links = PageReader(report.page).links
     pictures = [base64.b64decode(link.partition(",")[2]) for link in links]
     for plot in PLOTS:
-        assert pictures.count((tmp_path / f"{plot.name}.png").read_bytes()) == 1
+        assert pictures.count((report.folder / f"{plot.name}.png").read_bytes()) == 1
     for picture in pictures:
         assert Image.open(io.BytesIO(picture)).width > 1000
 
 
-def test_page_shows_all_figures(tmp_path: Path) -> None:
-    result = run_of("fedavg", "selective-shield")
-    write_report(result, tmp_path)
-    text = PageReader((tmp_path / "index.html").read_text()).text
-    for section in summarise(result):
+def test_page_shows_all_figures(report: Written) -> None:
+    text = PageReader(report.page).text
+    for section in summarise(report.result):
         assert section.title in text
         for row in section.rows:
             assert " ".join([row.label, *(" ".join(cell.split()) for cell in row.cells)]) in text.replace(
@@ -126,19 +156,17 @@ def test_page_shows_all_figures(tmp_path: Path) -> None:
         assert expected in text
 
 
-def test_page_escapes_what_it_is_given(tmp_path: Path) -> None:
-    write_report(run_of("fedavg"), tmp_path)
-    page = (tmp_path / "index.html").read_text()
+def test_page_escapes_what_it_is_given(report_of_one: Written) -> None:
+    page = report_of_one.page
     assert "<fast>" not in page
     assert "a <fast> one" in PageReader(page).text
     assert "made-up data (<100 & more)" in PageReader(page).text
 
 
-def test_an_earlier_report_is_replaced(tmp_path: Path) -> None:
-    write_report(run_of("fedavg", "selective-shield"), tmp_path)
-    write_report(run_of("fedavg"), tmp_path)
-    assert "selective-shield" not in (tmp_path / "index.html").read_text()
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(FILES)
+def test_an_earlier_report_is_replaced(report: Written, report_of_one: Written) -> None:
+    assert "selective-shield" in report.page
+    assert "selective-shield" not in report_of_one.page
+    assert sorted(path.name for path in report_of_one.folder.iterdir()) == sorted(FILES)
 
 
 def test_a_run_without_a_round_is_refused(tmp_path: Path) -> None:
@@ -150,6 +178,7 @@ def test_a_run_without_a_round_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("_small_pictures")
 @pytest.mark.parametrize("plot", PLOTS, ids=lambda plot: plot.name)
 @pytest.mark.parametrize(
     "result",
@@ -169,11 +198,11 @@ def test_plots_of_any_run(plot, result: RunResult) -> None:
         assert len(picture.getcolors(1 << 24) or []) > 20
 
 
-def test_a_plot_of_the_same_run_is_the_same_file() -> None:
-    result = run_of("fedavg", "selective-shield")
-    assert [render_png(p.draw(result, LIGHT)) for p in PLOTS] == [
-        render_png(p.draw(result, LIGHT)) for p in PLOTS
-    ]
+def test_a_plot_of_the_same_run_is_the_same_file(report: Written) -> None:
+    again = run_of("fedavg", "selective-shield")
+    for plot in PLOTS:
+        written = (report.folder / f"{plot.name}.png").read_bytes()
+        assert render_png(plot.draw(again, LIGHT)) == written
 
 
 def test_personalised_accuracy_is_dashed_where_it_differs() -> None:

@@ -13,10 +13,17 @@ from shieldfl.errors import DataError, ParameterError
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
+from simulation.quick_synthetic_data import quick_synthetic_data
 
 CONFIG = RunConfig(clients=3, rounds=2, local_epochs=1, model="linear", threads=1)
 SETTINGS = MethodSettings().changed("alt-fl-si-he", {"interleaving_ratio": "1/2"})
 FEATURES, LABELS = torch.zeros(30, 1, 8, 8), torch.arange(30) % 10
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick_synthetic_data():
+    with quick_synthetic_data():
+        yield
 
 
 @pytest.mark.parametrize(

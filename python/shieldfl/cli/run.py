@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, TypeVar
 
 import typer
@@ -15,6 +16,7 @@ from shieldfl.cli.json_output import JsonFile
 from shieldfl.cli.method_settings_option import apply_assignments
 from shieldfl.cli.termination import interruptible
 from shieldfl.errors import ParameterError
+from shieldfl.installing import require
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.config import RunConfig
@@ -86,10 +88,22 @@ def run(
         method,
     )
     with interruptible(), failures_on_stderr():
+        _require_packages(config, report)
         # torch takes seconds to load, and neither --help nor the other commands need it.
         from shieldfl.cli.run_session import run_session
 
         run_session(config, method, settings, json_file, report)
+
+
+def _require_packages(config: RunConfig, report: Path | None) -> None:
+    """Raise ModuleNotFoundError for what a run would miss later, before anything that takes seconds."""
+    require("torch")
+    require("opacus")
+    if config.dataset == "digits":
+        require("sklearn")
+    if report is not None:
+        require("matplotlib")
+        require("jinja2")
 
 
 def _from_options(kind: type[Settings], values: Mapping[str, Any]) -> Settings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from importlib import import_module
 
 from torch import nn
 
@@ -11,9 +12,8 @@ from shieldfl.methods.alt_fl_rounds import AltFlRounds
 from shieldfl.methods.alt_fl_settings import AltFlSettings, DpSgdSettings
 from shieldfl.methods.dictionary_layers import factorise
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.privacy.dp_sgd import check_layers
 
-__all__ = ["adapt_model", "count_trained"]
+__all__ = ["adapt_model", "count_trained", "load_privacy_packages"]
 
 
 def adapt_model(name: str, model: nn.Module, settings: MethodSettings) -> nn.Module:
@@ -36,6 +36,8 @@ def adapt_model(name: str, model: nn.Module, settings: MethodSettings) -> nn.Mod
         If a weight that ``factorise`` replaces is not finite.
     """
     if _trains_privately(name, settings):
+        from shieldfl.privacy.dp_sgd import check_layers
+
         try:
             check_layers(deepcopy(model).train())
         except ParameterError as error:
@@ -43,6 +45,19 @@ def adapt_model(name: str, model: nn.Module, settings: MethodSettings) -> nn.Mod
     if name == "dict-pfl":
         return factorise(model, settings.dict_pfl.rank, settings.dict_pfl.train_fully)
     return _with_last_layer_trained(model) if name == "top-2" else model
+
+
+def load_privacy_packages(name: str, settings: MethodSettings) -> None:
+    """Import Opacus where the method will train or count epsilon with it; nothing else of a run needs it.
+
+    It takes seconds, which would else be those of the method's set-up or of a stage of its first round.
+    """
+    entry = settings.of(name)
+    noised = (
+        getattr(entry, "noise_multiplier", 0.0) > 0.0 or getattr(entry, "target_epsilon", None) is not None
+    )
+    if noised or _trains_privately(name, settings):
+        import_module("shieldfl.privacy.dp_sgd")
 
 
 def _trains_privately(name: str, settings: MethodSettings) -> bool:

@@ -22,17 +22,18 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from opacus.accountants import RDPAccountant
-from opacus.accountants.analysis.rdp import compute_rdp, get_privacy_spent
-from opacus.accountants.utils import get_noise_multiplier
 
 from shieldfl.errors import ParameterError
+from shieldfl.installing import require
 
 __all__ = ["NoiseSpent", "PrivacyLedger", "noise_multiplier_for"]
+
+# Missing it is told at once, but it takes seconds to load: functions import it, and runs without noise never do.
+require("opacus")
 
 # Every order gives a valid bound, the smallest bound counts. Opacus' own orders end at 63, which cannot show
 # an epsilon under about ln(1/delta)/62, so whole orders go on in steps of a fifth. Its fractional orders (1.1 to 10.9)
@@ -41,7 +42,6 @@ _WHOLE_ORDERS = (
     *range(2, 64),
     *(64, 76, 90, 107, 128, 152, 181, 215, 256, 304, 362, 431, 512, 609, 724, 861, 1024),
 )
-_FRACTIONAL_ORDERS = tuple(order for order in RDPAccountant.DEFAULT_ALPHAS if not float(order).is_integer())
 _SMALL_ORDER = 12
 
 
@@ -158,7 +158,7 @@ def noise_multiplier_for(epsilon: float, delta: float, rounds: int) -> float:
         multiplier = _calibrate(epsilon, delta, rounds, _WHOLE_ORDERS)
         _, order = _epsilon_and_order([(multiplier, rounds)], delta)
         if order < _SMALL_ORDER:
-            near = tuple(candidate for candidate in _FRACTIONAL_ORDERS if abs(candidate - order) <= 1.0)
+            near = tuple(candidate for candidate in _fractional_orders() if abs(candidate - order) <= 1.0)
             multiplier = min(multiplier, _calibrate(epsilon, delta, rounds, near))
     except (ValueError, ArithmeticError) as error:
         raise ParameterError(
@@ -168,7 +168,16 @@ def noise_multiplier_for(epsilon: float, delta: float, rounds: int) -> float:
     return multiplier
 
 
+@cache
+def _fractional_orders() -> tuple[float, ...]:
+    from opacus.accountants import RDPAccountant
+
+    return tuple(order for order in RDPAccountant.DEFAULT_ALPHAS if not float(order).is_integer())
+
+
 def _calibrate(epsilon: float, delta: float, rounds: int, orders: tuple[float, ...]) -> float:
+    from opacus.accountants.utils import get_noise_multiplier
+
     with _boundary_orders_allowed():
         multiplier = get_noise_multiplier(
             target_epsilon=epsilon,
@@ -185,12 +194,14 @@ def _epsilon_and_order(history: list[tuple[float, int]], delta: float) -> tuple[
     """Return the least ε over all orders, and its order, for entries of (multiplier, rounds)."""
     epsilon, order = _best(history, delta, _WHOLE_ORDERS)
     if order < _SMALL_ORDER:
-        epsilon, order = min((epsilon, order), _best(history, delta, _FRACTIONAL_ORDERS))
+        epsilon, order = min((epsilon, order), _best(history, delta, _fractional_orders()))
     # The conversion may come out a little below zero where nearly nothing was spent.
     return max(epsilon, 0.0), order
 
 
 def _best(history: list[tuple[float, int]], delta: float, orders: tuple[float, ...]) -> tuple[float, float]:
+    from opacus.accountants.analysis.rdp import get_privacy_spent
+
     total = sum(rounds * _round_cost(multiplier, orders) for multiplier, rounds in history)
     with _boundary_orders_allowed():
         epsilon, order = get_privacy_spent(orders=orders, rdp=total, delta=delta)
@@ -199,6 +210,8 @@ def _best(history: list[tuple[float, int]], delta: float, orders: tuple[float, .
 
 @lru_cache(maxsize=4096)
 def _round_cost(multiplier: float, orders: tuple[float, ...]) -> npt.NDArray[np.float64]:
+    from opacus.accountants.analysis.rdp import compute_rdp
+
     # Costs add up over rounds, so one round per multiplier is computed once, however often epsilon is asked
     # for.
     return np.asarray(compute_rdp(q=1.0, noise_multiplier=multiplier, steps=1, orders=orders))

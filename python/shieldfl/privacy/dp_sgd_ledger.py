@@ -13,18 +13,22 @@ import warnings
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from opacus.accountants import RDPAccountant
-from opacus.accountants.analysis.rdp import compute_rdp, get_privacy_spent
 
 from shieldfl.array_view import as_real, as_unsigned
 from shieldfl.errors import ParameterError
+from shieldfl.installing import require
+
+if TYPE_CHECKING:
+    from opacus.accountants import RDPAccountant
 
 __all__ = ["DpSgdLedger", "DpSgdSpent", "check_sampled_steps"]
 
-_ORDERS = RDPAccountant.DEFAULT_ALPHAS
+# Missing it is told at once, but it takes seconds to load: only a ledger imports it.
+require("opacus")
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,8 @@ class DpSgdLedger:
     """
 
     def __init__(self, delta: float) -> None:
+        from opacus.accountants import RDPAccountant
+
         self._delta = as_real(delta, "delta")
         if not 0.0 < self._delta < 1.0:
             raise ParameterError("delta must lie strictly between 0 and 1")
@@ -116,17 +122,23 @@ class DpSgdLedger:
     def _epsilon(self, accountant: RDPAccountant) -> float:
         if not accountant.history:
             return 0.0
+        from opacus.accountants.analysis.rdp import get_privacy_spent
+
         # As the accountant computes it, but for the costs that are known already.
         costs = sum(steps * _step_cost(sigma, rate) for sigma, rate, steps in accountant.history)
         with warnings.catch_warnings():
             # The bound holds at the first and the last order as well, it is only looser than it could be.
             warnings.filterwarnings("ignore", message="Optimal order is the")
             # The conversion may come out a little below zero where nearly nothing was spent.
-            epsilon, _ = get_privacy_spent(orders=_ORDERS, rdp=costs, delta=self._delta)
+            epsilon, _ = get_privacy_spent(orders=accountant.DEFAULT_ALPHAS, rdp=costs, delta=self._delta)
             return max(float(epsilon), 0.0)
 
 
 @lru_cache(maxsize=4096)
 def _step_cost(noise_multiplier: float, sample_rate: float) -> npt.NDArray[np.float64]:
+    from opacus.accountants import RDPAccountant
+    from opacus.accountants.analysis.rdp import compute_rdp
+
     # A third of a second for each pair under sampling: far too long for every client after every round.
-    return np.asarray(compute_rdp(q=sample_rate, noise_multiplier=noise_multiplier, steps=1, orders=_ORDERS))
+    orders = RDPAccountant.DEFAULT_ALPHAS
+    return np.asarray(compute_rdp(q=sample_rate, noise_multiplier=noise_multiplier, steps=1, orders=orders))

@@ -15,7 +15,7 @@ from torch import nn
 from shieldfl.errors import ParameterError, PolicyError, RangeError
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import Method, StartingPoint
-from shieldfl.methods.model_adaptation import adapt_model, count_trained
+from shieldfl.methods.model_adaptation import adapt_model, count_trained, load_privacy_packages
 from shieldfl.methods.registry import METHOD_NAMES, Federation, make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.events import PrivacySpent
@@ -101,6 +101,8 @@ def _run_methods(
     modules: dict[str, nn.Module] = {}
     made: dict[str, Method] = {}
     seconds = dict.fromkeys(names, 0.0)
+    for name in names:
+        load_privacy_packages(name, settings)
     for name in names:
         with _added_to(seconds, name):
             modules[name] = adapt_model(name, deepcopy(model), settings)

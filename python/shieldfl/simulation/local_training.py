@@ -10,7 +10,6 @@ from torch import nn
 
 from shieldfl.errors import ParameterError
 from shieldfl.methods.method import FloatVector, GradientNoise, LocalUpdate, PrivateSteps, StartingPoint
-from shieldfl.privacy.dp_sgd import train_privately
 from shieldfl.profiling.stages import StageClock
 from shieldfl.sensitivity.fisher import (
     FisherAccumulator,
@@ -102,6 +101,8 @@ class LocalTrainer:
     def _train_privately(
         self, noise: GradientNoise, features: torch.Tensor, labels: torch.Tensor
     ) -> tuple[float, PrivateSteps]:
+        from shieldfl.privacy.dp_sgd import train_privately
+
         settings = self._settings
         done = train_privately(
             self._model,

@@ -1,0 +1,141 @@
+"""New processes that begin with torch and the command line imported: forks of one that has imported them once.
+
+A fresh interpreter takes seconds for that, in every test. What is started here is a process like any other, with
+streams, signals and an exit code of its own; only a test of what gets imported must not use it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+__all__ = ["WarmProcess", "WarmPython", "warm_python"]
+
+_SERVER = Path(__file__).with_name("warm_python_server.py")
+COMMAND_LINE = "from shieldfl.cli.main import main; main()"
+
+
+class WarmProcess:
+    """A process that was started; who started it waits for it before the next one."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self.pid = int(channel.recv(64))
+
+    def wait(self) -> int:
+        """Return the exit code, negative for the signal that ended it."""
+        return int(self._channel.recv(64))
+
+
+class WarmPython:
+    """The process that imports once, and starts one other at a time."""
+
+    def __init__(self) -> None:
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._server = subprocess.Popen(
+            [sys.executable, str(_SERVER), str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+        )
+        theirs.close()
+
+    def start(
+        self,
+        code: str,
+        arguments: Sequence[str],
+        *,
+        out: int,
+        err: int,
+        passed: Sequence[int] = (),
+        environment: Mapping[str, str] | None = None,
+        folder: str | os.PathLike[str] = ".",
+    ) -> WarmProcess:
+        """Run code as ``__main__``, its streams being descriptors of this process.
+
+        Those in ``passed`` have numbers of their own there: 3 and what follows.
+        """
+        told = {
+            "code": code,
+            "arguments": list(arguments),
+            "environment": dict(os.environ if environment is None else environment),
+            "folder": os.fspath(Path(folder).resolve()),
+        }
+        socket.send_fds(self._channel, [json.dumps(told).encode()], [out, err, *passed])
+        return WarmProcess(self._channel)
+
+    def run(
+        self,
+        code: str,
+        arguments: Sequence[str] = (),
+        *,
+        environment: Mapping[str, str] | None = None,
+        folder: str | os.PathLike[str] = ".",
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run code as ``__main__`` with its output in pipes, to its end."""
+        with Collected() as out, Collected() as err:
+            process = self.start(
+                code, arguments, out=out.end, err=err.end, environment=environment, folder=folder
+            )
+            out.close_end()
+            err.close_end()
+            status = process.wait()
+            return subprocess.CompletedProcess(list(arguments), status, out.read(), err.read())
+
+    def end(self) -> None:
+        """End the process that starts others."""
+        self._channel.close()
+        self._server.wait(timeout=60)
+
+
+class Collected:
+    """What is written to one end of a pipe or, from outside, of a terminal."""
+
+    def __init__(self, pair: tuple[int, int] | None = None) -> None:
+        self._side, self.end = pair or os.pipe()
+        self._end_is_open = True
+        self._chunks: list[bytes] = []
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def __enter__(self) -> Collected:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close_end()
+        self._reader.join()
+        os.close(self._side)
+
+    def close_end(self) -> None:
+        """Close this process's own copy of the end, so that reading ends with the last of the others'."""
+        if self._end_is_open:
+            self._end_is_open = False
+            os.close(self.end)
+
+    def read(self) -> bytes:
+        """Return all of it once nobody has the end any more."""
+        self._reader.join()
+        return b"".join(self._chunks)
+
+    def _read(self) -> None:
+        # OSError is Linux's way to say that the other side of a terminal is closed.
+        with contextlib.suppress(OSError):
+            while chunk := os.read(self._side, io.DEFAULT_BUFFER_SIZE):
+                self._chunks.append(chunk)
+
+
+@contextlib.contextmanager
+def warm_python() -> Iterator[WarmPython]:
+    """Start one, and end it."""
+    warm = WarmPython()
+    try:
+        yield warm
+    finally:
+        warm.end()
