@@ -10,12 +10,14 @@ import pytest
 
 from methods.method_conformance import (
     BUFFERS,
+    CLIENTS,
     PARAMETERS,
     SteppedRun,
     Variant,
     assert_same_model,
     contraction,
     every_variant,
+    honest_outcome,
 )
 from shieldfl.errors import (
     DuplicateFrameError,
@@ -45,11 +47,10 @@ def test_a_second_message_of_a_client_is_refused_and_changes_nothing(variant):
                 aggregator.receive(phase, client, again)
             refused.append(phase)
 
-    run, expected = SteppedRun(variant), SteppedRun(variant)
+    run = SteppedRun(variant)
     # The round goes on with the honest messages of the others; the first client's is in already.
     run_with_first_sent(run, send_twice)
-    expected.run_round()
-    assert_same_model(run, expected, variant)
+    assert_same_model(run, honest_outcome(variant), variant)
     assert len(refused) == 2 * len(run.sent)
 
 
@@ -96,10 +97,9 @@ def test_a_ciphertext_frame_under_another_clients_name_is_not_counted_twice(vari
         with pytest.raises(DuplicateFrameError):
             aggregator.receive(phase, second, stolen)
 
-    run, expected = SteppedRun(variant), SteppedRun(variant)
+    run = SteppedRun(variant)
     run_with_first_sent(run, send_for_another)
-    expected.run_round()
-    assert_same_model(run, expected, variant)
+    assert_same_model(run, honest_outcome(variant), variant)
 
 
 def altered(message: Message, name: str, part: bytes | None) -> Message:
@@ -144,18 +144,16 @@ def test_mangled_messages_are_refused_and_the_round_ends_well(variant):
                     aggregator.receive(phase, client, altered(honest, name, replacement))
                 refused.append((phase, name, label))
 
-    run, expected = SteppedRun(variant), SteppedRun(variant)
+    run = SteppedRun(variant)
     run.run_round(intrude=mangle)
-    expected.run_round()
-    assert_same_model(run, expected, variant)
+    assert_same_model(run, honest_outcome(variant), variant)
     assert {phase for phase, _, _ in refused} == set(run.sent)
 
 
 @every_variant
 def test_messages_of_another_round_are_refused(variant):
-    run, expected = SteppedRun(variant), SteppedRun(variant)
+    run = SteppedRun(variant)
     run.run_round()
-    expected.run_round()
     old = {phase: dict(messages) for phase, messages in run.sent.items()}
     refused = []
 
@@ -165,15 +163,14 @@ def test_messages_of_another_round_are_refused(variant):
         refused.append(phase)
 
     run.run_round(intrude=replay)
-    expected.run_round()
-    assert_same_model(run, expected, variant)
+    assert_same_model(run, honest_outcome(variant, 2), variant)
     assert refused == list(run.sent)
 
 
 @every_variant
 def test_messages_of_another_federation_are_refused(variant):
     """Another key's ciphertexts, in an otherwise honest message."""
-    foreign, run, expected = SteppedRun(variant), SteppedRun(variant), SteppedRun(variant)
+    foreign, run = SteppedRun(variant), SteppedRun(variant)
     foreign.run_round()
     refused = []
 
@@ -185,15 +182,14 @@ def test_messages_of_another_federation_are_refused(variant):
                 refused.append(name)
 
     run.run_round(intrude=send_foreign)
-    expected.run_round()
-    assert_same_model(run, expected, variant)
+    assert_same_model(run, honest_outcome(variant), variant)
     assert ("ciphertexts" in refused) == (run.authority is not None)
 
 
 @every_variant
 def test_a_wrong_first_message_does_not_decide_what_the_others_must_look_like(variant):
     """A client of a larger model speaks first: its frames are intact, their numbers of values are not."""
-    run, expected = SteppedRun(variant), SteppedRun(variant)
+    run = SteppedRun(variant)
 
     def send_larger(phase, aggregator, messages):
         for name in ("votes", "ciphertexts"):
@@ -201,27 +197,26 @@ def test_a_wrong_first_message_does_not_decide_what_the_others_must_look_like(va
                 encryptor = run.encryptor("votes" if name == "votes" else "update")
                 number = run.batch(messages[0][name]).round
                 larger = encryptor.encrypt(
-                    np.zeros(PARAMETERS + 9, dtype=np.float32), round=number
+                    np.zeros(variant.size + 9, dtype=np.float32), round=number
                 ).to_bytes()
                 with pytest.raises(ParameterError):
                     aggregator.receive(phase, 0, altered(messages[0], name, larger))
 
     run.run_round(intrude=send_larger)
-    expected.run_round()
-    assert_same_model(run, expected, variant)
+    assert_same_model(run, honest_outcome(variant), variant)
 
 
 @every_variant
 def test_ciphertexts_of_other_positions_are_refused_though_their_number_is_right(variant):
     """A client that comes first must not decide for the others which positions are encrypted."""
-    run, expected = SteppedRun(variant), SteppedRun(variant)
+    run = SteppedRun(variant)
     refused = []
 
     def send_elsewhere(phase, aggregator, messages):
         if "ciphertexts" not in messages[0]:
             return
         honest = run.batch(messages[0]["ciphertexts"])
-        size = PARAMETERS + run.buffers.size
+        size = variant.size + run.buffers.size
         size += size == honest.count  # these are other positions even where all are encrypted
         first = Mask.from_indices(np.arange(honest.count), size)
         batch = run.encryptor().encrypt(np.zeros(size, dtype=np.float32), first, round=honest.round)
@@ -231,8 +226,7 @@ def test_ciphertexts_of_other_positions_are_refused_though_their_number_is_right
         refused.append(phase)
 
     run.run_round(intrude=send_elsewhere)
-    expected.run_round()
-    assert_same_model(run, expected, variant)
+    assert_same_model(run, honest_outcome(variant), variant)
     assert bool(refused) == (run.authority is not None)
 
 
@@ -242,10 +236,9 @@ def test_a_message_made_for_another_step_is_refused(variant):
         with pytest.raises(WireFormatError, match="no part"):
             aggregator.receive(phase, 0, Message({"something": b"else"}))
 
-    run, expected = SteppedRun(variant), SteppedRun(variant)
+    run = SteppedRun(variant)
     run.run_round(intrude=send_other)
-    expected.run_round()
-    assert_same_model(run, expected, variant)
+    assert_same_model(run, honest_outcome(variant), variant)
 
 
 @every_variant
@@ -258,19 +251,38 @@ def test_a_phase_in_which_nobody_speaks_has_no_result(variant):
         run.aggregator.close(first)
 
 
-@every_variant
-@pytest.mark.parametrize(
-    ("part", "value"),
-    [("parameters", np.nan), ("parameters", np.inf), ("buffers", np.nan), ("buffers", -np.inf)],
-)
-def test_a_training_that_diverged_is_refused(variant, part, value):
-    def diverge(round_number, client, start):
-        update = contraction(round_number, client, start)
-        getattr(update, part)[-1] = value
-        return update
+def assert_refused_at_the_end_of_training(variant, updates, error, words):
+    """A client takes none of these updates, and after that the one that it has trained."""
+    run = SteppedRun(variant)
+    client = run.clients[0]
+    start = client.begin_round(1, CLIENTS, run.method.message_for(0, run.begin_round(1)))
+    phase = run.method.phases_of(run.model, 1)[0].name
+    for update in updates(start):
+        with pytest.raises(error, match=words):
+            client.finish_training(update)
+        with pytest.raises(ParameterError, match="before training has finished"):
+            client.step(phase, None)
+    honest = contraction(1, 0, start)
+    honest.parameters[: variant.first_trained] = start.parameters[: variant.first_trained]
+    client.finish_training(honest)
+    assert set(client.step(phase, None)) == honest_outcome(variant).sent_parts[phase]
 
-    with pytest.raises(RangeError, match="learning rate"):
-        SteppedRun(variant, train=diverge).run_round()
+
+@every_variant
+def test_a_training_that_diverged_is_refused(variant):
+    def diverged(start):
+        for part, value in (
+            ("parameters", np.nan),
+            ("parameters", np.inf),
+            ("buffers", np.nan),
+            ("buffers", -np.inf),
+        ):
+            update = contraction(1, 0, start)
+            update.parameters[: variant.first_trained] = start.parameters[: variant.first_trained]
+            getattr(update, part)[-1] = value
+            yield update
+
+    assert_refused_at_the_end_of_training(variant, diverged, RangeError, "learning rate")
 
 
 @pytest.mark.parametrize("method", ["selective-shield", "sense-crypt", "fedml-he", "mask-crypt"])
@@ -308,18 +320,16 @@ def scored(scores):
 
 
 @every_variant
-@pytest.mark.parametrize(
-    ("parameters", "buffers", "scores"),
-    [
-        (PARAMETERS - 1, BUFFERS, PARAMETERS),
-        (1, BUFFERS, PARAMETERS),
-        (PARAMETERS, BUFFERS + 1, PARAMETERS),
-        (PARAMETERS, BUFFERS, PARAMETERS + 64),
-    ],
-)
-def test_an_update_of_another_model_is_refused(variant, parameters, buffers, scores):
-    def train(round_number, client, start):
-        return LocalUpdate(*(np.zeros(size, dtype=np.float32) for size in (parameters, buffers, scores)))
+def test_an_update_of_another_model_is_refused(variant):
+    def of_another_model(start):
+        for parameters, buffers, scores in (
+            (variant.size - 1, BUFFERS, variant.size),
+            (1, BUFFERS, variant.size),
+            (variant.size, BUFFERS + 1, variant.size),
+            (variant.size, BUFFERS, variant.size + 64),
+        ):
+            yield LocalUpdate(*(np.zeros(size, dtype=np.float32) for size in (parameters, buffers, scores)))
 
-    with pytest.raises(ParameterError, match="333 parameters"):
-        SteppedRun(variant, train=train).run_round()
+    assert_refused_at_the_end_of_training(
+        variant, of_another_model, ParameterError, f"{variant.size} parameters"
+    )
