@@ -238,8 +238,9 @@ class GlitchedMachine:
 
     def _half(self, ciphertext: int, factor: int) -> int:
         """The plaintext modulo a factor f of n: L(c^(f-1)) / L((1+n)^(f-1)) with L(x) = (x-1) / f."""
-        n = self._key.n
-        hidden, unit = ((pow(base, factor - 1, factor**2) - 1) // factor for base in (ciphertext, 1 + n))
+        hidden = (pow(ciphertext, factor - 1, factor**2) - 1) // factor
+        # (1+n)^k is 1 + kn modulo n^2, so modulo f^2 too.
+        unit = (factor - 1) * (self._key.n // factor)
         return hidden * pow(unit, -1, factor) % factor
 
     def open(self, total: sf.paillier.Total) -> np.ndarray:
