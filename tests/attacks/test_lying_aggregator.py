@@ -78,15 +78,23 @@ def _begins_any_round(begin):
 
 
 @every_variant
-def test_no_method_begins_a_round_of_fewer_than_the_set_up_says(variant):
+def test_no_method_begins_a_round_of_fewer_than_the_set_up_says_or_of_no_whole_number(variant):
+    """NaN is below no number; noise would follow from whatever it is."""
     run = SteppedRun(variant, min_clients=3)
     client, model = run.clients[0], run.method.message_for(0, run.begin_round(1))
-    for stated in (0, 2):
-        with pytest.raises(PolicyError, match="at least 3"):
+    few = [(stated, PolicyError, "at least 3") for stated in (0, 2)]
+    others = [
+        (stated, ParameterError, "participants must be a whole number")
+        for stated in (math.nan, math.inf, 4.0, "4", None, True)
+    ]
+    for stated, error, words in few + others:
+        with pytest.raises(error, match=words):
             client.begin_round(1, stated, model)
         with pytest.raises(ParameterError, match="before training has finished"):
             client.step(run.method.phases_of(run.model, 1)[0].name, None)
+    assert client.round == 0
     client.begin_round(1, 3, model)
+    assert client.round == 1
 
 
 @every_variant

@@ -334,3 +334,33 @@ def test_what_left_in_a_round_that_was_not_finished_is_in_the_figure(monkeypatch
     for _ in range(3):
         ledger.charge_round(4)
     assert method.last.epsilon == pytest.approx(ledger.epsilon(1e-5).of_noise)
+
+
+@pytest.mark.parametrize(
+    ("name", "leaving", "text"),
+    [
+        ("fedavg", 2, "nothing"),
+        ("full-he", 2, "all"),
+        ("fedml-he", 2, "10.00 %, mask readable"),
+        # Before the only phase: nobody has sent anything.
+        ("fedavg", 3, "–"),
+    ],
+)
+def test_what_left_in_a_round_that_was_given_up_is_in_the_row_of_what_is_hidden(
+    name: str, leaving: int, text: str, monkeypatch: pytest.MonkeyPatch
+):
+    """All but one leave before the last phase. What the last one sends then, the aggregator keeps."""
+
+    def draw_leavers(federation, participants, dropout, round_number):
+        last = federation.method.phases_of(federation.model, round_number)[-1].name
+        return dict.fromkeys(list(participants)[:leaving], last)
+
+    monkeypatch.setattr(driver.EmbeddedFederation, "draw_leavers", draw_leavers)
+    config = RunConfig(clients=3, rounds=1, local_epochs=1, model="mlp", threads=1, min_clients=2)
+    result = driver.run_methods(config, [name])
+    (method,) = result.methods
+    assert (method.last.participants, method.last.dropped) == (0, 3)
+    assert any("round 1 was given up" in note for note in method.notes)
+    rows = {row.label: row.cells for row in summarise(result)[-1].rows}
+    (hidden,) = rows["hidden from the aggregator"]
+    assert hidden == text

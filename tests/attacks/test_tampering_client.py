@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import numpy as np
 import pytest
 
 import shieldfl as sf
-from attacks.ckks_cryptanalysis import ask_for_secret, open_batch, secret_from_sum, with_weight
+from attacks.ckks_cryptanalysis import BatchFrame, ask_for_secret, open_batch, secret_from_sum, with_weight
 from methods.method_conformance import CLIENTS, SteppedRun, variants
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.roles.message import Message
@@ -165,6 +166,42 @@ def test_a_forged_weight_of_scores_does_not_decide_what_is_encrypted(forged_weig
     run.run_round()
     chosen = sf.Mask.from_bytes(run.model["zone"]).to_bool()[: run.initial.parameters.size]
     assert not chosen[: int(chosen.sum())].all()
+
+
+def votes_of(run: SteppedRun, number: int, votes: np.ndarray, more: int) -> bytes:
+    """Encrypt votes of at most 1 in magnitude, and then add so many to the first one: to a coefficient of c0."""
+    encryptor = run.encryptor("votes")
+    batch = BatchFrame(
+        encryptor.encrypt(votes, round=number).to_bytes(), run.reader.check.parameters["votes"]
+    )
+    first = batch.half(0, 0)
+    first[0] = (first[0] + (more << batch.facts["log2_scale"])) % math.prod(batch.primes)
+    return batch.with_half(0, 0, first)
+
+
+@pytest.mark.parametrize("label", ["selective-shield/encrypted", "selective-shield/hidden"])
+def test_a_forged_vote_does_not_decide_what_is_encrypted(label):
+    """The aggregator sees ciphertexts alone. Of four clients one votes six times for a position, or against them."""
+    variant = next(one for one in variants() if one.label == label)
+    run = SteppedRun(variant)
+
+    def forge(phase, aggregator, messages, vote, more):
+        if phase == "negotiate":
+            votes = np.full(variant.size, vote, dtype=np.float32)
+            number = run.batch(messages[ATTACKER]["votes"]).round
+            messages[ATTACKER] = Message({"votes": votes_of(run, number, votes, more)})
+
+    for vote, more, error, words in (
+        (1.0, 5, sf.WireFormatError, "does not open to sums of values in range"),
+        (-1.0, 0, sf.RangeError, "a vote was forged"),
+    ):
+        with pytest.raises(error, match=words):
+            run.run_round(intrude=partial(forge, vote=vote, more=more))
+        assert "update" not in run.sent
+        np.testing.assert_array_equal(run.parameters, run.initial.parameters)
+    # One vote for each position, made the same way, is taken, and the round gives its model.
+    run.run_round(intrude=partial(forge, vote=1.0, more=0))
+    assert not np.array_equal(run.parameters, run.initial.parameters)
 
 
 @pytest.mark.parametrize(
