@@ -15,14 +15,13 @@ from attacks.linear_clients import MeanEstimation, origin, variant_of
 from core.paillier_keys import authority_for, factors_of
 from core.wire_twin import reseal
 from methods.dict_pfl_run import run_of
+from methods.honest_outcome import assert_same_model, honest_outcome
 from methods.keys_made_once import keys_made_once  # noqa: F401
 from methods.method_conformance import (
     CLIENTS,
     SteppedRun,
-    assert_same_model,
     contraction,
     every_variant,
-    honest_outcome,
 )
 from methods.selective_shield_noise import SIZE, shield, values_of, zeros
 from shieldfl import _testing, reference_paillier

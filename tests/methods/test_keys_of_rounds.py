@@ -7,8 +7,9 @@ import weakref
 import numpy as np
 import pytest
 
+from methods.honest_outcome import honest_outcome
 from methods.keys_made_once import ready_keys
-from methods.method_conformance import CLIENTS, SteppedRun, contraction, honest_outcome, variants
+from methods.method_conformance import CLIENTS, SteppedRun, contraction, variants
 from shieldfl import ckks
 from shieldfl.errors import KeyMismatchError, PolicyError
 from shieldfl.roles.message import Message

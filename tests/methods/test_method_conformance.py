@@ -7,16 +7,15 @@ import math
 import numpy as np
 import pytest
 
+from methods.honest_outcome import assert_same_model, honest_outcome
 from methods.method_conformance import (
     CLIENTS,
     FAINT_TOLERANCE,
     SteppedRun,
     Variant,
-    assert_same_model,
     contraction,
     every_variant,
     float_spacing,
-    honest_outcome,
     variants,
 )
 from methods.selective_shield_twin import twin_round

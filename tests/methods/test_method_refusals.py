@@ -8,16 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from methods.honest_outcome import assert_same_model, honest_outcome
 from methods.method_conformance import (
     BUFFERS,
     CLIENTS,
     PARAMETERS,
     SteppedRun,
     Variant,
-    assert_same_model,
     contraction,
     every_variant,
-    honest_outcome,
 )
 from shieldfl.errors import (
     DuplicateFrameError,

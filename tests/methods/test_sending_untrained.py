@@ -8,15 +8,14 @@ from functools import partial
 import numpy as np
 import pytest
 
+from methods.honest_outcome import assert_same_model, honest_outcome
 from methods.method_conformance import (
     CLIENTS,
     FAINT_TOLERANCE,
     SteppedRun,
     Variant,
-    assert_same_model,
     contraction,
     every_variant,
-    honest_outcome,
 )
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.methods.method import PrivateSteps
