@@ -3,7 +3,10 @@
 #include <seal/seal.h>
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 #include <stdexcept>
+#include <utility>
 
 #include "common/error.h"
 
@@ -42,16 +45,32 @@ std::string seal_version() {
   return SEAL_VERSION_TEXT;
 }
 
-std::vector<std::uint64_t> ntt_primes(std::size_t degree, std::span<const int> prime_bits) {
+namespace {
+
+std::vector<std::uint64_t> search_ntt_primes(std::size_t degree, const std::vector<int>& prime_bits) {
   try {
     std::vector<std::uint64_t> primes;
-    for (const auto& modulus : seal::CoeffModulus::Create(degree, {prime_bits.begin(), prime_bits.end()})) {
+    for (const auto& modulus : seal::CoeffModulus::Create(degree, prime_bits)) {
       primes.push_back(modulus.value());
     }
     return primes;
   } catch (const std::logic_error&) {
     return {};
   }
+}
+
+}  // namespace
+
+// Always the same primes for the same lengths, and each key and each frame asks for them again, where a
+// search takes milliseconds. So they are kept: for two degrees and primes of a few dozen lengths.
+std::vector<std::uint64_t> ntt_primes(std::size_t degree, std::span<const int> prime_bits) {
+  static std::mutex mutex;
+  static std::map<std::pair<std::size_t, std::vector<int>>, std::vector<std::uint64_t>> found;
+  const std::pair wanted(degree, std::vector<int>(prime_bits.begin(), prime_bits.end()));
+  const std::scoped_lock lock(mutex);
+  const auto known = found.find(wanted);
+  if (known != found.end()) return known->second;
+  return found.emplace(wanted, search_ntt_primes(degree, wanted.second)).first->second;
 }
 
 void check_security(std::size_t degree, std::span<const std::uint64_t> primes) {

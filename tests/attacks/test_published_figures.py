@@ -14,11 +14,9 @@ from methods.selective_shield_noise import shield
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
 from shieldfl.methods import registry
-from shieldfl.methods.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.fedavg import FedAvg
 from shieldfl.methods.method import LocalUpdate
 from shieldfl.methods.selective_shield import SelectiveShield
-from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accounting import PrivacyLedger
 from shieldfl.roles.message import Message
 from shieldfl.simulation import driver
@@ -314,23 +312,3 @@ def test_an_upload_that_was_made_again_is_recorded():
     assert len(client.step("update", zone)["values"]) > 0
     assert run.method.events.noised_uploads() == 1
     assert run.method.privacy_spent().epsilon > 0.0
-
-
-def test_what_left_in_a_round_that_was_not_finished_is_in_the_figure(monkeypatch: pytest.MonkeyPatch):
-    receive = CollectingAggregator.receive
-
-    def stop_late(aggregator, phase, client, message):
-        if aggregator.round == 3 and client == 3:
-            raise KeyboardInterrupt
-        return receive(aggregator, phase, client, message)
-
-    monkeypatch.setattr(CollectingAggregator, "receive", stop_late)
-    settings = MethodSettings().changed("dp-fedavg", {"noise_multiplier": 1.0})
-    with pytest.raises(driver.RunInterrupted) as caught:
-        driver.run_methods(RunConfig(clients=4, rounds=3, threads=1, local_epochs=1), ["dp-fedavg"], settings)
-    (method,) = caught.value.result.methods
-    assert len(method.rounds) == 2
-    ledger = PrivacyLedger(1.0)
-    for _ in range(3):
-        ledger.charge_round(4)
-    assert method.last.epsilon == pytest.approx(ledger.epsilon(1e-5).of_noise)

@@ -64,6 +64,11 @@ def impossible_coordinates(released: torch.Tensor, sums: torch.Tensor, step: flo
     return int((steps != steps.round()).sum())
 
 
+def missing_remainders(released: torch.Tensor, sums: torch.Tensor) -> int:
+    """How many remainders modulo 64 no noise has that makes these sums the released ones: with noise in steps, none."""
+    return 64 - len(((released - sums) % 64).unique())
+
+
 def sums_of_doubles(samples: torch.Tensor, labels: torch.Tensor, frequencies: torch.Tensor) -> torch.Tensor:
     """The sums of the features over each class on no grid but that of floating point."""
     features = mean_embedding._fourier_features(samples.flatten(1).double(), frequencies.double())
@@ -94,11 +99,14 @@ def test_no_released_sum_says_which_of_two_data_sets_it_is_of(monkeypatch: pytes
     other = mean_embedding._class_sums(neighbour[0].flatten(1), neighbour[1], CLASSES, frequencies, grid)
     assert released.dtype == own.dtype == torch.int64
     assert released.numel() == 10_010
-    # Every integer is possible noise, whatever the data set; and they are at most the sensitivity apart.
-    assert impossible_coordinates(released, own, 1) == impossible_coordinates(released, other, 1) == 0
+    # The noise of either data set takes every step of the grid: all remainders occur, so none rules one of them out.
+    assert missing_remainders(released, own) == missing_remainders(released, other) == 0
+    # They are at most the sensitivity apart.
     assert 0 < int((own - other).square().sum()) <= (grid.sensitivity * 2**grid.fraction_bits) ** 2
     # What a search would find: sums on a finer grid than the noise, and float32 noise on sums of doubles.
-    assert impossible_coordinates(own + 8 * (released - own), other, 8) > 100
+    coarse = own + 8 * (released - own)
+    assert missing_remainders(coarse, own) == 56
+    assert impossible_coordinates(coarse, other, 8) > 100
     sums = [
         sums_of_doubles(*each, frequencies)
         for each in ((digits.train_features, digits.train_labels), neighbour)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from functools import partial
+
 import numpy as np
 import pytest
 
 import shieldfl as sf
-from attacks.ckks_cryptanalysis import ask_for_secret, open_batch, secret_from_sum, with_weight
+from attacks.ckks_cryptanalysis import BatchFrame, ask_for_secret, open_batch, secret_from_sum, with_weight
 from methods.method_conformance import CLIENTS, SteppedRun, variants
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.roles.message import Message
@@ -119,13 +122,12 @@ def test_a_forged_weight_does_not_scale_the_mean_of_the_raw_api(states):
 
 
 @pytest.mark.parametrize("label", ["full-he", "mask-crypt", "dict-pfl", "sense-crypt/ckks"])
-@pytest.mark.parametrize("rest", [2.0**-10, 2.0, 6.0])
-def test_a_forged_weight_does_not_scale_the_new_model(label, rest):
+def test_a_forged_weight_does_not_scale_the_new_model(label):
     """All weigh 2, the largest. Sums of 2 and 6 are what honest clients could have; the stated ones tell them apart."""
     variant = next(one for one in variants() if one.label == label).with_others(ratio=1.0, small_percent=0.0)
-    run, honest = (SteppedRun(variant, weights=(2,) * CLIENTS) for _ in range(2))
+    run = SteppedRun(variant, weights=(2,) * CLIENTS)
 
-    def forge(phase, aggregator, messages):
+    def forge(phase, aggregator, messages, rest):
         if phase == "update":
             own = messages[ATTACKER]
             encryptor = run.clients[ATTACKER]._upload.encryptor
@@ -135,12 +137,12 @@ def test_a_forged_weight_does_not_scale_the_new_model(label, rest):
             forged = with_weight(encryptor, own["ciphertexts"], np.zeros(count, np.float32), weight)
             messages[ATTACKER] = Message({**own, "ciphertexts": forged})
 
-    with pytest.raises(sf.RangeError, match="weight"):
-        run.run_round(intrude=forge)
-    np.testing.assert_array_equal(run.parameters, run.initial.parameters)
+    for rest in (2.0**-10, 2.0, 6.0):
+        with pytest.raises(sf.RangeError, match="weight"):
+            run.run_round(intrude=partial(forge, rest=rest))
+        np.testing.assert_array_equal(run.parameters, run.initial.parameters)
     # The next round, of which all messages are honest, gives its model.
-    for one in (run, honest):
-        one.run_round()
+    run.run_round()
     assert not np.array_equal(run.parameters, run.initial.parameters)
 
 
@@ -166,11 +168,46 @@ def test_a_forged_weight_of_scores_does_not_decide_what_is_encrypted(forged_weig
     assert not chosen[: int(chosen.sum())].all()
 
 
+def votes_of(run: SteppedRun, number: int, votes: np.ndarray, more: int) -> bytes:
+    """Encrypt votes of at most 1 in magnitude, and then add so many to the first one: to a coefficient of c0."""
+    encryptor = run.encryptor("votes")
+    batch = BatchFrame(
+        encryptor.encrypt(votes, round=number).to_bytes(), run.reader.check.parameters["votes"]
+    )
+    first = batch.half(0, 0)
+    first[0] = (first[0] + (more << batch.facts["log2_scale"])) % math.prod(batch.primes)
+    return batch.with_half(0, 0, first)
+
+
+@pytest.mark.parametrize("label", ["selective-shield/encrypted", "selective-shield/hidden"])
+def test_a_forged_vote_does_not_decide_what_is_encrypted(label):
+    """The aggregator sees ciphertexts alone. Of four clients one votes six times for a position, or against them."""
+    variant = next(one for one in variants() if one.label == label)
+    run = SteppedRun(variant)
+
+    def forge(phase, aggregator, messages, vote, more):
+        if phase == "negotiate":
+            votes = np.full(variant.size, vote, dtype=np.float32)
+            number = run.batch(messages[ATTACKER]["votes"]).round
+            messages[ATTACKER] = Message({"votes": votes_of(run, number, votes, more)})
+
+    for vote, more, error, words in (
+        (1.0, 5, sf.WireFormatError, "does not open to sums of values in range"),
+        (-1.0, 0, sf.RangeError, "a vote was forged"),
+    ):
+        with pytest.raises(error, match=words):
+            run.run_round(intrude=partial(forge, vote=vote, more=more))
+        assert "update" not in run.sent
+        np.testing.assert_array_equal(run.parameters, run.initial.parameters)
+    # One vote for each position, made the same way, is taken, and the round gives its model.
+    run.run_round(intrude=partial(forge, vote=1.0, more=0))
+    assert not np.array_equal(run.parameters, run.initial.parameters)
+
+
 @pytest.mark.parametrize(
     "label", ["full-he", "full-he/paillier-dense", "fedml-he", "mask-crypt", "dict-pfl", "sense-crypt/single"]
 )
-@pytest.mark.parametrize("weight", [0, 1, 3, 2**63])
-def test_a_stated_weight_that_is_not_the_clients_is_refused(label, weight):
+def test_a_stated_weight_that_is_not_the_clients_is_refused(label):
     """Also one that others have: its share of the mean would be theirs."""
     variant = next(one for one in variants() if one.label == label)
     run, honest = (SteppedRun(variant, weights=(1, 2, 1, 2)) for _ in range(2))
@@ -178,14 +215,15 @@ def test_a_stated_weight_that_is_not_the_clients_is_refused(label, weight):
 
     def state(phase, aggregator, messages):
         if "weight" in messages[ATTACKER]:
-            altered = Message({**messages[ATTACKER], "weight": Message.from_number(weight)})
-            with pytest.raises(sf.RangeError, match="weight"):
-                aggregator.receive(phase, ATTACKER, altered)
+            for weight in (0, 1, 3, 2**63):
+                altered = Message({**messages[ATTACKER], "weight": Message.from_number(weight)})
+                with pytest.raises(sf.RangeError, match="weight"):
+                    aggregator.receive(phase, ATTACKER, altered)
             refused.append(phase)
 
     run.run_round(intrude=state)
     honest.run_round()
-    assert refused
+    assert "update" in refused
     np.testing.assert_array_equal(run.parameters, honest.parameters)
 
 

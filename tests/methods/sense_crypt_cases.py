@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from methods.method_conformance import (
-    PARAMETERS,
     SteppedRun,
     Variant,
     contraction,
@@ -37,8 +36,8 @@ def grouped(round_number: int, client: int, start: StartingPoint) -> LocalUpdate
     """Train like ``contraction``, with sensitivities by which clients 0, 1, 4 and 2, 3, 5 are two groups."""
     update = contraction(round_number, client, start)
     group = 0 if client in (0, 1, 4) else 1
-    pattern = np.random.default_rng(group).random(PARAMETERS, dtype=np.float32)
-    own = np.random.default_rng(10 + client).random(PARAMETERS, dtype=np.float32)
+    pattern = np.random.default_rng(group).random(update.parameters.size, dtype=np.float32)
+    own = np.random.default_rng(10 + client).random(update.parameters.size, dtype=np.float32)
     return replace(update, scores=pattern + np.float32(0.01) * own)
 
 

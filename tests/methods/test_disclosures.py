@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,8 +10,6 @@ import pytest
 
 from methods.method_conformance import (
     BUFFERS,
-    LAYER_OFFSETS,
-    PARAMETERS,
     SteppedRun,
     Variant,
     contraction,
@@ -93,21 +92,29 @@ class Trained:
             (self.update.parameters - self.shared, self.update.buffers - self.start.buffers)
         )
 
+    @functools.cached_property
     def secrets(self) -> set[bytes]:
         """All numbers that depend on its data, as float32 and as float64."""
         values = np.concatenate(
             (self.difference, self.update.parameters, self.update.buffers, self.update.scores)
         )
         own = values[(values != 0.0) & ~np.isin(values, self.shared)]
-        return {value.tobytes() for value in own} | {value.tobytes() for value in own.astype(np.float64)}
+        return {number for each in (own, own.astype(np.float64)) for number in numbers_in(each)}
+
+
+def numbers_in(values: np.ndarray) -> list[bytes]:
+    data, size = values.tobytes(), values.itemsize
+    return [data[at : at + size] for at in range(0, len(data), size)]
 
 
 def contains(part: bytes, secrets: set[bytes]) -> bool:
     windows = {part[at : at + size] for size in (4, 8) for at in range(len(part) - size + 1)}
-    return bool(windows & secrets)
+    return not windows.isdisjoint(secrets)
 
 
-def check_part(run: SteppedRun, name: str, part: bytes, trained: Trained, round_number: int) -> None:
+def check_part(
+    variant: Variant, run: SteppedRun, name: str, part: bytes, trained: Trained, round_number: int
+) -> None:
     """A part is what its name says, whole, and no more."""
     if name == "round":
         assert part == Message.from_number(round_number)
@@ -116,18 +123,18 @@ def check_part(run: SteppedRun, name: str, part: bytes, trained: Trained, round_
     elif name in CIPHERTEXTS:
         batch = run.batch(part) if name == "ciphertexts" else ckks.CiphertextBatch.from_bytes(part)
         assert batch.to_bytes() == part
-        assert name == "ciphertexts" or batch.count == PARAMETERS
+        assert name == "ciphertexts" or batch.count == variant.size
     elif name in ("mask", "positions"):
-        assert Mask.from_bytes(part, expected_size=PARAMETERS).to_bytes() == part
+        assert Mask.from_bytes(part, expected_size=variant.size).to_bytes() == part
     elif name == "ranking":
-        assert 0 < decode_ranking(part, PARAMETERS).size < PARAMETERS
+        assert 0 < decode_ranking(part, variant.size).size < variant.size
     elif name == "ranges":
-        offsets = (*LAYER_OFFSETS, PARAMETERS + BUFFERS)
+        offsets = (*variant.layer_offsets, variant.size + BUFFERS)
         assert part == layer_ranges(trained.difference, offsets).tobytes()
     else:
-        assert len(part) == {"capability": 2 * 8, "sensitivity": 4 * PARAMETERS}[name]
+        assert len(part) == {"capability": 2 * 8, "sensitivity": 4 * variant.size}[name]
     if name not in CIPHERTEXTS | EXACT:
-        assert not contains(part, trained.secrets()), name
+        assert not contains(part, trained.secrets), name
 
 
 def check_numbers(
@@ -138,9 +145,9 @@ def check_numbers(
     hidden = kept & variant.settings.hide_personalised & (variant.method == "selective-shield")
     leaving = clear | noised | hidden
     assert sent.size == leaving.sum() + (BUFFERS if stated.buffers == "clear" else 0)
-    received = np.zeros(PARAMETERS, dtype=np.float32)
+    received = np.zeros(variant.size, dtype=np.float32)
     received[leaving] = sent[: leaving.sum()]
-    exact, buffers = np.split(trained.difference, [PARAMETERS])
+    exact, buffers = np.split(trained.difference, [variant.size])
     np.testing.assert_array_equal(received[clear], exact[clear])
     if stated.buffers == "clear":
         np.testing.assert_array_equal(sent[leaving.sum() :], buffers)
@@ -167,7 +174,8 @@ def check_update(
 ) -> None:
     """The zones are disjoint, and what left is in them."""
     assert (
-        sum(zone.count for zone in (stated.encrypted, stated.noised, stated.clear, stated.kept)) == PARAMETERS
+        sum(zone.count for zone in (stated.encrypted, stated.noised, stated.clear, stated.kept))
+        == variant.size
     )
     assert stated.synthetic == trained.start.synthetic
     numbers = [np.frombuffer(message[name], np.float32) for name in sorted(NUMBERS & set(message))]
@@ -202,7 +210,7 @@ def test_a_disclosure_says_what_really_left(variant):
     ):
         for client in participants:
             model = run.method.message_for(client, run.model)
-            before[client] = model.vector("parameters", np.float32, PARAMETERS)
+            before[client] = model.vector("parameters", np.float32, variant.size)
         sent.clear()
         run.run_round(participants, dropping, intrude=watch)
         for client, messages in sent.items():
@@ -221,11 +229,11 @@ def test_a_disclosure_says_what_really_left(variant):
                 assert set(stated.parts) == named | said
                 assert said or variant.method != "dict-pfl" or phase != "update"
                 for name in set(message) - NUMBERS:
-                    check_part(run, name, message[name], trained[client], round_number)
+                    check_part(variant, run, name, message[name], trained[client], round_number)
                 if phase == "update":
                     check_update(variant, run, message, stated, trained[client], len(participants))
                 else:
-                    assert replace(stated, parts=()) == Disclosure.of_nothing(PARAMETERS)
+                    assert replace(stated, parts=()) == Disclosure.of_nothing(variant.size)
             assert run.clients[client].disclosure == messages[-1][2]
 
 
@@ -233,14 +241,14 @@ def test_a_disclosure_says_what_really_left(variant):
 def test_a_disclosure_is_of_the_clients_own_round(variant):
     run = SteppedRun(variant)
     client, model = run.clients[0], run.method.message_for(0, run.begin_round(1))
-    assert client.disclosure == Disclosure.of_nothing(PARAMETERS)
+    assert client.disclosure == Disclosure.of_nothing(variant.size)
     run.run_round([0, 1])
     stated = client.disclosure
-    assert stated != Disclosure.of_nothing(PARAMETERS)
+    assert stated != Disclosure.of_nothing(variant.size)
     client.begin_round(1, 2, model)
     assert client.disclosure == stated
     client.begin_round(2, 2, run.method.message_for(0, run.begin_round(2)))
-    assert client.disclosure == Disclosure.of_nothing(PARAMETERS)
+    assert client.disclosure == Disclosure.of_nothing(variant.size)
 
 
 @pytest.mark.parametrize(
@@ -258,5 +266,5 @@ def test_what_has_left_counts_for_ever_and_is_stated_until_the_next_round(method
     client.begin_round(1, 2, run.begin_round(1))
     assert client.disclosure == stated
     client.begin_round(2, 2, run.begin_round(2))
-    assert client.disclosure == Disclosure.of_nothing(PARAMETERS)
+    assert client.disclosure == Disclosure.of_nothing(variant.size)
     assert run.method.privacy_spent().epsilon == np.inf

@@ -8,12 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from methods.honest_outcome import assert_same_model, honest_outcome
 from methods.method_conformance import (
     BUFFERS,
+    CLIENTS,
     PARAMETERS,
     SteppedRun,
     Variant,
-    assert_same_model,
     contraction,
     every_variant,
 )
@@ -33,8 +34,9 @@ from shieldfl.roles.message import Message
 
 
 @every_variant
-def test_a_second_message_of_a_client_is_refused_and_changes_nothing(variant):
-    refused = []
+def test_a_second_message_or_frame_is_refused_and_nothing_counts_twice(variant):
+    """Neither another message of a client nor a client's ciphertexts under another one's name."""
+    refused, stolen_in = [], []
 
     def send_twice(phase, aggregator, messages):
         client = min(messages)
@@ -44,13 +46,19 @@ def test_a_second_message_of_a_client_is_refused_and_changes_nothing(variant):
             with pytest.raises(DuplicateFrameError):
                 aggregator.receive(phase, client, again)
             refused.append(phase)
+        ciphertexts = {name: part for name, part in message.items() if name in ("votes", "ciphertexts")}
+        if ciphertexts:
+            other = min(messages)
+            with pytest.raises(DuplicateFrameError):
+                aggregator.receive(phase, other, Message({**messages[other], **ciphertexts}))
+            stolen_in.append(phase)
 
-    run, expected = SteppedRun(variant), SteppedRun(variant)
+    run = SteppedRun(variant)
     # The round goes on with the honest messages of the others; the first client's is in already.
     run_with_first_sent(run, send_twice)
-    expected.run_round()
-    assert_same_model(run, expected, variant)
+    assert_same_model(run, honest_outcome(variant), variant)
     assert len(refused) == 2 * len(run.sent)
+    assert ("update" in stolen_in) == (run.authority is not None)
 
 
 def run_with_first_sent(run, intrude):
@@ -76,106 +84,102 @@ class _Receiver:
         self.receive = receive
 
 
-@every_variant
-def test_a_ciphertext_frame_under_another_clients_name_is_not_counted_twice(variant):
-    def send_for_another(phase, aggregator, messages):
-        first, second = sorted(messages)[:2]
-        if not {"votes", "ciphertexts"} & set(messages[first]):
-            return
-        aggregator.receive(phase, first, messages.pop(first))
-        stolen = Message(
-            {
-                **messages[second],
-                **{
-                    name: part
-                    for name, part in run.sent[phase][first].items()
-                    if name in ("votes", "ciphertexts")
-                },
-            }
-        )
-        with pytest.raises(DuplicateFrameError):
-            aggregator.receive(phase, second, stolen)
-
-    run, expected = SteppedRun(variant), SteppedRun(variant)
-    run_with_first_sent(run, send_for_another)
-    expected.run_round()
-    assert_same_model(run, expected, variant)
-
-
 def altered(message: Message, name: str, part: bytes | None) -> Message:
     parts = {key: value for key, value in message.items() if key != name}
     return Message(parts if part is None else {**parts, name: part})
 
 
-@every_variant
-def test_mangled_messages_are_refused_and_the_round_ends_well(variant):
+def send_mangled(phase, aggregator, messages):
+    """Parts that are missing, too short, too long, flipped, or hold numbers that are none; return which."""
     refused = []
+    client = min(messages)
+    honest = messages[client]
+    for name, part in honest.items():
+        bent = bytearray(part)
+        if part:
+            bent[len(bent) // 2] ^= 0x10
+        wrong = {
+            "missing": (None, WireFormatError),
+            "empty": (b"", WireFormatError),
+            "truncated": (part[:-1], WireFormatError),
+            "grown": (part + bytes(8), WireFormatError),
+        }
+        if name in ("mask", "votes", "ciphertexts", "positions", "scores"):
+            wrong["flipped"] = (bytes(bent), WireFormatError)
+        if name == "ranking":
+            # No checksum: a flip can make another position, but not one that is out of range.
+            wrong["flipped"] = (part[:-1] + b"\x10", WireFormatError)
+        if name in ("values", "update", "ranges", "sensitivity") and part:
+            for label, value in (("nan", np.nan), ("infinite", np.inf)):
+                vector = np.frombuffer(part, dtype=np.float32).copy()
+                vector[-1] = value
+                wrong[label] = (vector.tobytes(), (WireFormatError, RangeError))
+        if name == "weight":
+            for value in (0.0, -1.0, math.nan, math.inf):
+                wrong[f"weight {value}"] = (np.float64(value).tobytes(), RangeError)
+        for label, (replacement, error) in wrong.items():
+            if replacement == part:
+                continue  # nothing is sent in this part, so nothing is cut off
+            with pytest.raises(error):
+                aggregator.receive(phase, client, altered(honest, name, replacement))
+            refused.append((name, label))
+    return refused
 
-    def mangle(phase, aggregator, messages):
-        client = min(messages)
-        honest = messages[client]
-        for name, part in honest.items():
-            bent = bytearray(part)
-            if part:
-                bent[len(bent) // 2] ^= 0x10
-            wrong = {
-                "missing": (None, WireFormatError),
-                "empty": (b"", WireFormatError),
-                "truncated": (part[:-1], WireFormatError),
-                "grown": (part + bytes(8), WireFormatError),
-            }
-            if name in ("mask", "votes", "ciphertexts", "positions", "scores"):
-                wrong["flipped"] = (bytes(bent), WireFormatError)
-            if name == "ranking":
-                # No checksum: a flip can make another position, but not one that is out of range.
-                wrong["flipped"] = (part[:-1] + b"\x10", WireFormatError)
-            if name in ("values", "update", "ranges", "sensitivity") and part:
-                for label, value in (("nan", np.nan), ("infinite", np.inf)):
-                    vector = np.frombuffer(part, dtype=np.float32).copy()
-                    vector[-1] = value
-                    wrong[label] = (vector.tobytes(), (WireFormatError, RangeError))
-            if name == "weight":
-                for value in (0.0, -1.0, math.nan, math.inf):
-                    wrong[f"weight {value}"] = (np.float64(value).tobytes(), RangeError)
-            for label, (replacement, error) in wrong.items():
-                if replacement == part:
-                    continue  # nothing is sent in this part, so nothing is cut off
-                with pytest.raises(error):
-                    aggregator.receive(phase, client, altered(honest, name, replacement))
-                refused.append((phase, name, label))
 
-    run, expected = SteppedRun(variant), SteppedRun(variant)
-    run.run_round(intrude=mangle)
-    expected.run_round()
-    assert_same_model(run, expected, variant)
-    assert {phase for phase, _, _ in refused} == set(run.sent)
+def send_larger(run, phase, aggregator, messages):
+    """A client of a larger model speaks first: its frames are intact, their numbers of values are not."""
+    for name in ("votes", "ciphertexts"):
+        if name in messages[0]:
+            encryptor = run.encryptor("votes" if name == "votes" else "update")
+            number = run.batch(messages[0][name]).round
+            larger = np.zeros(run.initial.parameters.size + 9, dtype=np.float32)
+            batch = encryptor.encrypt(larger, round=number).to_bytes()
+            with pytest.raises(ParameterError):
+                aggregator.receive(phase, 0, altered(messages[0], name, batch))
+
+
+def send_elsewhere(run, phase, aggregator, messages):
+    """Ciphertexts of other positions, though as many; return whether there were any."""
+    if "ciphertexts" not in messages[0]:
+        return False
+    honest = run.batch(messages[0]["ciphertexts"])
+    size = run.initial.parameters.size + run.buffers.size
+    size += size == honest.count  # these are other positions even where all are encrypted
+    first = Mask.from_indices(np.arange(honest.count), size)
+    batch = run.encryptor().encrypt(np.zeros(size, dtype=np.float32), first, round=honest.round)
+    assert batch.count == honest.count
+    with pytest.raises(ShieldError, match=r"positions|order"):
+        aggregator.receive(phase, 0, altered(messages[0], "ciphertexts", batch.to_bytes()))
+    return True
 
 
 @every_variant
-def test_messages_of_another_round_are_refused(variant):
-    run, expected = SteppedRun(variant), SteppedRun(variant)
-    run.run_round()
-    expected.run_round()
-    old = {phase: dict(messages) for phase, messages in run.sent.items()}
-    refused = []
+def test_wrong_messages_are_refused_and_the_round_ends_well(variant):
+    """Whoever comes first must not decide for the others what theirs look like, or which positions are encrypted."""
+    run = SteppedRun(variant)
+    mangled, elsewhere = [], []
 
-    def replay(phase, aggregator, messages):
-        with pytest.raises(PolicyError):
-            aggregator.receive(phase, 0, old[phase][0])
-        refused.append(phase)
+    def intrude(phase, aggregator, messages):
+        send_larger(run, phase, aggregator, messages)
+        if send_elsewhere(run, phase, aggregator, messages):
+            elsewhere.append(phase)
+        with pytest.raises(WireFormatError, match="no part"):  # made for another step
+            aggregator.receive(phase, 0, Message({"something": b"else"}))
+        if send_mangled(phase, aggregator, messages):
+            mangled.append(phase)
 
-    run.run_round(intrude=replay)
-    expected.run_round()
-    assert_same_model(run, expected, variant)
-    assert refused == list(run.sent)
+    run.run_round(intrude=intrude)
+    assert_same_model(run, honest_outcome(variant), variant)
+    assert mangled == list(run.sent)
+    assert bool(elsewhere) == (run.authority is not None)
 
 
 @every_variant
-def test_messages_of_another_federation_are_refused(variant):
-    """Another key's ciphertexts, in an otherwise honest message."""
-    foreign, run, expected = SteppedRun(variant), SteppedRun(variant), SteppedRun(variant)
+def test_messages_of_another_federation_or_round_are_refused(variant):
+    """In the first round another key's ciphertexts, in an otherwise honest message; then the first round's messages."""
+    foreign, run = SteppedRun(variant), SteppedRun(variant)
     foreign.run_round()
-    refused = []
+    refused, replayed = [], []
 
     def send_foreign(phase, aggregator, messages):
         for name in ("votes", "ciphertexts"):
@@ -185,67 +189,18 @@ def test_messages_of_another_federation_are_refused(variant):
                 refused.append(name)
 
     run.run_round(intrude=send_foreign)
-    expected.run_round()
-    assert_same_model(run, expected, variant)
+    assert_same_model(run, honest_outcome(variant), variant)
     assert ("ciphertexts" in refused) == (run.authority is not None)
+    old = {phase: dict(messages) for phase, messages in run.sent.items()}
 
+    def replay(phase, aggregator, messages):
+        with pytest.raises(PolicyError):
+            aggregator.receive(phase, 0, old[phase][0])
+        replayed.append(phase)
 
-@every_variant
-def test_a_wrong_first_message_does_not_decide_what_the_others_must_look_like(variant):
-    """A client of a larger model speaks first: its frames are intact, their numbers of values are not."""
-    run, expected = SteppedRun(variant), SteppedRun(variant)
-
-    def send_larger(phase, aggregator, messages):
-        for name in ("votes", "ciphertexts"):
-            if name in messages[0]:
-                encryptor = run.encryptor("votes" if name == "votes" else "update")
-                number = run.batch(messages[0][name]).round
-                larger = encryptor.encrypt(
-                    np.zeros(PARAMETERS + 9, dtype=np.float32), round=number
-                ).to_bytes()
-                with pytest.raises(ParameterError):
-                    aggregator.receive(phase, 0, altered(messages[0], name, larger))
-
-    run.run_round(intrude=send_larger)
-    expected.run_round()
-    assert_same_model(run, expected, variant)
-
-
-@every_variant
-def test_ciphertexts_of_other_positions_are_refused_though_their_number_is_right(variant):
-    """A client that comes first must not decide for the others which positions are encrypted."""
-    run, expected = SteppedRun(variant), SteppedRun(variant)
-    refused = []
-
-    def send_elsewhere(phase, aggregator, messages):
-        if "ciphertexts" not in messages[0]:
-            return
-        honest = run.batch(messages[0]["ciphertexts"])
-        size = PARAMETERS + run.buffers.size
-        size += size == honest.count  # these are other positions even where all are encrypted
-        first = Mask.from_indices(np.arange(honest.count), size)
-        batch = run.encryptor().encrypt(np.zeros(size, dtype=np.float32), first, round=honest.round)
-        assert batch.count == honest.count
-        with pytest.raises(ShieldError, match=r"positions|order"):
-            aggregator.receive(phase, 0, altered(messages[0], "ciphertexts", batch.to_bytes()))
-        refused.append(phase)
-
-    run.run_round(intrude=send_elsewhere)
-    expected.run_round()
-    assert_same_model(run, expected, variant)
-    assert bool(refused) == (run.authority is not None)
-
-
-@every_variant
-def test_a_message_made_for_another_step_is_refused(variant):
-    def send_other(phase, aggregator, messages):
-        with pytest.raises(WireFormatError, match="no part"):
-            aggregator.receive(phase, 0, Message({"something": b"else"}))
-
-    run, expected = SteppedRun(variant), SteppedRun(variant)
-    run.run_round(intrude=send_other)
-    expected.run_round()
-    assert_same_model(run, expected, variant)
+    run.run_round(intrude=replay)
+    assert_same_model(run, honest_outcome(variant, 2), variant)
+    assert replayed == list(run.sent)
 
 
 @every_variant
@@ -258,19 +213,38 @@ def test_a_phase_in_which_nobody_speaks_has_no_result(variant):
         run.aggregator.close(first)
 
 
-@every_variant
-@pytest.mark.parametrize(
-    ("part", "value"),
-    [("parameters", np.nan), ("parameters", np.inf), ("buffers", np.nan), ("buffers", -np.inf)],
-)
-def test_a_training_that_diverged_is_refused(variant, part, value):
-    def diverge(round_number, client, start):
-        update = contraction(round_number, client, start)
-        getattr(update, part)[-1] = value
-        return update
+def assert_refused_at_the_end_of_training(variant, updates, error, words):
+    """A client takes none of these updates, and after that the one that it has trained."""
+    run = SteppedRun(variant)
+    client = run.clients[0]
+    start = client.begin_round(1, CLIENTS, run.method.message_for(0, run.begin_round(1)))
+    phase = run.method.phases_of(run.model, 1)[0].name
+    for update in updates(start):
+        with pytest.raises(error, match=words):
+            client.finish_training(update)
+        with pytest.raises(ParameterError, match="before training has finished"):
+            client.step(phase, None)
+    honest = contraction(1, 0, start)
+    honest.parameters[: variant.first_trained] = start.parameters[: variant.first_trained]
+    client.finish_training(honest)
+    assert set(client.step(phase, None)) == honest_outcome(variant).sent_parts[phase]
 
-    with pytest.raises(RangeError, match="learning rate"):
-        SteppedRun(variant, train=diverge).run_round()
+
+@every_variant
+def test_a_training_that_diverged_is_refused(variant):
+    def diverged(start):
+        for part, value in (
+            ("parameters", np.nan),
+            ("parameters", np.inf),
+            ("buffers", np.nan),
+            ("buffers", -np.inf),
+        ):
+            update = contraction(1, 0, start)
+            update.parameters[: variant.first_trained] = start.parameters[: variant.first_trained]
+            getattr(update, part)[-1] = value
+            yield update
+
+    assert_refused_at_the_end_of_training(variant, diverged, RangeError, "learning rate")
 
 
 @pytest.mark.parametrize("method", ["selective-shield", "sense-crypt", "fedml-he", "mask-crypt"])
@@ -308,18 +282,16 @@ def scored(scores):
 
 
 @every_variant
-@pytest.mark.parametrize(
-    ("parameters", "buffers", "scores"),
-    [
-        (PARAMETERS - 1, BUFFERS, PARAMETERS),
-        (1, BUFFERS, PARAMETERS),
-        (PARAMETERS, BUFFERS + 1, PARAMETERS),
-        (PARAMETERS, BUFFERS, PARAMETERS + 64),
-    ],
-)
-def test_an_update_of_another_model_is_refused(variant, parameters, buffers, scores):
-    def train(round_number, client, start):
-        return LocalUpdate(*(np.zeros(size, dtype=np.float32) for size in (parameters, buffers, scores)))
+def test_an_update_of_another_model_is_refused(variant):
+    def of_another_model(start):
+        for parameters, buffers, scores in (
+            (variant.size - 1, BUFFERS, variant.size),
+            (1, BUFFERS, variant.size),
+            (variant.size, BUFFERS + 1, variant.size),
+            (variant.size, BUFFERS, variant.size + 64),
+        ):
+            yield LocalUpdate(*(np.zeros(size, dtype=np.float32) for size in (parameters, buffers, scores)))
 
-    with pytest.raises(ParameterError, match="333 parameters"):
-        SteppedRun(variant, train=train).run_round()
+    assert_refused_at_the_end_of_training(
+        variant, of_another_model, ParameterError, f"{variant.size} parameters"
+    )

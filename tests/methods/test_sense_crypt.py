@@ -32,7 +32,7 @@ from shieldfl.selection import select
 def test_only_what_the_mask_leaves_out_is_sent_in_the_clear(encryption):
     run = SteppedRun(variant(encryption=encryption, bandwidths=(1.0, 0.4), exposed_share=0.3))
     run.run_round()
-    start = run.initial.starting_point()
+    start, size = run.initial.starting_point(), run.initial.parameters.size
     for index, client in enumerate(run.clients):
         update = contraction(1, index, start)
         dense = np.concatenate((update.parameters - start.parameters, update.buffers - start.buffers))
@@ -40,12 +40,12 @@ def test_only_what_the_mask_leaves_out_is_sent_in_the_clear(encryption):
         assert set(sent) == {"round", "weight", "ciphertexts", "values"}
         own = np.append(client.selection.mask.to_bool(), np.ones(BUFFERS, dtype=bool))
         if encryption == "ckks":
-            own = Mask.from_bytes(run.answers["mask"]["union 0"], PARAMETERS + BUFFERS).to_bool()
+            own = Mask.from_bytes(run.answers["mask"]["union 0"], size + BUFFERS).to_bool()
         values = np.frombuffer(sent["values"], dtype=np.float32)
         np.testing.assert_array_equal(values, dense[~own])
-        assert client.disclosure.shares()["encrypted"] == pytest.approx(own[:PARAMETERS].mean())
+        assert client.disclosure.shares()["encrypted"] == pytest.approx(own[:size].mean())
         # Buffers are statistics of the client's data: never among them.
-        assert own[PARAMETERS:].all()
+        assert own[size:].all()
     masks = [client.selection.mask for client in run.clients]
     assert masks[0] != masks[1]
 
@@ -165,7 +165,9 @@ def test_clients_count_by_their_weights(encryption):
     tolerance = QUANTISATION * (11 * CLIENTS / sum(weights) if encryption == "ckks" else 1)
     difference = np.abs(run.parameters - expected)
     assert difference.max() <= tolerance + float_spacing(run.parameters, expected).max()
-    plain = SteppedRun(Variant("fedavg", SelectiveShieldSettings(), "plain"), weights=weights)
+    plain = SteppedRun(
+        Variant("fedavg", SelectiveShieldSettings(), "plain"), initial=run.initial, weights=weights
+    )
     plain.run_round()
     assert np.abs(run.parameters - plain.parameters).max() <= tolerance + 2 * np.spacing(np.float32(2.0))
 

@@ -21,20 +21,33 @@ from shieldfl.masks import Mask
 from shieldfl.methods.disclosure import Disclosure
 from shieldfl.roles.message import Message
 
-SIZE = PARAMETERS + BUFFERS
 # Nothing is encrypted, or each client has a zone of its own: unions of SenseCrypt have their test beside its others.
 WITHOUT_SHARED_ZONE = {"fedavg", "dp-fedavg", "dp-sgd", "alt-fl-si-dp", "selective-shield", "sense-crypt"}
 SHARE = 0.5
-AGREED = int(SHARE * PARAMETERS)
+LIES = (
+    "nothing",
+    "one parameter",
+    "a parameter less",
+    "a parameter for a buffer",
+    "no buffers",
+    "another model's",
+)
 
-TOO_LITTLE = {
-    "nothing": Mask.empty(SIZE),
-    "one parameter": Mask.from_indices([0, *range(PARAMETERS, SIZE)], SIZE),
-    "a parameter less": Mask.from_indices([*range(AGREED - 1), *range(PARAMETERS, SIZE)], SIZE),
-    "a parameter for a buffer": Mask.from_indices([*range(AGREED + 1), *range(PARAMETERS, SIZE - 1)], SIZE),
-    "no buffers": Mask.from_indices([*range(PARAMETERS)], SIZE),
-    "another model's": Mask.full(SIZE - 1),
-}
+
+def too_little(parameters: int) -> dict[str, Mask]:
+    """Zones of a model of so many parameters, none of which protects what was agreed on."""
+    size, agreed = parameters + BUFFERS, int(SHARE * parameters)
+    positions = {
+        "nothing": [],
+        "one parameter": [0, *range(parameters, size)],
+        "a parameter less": [*range(agreed - 1), *range(parameters, size)],
+        "a parameter for a buffer": [*range(agreed + 1), *range(parameters, size - 1)],
+        "no buffers": [*range(parameters)],
+    }
+    return {
+        **{name: Mask.from_indices(np.array(one, dtype=np.int64), size) for name, one in positions.items()},
+        "another model's": Mask.full(size - 1),
+    }
 
 
 def sharing_variants() -> list[Variant]:
@@ -53,12 +66,12 @@ every_shared_zone = pytest.mark.parametrize(
     sharing_variants(),
     ids=lambda variant: variant.label,
 )
-every_lie = pytest.mark.parametrize("lie", TOO_LITTLE.values(), ids=TOO_LITTLE)
+every_lie = pytest.mark.parametrize("lie", LIES)
 
 
 def assert_nothing_clear_leaves(run: SteppedRun) -> None:
     with contextlib.suppress(PolicyError, WireFormatError):
-        run.run_round()
+        run.run_round([0, 1])
     for message in run.sent.get("update", {}).values():
         assert not {"values", "update"} & set(message)
     for client in run.clients:
@@ -69,12 +82,12 @@ def assert_nothing_clear_leaves(run: SteppedRun) -> None:
 @every_shared_zone
 def test_a_poor_zone_in_a_model_is_not_taken(variant):
     run, honest = SteppedRun(variant), SteppedRun(variant)
-    for lie in TOO_LITTLE.values():
+    for lie in too_little(variant.size).values():
         with pytest.raises((PolicyError, WireFormatError)):
             run.clients[0].begin_round(
                 1, 4, run.begin_round(1, Message({**run.model, "zone": lie.to_bytes()}))
             )
-        assert run.clients[0].disclosure == Disclosure.of_nothing(PARAMETERS)
+        assert run.clients[0].disclosure == Disclosure.of_nothing(variant.size)
     # The true model then gets what it would have got without the lies.
     for one in (run, honest):
         one.run_round([0, 1])
@@ -89,7 +102,8 @@ def test_a_poor_zone_in_a_model_is_not_taken(variant):
 @every_lie
 def test_a_poor_zone_in_an_answer_is_not_taken(variant, lie):
     run = SteppedRun(variant)
-    run._answer_for = lambda client, answer: Message({**(answer or {}), "zone": lie.to_bytes()})
+    zone = too_little(variant.size)[lie].to_bytes()
+    run._answer_for = lambda client, answer: Message({**(answer or {}), "zone": zone})
     assert_nothing_clear_leaves(run)
 
 
@@ -108,7 +122,7 @@ def test_mask_crypt_takes_no_zone_of_an_earlier_round():
 def test_mask_crypt_takes_a_union_only_where_that_is_the_setting(cut):
     variant = next(one for one in variants() if one.method == "mask-crypt").with_others(ratio=SHARE, cut=cut)
     run = SteppedRun(variant)
-    everything = Message({"zone": Mask.full(SIZE).to_bytes()})
+    everything = Message({"zone": Mask.full(PARAMETERS + BUFFERS).to_bytes()})
     client = run.clients[0]
     client.finish_training(contraction(1, 0, client.begin_round(1, 4, run.begin_round(1))))
     client.step("ranking", None)

@@ -1,0 +1,62 @@
+"""What a reader of published figures is told of rounds that were stopped or given up: what has left, has left."""
+
+from __future__ import annotations
+
+import pytest
+
+from shieldfl.methods.collecting_aggregator import CollectingAggregator
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.privacy.accounting import PrivacyLedger
+from shieldfl.simulation import driver
+from shieldfl.simulation.config import RunConfig
+from shieldfl.simulation.summary import summarise
+
+
+def test_what_left_in_a_round_that_was_not_finished_is_in_the_figure(monkeypatch: pytest.MonkeyPatch):
+    receive = CollectingAggregator.receive
+
+    def stop_late(aggregator, phase, client, message):
+        if aggregator.round == 3 and client == 3:
+            raise KeyboardInterrupt
+        return receive(aggregator, phase, client, message)
+
+    monkeypatch.setattr(CollectingAggregator, "receive", stop_late)
+    settings = MethodSettings().changed("dp-fedavg", {"noise_multiplier": 1.0})
+    with pytest.raises(driver.RunInterrupted) as caught:
+        driver.run_methods(RunConfig(clients=4, rounds=3, threads=1, local_epochs=1), ["dp-fedavg"], settings)
+    (method,) = caught.value.result.methods
+    assert len(method.rounds) == 2
+    ledger = PrivacyLedger(1.0)
+    for _ in range(3):
+        ledger.charge_round(4)
+    assert method.last.epsilon == pytest.approx(ledger.epsilon(1e-5).of_noise)
+
+
+@pytest.mark.parametrize(
+    ("name", "leaving", "text"),
+    [
+        ("fedavg", 2, "nothing"),
+        ("full-he", 2, "all"),
+        ("fedml-he", 2, "10.00 %, mask readable"),
+        # Before the only phase: nobody has sent anything.
+        ("fedavg", 3, "–"),
+    ],
+)
+def test_what_left_in_a_round_that_was_given_up_is_in_the_row_of_what_is_hidden(
+    name: str, leaving: int, text: str, monkeypatch: pytest.MonkeyPatch
+):
+    """All but one leave before the last phase. What the last one sends then, the aggregator keeps."""
+
+    def draw_leavers(federation, participants, dropout, round_number):
+        last = federation.method.phases_of(federation.model, round_number)[-1].name
+        return dict.fromkeys(list(participants)[:leaving], last)
+
+    monkeypatch.setattr(driver.EmbeddedFederation, "draw_leavers", draw_leavers)
+    config = RunConfig(clients=3, rounds=1, local_epochs=1, model="mlp", threads=1, min_clients=2)
+    result = driver.run_methods(config, [name])
+    (method,) = result.methods
+    assert (method.last.participants, method.last.dropped) == (0, 3)
+    assert any("round 1 was given up" in note for note in method.notes)
+    rows = {row.label: row.cells for row in summarise(result)[-1].rows}
+    (hidden,) = rows["hidden from the aggregator"]
+    assert hidden == text
