@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <mutex>
 #include <stdexcept>
 #include <utility>
 
@@ -62,12 +61,11 @@ std::vector<std::uint64_t> search_ntt_primes(std::size_t degree, const std::vect
 }  // namespace
 
 // Always the same primes for the same lengths, and each key and each frame asks for them again, where a
-// search takes milliseconds. So they are kept: for two degrees and primes of a few dozen lengths.
+// search takes milliseconds. So each thread keeps them, for two degrees and primes of a few dozen lengths:
+// with a lock that all share, a fork at the wrong moment would leave the child waiting for ever.
 std::vector<std::uint64_t> ntt_primes(std::size_t degree, std::span<const int> prime_bits) {
-  static std::mutex mutex;
-  static std::map<std::pair<std::size_t, std::vector<int>>, std::vector<std::uint64_t>> found;
+  thread_local std::map<std::pair<std::size_t, std::vector<int>>, std::vector<std::uint64_t>> found;
   const std::pair wanted(degree, std::vector<int>(prime_bits.begin(), prime_bits.end()));
-  const std::scoped_lock lock(mutex);
   const auto known = found.find(wanted);
   if (known != found.end()) return known->second;
   return found.emplace(wanted, search_ntt_primes(degree, wanted.second)).first->second;
