@@ -8,6 +8,7 @@ BUILD_PATH := MAKEFLAGS= PATH="$(abspath $(BIN)):$$PATH"
 JOBS := $(shell nproc)
 # Targets that may run at once, each with its output in one piece.
 AT_ONCE := $(MAKE) --no-print-directory --jobs=2 --output-sync=target
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -p no:benchmark --numprocesses auto --dist worksteal
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 FUZZ_ITERATIONS ?= 1000000
 # Many tests start interpreters, each of which would compile the package and torch anew where a shell forbids to keep
@@ -15,7 +16,7 @@ FUZZ_ITERATIONS ?= 1000000
 export PYTHONDONTWRITEBYTECODE :=
 STATISTICS_DRAWS ?= 100000000
 
-.PHONY: help demo test check test-cpp cpp-tests test-python test-asan test-tsan test-ct test-statistics fuzz smoke coverage \
+.PHONY: help demo test check test-cpp cpp-tests test-python test-slow test-asan test-tsan test-ct test-statistics fuzz smoke coverage \
   bench peers lint format clean
 
 help:  ## show this list
@@ -35,6 +36,7 @@ test:  ## install everything and run all checks
 
 check:  ## the long form: all of the above, statistics, sanitizers, constant time, fuzzing, every experiment
 	@$(MAKE) test
+	@.ci/stage "slow Python tests" $(MAKE) test-slow
 	@.ci/stage "statistics" $(MAKE) test-statistics
 	@.ci/stage "ASan and UBSan" $(MAKE) test-asan
 	@.ci/stage "fuzz" $(MAKE) fuzz
@@ -51,7 +53,10 @@ test-cpp: cpp-tests  ## the C++ tests and a short fuzz
 	$(BUILD_PATH) ctest --test-dir build/core --output-on-failure --parallel $(JOBS) --progress
 
 test-python: $(VENV)/installed  ## the Python tests, on all cores
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -p no:benchmark --numprocesses auto --dist worksteal
+	$(PYTEST) -m "not slow"
+
+test-slow: $(VENV)/installed  ## Python tests that take long: the benchmarks' bars, in small
+	$(PYTEST) -m slow
 
 # The interpreter is not built for sanitizers, so their runtime has to be loaded before it; -S keeps the installed
 # package, which has no sanitizers either, from being found first.

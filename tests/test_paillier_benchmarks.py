@@ -247,6 +247,7 @@ def test_the_documented_peers_are_those_that_are_measured(peers):
     assert set(peers) <= set(documented)
 
 
+@pytest.mark.slow
 def test_every_bar_is_measured():
     pytest.importorskip("typer")
     done = subprocess.run(

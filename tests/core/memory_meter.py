@@ -22,7 +22,6 @@ def status(name):
 """
 
 measures_memory = [
-    pytest.mark.slow,
     pytest.mark.skipif(
         "libasan" in os.environ.get("LD_PRELOAD", ""), reason="a sanitizer takes memory of its own"
     ),

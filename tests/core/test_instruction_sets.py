@@ -34,14 +34,12 @@ def probes(best):
     return results
 
 
-@pytest.mark.slow
 def test_all_sets_give_the_same_frames_totals_sums_masks_samples_and_noise(probes):
     for name, result in probes.items():
         assert result["instruction set"] == name
         assert result["outputs"] == probes["scalar"]["outputs"], name
 
 
-@pytest.mark.slow
 def test_the_outputs_that_are_compared_differ_from_each_other(probes):
     groups = [list(group.values()) for group in probes["scalar"]["outputs"].values()]
     assert sum(map(len, groups)) > 25

@@ -82,10 +82,7 @@ class TestPaillierClassical(Paillier):
         return sf.paillier.Parameters(key_bits=2048, randomizer="classical", **changes)
 
 
-class TestPaillierOfTheDefaultSecurity(SchemeConformance):
-    """The one with a key that is searched for, as users' are."""
-
-    scheme = sf.paillier
+class TestPaillierOfTheDefaultSecurity(Paillier):
     sizes = (1, 101, 102)
     weighted_sizes = (1, 101)
     large_size = 300
