@@ -11,13 +11,13 @@ AT_ONCE := $(MAKE) --no-print-directory --jobs=2 --output-sync=target
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -p no:benchmark --numprocesses auto --dist worksteal
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 FUZZ_ITERATIONS ?= 1000000
+STATISTICS_DRAWS ?= 100000000
 # Many tests start interpreters, each of which would compile the package and torch anew where a shell forbids to keep
 # what was compiled.
 export PYTHONDONTWRITEBYTECODE :=
-STATISTICS_DRAWS ?= 100000000
 
-.PHONY: help demo test check test-cpp cpp-tests test-python test-slow test-asan test-tsan test-ct test-statistics fuzz smoke coverage \
-  bench peers lint format clean
+.PHONY: help demo test check test-cpp cpp-tests test-python test-slow test-asan test-tsan test-ct test-statistics fuzz \
+  smoke coverage bench peers lint format clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,7 +26,7 @@ demo: $(VENV)/installed  ## install everything and train under protection on rea
 	$(BIN)/shieldfl run --method fedavg,selective-shield --noise-multiplier 0.01 --report build/demo-report
 	@echo "report: build/demo-report/index.html"
 
-test:  ## install everything and run all checks
+test:  ## install everything and run the checks
 	@.ci/stage --clear
 	@.ci/stage "set-up, the core compiled" $(MAKE) $(VENV)/installed
 	@.ci/stage "lint, C++ tests compiled" $(AT_ONCE) lint cpp-tests

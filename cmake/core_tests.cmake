@@ -7,11 +7,12 @@
 #   `all_sets`,
 # - they test code that has no kernels but those of words, checksums and random numbers, which have tests of their own
 #   on all sets: `no_kernels`,
-# - they are Paillier's: its two engines are compared with each other there, and Python's tests encrypt, add and open on
-#   each of them. The rest only counts, packs and refuses.
+# - they are Paillier's, whose two engines Python's tests encrypt, add and open with, too. But `both_engines`, which
+#   share numbers between threads, run as scalar as well, which computes with GMP; so would AVX2.
 set(all_sets common_crc32c)
 set(no_kernels ckks_parameter_search ckks_parameters common_wire mask_codec mask_mutual_information mask_selection
                parallel_for)
+set(both_engines paillier_encryptor paillier_pool)
 # The longest, which begin first: a shard that is alone at the end keeps one core waiting.
 set(long_shards paillier_secret_key paillier_ifma_engine paillier_gmp_engine paillier_decryptor)
 
@@ -34,10 +35,14 @@ foreach(source IN LISTS test_sources)
   if(shard IN_LIST long_shards)
     set_tests_properties(${shard} PROPERTIES COST 100)
   endif()
-  if(shard MATCHES "_kernels$|^paillier_" OR shard IN_LIST all_sets OR shard IN_LIST no_kernels)
+  if(shard IN_LIST both_engines)
+    set(other_sets scalar)
+  elseif(shard MATCHES "_kernels$|^paillier_" OR shard IN_LIST all_sets OR shard IN_LIST no_kernels)
     continue()
+  else()
+    set(other_sets scalar avx2)
   endif()
-  foreach(instruction_set scalar avx2)
+  foreach(instruction_set IN LISTS other_sets)
     add_test(NAME ${instruction_set}.${shard} COMMAND core_tests ${shard}.)
     set_tests_properties(${instruction_set}.${shard} PROPERTIES ENVIRONMENT SHIELDFL_SIMD=${instruction_set}
                                                                 SKIP_RETURN_CODE 77)

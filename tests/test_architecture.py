@@ -206,7 +206,6 @@ def test_only_the_key_authority_makes_what_holds_a_secret_key():
         assert "KeyAuthority" not in text
 
 
-# In this order: one process imports them one after the other, so that what one of them may have counts for later ones.
 PACKAGES = ("torch", "sklearn", "opacus", "rich", "typer", "matplotlib", "jinja2")
 UNWANTED = {
     "shieldfl": (*PACKAGES, "cryptography", "scipy"),
@@ -225,18 +224,24 @@ UNWANTED = {
 
 @pytest.fixture(scope="module")
 def imported_with() -> dict[str, list[str]]:
-    """Unwanted packages that are imported once a module of those above is, and what comes before it."""
+    """Unwanted packages that each module imports, alone in a process that had imported NumPy; or its error."""
     code = f"""
-import json, sys
+import json, os, sys
 from importlib import import_module
-found = {{}}
+import numpy
 for module, unwanted in {UNWANTED!r}.items():
-    import_module(module)
-    found[module] = sorted(set(unwanted) & set(sys.modules))
-print(json.dumps(found))
+    if os.fork() == 0:
+        try:
+            import_module(module)
+            found = sorted(set(unwanted) & set(sys.modules))
+        except ImportError as error:
+            found = [str(error)]
+        print(json.dumps([module, found]), flush=True)
+        os._exit(0)
+    os.wait()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
+    return dict(map(json.loads, done.stdout.splitlines()))
 
 
 @pytest.mark.parametrize("module", UNWANTED)

@@ -71,6 +71,18 @@ def test_examples_run_as_written(code, tmp_path, request):
     assert done.stderr == b""
 
 
+def test_examples_import_what_they_use():
+    """What of the package they name as ``sf.NAME`` is there without torch, or an import of theirs brings it."""
+    code = "import shieldfl; print(*dir(shieldfl))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    there = set(done.stdout.split())
+    for example in EXAMPLES:
+        code = example.values[0]
+        named = set(re.findall(r"\bsf\.(\w+)", code))
+        imported = set(re.findall(r"^import shieldfl\.(\w+)", code, re.MULTILINE))
+        assert named <= there | imported, example.id
+
+
 def test_there_are_examples_in_the_readme():
     assert sum(str(example.id).startswith("README.md") for example in EXAMPLES) >= 1
 

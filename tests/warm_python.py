@@ -1,7 +1,8 @@
 """New processes that begin with torch and the command line imported: forks of one that has imported them once.
 
 A fresh interpreter takes seconds for that, in every test. What is started here is a process like any other, with
-streams, signals and an exit code of its own; only a test of what gets imported must not use it.
+streams, signals and an exit code of its own. It ends without taking the interpreter apart, and everything is imported
+already: a test of either must not use it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import io
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -19,20 +21,38 @@ from pathlib import Path
 
 __all__ = ["WarmProcess", "WarmPython", "warm_python"]
 
+_TIMEOUT_SECONDS = 300.0
 _SERVER = Path(__file__).with_name("warm_python_server.py")
 COMMAND_LINE = "from shieldfl.cli.main import main; main()"
 
 
 class WarmProcess:
-    """A process that was started; who started it waits for it before the next one."""
+    """A process that was started. It is waited for, or killed, at the end of ``with``: the next one starts then."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
-        self.pid = int(channel.recv(64))
+        self.pid = self._told("started")
+        self._status: int | None = None
+
+    def __enter__(self) -> WarmProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status is None:
+            os.kill(self.pid, signal.SIGKILL)
+            self.wait()
 
     def wait(self) -> int:
-        """Return the exit code, negative for the signal that ended it."""
-        return int(self._channel.recv(64))
+        """Return the exit code, negative for the signal that ended it. Raises TimeoutError after five minutes."""
+        if self._status is None:
+            self._status = self._told("ended")
+        return self._status
+
+    def _told(self, what: str) -> int:
+        told, _, number = self._channel.recv(64).decode().partition(" ")
+        if told != what:
+            raise RuntimeError(f"the server of processes said {told!r}, not {what!r}")
+        return int(number)
 
 
 class WarmPython:
@@ -46,6 +66,7 @@ class WarmPython:
             pass_fds=[theirs.fileno()],
         )
         theirs.close()
+        self._channel.settimeout(_TIMEOUT_SECONDS)
 
     def start(
         self,
@@ -81,18 +102,23 @@ class WarmPython:
     ) -> subprocess.CompletedProcess[bytes]:
         """Run code as ``__main__`` with its output in pipes, to its end."""
         with Collected() as out, Collected() as err:
-            process = self.start(
+            with self.start(
                 code, arguments, out=out.end, err=err.end, environment=environment, folder=folder
-            )
-            out.close_end()
-            err.close_end()
-            status = process.wait()
+            ) as process:
+                out.close_end()
+                err.close_end()
+                status = process.wait()
             return subprocess.CompletedProcess(list(arguments), status, out.read(), err.read())
 
     def end(self) -> None:
         """End the process that starts others."""
         self._channel.close()
-        self._server.wait(timeout=60)
+        try:
+            self._server.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            self._server.kill()
+            self._server.wait()
+            raise
 
 
 class Collected:

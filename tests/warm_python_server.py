@@ -33,8 +33,8 @@ def next_process(channel: socket.socket) -> tuple[dict, list[int]]:
             return json.loads(told), descriptors
         for descriptor in descriptors:
             os.close(descriptor)
-        channel.send(str(pid).encode())
-        channel.send(str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])).encode())
+        channel.send(f"started {pid}".encode())
+        channel.send(f"ended {os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}".encode())
 
 
 def set_up(told: dict, descriptors: list[int]) -> None:
@@ -54,6 +54,7 @@ def set_up(told: dict, descriptors: list[int]) -> None:
     os.environ.update(told["environment"])
     os.chdir(told["folder"])
     sys.argv[:] = ["-c", *told["arguments"]]
+    sys.path[0] = ""  # as with -c, in place of the folder of this file
 
 
 def run(code: str) -> int:
@@ -70,9 +71,7 @@ def run(code: str) -> int:
 
 def end(status: int) -> None:
     """End as an interpreter does, without a second of taking torch apart."""
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join()
+    threading._shutdown()
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()

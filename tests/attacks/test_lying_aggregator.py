@@ -7,6 +7,7 @@ import random
 from functools import partial
 from typing import Any
 
+import gmpy2
 import numpy as np
 import pytest
 
@@ -165,6 +166,7 @@ class Paillier:
         self.p, self.q = factors_of(self.authority)
         self.n = self.p * self.q
         self.twin = reference_paillier.PublicKey(self.n)
+        self.secret = reference_paillier.SecretKey(gmpy2.mpz(self.p), gmpy2.mpz(self.q))
         self.field_bits = self.parameters.value_bits + self.parameters._facts["guard_bits"]
         self.fields = self.parameters.values_per_ciphertext
 
@@ -235,20 +237,12 @@ class GlitchedMachine:
         plaintexts = b""
         for at in range(0, len(residues), size):
             ciphertext = int.from_bytes(residues[at : at + size], "little")
-            by_p, by_q = self._half(ciphertext, key.p), self._half(ciphertext, key.q)
-            plaintext = (by_p + key.p * ((by_q - by_p) * pow(key.p, -1, key.q) % key.q)) % key.n
+            plaintext = int(key.secret.decrypt(ciphertext))
             if self._decrypted == self._place:
                 plaintext = (plaintext + key.q) % key.n
             self._decrypted += 1
             plaintexts += plaintext.to_bytes(size // 2, "little")
         return plaintexts
-
-    def _half(self, ciphertext: int, factor: int) -> int:
-        """The plaintext modulo a factor f of n: L(c^(f-1)) / L((1+n)^(f-1)) with L(x) = (x-1) / f."""
-        hidden = (pow(ciphertext, factor - 1, factor**2) - 1) // factor
-        # (1+n)^k is 1 + kn modulo n^2, so modulo f^2 too.
-        unit = (factor - 1) * (self._key.n // factor)
-        return hidden * pow(unit, -1, factor) % factor
 
     def open(self, total: sf.paillier.Total) -> np.ndarray:
         frame = self._key.authority.public_key.to_bytes()

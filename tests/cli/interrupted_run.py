@@ -53,12 +53,12 @@ def stopped_run(
     reading, writing = os.pipe()
     code = _CODE.format(rounds=rounds, pause=300 if pause else 0)
     with Collected() as out, Collected() as err:
-        process = warm.start(code, arguments, out=out.end, err=err.end, passed=[writing])
-        os.close(writing)
-        out.close_end()
-        err.close_end()
-        with os.fdopen(reading) as told:
-            assert told.readline(), (process.wait(), out.read(), err.read())
-        os.kill(process.pid, number)
-        status = process.wait()
+        with warm.start(code, arguments, out=out.end, err=err.end, passed=[writing]) as process:
+            os.close(writing)
+            out.close_end()
+            err.close_end()
+            with os.fdopen(reading) as told:
+                assert told.readline(), (process.wait(), out.read(), err.read())
+            os.kill(process.pid, number)
+            status = process.wait()
         return subprocess.CompletedProcess(arguments, status, out.read().decode(), err.read().decode())

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from warm_python import COMMAND_LINE, Collected, WarmProcess, WarmPython
+from warm_python import COMMAND_LINE, Collected, WarmPython
 
 
 def run_on_terminal(
@@ -29,16 +29,18 @@ def run_on_terminal(
         Collected(pty.openpty()) as err,
         Collected(pty.openpty() if stdout_is_terminal else os.pipe()) as out,
     ):
-        process: subprocess.Popen[bytes] | WarmProcess
         if warm is None:
-            process = subprocess.Popen(
-                [sys.executable, "-c", COMMAND_LINE, *arguments], stdout=out.end, stderr=err.end, env=names
-            )
+            command = [sys.executable, "-c", COMMAND_LINE, *arguments]
+            code = subprocess.run(
+                command, stdout=out.end, stderr=err.end, env=names, timeout=300, check=False
+            ).returncode
+            out.close_end()
+            err.close_end()
         else:
-            process = warm.start(COMMAND_LINE, arguments, out=out.end, err=err.end, environment=names)
-        out.close_end()
-        err.close_end()
-        code = process.wait()
+            with warm.start(COMMAND_LINE, arguments, out=out.end, err=err.end, environment=names) as process:
+                out.close_end()
+                err.close_end()
+                code = process.wait()
         texts = out.read().decode(), err.read().decode()
     assert code == 0, texts
     return texts

@@ -116,7 +116,7 @@ def test_the_engine_follows_the_instruction_set():
 def test_one_engine_opens_what_the_other_encrypted_and_added(key_bits, packing):
     parameters = sf.paillier.Parameters(key_bits=key_bits, packing=packing, max_weight=3)
     authorities = {name: authority_for(parameters, engine=name) for name in ENGINES}
-    # Nine: one more than the second engine takes at once.
+    # As single values nine: one more than the second engine takes at once.
     update = np.random.default_rng(key_bits).uniform(-3, 3, 9)
     totals = []
     encryptors = [sf.paillier.Encryptor(authorities[name].public_key) for name in ENGINES]

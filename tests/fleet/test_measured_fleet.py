@@ -159,7 +159,7 @@ def kill_in(monkeypatch, stage: str, how_many: int) -> None:
 
 def test_a_client_that_is_killed_has_dropped_out_and_the_others_go_on(profile, monkeypatch):
     kill_in(monkeypatch, "train", 1)
-    (run,) = measure_fleet(fleet_with(far_samples=500), ("full-he",), profile, "ckks", rounds=2)
+    (run,) = measure_fleet(fleet_with(far_samples=1000), ("full-he",), profile, "ckks", rounds=2)
     measured = run.measured
     assert measured.dropped.tolist() == [[False, False, True]] * 2
     assert not measured.failed.any()

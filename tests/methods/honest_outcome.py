@@ -56,7 +56,12 @@ def honest_outcome(variant: Variant, rounds: int = 1) -> Outcome:
     """What so many rounds of everybody give if nobody does anything wrong: the same for all tests, so run once."""
     run, outcomes = _honest_run(variant)
     while len(outcomes) < rounds:
-        run.run_round()
+        try:
+            run.run_round()
+        except BaseException:
+            # Half a round is no start for the next test that asks.
+            _honest_run.cache_clear()
+            raise
         outcomes.append(Outcome.of(run))
     return outcomes[rounds - 1]
 

@@ -77,6 +77,7 @@ def run(
     if experiment is not None:
         overrides = overrides_of(context)
         with interruptible(), failures_on_stderr():
+            _require_packages(report)
             from shieldfl.cli.experiment_session import run_experiment
 
             run_experiment(experiment, overrides, json_file, report)
@@ -88,19 +89,19 @@ def run(
         method,
     )
     with interruptible(), failures_on_stderr():
-        _require_packages(config, report)
+        _require_packages(report)
+        if config.dataset == "digits":
+            require("sklearn")
         # torch takes seconds to load, and neither --help nor the other commands need it.
         from shieldfl.cli.run_session import run_session
 
         run_session(config, method, settings, json_file, report)
 
 
-def _require_packages(config: RunConfig, report: Path | None) -> None:
+def _require_packages(report: Path | None) -> None:
     """Raise ModuleNotFoundError for what a run would miss later, before anything that takes seconds."""
     require("torch")
     require("opacus")
-    if config.dataset == "digits":
-        require("sklearn")
     if report is not None:
         require("matplotlib")
         require("jinja2")
