@@ -86,20 +86,32 @@ py::array_t<double> open_unflooded(const py::bytes& public_key, const py::bytes&
   return to_array(decryptor.insecure_open_unflooded(parsed, 1).values);
 }
 
-// What clip_and_add_gaussian and its discrete sibling make with predictable randomness.
-py::tuple noise_insecure(const Array<float>& values, double standard_deviation, unsigned fraction_bits,
-                         std::uint64_t seed, std::size_t threads) {
-  const auto in = view(values);
-  constexpr double kClipNorm = 1000.0;
-  std::vector<float> continuous(in.size());
-  std::vector<double> discrete(in.size());
+// The noise of bind_noise.cpp, with predictable randomness.
+void add_gaussian_insecure(Array<float>& values, double standard_deviation, std::uint64_t seed,
+                           std::size_t threads) {
   InsecureTestRandom seeds(seed);
-  noise::clip_and_add_gaussian(in, continuous, kClipNorm, standard_deviation, seeds, threads);
-  const double steps = std::ldexp(standard_deviation, static_cast<int>(fraction_bits));
-  const noise::RationalVariance variance{static_cast<std::uint64_t>(steps * steps), 1};
-  noise::clip_and_add_discrete_gaussian_vartime(in, discrete, kClipNorm, fraction_bits, variance, seeds,
-                                                threads);
-  return py::make_tuple(to_array(std::move(continuous)), to_array(std::move(discrete)));
+  noise::add_gaussian(mutable_view(values), standard_deviation, seeds, threads);
+}
+
+py::tuple clip_and_add_gaussian_insecure(const Array<float>& values, double norm, double standard_deviation,
+                                         std::uint64_t seed, std::size_t threads) {
+  Array<float> noised(values.size());
+  InsecureTestRandom seeds(seed);
+  const noise::Clipping clipping = noise::clip_and_add_gaussian(view(values), mutable_view(noised), norm,
+                                                                standard_deviation, seeds, threads);
+  return py::make_tuple(std::move(noised), clipping.original_norm, clipping.was_clipped());
+}
+
+py::tuple clip_and_add_discrete_gaussian_insecure(const Array<float>& values, double norm,
+                                                  unsigned fraction_bits, std::uint64_t variance_numerator,
+                                                  std::uint64_t variance_denominator, std::uint64_t seed,
+                                                  std::size_t threads) {
+  Array<double> noised(values.size());
+  InsecureTestRandom seeds(seed);
+  const noise::Clipping clipping = noise::clip_and_add_discrete_gaussian_vartime(
+      view(values), mutable_view(noised), norm, fraction_bits, {variance_numerator, variance_denominator},
+      seeds, threads);
+  return py::make_tuple(std::move(noised), clipping.original_norm, clipping.was_clipped());
 }
 
 // (1 + plaintext n) base^exponent modulo n^2 for each exponent and plaintext, all as little-endian words, by
@@ -183,6 +195,12 @@ PYBIND11_MODULE(_testing, module) {
              py::arg("exponent_bits"), py::arg("exponents"), py::arg("plaintexts"),
              py::arg("vartime") = false);
   module.def("open_paillier_by", &open_paillier_by);
-  module.def("noise_insecure", &noise_insecure, py::arg("values").noconvert(), py::arg("standard_deviation"),
-             py::arg("fraction_bits"), py::arg("seed"), py::arg("threads") = 1);
+  module.def("add_gaussian_insecure", &add_gaussian_insecure, py::arg("values").noconvert(),
+             py::arg("standard_deviation"), py::arg("seed"), py::arg("threads") = 1);
+  module.def("clip_and_add_gaussian_insecure", &clip_and_add_gaussian_insecure, py::arg("values").noconvert(),
+             py::arg("norm"), py::arg("standard_deviation"), py::arg("seed"), py::arg("threads") = 1);
+  module.def("clip_and_add_discrete_gaussian_insecure", &clip_and_add_discrete_gaussian_insecure,
+             py::arg("values").noconvert(), py::arg("norm"), py::arg("fraction_bits"),
+             py::arg("variance_numerator"), py::arg("variance_denominator"), py::arg("seed"),
+             py::arg("threads") = 1);
 }

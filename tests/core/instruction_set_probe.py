@@ -98,7 +98,10 @@ def clipping() -> dict[str, str]:
 
 def noise() -> dict[str, str]:
     values = np.random.default_rng(5).normal(size=20_011).astype(np.float32)
-    continuous, discrete = _testing.noise_insecure(values, 0.7, 12, seed=6, threads=2)
+    continuous, _, _ = _testing.clip_and_add_gaussian_insecure(values, 1000.0, 0.7, seed=6, threads=2)
+    discrete, _, _ = _testing.clip_and_add_discrete_gaussian_insecure(
+        values, 1000.0, 12, int((0.7 * 2**12) ** 2), 1, seed=7, threads=2
+    )
     return {"continuous": of_bytes(continuous.tobytes()), "discrete": of_bytes(discrete.tobytes())}
 
 
