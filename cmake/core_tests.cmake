@@ -22,11 +22,8 @@ target_link_libraries(core_tests PRIVATE shieldfl_core)
 shieldfl_warnings(core_tests)
 # The tests' own code need not be fast, what they test is compiled as it is shipped.
 target_compile_options(core_tests PRIVATE $<$<CONFIG:Release>:-O1>)
-# Builds with sanitizers have no precompiled headers, and so they notice a header that a test forgets to include.
-if(NOT SHIELDFL_SANITIZE)
-  target_precompile_headers(core_tests PRIVATE <algorithm> <cmath> <cstdint> <functional> <map> <memory> <optional>
-                            <random> <span> <sstream> <string> <vector>)
-endif()
+shieldfl_precompiled(core_tests <algorithm> <cmath> <cstdint> <functional> <map> <memory> <optional> <random> <span>
+                     <sstream> <string> <vector>)
 
 foreach(source IN LISTS test_sources)
   get_filename_component(shard "${source}" NAME_WE)
