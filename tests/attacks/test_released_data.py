@@ -48,6 +48,7 @@ def release_of_digits(
         digits.train_features,
         digits.train_labels,
         CLASSES,
+        feature_range=digits.feature_range,
         epsilon=1.0,
         delta=1e-5,
         samples=10,

@@ -24,6 +24,7 @@ from shieldfl.simulation.training import TrainingSettings, evaluate, train_local
 
 SHAPE = (1, 3, 4)
 CLASSES = 4
+WIDE = (torch.tensor(-4.0), torch.tensor(4.0))
 
 
 def samples(count: int, labels: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -36,6 +37,7 @@ def samples(count: int, labels: torch.Tensor | None = None) -> tuple[torch.Tenso
 
 def fit(features: torch.Tensor, labels: torch.Tensor, **changed: Any) -> SyntheticData:
     arguments: dict[str, Any] = {
+        "feature_range": WIDE,
         "epsilon": 1.0,
         "delta": 1e-5,
         "samples": 400,
@@ -54,6 +56,15 @@ def test_synthetic_classes_lie_where_the_real_ones_do() -> None:
     real_means = torch.stack([features[labels == c].mean(dim=0) for c in range(CLASSES)])
     distances = torch.cdist(made.features.flatten(1), real_means.flatten(1))
     assert float((distances.argmin(dim=1) == made.labels).float().mean()) > 0.9
+
+
+def test_synthetic_samples_keep_to_the_range_that_real_ones_can_have() -> None:
+    lowest = torch.tensor([-1.0, -2.0, -3.0]).view(1, 3, 1)
+    features, labels = samples(400)
+    made = fit(features, labels, feature_range=(lowest, -lowest), samples=2000)
+    assert bool((made.features >= lowest).all() and (made.features <= -lowest).all())
+    # Each has its own: the first is too narrow for some classes' centres, so that samples lie at its end.
+    assert float((made.features / lowest).abs().amax(dim=(0, 1, 3))[0]) > 0.9
 
 
 def test_classes_come_in_their_shares_and_absent_ones_never() -> None:
@@ -143,6 +154,7 @@ def test_a_model_trained_on_synthetic_digits_reads_real_ones(data_dir: Path) -> 
         dataset.train_features[:20000],
         dataset.train_labels[:20000],
         10,
+        feature_range=dataset.feature_range,
         epsilon=1.0,
         delta=1e-5,
         samples=5000,
@@ -168,6 +180,9 @@ def test_a_model_trained_on_synthetic_digits_reads_real_ones(data_dir: Path) -> 
         {"fourier_features": 7},
         {"kernel_length": 0.0},
         {"kernel_length": math.inf},
+        {"feature_range": (torch.tensor(1.0), torch.tensor(1.0))},
+        {"feature_range": (torch.tensor(0.0), torch.tensor(math.inf))},
+        {"feature_range": (torch.zeros(2), torch.ones(2))},
     ],
 )
 def test_impossible_settings_are_refused(changed: dict[str, Any]) -> None:
@@ -178,7 +193,9 @@ def test_impossible_settings_are_refused(changed: dict[str, Any]) -> None:
 def test_real_samples_are_checked_too() -> None:
     features, labels = samples(20)
     with pytest.raises(DataError, match="labels"):
-        fit_synthetic_data(features, labels, 1, epsilon=1.0, delta=1e-5, samples=1, seed=0)
+        fit_synthetic_data(
+            features, labels, 1, feature_range=WIDE, epsilon=1.0, delta=1e-5, samples=1, seed=0
+        )
 
 
 FEATURES = torch.zeros(5, *SHAPE)

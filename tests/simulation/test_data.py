@@ -78,6 +78,10 @@ def test_digits_need_no_files(tmp_path: Path) -> None:
     np.testing.assert_array_equal(test_counts + torch.bincount(digits.train_labels).numpy(), whole)
     assert abs(float(digits.train_features.mean())) < 0.01
     assert float(digits.train_features.std(correction=0)) == pytest.approx(1.0, abs=0.01)
+    lowest, highest = digits.feature_range
+    assert (lowest.shape, highest.shape) == ((1, 1, 1), (1, 1, 1))
+    assert torch.equal(digits.train_features.amin(), lowest[0, 0, 0])
+    assert torch.equal(digits.train_features.amax(), highest[0, 0, 0])
     again = load_dataset("digits")
     assert torch.equal(digits.train_features, again.train_features)
     assert torch.equal(digits.test_labels, again.test_labels)
@@ -256,3 +260,7 @@ def test_real_cifar10(data_dir: Path) -> None:
     assert cifar.feature_shape == (3, 32, 32)
     assert torch.unique(cifar.train_labels).tolist() == list(range(10))
     assert bool(torch.isfinite(cifar.train_features).all())
+    for channel, bounds in zip(
+        cifar.train_features.unbind(1), torch.cat(cifar.feature_range, 1), strict=True
+    ):
+        assert channel.aminmax() == pytest.approx(bounds.flatten().tolist(), abs=1e-6)

@@ -11,8 +11,11 @@ import torch
 
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.methods.settings import MethodSettings
+from shieldfl.simulation import driver
 from shieldfl.simulation.config import RunConfig
+from shieldfl.simulation.data import load_dataset
 from shieldfl.simulation.driver import run_methods
+from shieldfl.simulation.synthetic_shares import synthetic_shares
 from simulation.quick_synthetic_data import quick_synthetic_data
 
 CONFIG = RunConfig(clients=3, rounds=2, local_epochs=1, model="linear", threads=1)
@@ -48,6 +51,17 @@ def test_given_data_are_used_and_noted_and_made_data_are_charged():
     assert any("given: they spend no epsilon here" in note for note in given.notes)
     assert 0.0 < made.last.epsilon < 12.0
     assert made.averaging_window == 10
+
+
+def test_made_data_are_images_like_those_of_the_data_set(monkeypatch):
+    made = []
+    monkeypatch.setattr(
+        driver, "synthetic_shares", lambda *arguments: made.append(synthetic_shares(*arguments)) or made[-1]
+    )
+    run_methods(CONFIG, ["alt-fl-si-he"], SETTINGS)
+    lowest, highest = load_dataset("digits").feature_range
+    features = torch.cat([share[0] for share in made[0]])
+    assert bool(((features >= lowest) & (features <= highest)).all())
 
 
 @pytest.fixture

@@ -5,7 +5,9 @@ practical privacy-preserving data generation" (AISTATS 2021). A sample x of clas
 (φ(x), 1) to the sum of its class, φ being random Fourier features of a Gaussian kernel, of norm 1; the 1 counts
 the class. All sums together are released once, with noise. A small network that turns noise and a class into a
 sample is then fitted to the released means. Unlike in the paper, the counts are part of the one release, neighbours
-differ in one sample's presence instead of replacing one, and the generator is fully connected.
+differ in one sample's presence instead of replacing one, and the generator is fully connected. Its samples keep to a
+range that the caller names: a kernel cannot tell values that are far too large from others, and models that train on
+them diverge.
 
 **What is private.** The unit is a sample. Neighbouring data sets are equal but for one sample, whose contribution is
 there or is zero; how many samples there are is public. Replacing a sample by another one is two such steps: the
@@ -53,6 +55,7 @@ def fit_synthetic_data(
     labels: torch.Tensor,
     classes: int,
     *,
+    feature_range: tuple[torch.Tensor, torch.Tensor],
     epsilon: float,
     delta: float,
     samples: int,
@@ -75,6 +78,9 @@ def fit_synthetic_data(
         Class of each sample, 0 to ``classes`` - 1.
     classes : int
         Number of classes, at least 1.
+    feature_range : pair of float32 tensors
+        Lowest and highest value of synthetic samples, finite, of shapes that broadcast to a sample's, as
+        (channels, 1, 1) does to an image's. Must not depend on the data: what a pixel can be, not what it was.
     epsilon, delta : float
         Privacy of the release: ε positive and finite, δ in (0, 1).
     samples : int
@@ -111,6 +117,7 @@ def fit_synthetic_data(
         raise ParameterError(f"fourier_features must be even and at least 2, got {fourier_features}")
     if samples < 1 or steps < 1:
         raise ParameterError(f"need at least 1 sample and 1 step, got {samples} and {steps}")
+    lowest, highest = _flat_range(feature_range, shape)
     if len(features) > _MOST_SAMPLES:
         raise ParameterError(f"at most {_MOST_SAMPLES:,} samples can be summed exactly: pass fewer")
     multiplier = discrete_gaussian_noise_multiplier(epsilon, delta)
@@ -128,7 +135,7 @@ def fit_synthetic_data(
                 "no class has enough samples to stand out of the noise: pool more data or allow a larger epsilon"
             )
         means = released[present, :-1] / counts[present, None]
-        generator = _ClassGenerator(len(present), size)
+        generator = _ClassGenerator(len(present), lowest, highest)
         _fit(generator, means, frequencies, steps)
         chosen = torch.multinomial(counts[present], samples, replacement=True)
         with torch.no_grad():
@@ -190,9 +197,11 @@ def _noise(shape: torch.Size, deviation: float, grid: _Grid) -> torch.Tensor:
 class _ClassGenerator(nn.Module):
     """Turns positions of classes into flat samples, each from fresh noise of torch's global generator."""
 
-    def __init__(self, classes: int, size: int) -> None:
+    def __init__(self, classes: int, lowest: torch.Tensor, highest: torch.Tensor) -> None:
         super().__init__()
         self._classes = classes
+        self._lowest = lowest
+        self._highest = highest
         self._layers = nn.Sequential(
             nn.Linear(_LATENT_SIZE + classes, _HIDDEN_SIZE),
             nn.BatchNorm1d(_HIDDEN_SIZE),
@@ -200,14 +209,30 @@ class _ClassGenerator(nn.Module):
             nn.Linear(_HIDDEN_SIZE, _HIDDEN_SIZE),
             nn.BatchNorm1d(_HIDDEN_SIZE),
             nn.ReLU(),
-            nn.Linear(_HIDDEN_SIZE, size),
+            nn.Linear(_HIDDEN_SIZE, len(lowest)),
+            nn.Sigmoid(),
         )
 
     def forward(self, chosen: torch.Tensor) -> torch.Tensor:
         """Return float32 samples, shape (N, size), for int64 positions of shape (N,)."""
         one_hot = nn.functional.one_hot(chosen, self._classes).float()
         made: torch.Tensor = self._layers(torch.cat([torch.randn(len(chosen), _LATENT_SIZE), one_hot], dim=1))
-        return made
+        return torch.lerp(self._lowest, self._highest, made)
+
+
+def _flat_range(
+    feature_range: tuple[torch.Tensor, torch.Tensor], shape: tuple[int, ...]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return lowest and highest value of each of a sample's numbers, float32, shape (size,). Raises ParameterError."""
+    try:
+        lowest, highest = (bound.cpu().float().expand(shape).flatten() for bound in feature_range)
+    except RuntimeError as error:
+        raise ParameterError(
+            f"feature_range must broadcast to a sample of shape {shape}: pass two tensors of one number"
+        ) from error
+    if not bool(torch.isfinite(highest - lowest).all() and (lowest < highest).all()):
+        raise ParameterError("feature_range must be finite, and lowest below highest")
+    return lowest, highest
 
 
 def _fourier_features(samples: torch.Tensor, frequencies: torch.Tensor) -> torch.Tensor:

@@ -40,6 +40,8 @@ class Dataset:
         Normalised images.
     train_labels, test_labels : int64 tensor, shape (N,)
         Class of each sample.
+    feature_range : pair of float32 tensors, shape (channels, 1, 1)
+        What the darkest and the brightest pixel there can be become: public, whatever the samples hold.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Dataset:
     train_labels: torch.Tensor
     test_features: torch.Tensor
     test_labels: torch.Tensor
+    feature_range: tuple[torch.Tensor, torch.Tensor]
 
     @property
     def feature_shape(self) -> tuple[int, ...]:
@@ -111,6 +114,7 @@ def load_dataset(name: str, data_dir: str | os.PathLike[str] | None = None) -> D
         train_labels=torch.from_numpy(images.train_labels.astype(np.int64)),
         test_features=torch.from_numpy(test),
         test_labels=torch.from_numpy(images.test_labels.astype(np.int64)),
+        feature_range=_normalised_range(source),
     )
 
 
@@ -226,6 +230,11 @@ def _normalise(images: ByteArray, source: _Source) -> npt.NDArray[np.float32]:
     for channel, (mean, deviation) in enumerate(source.channels):
         normalised[:, channel] = ((levels - mean) / deviation).astype(np.float32)[images[:, channel]]
     return normalised
+
+
+def _normalised_range(source: _Source) -> tuple[torch.Tensor, torch.Tensor]:
+    means, deviations = torch.tensor(source.channels, dtype=torch.float64).T[..., None, None]
+    return (-means / deviations).float(), ((1 - means) / deviations).float()
 
 
 def _describe(source: _Source, train: int, test: int) -> str:

@@ -61,6 +61,7 @@ def synthetic_shares(
             dataset.train_features,
             dataset.train_labels,
             dataset.classes,
+            feature_range=dataset.feature_range,
             epsilon=demand.epsilon,
             delta=demand.delta,
             samples=demand.samples or len(dataset.train_labels),
