@@ -123,6 +123,7 @@ clean:  ## remove what was built; the cache of SEAL stays
 $(VENV)/tools: pyproject.toml constraints.txt
 	@PYTHON="$(PYTHON)" CXX="$(CXX)" sh cmake/preflight.sh
 	$(PYTHON) -m venv $(VENV)
+	$(PIP) install -c constraints.txt pip  # the interpreter's own may take a minute to choose among an index's files
 	$(PIP) install -c constraints.txt scikit-build-core pybind11 cmake ninja
 	@touch $@
 

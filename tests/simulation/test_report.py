@@ -18,7 +18,7 @@ from PIL import Image
 from page_reader import PageReader, assert_needs_nothing_from_elsewhere
 from shieldfl.errors import ParameterError
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.figure_style import DARK, LIGHT, render_png
+from shieldfl.simulation.figure_style import DARK, LIGHT, Theme, render_png
 from shieldfl.simulation.plots import PLOTS
 from shieldfl.simulation.report import write_report
 from shieldfl.simulation.results import STAGES, MethodResult, RoundRecord, RunResult
@@ -181,21 +181,19 @@ def test_a_run_without_a_round_is_refused(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("_small_pictures")
 @pytest.mark.parametrize("plot", PLOTS, ids=lambda plot: plot.name)
 @pytest.mark.parametrize(
-    "result",
+    ("result", "theme"),
     [
-        run_of("fedavg", rounds=1),
-        run_of("selective-shield"),
-        run_of("fedavg", "selective-shield", rounds=1),
-        run_of(*(f"method-{number}" for number in range(9)), rounds=12),
+        (run_of("fedavg", rounds=1), LIGHT),
+        (run_of("selective-shield"), DARK),
+        (run_of("fedavg", "selective-shield", rounds=1), LIGHT),
+        (run_of(*(f"method-{number}" for number in range(9)), rounds=12), DARK),
     ],
     ids=["one-round", "one-method", "two-methods-one-round", "nine-methods"],
 )
-def test_plots_of_any_run(plot, result: RunResult) -> None:
-    light, dark = (render_png(plot.draw(result, theme)) for theme in (LIGHT, DARK))
-    for png, theme in ((light, LIGHT), (dark, DARK)):
-        picture = Image.open(io.BytesIO(png)).convert("RGB")
-        assert "#" + bytes(picture.getpixel((0, 0))).hex() == theme.background
-        assert len(picture.getcolors(1 << 24) or []) > 20
+def test_plots_of_any_run(plot, result: RunResult, theme: Theme) -> None:
+    picture = Image.open(io.BytesIO(render_png(plot.draw(result, theme)))).convert("RGB")
+    assert "#" + bytes(picture.getpixel((0, 0))).hex() == theme.background
+    assert len(picture.getcolors(1 << 24) or []) > 20
 
 
 def test_a_plot_of_the_same_run_is_the_same_file(report: Written) -> None:
