@@ -10,7 +10,9 @@ import pytest
 
 import shieldfl as sf
 from attacks.ckks_cryptanalysis import BatchFrame, ask_for_secret, open_batch, secret_from_sum, with_weight
+from core.wire_twin import reseal
 from methods.method_conformance import CLIENTS, SteppedRun, variants
+from shieldfl import _core
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.roles.message import Message
 
@@ -144,6 +146,33 @@ def test_a_forged_weight_does_not_scale_the_new_model(label):
     # The next round, of which all messages are honest, gives its model.
     run.run_round()
     assert not np.array_equal(run.parameters, run.initial.parameters)
+
+
+def with_half_the_values(encryptor: sf.ckks.Encryptor, own: bytes, number: int) -> bytes:
+    """Encrypt half as many values as a batch states, and call them those of its positions."""
+    count = sf.ckks.CiphertextBatch.from_bytes(own).count
+    short = encryptor.encrypt(np.zeros(count // 2, np.float32), round=number).to_bytes()
+    stated, honest = (_core.mask_id(sf.Mask.full(size).bits) for size in (count // 2, count))
+    assert honest in own and stated in short
+    return reseal(short.replace(stated, honest))
+
+
+def test_the_first_client_keeps_all_others_out_of_the_sum():
+    """Its batch names the round's positions, and holds half as many values: what is added first decides."""
+    run = SteppedRun(next(one for one in variants() if one.label == "full-he"))
+    seen = []
+
+    def forge(phase, aggregator, messages):
+        if phase == "update":
+            own = messages[ATTACKER]
+            encryptor = run.clients[ATTACKER]._upload.encryptor
+            forged = with_half_the_values(encryptor, own["ciphertexts"], 1)
+            aggregator.receive(phase, ATTACKER, Message({**own, "ciphertexts": forged}))
+            seen.append(phase)
+
+    with pytest.raises(sf.ParameterError, match="must agree on mask"):
+        run.run_round(intrude=forge)
+    assert seen == ["update"]
 
 
 @pytest.mark.parametrize("forged_weight", [-7.0, 0.5])
