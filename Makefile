@@ -159,7 +159,7 @@ build/tsan/configured: $(VENV)/tools CMakeLists.txt $(wildcard cmake/*.cmake)
 build/coverage/configured: $(VENV)/installed CMakeLists.txt $(wildcard cmake/*.cmake)
 	$(BUILD_PATH) cmake -S . -B build/coverage -G Ninja -DPython_EXECUTABLE=$(abspath $(BIN))/python \
 	  -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir) -DCMAKE_BUILD_TYPE=Debug \
-	  -DCMAKE_CXX_FLAGS="-O1 --coverage -fprofile-update=atomic" -DCMAKE_INTERPROCEDURAL_OPTIMIZATION=OFF \
+	  -DCMAKE_CXX_FLAGS="-O1 --coverage" -DCMAKE_INTERPROCEDURAL_OPTIMIZATION=OFF \
 	  -DSHIELDFL_BUILD_TESTS=ON -DSHIELDFL_BUILD_TEST_BINDINGS=ON
 	@touch $@
 

@@ -93,6 +93,16 @@ void bind_encryptor(py::module_& module) {
   bind_encrypt(double{});
 }
 
+scheme::Expected expected_of(std::optional<std::uint64_t> round, const mask::Bitset* positions,
+                             std::optional<bool> weighted) {
+  scheme::Expected expected{.round = round, .positions = {}, .weighted = weighted};
+  if (positions != nullptr) {
+    const ReleasedInterpreter release;
+    expected.positions = {scheme::mask_id(positions->size(), positions), positions->count()};
+  }
+  return expected;
+}
+
 void bind_ciphertexts(py::module_& module) {
   using Frame = CiphertextFrame<CiphertextView>;
   bind_ciphertext<CiphertextView>(module, "CkksCiphertext")
@@ -122,10 +132,12 @@ void bind_ckks(py::module_& module) {
   bind_encryptor(module);
   bind_ciphertexts(module);
   bind_aggregator<ckks::Aggregator, CiphertextView>(module, "CkksAggregator")
-      .def(py::init(
-          [](const std::shared_ptr<PublicKey>& key, std::optional<std::uint64_t> round, std::size_t threads) {
-            return std::make_unique<ckks::Aggregator>(key, round, threads);
-          }));
+      .def(py::init([](const std::shared_ptr<PublicKey>& key, std::optional<std::uint64_t> round,
+                       const mask::Bitset* positions, std::optional<bool> weighted, std::size_t threads) {
+             return std::make_unique<ckks::Aggregator>(key, expected_of(round, positions, weighted), threads);
+           }),
+           py::arg("key"), py::arg("round").none(true), py::arg("positions").none(true),
+           py::arg("weighted").none(true), py::arg("threads"));
   bind_decryptor<Parameters, ckks::KeyPair, CiphertextView>(
       module, "CkksDecryptor", ckks::generate_keys,
       [](const ckks::KeyPair& keys, const CiphertextView& total, std::size_t threads) {

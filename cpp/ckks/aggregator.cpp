@@ -28,9 +28,9 @@ void lower_to(std::atomic<std::size_t>& lowest, std::size_t value) {
 
 }  // namespace
 
-Aggregator::Aggregator(std::shared_ptr<const PublicKey> key, std::optional<std::uint64_t> round,
+Aggregator::Aggregator(std::shared_ptr<const PublicKey> key, const scheme::Expected& expected,
                        std::size_t threads)
-    : RoundSum(key->parameters()->id(), key->id(), key->parameters()->facts().max_clients, round),
+    : RoundSum(key->parameters()->id(), key->id(), key->parameters()->facts().max_clients, expected),
       key_(std::move(key)),
       threads_(threads) {
   static_cast<void>(resolve_threads(threads));  // refused here, where it was given

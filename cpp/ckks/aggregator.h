@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,8 +15,7 @@ namespace shieldfl::ckks {
 
 class Aggregator final : public scheme::RoundSum {
  public:
-  // `round`: the round whose batches are accepted; by default the first batch decides.
-  Aggregator(std::shared_ptr<const PublicKey> key, std::optional<std::uint64_t> round, std::size_t threads);
+  Aggregator(std::shared_ptr<const PublicKey> key, const scheme::Expected& expected, std::size_t threads);
 
   // Adds a batch in one pass that checks as it adds. The bytes may not change meanwhile. Throws, and changes
   // nothing, Error(kWireFormat) for bytes that are no intact batch, Error(kParameter) for other parameters or

@@ -53,7 +53,7 @@ std::uint64_t largest_magnitude(std::span<const std::int64_t> integers) {
 
 Aggregator::Aggregator(std::shared_ptr<const PublicKey> key, std::optional<std::uint64_t> round,
                        std::size_t threads, const UnionOrder* order)
-    : RoundSum(key->parameters().id(), key->id(), key->parameters().max_clients, round),
+    : RoundSum(key->parameters().id(), key->id(), key->parameters().max_clients, {.round = round}),
       key_(std::move(key)),
       threads_(threads) {
   static_cast<void>(resolve_threads(threads));  // refused here, where it was given

@@ -6,9 +6,14 @@
 
 namespace shieldfl::scheme {
 
+bool Expected::admits(const Layout& layout) const {
+  return (!positions || (positions->mask_id == layout.mask_id && positions->count == layout.value_count)) &&
+         (!weighted || *weighted == layout.weighted);
+}
+
 RoundSum::RoundSum(const Id& parameter_id, const Id& key_id, std::uint32_t max_clients,
-                   std::optional<std::uint64_t> round)
-    : parameter_id_(parameter_id), key_id_(key_id), max_clients_(max_clients), round_(round) {}
+                   const Expected& expected)
+    : parameter_id_(parameter_id), key_id_(key_id), max_clients_(max_clients), expected_(expected) {}
 
 void RoundSum::total(const std::function<std::span<std::uint8_t>(std::size_t)>& allocate) const {
   std::unique_lock lock(mutex_);
@@ -29,7 +34,7 @@ std::size_t RoundSum::clients() const {
 
 std::optional<std::uint64_t> RoundSum::round() const {
   const std::lock_guard lock(mutex_);
-  return round_;
+  return expected_.round;
 }
 
 void RoundSum::check(const Layout& layout, std::span<const Id> frame_ids) const {
@@ -41,9 +46,9 @@ void RoundSum::check(const Layout& layout, std::span<const Id> frame_ids) const 
     throw Error(ErrorCode::kKeyMismatch,
                 "the batch was encrypted under another key: send the client the current public key");
   }
-  if (round_ && layout.round != *round_) {
+  if (expected_.round && layout.round != *expected_.round) {
     throw Error(ErrorCode::kPolicy, "the batch is of round " + std::to_string(layout.round) +
-                                        ", the sum of round " + std::to_string(*round_) +
+                                        ", the sum of round " + std::to_string(*expected_.round) +
                                         ": it was not added");
   }
   for (const Id& id : frame_ids) {
@@ -51,7 +56,7 @@ void RoundSum::check(const Layout& layout, std::span<const Id> frame_ids) const 
       throw Error(ErrorCode::kDuplicateFrame, "this batch is in the sum already: it was not added again");
     }
   }
-  if (layout_ && layout != *layout_) {
+  if (layout_ ? layout != *layout_ : !expected_.admits(layout)) {
     throw Error(
         ErrorCode::kParameter,
         "the batch holds other positions, or another number of values, or differs in having a weight: "
@@ -67,7 +72,7 @@ void RoundSum::check(const Layout& layout, std::span<const Id> frame_ids) const 
 void RoundSum::note_added(const Layout& layout, std::set<Id>&& frame_ids) noexcept {
   frame_ids_.merge(frame_ids);
   layout_ = layout;
-  round_ = layout.round;
+  expected_.round = layout.round;
 }
 
 const Layout& RoundSum::summed_layout() const {

@@ -14,6 +14,20 @@
 
 namespace shieldfl::scheme {
 
+// What batches must have in common to be summed; what is left open, the first of them decides.
+struct Expected {
+  struct Positions {
+    Id mask_id{};
+    std::uint64_t count = 0;
+  };
+
+  std::optional<std::uint64_t> round = {};
+  std::optional<Positions> positions = {};
+  std::optional<bool> weighted = {};
+
+  [[nodiscard]] bool admits(const Layout& layout) const;
+};
+
 class RoundSum {
  public:
   // Writes the frame of the sum so far to the memory that `allocate` gives for a number of bytes; it is
@@ -24,10 +38,8 @@ class RoundSum {
   [[nodiscard]] std::optional<std::uint64_t> round() const;
 
  protected:
-  // `parameter_id`, `key_id`: of the public key. `round`: whose batches are accepted; by default the first
-  // decides.
-  RoundSum(const Id& parameter_id, const Id& key_id, std::uint32_t max_clients,
-           std::optional<std::uint64_t> round);
+  // `parameter_id`, `key_id`: of the public key.
+  RoundSum(const Id& parameter_id, const Id& key_id, std::uint32_t max_clients, const Expected& expected);
   ~RoundSum() = default;
 
   // All below are called with mutex_ held.
@@ -55,7 +67,7 @@ class RoundSum {
   Id parameter_id_;
   Id key_id_;
   std::uint32_t max_clients_;
-  std::optional<std::uint64_t> round_;
+  Expected expected_;
   std::optional<Layout> layout_;
   std::set<Id> frame_ids_;
 };

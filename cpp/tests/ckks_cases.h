@@ -112,7 +112,7 @@ inline Frame total_of(const ckks::Aggregator& aggregator) {
 }
 
 inline Frame total_of(const ckks::KeyPair& keys, const std::vector<Frame>& batches) {
-  ckks::Aggregator aggregator(keys.public_key, std::nullopt, 2);
+  ckks::Aggregator aggregator(keys.public_key, {}, 2);
   for (const Frame& batch : batches) aggregator.add(batch);
   return total_of(aggregator);
 }

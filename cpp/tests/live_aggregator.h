@@ -43,7 +43,7 @@ class LiveAggregator {
   Frame fresh_total(FrameMutator& mutator) {
     const std::size_t first = next_client();
     const std::size_t count = std::min(1 + mutator.below(3), good_.size() - first);
-    ckks::Aggregator subtotal(keys_.public_key, kRound, 1);
+    ckks::Aggregator subtotal(keys_.public_key, {.round = kRound}, 1);
     for (std::size_t i = 0; i < count; ++i) subtotal.add(named_anew(first + i, mutator));
     return total_of(subtotal);
   }

@@ -30,7 +30,7 @@ Frame batch_of(const KeyPair& keys, double value, std::uint64_t round = 3, std::
 
 // An aggregator that holds one batch refuses the frame with the code, changes nothing, and goes on.
 void check_refused(const KeyPair& keys, const Frame& refused, ErrorCode code) {
-  Aggregator aggregator(keys.public_key, 3, 2);
+  Aggregator aggregator(keys.public_key, {.round = 3}, 2);
   CHECK_THROWS(tests::total_of(aggregator), ErrorCode::kParameter);
   aggregator.add(batch_of(keys, 1.5));
   const Frame before = tests::total_of(aggregator);
@@ -122,7 +122,7 @@ TEST(an_aggregator_refuses_damaged_frames) {
 
 TEST(an_aggregator_counts_a_batch_once_and_clients_to_the_limit) {
   const KeyPair& keys = key_pair(kExact);
-  Aggregator aggregator(keys.public_key, std::nullopt, 1);
+  Aggregator aggregator(keys.public_key, {}, 1);
   const Frame first = batch_of(keys, 1.0);
   aggregator.add(first);
   CHECK(aggregator.round() == 3U);  // the first batch decided
@@ -192,6 +192,39 @@ TEST(altered_totals_are_refused) {
   refuses(unsorted);
 }
 
+TEST(what_is_expected_decides_and_not_the_first_batch) {
+  const KeyPair& keys = key_pair(kExact);
+  std::vector<std::uint8_t> every_other(kCount, 0);
+  for (std::size_t i = 0; i < kCount; i += 2) every_other[i] = 1;
+  const auto positions_of = [](const mask::Bitset& mask) {
+    return scheme::Expected::Positions{mask.content_id(), mask.count()};
+  };
+  const scheme::Expected expected{
+      .round = 3, .positions = positions_of(mask::Bitset::full(kCount)), .weighted = false};
+  Aggregator aggregator(keys.public_key, expected, 1);
+  SystemSeedSource seeds;
+  EncryptOptions options;
+  options.round = 3;
+  options.weight = 0.5;
+  CHECK_THROWS((aggregator.add(encrypt(keys, Values(kCount, 1.0), seeds, options)), 0),
+               ErrorCode::kParameter);
+  CHECK_THROWS((aggregator.add(batch_of(keys, 1.0, 3, kCount - 1)), 0), ErrorCode::kParameter);
+  CHECK_THROWS((aggregator.add(batch_of(keys, 1.0, 4)), 0), ErrorCode::kPolicy);
+  // The positions' identifier is right, and the number of values is not.
+  scheme::Expected fewer = expected;
+  fewer.positions->count = kCount - 1;
+  Aggregator of_fewer(keys.public_key, fewer, 1);
+  CHECK_THROWS((of_fewer.add(batch_of(keys, 1.0)), 0), ErrorCode::kParameter);
+  CHECK(aggregator.clients() == 0 && aggregator.round() == 3U);
+  aggregator.add(batch_of(keys, 1.0));
+  CHECK(aggregator.clients() == 1);
+  Aggregator of_half(
+      keys.public_key,
+      {.round = {}, .positions = positions_of(mask::Bitset::from_bools(every_other)), .weighted = {}}, 1);
+  CHECK_THROWS((of_half.add(batch_of(keys, 1.0)), 0), ErrorCode::kParameter);
+  CHECK(of_half.clients() == 0 && !of_half.round());
+}
+
 TEST(only_totals_under_the_own_key_are_opened) {
   SystemSeedSource seeds;
   const KeyPair& keys = key_pair(kExact);
@@ -200,7 +233,7 @@ TEST(only_totals_under_the_own_key_are_opened) {
   const auto parsed = CiphertextView::parse(batch, FrameKind::kCkksBatch);
   CHECK_THROWS(Decryptor(keys.secret_key).open(parsed, 1), ErrorCode::kPolicy);
   CHECK_THROWS(Decryptor(keys.secret_key).insecure_open_unflooded(parsed, 1), ErrorCode::kPolicy);
-  Aggregator aggregator(keys.public_key, std::nullopt, 1);
+  Aggregator aggregator(keys.public_key, {}, 1);
   CHECK_THROWS((aggregator.add(CiphertextView::parse(total, FrameKind::kCkksTotal)), 0),
                ErrorCode::kWireFormat);
   CHECK_THROWS(tests::open(generate_keys(keys.public_key->parameters(), seeds), total),

@@ -35,7 +35,7 @@ void check_full(const ParameterRequest& request, std::mt19937_64& generator) {
   const KeyPair& keys = key_pair(request);
   InsecureTestRandom seeds(generator());
   for (const Extreme kind : {Extreme::kLargest, Extreme::kSmallest, Extreme::kEither}) {
-    Aggregator aggregator(keys.public_key, std::nullopt, 1);
+    Aggregator aggregator(keys.public_key, {}, 1);
     Values expected(tests::facts_of(keys).values_per_block(), 0.0);
     for (std::uint32_t client = 0; client < request.max_clients; ++client) {
       const Values values = extreme_values(kind, *keys.public_key->parameters(), generator);
@@ -126,7 +126,7 @@ TEST(errors_up_to_half_the_scale_are_rounded_away) {
     CHECK(facts.dropped_bits0 >= 2 && facts.max_clients % 2 == 0);
     // What opens: the sum of the middles of what was dropped, less the correction; so the error is known.
     const auto opened_value = [&](Int128 error_in_steps, bool ones) {
-      Aggregator aggregator(keys.public_key, std::nullopt, 1);
+      Aggregator aggregator(keys.public_key, {}, 1);
       for (std::uint32_t client = 0; client < facts.max_clients; ++client) {
         const Int128 message = Int128{client + 1} << facts.log2_scale;
         Int128 number = message + (client == 0 ? error_in_steps * step : 0);

@@ -72,7 +72,7 @@ void from_many_threads(const std::function<void(std::size_t)>& body) {
 
 TEST(a_sum_is_read_while_others_add_to_it) {
   const std::vector<Frame> batches = all_batches();
-  Aggregator aggregator(keys_for_all().public_key, std::nullopt, 2);
+  Aggregator aggregator(keys_for_all().public_key, {}, 2);
   aggregator.add(batches[0]);
   std::atomic<bool> done = false;
   std::atomic<bool> in_order = true;
@@ -101,7 +101,7 @@ TEST(a_sum_is_read_while_others_add_to_it) {
 
 TEST(a_batch_that_several_threads_bring_counts_once) {
   const std::vector<Frame> batches = all_batches();
-  Aggregator aggregator(keys_for_all().public_key, std::nullopt, 1);
+  Aggregator aggregator(keys_for_all().public_key, {}, 1);
   std::atomic<std::size_t> refused = 0;
   from_many_threads([&](std::size_t) {
     for (const Frame& batch : batches) {
@@ -118,7 +118,7 @@ TEST(a_batch_that_several_threads_bring_counts_once) {
 
 TEST(encryptors_share_a_public_key) {
   const Encryptor shared(keys_for_all().public_key);
-  Aggregator aggregator(keys_for_all().public_key, std::nullopt, 1);
+  Aggregator aggregator(keys_for_all().public_key, {}, 1);
   from_many_threads([&](std::size_t thread) {
     const Encryptor own(keys_for_all().public_key);
     SystemSeedSource seeds;

@@ -279,7 +279,7 @@ TEST(frames_do_not_depend_on_threads) {
       EncryptOptions options;
       options.threads = threads;
       frames.push_back(encrypt(keys, values, seeds, options, &mask));
-      Aggregator aggregator(keys.public_key, 0, threads);
+      Aggregator aggregator(keys.public_key, {.round = 0}, threads);
       aggregator.add(frames.back());
       aggregator.add(encrypt(keys, values, seeds, options, &mask));
       totals.push_back(tests::total_of(aggregator));

@@ -78,7 +78,7 @@ std::vector<double> measured_errors(const KeyPair& keys, std::size_t clients, st
   const ParameterFacts& facts = tests::facts_of(keys);
   InsecureTestRandom seeds(generator());
   std::vector<std::int64_t> sums(blocks * facts.values_per_block(), 0);
-  Aggregator aggregator(keys.public_key, std::nullopt, 1);
+  Aggregator aggregator(keys.public_key, {}, 1);
   for (std::size_t client = 0; client < clients; ++client) {
     const Values values = tests::random_values(*keys.public_key->parameters(), sums.size(), generator);
     for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += tests::fixed_point(facts, values[i]);

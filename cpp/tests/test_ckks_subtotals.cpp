@@ -37,7 +37,7 @@ std::vector<Frame> batches_of(const KeyPair& keys, std::size_t count, std::size_
 
 // The total of totals and batches.
 Frame sum_of(const KeyPair& keys, const std::vector<Frame>& totals, const std::vector<Frame>& batches) {
-  Aggregator aggregator(keys.public_key, std::nullopt, 2);
+  Aggregator aggregator(keys.public_key, {}, 2);
   for (const Frame& total : totals) aggregator.add_total(total);
   for (const Frame& batch : batches) aggregator.add(batch);
   return total_of(aggregator);
@@ -58,7 +58,7 @@ TEST(totals_of_totals_are_the_flat_total) {
     CHECK(sum_of(keys, {sum_of(keys, {two, one}, {}), sum_of(keys, {three}, {b[6]})}, {}) == flat);
     CHECK(sum_of(keys, {flat}, {}) == flat);
     // A parsed total is added like its bytes.
-    Aggregator aggregator(keys.public_key, std::nullopt, 2);
+    Aggregator aggregator(keys.public_key, {}, 2);
     aggregator.add_total(CiphertextView::parse(three, FrameKind::kCkksTotal));
     CHECK(aggregator.clients() == 3 && aggregator.round() == 0U && total_of(aggregator) == three);
   }
@@ -68,7 +68,7 @@ TEST(totals_and_batches_are_not_taken_for_each_other) {
   const KeyPair& keys = key_pair(kRequests[0]);
   const std::vector<Frame> b = batches_of(keys, 2, 3000, 152);
   const Frame total = total_of(keys, {b[1]});
-  Aggregator aggregator(keys.public_key, std::nullopt, 1);
+  Aggregator aggregator(keys.public_key, {}, 1);
   aggregator.add(b[0]);
   const Frame before = total_of(aggregator);
   CHECK_THROWS((aggregator.add(total), 0), ErrorCode::kWireFormat);
@@ -87,7 +87,7 @@ TEST(totals_and_batches_are_not_taken_for_each_other) {
 TEST(a_client_counts_once_whatever_way_it_comes) {
   const KeyPair& keys = key_pair(kRequests[0]);
   const std::vector<Frame> b = batches_of(keys, 5, 3000, 153);
-  Aggregator aggregator(keys.public_key, std::nullopt, 1);
+  Aggregator aggregator(keys.public_key, {}, 1);
   aggregator.add_total(total_of(keys, {b[0], b[1]}));
   aggregator.add(b[2]);
   const Frame before = total_of(aggregator);
@@ -105,7 +105,7 @@ TEST(all_clients_of_a_total_count_towards_the_limit) {
   const KeyPair& keys = key_pair(kRequests[0]);
   const std::vector<Frame> b = batches_of(keys, 8, 3000, 154);
   const Frame four = total_of(keys, {b[0], b[1], b[2], b[3]});
-  Aggregator aggregator(keys.public_key, std::nullopt, 1);
+  Aggregator aggregator(keys.public_key, {}, 1);
   aggregator.add_total(four);
   aggregator.add(b[4]);
   CHECK_THROWS((aggregator.add_total(total_of(keys, {b[5], b[6], b[7]})), 0), ErrorCode::kCapacity);
@@ -119,7 +119,7 @@ TEST(all_clients_of_a_total_count_towards_the_limit) {
 TEST(totals_that_do_not_belong_are_refused) {
   const KeyPair& keys = key_pair(kRequests[0]);
   SystemSeedSource seeds;
-  Aggregator aggregator(keys.public_key, 0, 1);
+  Aggregator aggregator(keys.public_key, {.round = 0}, 1);
   aggregator.add_total(total_of(keys, batches_of(keys, 1, 3000, 155)));
   const Frame before = total_of(aggregator);
   const KeyPair foreign = generate_keys(keys.public_key->parameters(), seeds);
@@ -140,7 +140,7 @@ TEST(totals_that_do_not_belong_are_refused) {
 TEST(several_threads_add_to_one_sum) {
   const KeyPair& keys = key_pair({Packing::kExact, 24, 16, 10, {}});
   const std::vector<Frame> batches = batches_of(keys, 24, 5000, 159);
-  Aggregator aggregator(keys.public_key, std::nullopt, 2);
+  Aggregator aggregator(keys.public_key, {}, 2);
   {
     std::vector<std::jthread> threads;
     for (std::size_t thread = 0; thread < 4; ++thread) {
@@ -174,7 +174,7 @@ TEST(sums_are_reduced_before_they_overflow) {
     tests::reseal(largest);
     CiphertextView views[] = {CiphertextView::parse(batches[0], FrameKind::kCkksBatch),
                               CiphertextView::parse(largest, FrameKind::kCkksBatch)};
-    Aggregator aggregator(keys.public_key, std::nullopt, 1);
+    Aggregator aggregator(keys.public_key, {}, 1);
     for (std::uint32_t i = 0; i < kAdditions; ++i) {
       CiphertextView& view = views[i % 16 == 0 ? 0 : 1];
       std::memcpy(view.frame_ids[0].data(), &i, sizeof i);

@@ -53,8 +53,8 @@ void check_undone(const KeyPair& keys, std::size_t threads) {
   const Frame expected = tests::total_of(keys, {first});
   const Frame expected_of_all = tests::total_of(keys, {first, second, third});
   // Nothing comes before the damaged frame, a batch, or a total.
-  Aggregator empty(keys.public_key, std::nullopt, threads);
-  Aggregator aggregator(keys.public_key, std::nullopt, threads);
+  Aggregator empty(keys.public_key, {}, threads);
+  Aggregator aggregator(keys.public_key, {}, threads);
   aggregator.add(first);
   const auto refuses = [&](const std::function<void(Aggregator&)>& add) {
     for (Aggregator* target : {&empty, &aggregator}) {
@@ -94,7 +94,7 @@ TEST(a_parsed_head_does_not_vouch_for_residues) {
   const Frame good = batch_of(keys, 2, seeds);
   const CiphertextView view = CiphertextView::parse(good, FrameKind::kCkksBatch);
   const Frame bad = tests::with_packed(view, {1, 1, 5}, ~std::uint64_t{0});
-  Aggregator aggregator(keys.public_key, std::nullopt, 2);
+  Aggregator aggregator(keys.public_key, {}, 2);
   aggregator.add(batch_of(keys, 2, seeds));
   const Frame before = tests::total_of(aggregator);
   CHECK_THROWS((aggregator.add(CiphertextView::parse_head(bad, FrameKind::kCkksBatch)), 0),
@@ -109,7 +109,7 @@ TEST(the_memory_for_a_total_may_come_late_or_not_at_all) {
   const KeyPair& keys = key_pair(kRequests[0]);
   std::vector<Frame> batches;
   for (int i = 0; i < 3; ++i) batches.push_back(batch_of(keys, 3, seeds));
-  Aggregator aggregator(keys.public_key, std::nullopt, 2);
+  Aggregator aggregator(keys.public_key, {}, 2);
   aggregator.add(batches[0]);
 
   // The sum grows, twice, while memory is being found.

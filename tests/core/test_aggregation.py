@@ -228,6 +228,25 @@ def test_a_refused_first_frame_decides_nothing(authority, batches):
     np.testing.assert_array_equal(authority.open(aggregator.total()), expected([UPDATES[0][:7]]))
 
 
+@pytest.mark.parametrize("mask", [sf.Mask.full(SIZE), sf.Mask.from_indices(np.arange(0, SIZE, 3), size=SIZE)])
+def test_what_was_agreed_on_decides_and_not_the_first_frame(authority, mask):
+    encryptor = sf.ckks.Encryptor(authority.public_key)
+    aggregator = sf.ckks.Aggregator(authority.public_key, round=4, positions=mask, weighted=False)
+    other = ~mask if mask.count < SIZE else sf.Mask.from_indices([1, 2], size=SIZE)
+    for settings, error in (
+        ({"round": 5, "mask": mask}, sf.PolicyError),
+        ({"round": 4, "mask": other}, sf.ParameterError),
+        ({"round": 4, "mask": mask, "weight": 0.5}, sf.ParameterError),
+    ):
+        for batch in (refused := encryptor.encrypt(UPDATES[0], **settings), refused.to_bytes()):
+            with pytest.raises(error):
+                aggregator.add(batch)
+        assert aggregator.clients == 0
+    aggregator.add(encryptor.encrypt(UPDATES[0], mask, round=4).to_bytes())
+    selected = UPDATES[0][mask.to_indices()]
+    np.testing.assert_array_equal(authority.open(aggregator.total()), expected([selected]))
+
+
 def test_a_mapped_file_is_closed_afterwards(authority, batches, tmp_path):
     path = as_file(batches[0], tmp_path)
     opened = pathlib.Path("/proc/self/fd")

@@ -60,9 +60,9 @@ def expected_parts(variant: Variant, phase: str, round_number: int) -> set[str]:
     if variant.method == "selective-shield":
         encrypted = variant.settings.negotiation == "encrypted"
         if phase == "negotiate":
-            return {"votes"} if encrypted else {"round", "mask"}
+            return {"round", "votes"} if encrypted else {"round", "mask"}
         positions = {"positions"} if encrypted and not variant.settings.hide_personalised else set()
-        return {"ciphertexts", "values"} | positions
+        return {"round", "ciphertexts", "values"} | positions
     if phase == "cluster":
         introduction = {"capability"} | (
             set() if settings.sense_crypt.clustering == "none" else {"sensitivity"}

@@ -147,13 +147,13 @@ def test_an_upload_has_the_same_parts_and_lengths_whatever_is_hidden():
             lengths.add(tuple((name, len(part)) for name, part in sent[0].items()))
         assert set(run.closed["update"]) == {"total", "sums"}
     assert len(lengths) == 2  # one shape for each phase
-    assert {name for shape in lengths for name, _ in shape} == {"votes", "ciphertexts", "values"}
+    assert {name for shape in lengths for name, _ in shape} == {"round", "votes", "ciphertexts", "values"}
 
 
 def test_the_aggregator_of_an_encrypted_negotiation_gets_no_mask():
     run = SteppedRun(shield(threshold=0.5, negotiation="encrypted"))
     run.run_round()
-    assert all(set(message) == {"votes"} for message in run.sent["negotiate"].values())
+    assert all(set(message) == {"round", "votes"} for message in run.sent["negotiate"].values())
     assert run.aggregator._masks == {}
 
 

@@ -6,6 +6,7 @@ from shieldfl import _core
 from shieldfl.array_view import as_threads, as_unsigned
 from shieldfl.ckks.ciphertext import CiphertextBatch, Total
 from shieldfl.ckks.keys import PublicKey
+from shieldfl.masks import Mask
 from shieldfl.scheme.aggregator import FrameSource, SchemeAggregator
 
 __all__ = ["Aggregator"]
@@ -21,14 +22,30 @@ class Aggregator(SchemeAggregator[_core.CkksAggregator, Total]):
     ----------
     public_key : the key that the clients encrypt under.
     threads : None for as many as the work is worth.
-    round : the round whose batches are accepted; None lets the first batch decide.
+    round : the round whose batches are accepted.
+    positions : the mask that the clients encrypt under; ``Mask.full(size)`` where they encrypt everything.
+    weighted : whether an encrypted weight travels beside the values.
+
+    What is None of ``round``, ``positions`` and ``weighted``, the first batch decides. Give what was agreed on: one
+    client that is first, and wrong, otherwise keeps all others out.
     """
 
     def __init__(
-        self, public_key: PublicKey, threads: int | None = None, *, round: int | None = None
+        self,
+        public_key: PublicKey,
+        threads: int | None = None,
+        *,
+        round: int | None = None,
+        positions: Mask | None = None,
+        weighted: bool | None = None,
     ) -> None:
-        number = None if round is None else as_unsigned(round, "round")
-        core = _core.CkksAggregator(PublicKey.core_of(public_key), number, as_threads(threads))
+        core = _core.CkksAggregator(
+            PublicKey.core_of(public_key),
+            None if round is None else as_unsigned(round, "round"),
+            None if positions is None else positions.bits,
+            weighted,
+            as_threads(threads),
+        )
         super().__init__(core, Total, _core.CkksCiphertext)
 
     def add(self, batch: CiphertextBatch | FrameSource) -> None:

@@ -15,7 +15,6 @@ from shieldfl.methods.encrypted_positions import (
     settled_positions,
 )
 from shieldfl.methods.encryption_settings import EncryptionSettings, FedMlHeSettings
-from shieldfl.methods.expected_batch import read_expected_batch
 from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.masked_average import UPDATE, MaskedAverage
@@ -127,16 +126,20 @@ class AgreedMaskAggregator(MaskedAverageAggregator):
     def _begin(self, phase: str) -> None:
         if not has_scores(self.context):
             raise ParameterError("there is nothing to agree on: begin with the update phase")
-        key = self.round_keys.key(self.round, "scores")
-        self._scores = ckks.Aggregator(key, self.context.threads, round=self.round)
+        self._scores = ckks.Aggregator(
+            self.round_keys.key(self.round, "scores"),
+            self.context.threads,
+            round=self.round,
+            positions=Mask.full(self.context.initial.parameters.size),
+            weighted=True,
+        )
         self._weight = 0
 
     def _hear(self, phase: str, client: int, message: Message) -> None:
         assert self._scores is not None
         with self.context.clock.stage("negotiate"):
             weight = stated_weight(client, message, self.context.weights)
-            positions = Mask.full(self.context.initial.parameters.size)
-            self._scores.add(read_expected_batch(message["scores"], positions, self.round, weighted=True))
+            self._scores.add(message["scores"])
             self._weight += weight
 
     def _conclude(self, phase: str) -> Message:

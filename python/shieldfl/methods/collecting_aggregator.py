@@ -27,7 +27,8 @@ class CollectingAggregator(AggregatorSteps):
         """Add one client's message. What is refused changes nothing."""
         if client in self._seen:
             raise DuplicateFrameError(f"client {client} has sent its message already: it was not added again")
-        self._check_round(phase, client, message)
+        if message.number("round") != self.round:
+            raise PolicyError(f"client {client} sent a message of another round: it was not used")
         self._collect(phase, client, message)
         self._seen.add(client)
 
@@ -36,11 +37,6 @@ class CollectingAggregator(AggregatorSteps):
         if not self._seen:
             raise ParameterError("no message has arrived: wait for at least one client")
         return self._result(phase)
-
-    def _check_round(self, phase: str, client: int, message: Message) -> None:
-        """Refuse a message of another round."""
-        if message.number("round") != self.round:
-            raise PolicyError(f"client {client} sent a message of another round: it was not used")
 
     @abc.abstractmethod
     def _collect(self, phase: str, client: int, message: Message) -> None:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from shieldfl import ckks, paillier
 from shieldfl.errors import RangeError, WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.methods.expected_batch import read_expected_batch
 from shieldfl.paillier import UnionOrder
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
@@ -57,7 +56,6 @@ class MixedSum:
         has_rest: bool = True,
     ) -> None:
         self._has_rest = has_rest
-        self._round = round_number
         self._weights = weights
         self._clock = clock
         self._threads = threads
@@ -69,7 +67,9 @@ class MixedSum:
                 key, threads, round=round_number, order=self._order
             )
         else:
-            self._ciphertexts = ckks.Aggregator(key, threads, round=round_number)
+            self._ciphertexts = ckks.Aggregator(
+                key, threads, round=round_number, positions=self.union, weighted=max(weights) > 1
+            )
         self._rest = ~self.union
         self._sums: NDArray[np.float64] = np.zeros(self._rest.count if has_rest else 0)
         self._weight = 0
@@ -106,8 +106,7 @@ class MixedSum:
         if isinstance(self._ciphertexts, paillier.Aggregator):
             self._ciphertexts.add(frame, weight, fields if fields is not None and fields.any() else None)
         else:
-            weighted = max(self._weights) > 1
-            self._ciphertexts.add(read_expected_batch(frame, self.union, self._round, weighted=weighted))
+            self._ciphertexts.add(frame)
 
     def union_parts(self, suffix: str) -> dict[str, bytes]:
         """Return what the clients need to know of the union, as parts of a message."""

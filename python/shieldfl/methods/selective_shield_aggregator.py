@@ -10,7 +10,6 @@ from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.masks import Mask, Votes, split_zones
 from shieldfl.methods.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.encrypted_positions import encrypted_positions
-from shieldfl.methods.expected_batch import read_expected_batch
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
@@ -52,7 +51,6 @@ class SelectiveShieldAggregator(CollectingAggregator):
         self._masks: dict[int, Mask] = {}
         self._voters: set[int] = set()
         self._encrypted_zone = Mask.empty(size)
-        self._ciphertext_positions = Mask.full(size)
         self._ciphertexts: ckks.Aggregator | None = None
         self._begin_sums()
 
@@ -72,22 +70,23 @@ class SelectiveShieldAggregator(CollectingAggregator):
         if phase == "negotiate":
             self._masks = {}
             self._voters = set()
-            self._ciphertext_positions = Mask.full(self._size)
-            self._ciphertexts = None if self._votes_in_clear else self._sum_under("votes")
+            everywhere = Mask.full(self._size)
+            self._ciphertexts = None if self._votes_in_clear else self._sum_under("votes", everywhere)
         elif answer is None:
             raise ParameterError("the update phase needs the answer to the negotiation")
         else:
             self._encrypted_zone = Mask.from_bytes(answer["encrypted zone"], expected_size=self._size)
-            self._ciphertext_positions = encrypted_positions(self._encrypted_zone, self._buffers)
-            self._ciphertexts = self._sum_under("update")
+            positions = encrypted_positions(self._encrypted_zone, self._buffers)
+            self._ciphertexts = self._sum_under("update", positions)
 
-    def _sum_under(self, purpose: str) -> ckks.Aggregator:
-        return ckks.Aggregator(self._round_keys.key(self.round, purpose), self._threads, round=self.round)
-
-    def _check_round(self, phase: str, client: int, message: Message) -> None:
-        # Ciphertexts state their round themselves, and are refused as they are read.
-        if phase == "negotiate" and self._votes_in_clear:
-            super()._check_round(phase, client, message)
+    def _sum_under(self, purpose: str, positions: Mask) -> ckks.Aggregator:
+        return ckks.Aggregator(
+            self._round_keys.key(self.round, purpose),
+            self._threads,
+            round=self.round,
+            positions=positions,
+            weighted=False,
+        )
 
     def _collect(self, phase: str, client: int, message: Message) -> None:
         if phase == "negotiate":
@@ -101,7 +100,7 @@ class SelectiveShieldAggregator(CollectingAggregator):
 
     def _receive_vote(self, client: int, message: Message) -> None:
         if self._ciphertexts is not None:
-            self._ciphertexts.add(self._read_batch(message["votes"]))
+            self._ciphertexts.add(message["votes"])
             return
         mask = Mask.from_bytes(message["mask"], expected_size=self._size)
         self._votes.add(mask, self._threads)
@@ -109,13 +108,12 @@ class SelectiveShieldAggregator(CollectingAggregator):
 
     def _receive_update(self, client: int, message: Message) -> None:
         with self._clock.stage("upload"):
-            batch = self._read_batch(message["ciphertexts"])
             positions = self._positions_of(client, message)
             values = self._values_of(message, positions)
         with self._clock.stage("aggregate"):
             assert self._ciphertexts is not None
             # Everything that can be refused has been looked at before the ciphertexts are added.
-            self._ciphertexts.add(batch)
+            self._ciphertexts.add(message["ciphertexts"])
             if self._sums is None:
                 self._sums = np.zeros(self._size if positions is not None else values.size)
             if positions is None:
@@ -123,9 +121,6 @@ class SelectiveShieldAggregator(CollectingAggregator):
             else:
                 positions.scatter_add(values.astype(np.float64), self._sums, self._threads)
                 self._votes.add(positions, self._threads)
-
-    def _read_batch(self, frame: bytes) -> ckks.CiphertextBatch:
-        return read_expected_batch(frame, self._ciphertext_positions, self.round)
 
     def _positions_of(self, client: int, message: Message) -> Mask | None:
         """Return where the client's noised values belong; None where that is hidden."""

@@ -94,20 +94,23 @@ class SelectiveShieldClient(TrainingClient):
         """Send the mask, or votes for it; then, knowing the encrypted zone, the protected update."""
         if phase == "negotiate":
             with self._clock.stage("negotiate"):
-                return self._make_vote()
-        if answer is None:
+                parts = self._vote_parts()
+        elif answer is None:
             raise ParameterError("the update needs the answer to the negotiation")
-        return self._make_update(answer)
+        else:
+            parts = self._update_parts(answer)
+        return Message({"round": Message.from_number(self.round), **parts})
 
-    def _make_vote(self) -> Message:
+    def _vote_parts(self) -> dict[str, bytes]:
         if self._votes_in_clear:
             self.disclosure = replace(self.disclosure, parts=("mask",))
-            return Message({"round": Message.from_number(self.round), "mask": self._mask.to_bytes()})
+            return {"mask": self._mask.to_bytes()}
         if self._chooses_by_data:
             # The zone is a function of all votes, without noise, and goes to everybody.
             self.events.add(ClearUpload(self.round, self.index, "encrypted zone"))
         votes = self._mask.to_bool().astype(np.float32)
-        return Message({"votes": self._encryptor("votes").encrypt(votes, round=self.round).to_bytes()})
+        batch = self._encryptor("votes").encrypt(votes, round=self.round)
+        return {"votes": batch.to_bytes()}
 
     def _encryptor(self, purpose: str) -> ckks.Encryptor:
         return ckks.Encryptor(self._round_key(purpose), self._threads)
@@ -121,7 +124,7 @@ class SelectiveShieldClient(TrainingClient):
         # Under a threshold that decides alone, what is left of positions follows from the zone, which others chose.
         return super()._tells(part) and (part not in ("mask", "positions") or self._chooses_by_data)
 
-    def _make_update(self, answer: Message) -> Message:
+    def _update_parts(self, answer: Message) -> dict[str, bytes]:
         with self._clock.stage("negotiate"):
             encrypted = Mask.from_bytes(answer["encrypted zone"], expected_size=self._size)
             self._zones = split_zones(self._mask, encrypted)
@@ -131,8 +134,7 @@ class SelectiveShieldClient(TrainingClient):
             if not self._votes_in_clear and not self._settings.hide_personalised:
                 # The aggregator has not seen the mask, so it must be told where the values belong.
                 parts["positions"] = self._zones.noise.to_bytes()
-        with self._clock.stage("upload"):
-            return Message(parts)
+        return parts
 
     def _encrypt(self, encrypted: Mask) -> bytes:
         mask = encrypted_positions(encrypted, self._delta.size - self._size)
