@@ -81,7 +81,7 @@ class LiveAggregator {
   static constexpr double kWeight = 0.5;
 
   void start() {
-    aggregator_ = std::make_unique<ckks::Aggregator>(keys_.public_key, kRound, 1);
+    aggregator_ = std::make_unique<ckks::Aggregator>(keys_.public_key, scheme::Expected{.round = kRound}, 1);
     aggregator_->add(good_.front());
     excess_.assign(good_numbers_.front().size(), 0);
     total_ = total_of(*aggregator_);
