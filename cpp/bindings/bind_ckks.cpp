@@ -36,7 +36,8 @@ void bind_parameters(py::module_& module) {
   py::class_<Parameters, std::shared_ptr<Parameters>>(module, "CkksParameters")
       .def(py::init([](const std::string& packing, std::uint32_t max_clients, unsigned value_bits,
                        unsigned fraction_bits, std::optional<std::uint32_t> ring_degree) {
-        const auto kind = packing == "exact" ? ckks::Packing::kExact : ckks::Packing::kSlots;
+        const auto kind = value_of<ckks::Packing>(
+            packing, {{"exact", ckks::Packing::kExact}, {"slots", ckks::Packing::kSlots}});
         const ReleasedInterpreter release;
         return std::const_pointer_cast<Parameters>(
             Parameters::derive({kind, max_clients, value_bits, fraction_bits, ring_degree}));
@@ -98,7 +99,7 @@ scheme::Expected expected_of(std::optional<std::uint64_t> round, const mask::Bit
   scheme::Expected expected{.round = round, .positions = {}, .weighted = weighted};
   if (positions != nullptr) {
     const ReleasedInterpreter release;
-    expected.positions = {scheme::mask_id(positions->size(), positions), positions->count()};
+    expected.positions = {positions->content_id(), positions->count()};
   }
   return expected;
 }

@@ -58,6 +58,7 @@ void bind_bitset(py::module_& module) {
              self.to_indices(span);
              return out;
            })
+      .def("resized", &Bitset::resized, py::arg("size"), py::arg("chosen"), Release())
       .def(py::self & py::self, Release())
       .def(py::self | py::self, Release())
       .def(py::self - py::self, Release())

@@ -15,8 +15,10 @@ namespace {
 
 using paillier::CiphertextView;
 using paillier::EngineKind;
+using paillier::Packing;
 using paillier::Parameters;
 using paillier::PublicKey;
+using paillier::Randomizer;
 using paillier::RandomizerPool;
 using paillier::UnionOrder;
 using Frame = CiphertextFrame<CiphertextView>;
@@ -29,7 +31,7 @@ EngineKind fastest_engine() {
 py::dict facts_of(const Parameters& parameters) {
   py::dict dict;
   dict["key_bits"] = parameters.key_bits;
-  dict["packing"] = parameters.packing == paillier::Packing::kDense ? "dense" : "single";
+  dict["packing"] = parameters.packing == Packing::kDense ? "dense" : "single";
   dict["max_clients"] = parameters.max_clients;
   dict["value_bits"] = parameters.value_bits;
   dict["fraction_bits"] = parameters.fraction_bits;
@@ -51,9 +53,11 @@ void bind_parameters(py::module_& module) {
                        const std::string& randomizer, std::uint8_t spare_bits) {
              const Parameters parameters{
                  .key_bits = key_bits,
-                 .packing = packing == "dense" ? paillier::Packing::kDense : paillier::Packing::kSingle,
-                 .randomizer = randomizer == "classical" ? paillier::Randomizer::kClassical
-                                                         : paillier::Randomizer::kShortExponent,
+                 .packing =
+                     value_of<Packing>(packing, {{"dense", Packing::kDense}, {"single", Packing::kSingle}}),
+                 .randomizer = value_of<Randomizer>(
+                     randomizer,
+                     {{"classical", Randomizer::kClassical}, {"short-exponent", Randomizer::kShortExponent}}),
                  .value_bits = value_bits,
                  .fraction_bits = fraction_bits,
                  .max_clients = max_clients,

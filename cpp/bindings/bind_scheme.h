@@ -5,12 +5,17 @@
 #include <pybind11/stl.h>
 
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include "bindings/array_view.h"
 #include "bindings/released_interpreter.h"
+#include "common/error.h"
 #include "common/random.h"
 #include "common/wire.h"
 #include "scheme/value_reader.h"
@@ -31,6 +36,17 @@ struct CiphertextFrame {
   py::bytes bytes;
   View view;
 };
+
+// What a name from Python stands for. Throws Error(kParameter) for any other name: nothing is chosen by
+// default.
+template <typename Value>
+Value value_of(std::string_view name,
+               std::initializer_list<std::pair<std::string_view, std::type_identity_t<Value>>> known) {
+  for (const auto& [own_name, value] : known) {
+    if (own_name == name) return value;
+  }
+  throw Error(ErrorCode::kParameter, "unknown name '" + std::string(name) + "'");
+}
 
 // (nonzero, underflowed, clipped).
 inline py::tuple tuple_of(const scheme::ValueCounts& counts) {

@@ -3,18 +3,15 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "ckks/ciphertext.h"
 #include "ckks/keys.h"
+#include "scheme/opened_sums.h"
 
 namespace shieldfl::ckks {
 
-struct OpenedSums {
-  std::vector<double> values;  // in the order of ascending positions
-  std::optional<double> weight_sum;
-};
+using scheme::OpenedSums;
 
 class Decryptor {
  public:

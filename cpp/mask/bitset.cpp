@@ -114,6 +114,15 @@ Bitset Bitset::from_counted_words(WordVector words, std::uint64_t size, std::uin
   return {std::move(words), size, count};
 }
 
+Bitset Bitset::resized(std::uint64_t size, bool chosen) const {
+  check_size(size);
+  WordVector words(words_for(size), chosen ? kAllOnes : 0);
+  std::copy_n(words_.begin(), std::min(words.size(), words_.size()), words.begin());
+  if (chosen && size > size_ && !words_.empty()) words[words_.size() - 1] |= ~tail_bits(size_);
+  if (!words.empty()) words.back() &= tail_bits(size);
+  return {std::move(words), size};
+}
+
 Id Bitset::content_id() const {
   return content_id_.get([this] {
     const std::span<const std::uint8_t> content(reinterpret_cast<const std::uint8_t*>(words_.data()),

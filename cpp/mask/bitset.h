@@ -60,6 +60,10 @@ class Bitset {
   // Writes the chosen positions in ascending order. Throws Error(kParameter) unless out.size() == count().
   void to_indices(std::span<std::int64_t> out) const;
 
+  // The same set among `size` positions: what is past them is left out, and positions past this set's own are
+  // chosen if `chosen`.
+  [[nodiscard]] Bitset resized(std::uint64_t size, bool chosen) const;
+
   // Set algebra. Throws Error(kParameter), naming both sizes, where they differ.
   friend Bitset operator&(const Bitset& left, const Bitset& right);
   friend Bitset operator|(const Bitset& left, const Bitset& right);

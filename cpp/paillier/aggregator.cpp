@@ -49,15 +49,24 @@ std::uint64_t largest_magnitude(std::span<const std::int64_t> integers) {
   return static_cast<std::uint64_t>(largest);
 }
 
+scheme::Expected expected_of(std::optional<std::uint64_t> round, const UnionOrder* order) {
+  scheme::Expected expected{.round = round};
+  if (order != nullptr) {
+    expected.positions = {order->id(), order->positions().size()};
+    expected.weighted = false;
+  }
+  return expected;
+}
+
 }  // namespace
 
 Aggregator::Aggregator(std::shared_ptr<const PublicKey> key, std::optional<std::uint64_t> round,
                        std::size_t threads, const UnionOrder* order)
-    : RoundSum(key->parameters().id(), key->id(), key->parameters().max_clients, {.round = round}),
+    : RoundSum(key->parameters().id(), key->id(), key->parameters().max_clients, expected_of(round, order)),
       key_(std::move(key)),
-      threads_(threads) {
+      threads_(threads),
+      has_order_(order != nullptr) {
   static_cast<void>(resolve_threads(threads));  // refused here, where it was given
-  if (order != nullptr) union_ = {order->id(), order->positions().size()};
 }
 
 void Aggregator::add(std::span<const std::uint8_t> frame, std::uint32_t weight) {
@@ -121,13 +130,8 @@ void Aggregator::check_weight(const CiphertextView& batch, std::uint32_t weight)
   }
 }
 
-void Aggregator::check_union(const CiphertextView& frame) const {
-  if (union_ && (frame.layout.mask_id != union_->id || frame.layout.value_count != union_->count)) {
-    throw Error(
-        ErrorCode::kParameter,
-        "the batch is not packed in the order of this group's union: send the client the current order");
-  }
-  if (!union_ && frame.present) {
+void Aggregator::check_left_out(const CiphertextView& frame) const {
+  if (!has_order_ && frame.present) {
     throw Error(
         ErrorCode::kParameter,
         "the batch leaves ciphertexts out, which is for groups with different masks: give the aggregator "
@@ -144,7 +148,7 @@ void Aggregator::add(const CiphertextView& frame, FrameKind expected, std::uint6
   }
   const std::lock_guard lock(mutex_);
   check(frame.layout, frame.frame_ids);
-  check_union(frame);
+  check_left_out(frame);
   if (field_bound_ + largest >= std::uint64_t{1} << (key_->parameters().field_bits() - 1)) {
     throw Error(
         ErrorCode::kCapacity,

@@ -25,16 +25,16 @@ using ClearFields = std::span<const T>;
 class Aggregator final : public scheme::RoundSum {
  public:
   // `round`: the round whose batches are accepted; by default the first batch decides. `order`: of the union
-  // that batches are packed in; others are refused then. Without it, batches that leave ciphertexts out are
-  // refused: their few bytes may state a sum of any size, and only whoever made the order knows which is
-  // right.
+  // that batches are packed in, without encrypted weights; others are refused then. Without it, batches that
+  // leave ciphertexts out are refused: their few bytes may state a sum of any size, and only whoever made the
+  // order knows which is right.
   Aggregator(std::shared_ptr<const PublicKey> key, std::optional<std::uint64_t> round, std::size_t threads,
              const UnionOrder* order = nullptr);
 
   // Adds a batch, `weight` times. The bytes may not change meanwhile. Throws, and changes nothing, as
   // RoundSum::check does; Error(kWireFormat) for bytes that are no intact batch or residues that are
-  // none; Error(kParameter) for another union than expected, and for a weight that is zero or above
-  // max_weight, or other than 1 for a batch that carries an encrypted one.
+  // none; Error(kParameter) for ciphertexts left out where no order is expected, and for a weight that is
+  // zero or above max_weight, or other than 1 for a batch that carries an encrypted one.
   void add(std::span<const std::uint8_t> frame, std::uint32_t weight = 1);
   void add(const CiphertextView& batch, std::uint32_t weight = 1);
   // The same together with what the client sent in the clear: (ciphertext + plaintext) * weight. Throws
@@ -55,13 +55,7 @@ class Aggregator final : public scheme::RoundSum {
   // What is left to do once a frame was checked.
   using AddToSums = std::function<void(CiphertextSums& sums)>;
 
-  // The union's order that batches have to be packed in.
-  struct Union {
-    Id id;
-    std::uint64_t count;
-  };
-
-  void check_union(const CiphertextView& frame) const;
+  void check_left_out(const CiphertextView& frame) const;
   void check_weight(const CiphertextView& batch, std::uint32_t weight) const;
   // `largest`: what a field of this frame may grow the sum by, in magnitude.
   void add(const CiphertextView& frame, FrameKind expected, std::uint64_t total_weight, std::uint64_t largest,
@@ -72,7 +66,7 @@ class Aggregator final : public scheme::RoundSum {
 
   std::shared_ptr<const PublicKey> key_;
   std::size_t threads_;  // as requested
-  std::optional<Union> union_;
+  bool has_order_;       // of a union
   std::uint64_t total_weight_ = 0;
   std::uint64_t field_bound_ = 0;  // no field of the sum is larger in magnitude
   CiphertextSums sums_;

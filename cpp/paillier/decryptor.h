@@ -3,19 +3,16 @@
 
 #include <cstddef>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "paillier/ciphertext.h"
 #include "paillier/keys.h"
 #include "paillier/opening_check.h"
+#include "scheme/opened_sums.h"
 
 namespace shieldfl::paillier {
 
-struct OpenedSums {
-  std::vector<double> values;        // in the order of the layout: ascending positions, or the union's order
-  std::optional<double> weight_sum;  // of encrypted weights
-};
+using scheme::OpenedSums;
 
 class Decryptor {
  public:

@@ -34,7 +34,7 @@ std::size_t RoundSum::clients() const {
 
 std::optional<std::uint64_t> RoundSum::round() const {
   const std::lock_guard lock(mutex_);
-  return expected_.round;
+  return layout_ ? layout_->round : expected_.round;
 }
 
 void RoundSum::check(const Layout& layout, std::span<const Id> frame_ids) const {
@@ -46,9 +46,10 @@ void RoundSum::check(const Layout& layout, std::span<const Id> frame_ids) const 
     throw Error(ErrorCode::kKeyMismatch,
                 "the batch was encrypted under another key: send the client the current public key");
   }
-  if (expected_.round && layout.round != *expected_.round) {
+  const std::optional<std::uint64_t> summed_round = layout_ ? layout_->round : expected_.round;
+  if (summed_round && layout.round != *summed_round) {
     throw Error(ErrorCode::kPolicy, "the batch is of round " + std::to_string(layout.round) +
-                                        ", the sum of round " + std::to_string(*expected_.round) +
+                                        ", the sum of round " + std::to_string(*summed_round) +
                                         ": it was not added");
   }
   for (const Id& id : frame_ids) {
@@ -59,8 +60,8 @@ void RoundSum::check(const Layout& layout, std::span<const Id> frame_ids) const 
   if (layout_ ? layout != *layout_ : !expected_.admits(layout)) {
     throw Error(
         ErrorCode::kParameter,
-        "the batch holds other positions, or another number of values, or differs in having a weight: "
-        "the clients of a round must agree on mask and weighting");
+        "the batch holds other positions, or in another order, or another number of values, or differs in "
+        "having a weight: the clients of a round must agree on mask and weighting");
   }
   if (frame_ids_.size() + frame_ids.size() > max_clients_) {
     throw Error(ErrorCode::kCapacity, "the sum holds " + std::to_string(frame_ids_.size()) +
@@ -72,7 +73,6 @@ void RoundSum::check(const Layout& layout, std::span<const Id> frame_ids) const 
 void RoundSum::note_added(const Layout& layout, std::set<Id>&& frame_ids) noexcept {
   frame_ids_.merge(frame_ids);
   layout_ = layout;
-  expected_.round = layout.round;
 }
 
 const Layout& RoundSum::summed_layout() const {

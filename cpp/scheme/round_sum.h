@@ -67,7 +67,7 @@ class RoundSum {
   Id parameter_id_;
   Id key_id_;
   std::uint32_t max_clients_;
-  Expected expected_;
+  const Expected expected_;
   std::optional<Layout> layout_;
   std::set<Id> frame_ids_;
 };

@@ -126,6 +126,24 @@ TEST(bitset_algebra_matches_bools) {
   CHECK(!(Bitset(64) == Bitset(65)));
 }
 
+TEST(bitset_resized_is_cut_or_padded) {
+  std::mt19937_64 generator(4);
+  for (const std::size_t size : kSizes) {
+    const Bools own = random_bools(size, 0.5, generator);
+    for (const std::size_t other : kSizes) {
+      for (const bool chosen : {false, true}) {
+        Bools expected = own;
+        expected.resize(other, chosen ? 1 : 0);
+        const Bitset resized = Bitset::from_bools(own).resized(other, chosen);
+        CHECK(padding_is_zero(resized));
+        CHECK(bools_of(resized) == expected);
+        CHECK(resized.count() == indices_of(expected).size());
+      }
+    }
+  }
+  CHECK_THROWS(Bitset(1).resized(kMaxPositions + 1, true), ErrorCode::kParameter);
+}
+
 TEST(bitset_moved_from_is_empty) {
   Bitset mask = Bitset::full(100);
   const Bitset taken = std::move(mask);

@@ -113,6 +113,10 @@ class Mask:
         target = as_vector(dense, (source.dtype.type,), "the dense vector")
         _core.scatter_add(source, self._bits, target, as_threads(threads))
 
+    def resized(self, size: int, *, chosen: bool = False) -> Mask:
+        """Return the same set among ``size`` positions: shorter, or longer by positions that are all chosen or none."""
+        return Mask(self._bits.resized(as_unsigned(size, "size"), chosen))
+
     def __and__(self, other: Mask) -> Mask:
         return Mask(self._bits & other._bits) if isinstance(other, Mask) else NotImplemented
 

@@ -61,4 +61,4 @@ class MeanEstimation:
             done = PrivateSteps(steps=1, sample_rate=1.0)
         scores = np.abs(gradients.mean(axis=0)).astype(np.float32)
         moved = (start.parameters - 0.5 * step).astype(np.float32)
-        return LocalUpdate(moved, start.buffers, scores, done)
+        return start.trained(moved, start.buffers, scores, done)

@@ -23,7 +23,6 @@ from methods.method_conformance import (
     SteppedRun,
     contraction,
     every_variant,
-    variants,
 )
 from methods.selective_shield_noise import SIZE, shield, values_of, zeros
 from shieldfl import _testing, reference_paillier
@@ -36,7 +35,7 @@ from shieldfl.roles.message import Message
 
 def stay(round_number, client, start):
     """An update of zeros: what is uploaded is noise and nothing else."""
-    return LocalUpdate(start.parameters, start.buffers, np.zeros(SIZE, dtype=np.float32))
+    return start.trained(start.parameters, start.buffers, np.zeros(SIZE, dtype=np.float32))
 
 
 def told(stated_participants: int, min_clients: int = 3) -> SteppedRun:
@@ -334,19 +333,3 @@ def test_the_size_of_a_dict_pfl_round_follows_from_the_data_and_is_disclosed() -
         assert all("count" in client.disclosure.parts for client in run.clients)
     # The aggregator is told this number in the clear. Nothing but what the clients trained differs.
     assert counts[0] != counts[1]
-
-
-def test_an_update_on_real_data_is_sent_in_the_clear_once_a_synthetic_round_has_begun():
-    """Round 2 encrypts, and while a client trains in it, round 3 begins, which is synthetic and sends everything."""
-    run = SteppedRun(next(one for one in variants() if one.label == "alt-fl-si-he"))
-    run.run_round()
-    client = run.clients[0]
-    start = client.begin_round(2, CLIENTS, run.begin_round(2))
-    assert not start.synthetic
-    update = contraction(2, 0, start)
-    later = client.begin_round(3, CLIENTS, run.begin_round(3))
-    assert later.synthetic
-    client.finish_training(update)
-    message = client.step("update", None)
-    values = message.vector("values", np.float32, update.parameters.size)
-    np.testing.assert_array_equal(values, update.parameters - start.parameters)

@@ -15,7 +15,6 @@ from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
 from shieldfl.methods import registry
 from shieldfl.methods.fedavg import FedAvg
-from shieldfl.methods.method import LocalUpdate
 from shieldfl.methods.selective_shield import SelectiveShield
 from shieldfl.privacy.accounting import PrivacyLedger
 from shieldfl.roles.message import Message
@@ -124,7 +123,7 @@ def shielded_run(outlier: bool) -> SteppedRun:
         else:
             scores[8:] = 1.0 if start.parameters[0] > 0.5 else 0.0
             scores[:8] = 1.0 - scores[8]
-        return LocalUpdate(moved, start.buffers, scores)
+        return start.trained(moved, start.buffers, scores)
 
     run = SteppedRun(shield(noise_multiplier=20.0, threshold=0.5), initial=origin(size), train=train)
     for _ in range(2):
@@ -260,7 +259,9 @@ def shielded_upload(draws: int, rounds: int, fails_first: bool = False) -> Stepp
     """Uploads with noise, so many rounds of which the driver announced ``draws``; a step may fail and be repeated."""
 
     def train(round_number, client, start):
-        return LocalUpdate(start.parameters + np.float32(0.25), start.buffers, np.zeros(64, dtype=np.float32))
+        return start.trained(
+            start.parameters + np.float32(0.25), start.buffers, np.zeros(64, dtype=np.float32)
+        )
 
     run = SteppedRun(
         shield(noise_multiplier=1.0, threshold=1.0, noise_distribution="discrete-gaussian"),

@@ -11,8 +11,8 @@ import pytest
 import shieldfl as sf
 from attacks.ckks_cryptanalysis import BatchFrame, ask_for_secret, open_batch, secret_from_sum, with_weight
 from core.wire_twin import reseal
-from methods.method_conformance import CLIENTS, SteppedRun, variants
-from shieldfl import _core
+from methods.honest_outcome import assert_same_model, honest_outcome
+from methods.method_conformance import CLIENTS, SteppedRun, every_variant, variants
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.roles.message import Message
 
@@ -148,33 +148,46 @@ def test_a_forged_weight_does_not_scale_the_new_model(label):
     assert not np.array_equal(run.parameters, run.initial.parameters)
 
 
-def with_half_the_values(encryptor: sf.ckks.Encryptor, own: bytes, number: int) -> bytes:
-    """Encrypt half as many values as a batch states, and call them those of its positions."""
-    count = sf.ckks.CiphertextBatch.from_bytes(own).count
-    short = encryptor.encrypt(np.zeros(count // 2, np.float32), round=number).to_bytes()
-    stated, honest = (_core.mask_id(sf.Mask.full(size).bits) for size in (count // 2, count))
-    assert honest in own
-    assert stated in short
-    return reseal(short.replace(stated, honest))
+def batches_of_another_layout(run: SteppedRun, part: str, own: bytes) -> list[bytes]:
+    """Batches that name the own one's positions: one has a weight where that has none, or none; one half its values."""
+    # Scores and votes are under ckks keys whatever encrypts the update.
+    read = run.batch if part == "ciphertexts" else sf.ckks.CiphertextBatch.from_bytes
+    batch = read(own)
+    if isinstance(batch, sf.paillier.CiphertextBatch):
+        encryptor = run.clients[ATTACKER]._upload.encryptor
+    else:
+        encryptor = run.encryptor("update" if part == "ciphertexts" else part)
+    zeros = np.zeros(batch.count, np.float32)
+    others = (
+        encryptor.encrypt(zeros, weight=None if batch.weighted else 1.0, round=batch.round),
+        encryptor.encrypt(
+            zeros[: batch.count // 2], weight=1.0 if batch.weighted else None, round=batch.round
+        ),
+    )
+    forged = [
+        reseal(other.to_bytes().replace(other.parsed.mask_id, batch.parsed.mask_id)) for other in others
+    ]
+    assert all(batch.parsed.mask_id in frame for frame in forged)
+    return forged
 
 
-def test_the_first_client_does_not_keep_all_others_out_of_the_sum():
-    """Its batch names the round's positions, and holds half as many values: what is added first decides nothing."""
-    run = SteppedRun(next(one for one in variants() if one.label == "full-he"))
-    seen = []
+@every_variant
+def test_the_first_client_does_not_keep_all_others_out_of_the_sum(variant):
+    """What is added first decides nothing: neither how many values belong to the positions nor whether weights do."""
+    run = SteppedRun(variant)
+    refused = []
 
     def forge(phase, aggregator, messages):
-        if phase == "update":
-            own = messages[ATTACKER]
-            encryptor = run.clients[ATTACKER]._upload.encryptor
-            forged = with_half_the_values(encryptor, own["ciphertexts"], 1)
-            with pytest.raises(sf.ParameterError, match="must agree on mask"):
-                aggregator.receive(phase, ATTACKER, Message({**own, "ciphertexts": forged}))
-            seen.append(phase)
+        own = messages[ATTACKER]
+        for part in {"ciphertexts", "scores", "votes"} & set(own):
+            for forged in batches_of_another_layout(run, part, own[part]):
+                with pytest.raises(sf.ParameterError):
+                    aggregator.receive(phase, ATTACKER, Message({**own, part: forged}))
+                refused.append(part)
 
     run.run_round(intrude=forge)
-    assert seen == ["update"]
-    assert not np.array_equal(run.parameters, run.initial.parameters)
+    assert_same_model(run, honest_outcome(variant), variant)
+    assert ("ciphertexts" in refused) == (run.authority is not None)
 
 
 @pytest.mark.parametrize("forged_weight", [-7.0, 0.5])

@@ -1,9 +1,12 @@
-"""What a reader of published figures is told of rounds that were stopped or given up: what has left, has left."""
+"""Rounds stopped, given up or replaced: what has left is in the figures, and nothing leaves in another round."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from methods.method_conformance import CLIENTS, SteppedRun, contraction, variants
+from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accounting import PrivacyLedger
@@ -60,3 +63,23 @@ def test_what_left_in_a_round_that_was_given_up_is_in_the_row_of_what_is_hidden(
     rows = {row.label: row.cells for row in summarise(result)[-1].rows}
     (hidden,) = rows["hidden from the aggregator"]
     assert hidden == text
+
+
+def test_an_update_on_real_data_is_not_sent_in_the_clear_once_a_synthetic_round_has_begun():
+    """Round 2 encrypts, and while a client trains in it, round 3 begins, which is synthetic and sends everything."""
+    run = SteppedRun(next(one for one in variants() if one.label == "alt-fl-si-he"))
+    run.run_round()
+    client = run.clients[0]
+    start = client.begin_round(2, CLIENTS, run.begin_round(2))
+    assert not start.synthetic
+    update = contraction(2, 0, start)
+    later = client.begin_round(3, CLIENTS, run.begin_round(3))
+    assert later.synthetic
+    with pytest.raises(PolicyError, match="trained in round 2, and the client is in round 3"):
+        client.finish_training(update)
+    with pytest.raises(ParameterError, match="before training has finished"):
+        client.step("update", None)
+    own = contraction(3, 0, later)
+    client.finish_training(own)
+    values = client.step("update", None).vector("values", np.float32, own.parameters.size)
+    np.testing.assert_array_equal(values, own.parameters - later.parameters)

@@ -9,6 +9,7 @@ import pytest
 
 import shieldfl as sf
 from core.scheme_refusals import UPDATE, SchemeRefusals
+from shieldfl import _core
 
 
 class TestRefusals(SchemeRefusals):
@@ -82,3 +83,9 @@ def test_parameters_cannot_be_changed():
     parameters = sf.ckks.Parameters()
     with pytest.raises(AttributeError):
         parameters.max_clients = 5
+
+
+def test_the_core_takes_no_packing_that_it_does_not_know():
+    _core.CkksParameters("slots", 4, 24, 20, None)
+    with pytest.raises(sf.ParameterError, match="unknown name 'slot'"):
+        _core.CkksParameters("slot", 4, 24, 20, None)

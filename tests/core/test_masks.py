@@ -50,6 +50,15 @@ def test_algebra(shape, seed):
     assert (left == right) == bool((a == b).all())
 
 
+@given(shapes, st.integers(0, 300), st.booleans())
+def test_resized_is_a_slice_or_a_padding(shape, size, chosen):
+    own = chosen_of(shape)
+    expected = np.concatenate((own, np.full(max(size - len(own), 0), chosen)))[:size]
+    resized = sf.Mask.from_bool(own).resized(size, chosen=chosen)
+    np.testing.assert_array_equal(resized.to_bool(), expected)
+    assert resized.count == int(expected.sum())
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     size=st.sampled_from(SIZES),
@@ -225,6 +234,8 @@ def test_wrong_arrays(chosen):
 def test_bad_sizes(size):
     with pytest.raises(sf.ParameterError):
         sf.Mask.full(size)
+    with pytest.raises(sf.ParameterError):
+        sf.Mask.full(3).resized(size)
 
 
 def test_frame_of_another_size_is_refused_before_it_takes_memory():

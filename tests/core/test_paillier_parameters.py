@@ -11,6 +11,7 @@ import pytest
 import shieldfl as sf
 from core.paillier_keys import encode_parameters
 from core.wire_twin import identifier
+from shieldfl import _core
 
 SHAPES = [
     {},
@@ -145,3 +146,12 @@ def test_settings_are_named_and_stay_as_they_are():
     parameters = sf.paillier.Parameters()
     with pytest.raises(AttributeError, match="immutable"):
         parameters.max_clients = 5
+
+
+@pytest.mark.parametrize("changed", [{"packing": "Dense"}, {"randomizer": "short"}])
+def test_the_core_takes_no_name_that_it_does_not_know(changed):
+    settings = {"packing": "dense", "randomizer": "classical", "max_weight": 1, "fraction_bits": 20}
+    known = {"key_bits": 2048, "max_clients": 4, "value_bits": 24} | settings
+    _core.PaillierParameters(**known)
+    with pytest.raises(sf.ParameterError, match="unknown name"):
+        _core.PaillierParameters(**(known | changed))

@@ -204,7 +204,7 @@ def contraction(round_number: int, client: int, start: StartingPoint) -> LocalUp
     ]
     scores = generator.random(start.parameters.size, dtype=np.float32)
     step = np.float32(0.1)
-    return LocalUpdate(
+    return start.trained(
         start.parameters + step * (targets[0] - start.parameters),
         start.buffers + step * (targets[1] - start.buffers),
         scores,

@@ -19,7 +19,6 @@ from methods.method_conformance import (
 from shieldfl.errors import ParameterError, RangeError, WireFormatError
 from shieldfl.methods.batch_crypt_settings import BatchCryptSettings
 from shieldfl.methods.batch_quantisation import clip_bounds, dequantise, layer_ranges
-from shieldfl.methods.method import LocalUpdate
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.message import Message
@@ -131,7 +130,7 @@ def test_updates_that_a_huge_range_rounds_away_are_noted():
 
 def test_an_update_that_is_0_did_not_vanish():
     def stay(round_number, client, start):
-        return LocalUpdate(start.parameters.copy(), start.buffers.copy(), None)
+        return start.trained(start.parameters.copy(), start.buffers.copy(), None)
 
     run = SteppedRun(variant(), train=stay)
     run.run_round()
@@ -167,7 +166,7 @@ def test_layers_in_which_all_clients_agree():
         moved = contraction(round_number, client, start)
         moved.parameters[:200] = start.parameters[:200]
         moved.parameters[200:320] = np.float32(0.75)
-        return LocalUpdate(moved.parameters, moved.buffers, moved.scores)
+        return start.trained(moved.parameters, moved.buffers, moved.scores)
 
     initial = SteppedRun(variant()).initial
     initial = replace(

@@ -28,7 +28,6 @@ from shieldfl.errors import (
     WireFormatError,
 )
 from shieldfl.masks import Mask
-from shieldfl.methods.method import LocalUpdate
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.roles.message import Message
 
@@ -282,6 +281,16 @@ def scored(scores):
 
 
 @every_variant
+def test_an_update_of_another_round_is_refused(variant):
+    assert_refused_at_the_end_of_training(
+        variant,
+        lambda start: [replace(contraction(1, 0, start), round=number) for number in (0, 2)],
+        PolicyError,
+        "trained in round",
+    )
+
+
+@every_variant
 def test_an_update_of_another_model_is_refused(variant):
     def of_another_model(start):
         for parameters, buffers, scores in (
@@ -290,7 +299,7 @@ def test_an_update_of_another_model_is_refused(variant):
             (variant.size, BUFFERS + 1, variant.size),
             (variant.size, BUFFERS, variant.size + 64),
         ):
-            yield LocalUpdate(*(np.zeros(size, dtype=np.float32) for size in (parameters, buffers, scores)))
+            yield start.trained(*(np.zeros(size, dtype=np.float32) for size in (parameters, buffers, scores)))
 
     assert_refused_at_the_end_of_training(
         variant, of_another_model, ParameterError, f"{variant.size} parameters"

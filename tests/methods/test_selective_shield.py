@@ -32,7 +32,7 @@ class RecordedTraining:
         step = self._generator.normal(0.0, self._scale, size).astype(np.float32)
         self.trained[client] = start.parameters + step
         self.scores[client] = self._generator.random(size, dtype=np.float32) ** 2
-        return LocalUpdate(self.trained[client].copy(), start.buffers, self.scores[client])
+        return start.trained(self.trained[client].copy(), start.buffers, self.scores[client])
 
     def updates(self, clients, model: np.ndarray) -> dict[int, np.ndarray]:
         """Differences to the global model (eq. 11), not to the merged one that training started from."""
@@ -132,7 +132,7 @@ def test_each_client_chooses_by_its_own_threshold_strictly_above_it():
     scores = np.array([0.0, 0.25, 0.26, 0.5, 0.51, 1.0], dtype=np.float32)
 
     def train(round_number, client, start):
-        return LocalUpdate(start.parameters + np.float32(0.1), start.buffers, scores)
+        return start.trained(start.parameters + np.float32(0.1), start.buffers, scores)
 
     run = SteppedRun(shield(threshold=thresholds, consensus=0.75), initial=model_of(6), train=train)
     run.run_round()
@@ -150,7 +150,7 @@ def test_a_threshold_for_each_client_must_be_given():
 
 def test_a_negative_threshold_needs_no_scores_but_any_other_does():
     def unscored(round_number, client, start):
-        return LocalUpdate(start.parameters, start.buffers, None)
+        return start.trained(start.parameters, start.buffers, None)
 
     SteppedRun(shield(threshold=-1.0), train=unscored).run_round()
     with pytest.raises(ParameterError, match="sensitivity scores"):
@@ -163,7 +163,7 @@ def choosing(choices: dict[int, list[int]], size: int, step: float = 0.25):
     def train(round_number, client, start):
         scores = np.zeros(size, dtype=np.float32)
         scores[choices[client]] = 1.0
-        return LocalUpdate(start.parameters + np.float32(step), start.buffers, scores)
+        return start.trained(start.parameters + np.float32(step), start.buffers, scores)
 
     return train
 
@@ -225,7 +225,7 @@ def test_personalised_values_wait_for_a_client_that_stays_away():
 
 def test_local_buffers_never_leave_and_encrypted_ones_are_averaged():
     def train(round_number, client, start):
-        return LocalUpdate(
+        return start.trained(
             start.parameters + np.float32(0.1),
             start.buffers + np.float32(0.1 * (client + 1)),
             np.linspace(0.0, 1.0, 333, dtype=np.float32),

@@ -14,7 +14,6 @@ from methods.method_conformance import SteppedRun, Variant, contraction
 from methods.selective_shield_noise import SCORE_LIMIT, SIZE, assert_gaussian, values_of, zeros
 from methods.selective_shield_noise import shield as plain_shield
 from shieldfl.errors import ParameterError
-from shieldfl.methods.method import LocalUpdate
 from shieldfl.privacy.discrete_gaussian import float32_grid
 
 
@@ -23,7 +22,7 @@ def shield(**settings) -> Variant:
 
 
 def stay(round_number, client, start):
-    return LocalUpdate(start.parameters, start.buffers, np.zeros(start.parameters.size, dtype=np.float32))
+    return start.trained(start.parameters, start.buffers, np.zeros(start.parameters.size, dtype=np.float32))
 
 
 def is_on_grid(values: np.ndarray, fraction_bits: int) -> bool:
@@ -97,7 +96,7 @@ def test_hidden_positions_carry_noise_of_the_same_grid():
     def keep_half(round_number, client, start):
         parameters = np.zeros(SIZE, dtype=np.float32)
         parameters[:kept] = 5.0 if client == 0 else 0.0
-        return LocalUpdate(parameters, start.buffers, (parameters > 0).astype(np.float32))
+        return start.trained(parameters, start.buffers, (parameters > 0).astype(np.float32))
 
     hidden = shield(
         threshold=0.5, consensus=1.0, noise_multiplier=0.5, negotiation="encrypted", hide_personalised=True
@@ -113,7 +112,7 @@ def test_hidden_positions_carry_noise_of_the_same_grid():
 def test_an_adaptive_norm_sets_the_grid_too():
     def step(round_number, client, start):
         moved = start.parameters + np.float32(1e-3 / math.sqrt(SIZE))
-        return LocalUpdate(moved, start.buffers, np.zeros(SIZE, dtype=np.float32))
+        return start.trained(moved, start.buffers, np.zeros(SIZE, dtype=np.float32))
 
     run = SteppedRun(shield(noise_multiplier=3.0, adaptive_clip=True), clients=2, initial=zeros(), train=step)
     for norm in (1.0, 1e-3):  # the second is the norm observed in the first round

@@ -12,7 +12,6 @@ from methods.selective_shield_noise import SIZE, assert_gaussian, shield, values
 from methods.selective_shield_twin import twin_round
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.methods.method import LocalUpdate
 from shieldfl.roles.message import Message
 
 HIDING = {"threshold": 0.5, "consensus": 1.0, "negotiation": "encrypted", "hide_personalised": True}
@@ -21,7 +20,7 @@ HIDING = {"threshold": 0.5, "consensus": 1.0, "negotiation": "encrypted", "hide_
 @pytest.mark.parametrize(("clients", "sigma", "clip"), [(2, 0.5, 1.0), (5, 2.0, 0.25)])
 def test_the_noise_has_the_variance_that_the_paper_states(clients, sigma, clip):
     def stay(round_number, client, start):
-        return LocalUpdate(start.parameters, start.buffers, np.zeros(SIZE, dtype=np.float32))
+        return start.trained(start.parameters, start.buffers, np.zeros(SIZE, dtype=np.float32))
 
     run = SteppedRun(
         shield(noise_multiplier=sigma, clip_norm=clip), clients=clients, initial=zeros(), train=stay
@@ -37,7 +36,7 @@ def test_the_noise_has_the_variance_that_the_paper_states(clients, sigma, clip):
 
 def test_the_participants_of_the_round_scale_the_noise_not_all_clients():
     def stay(round_number, client, start):
-        return LocalUpdate(start.parameters, start.buffers, np.zeros(SIZE, dtype=np.float32))
+        return start.trained(start.parameters, start.buffers, np.zeros(SIZE, dtype=np.float32))
 
     run = SteppedRun(shield(noise_multiplier=1.0), clients=9, initial=zeros(), train=stay)
     run.run_round([0, 4])
@@ -74,7 +73,7 @@ def test_an_adaptive_norm_follows_the_clients_own_updates():
 
     def step(round_number, client, start):
         direction = np.full(SIZE, next(norms) / math.sqrt(SIZE), dtype=np.float32)
-        return LocalUpdate(start.parameters + direction, start.buffers, np.zeros(SIZE, dtype=np.float32))
+        return start.trained(start.parameters + direction, start.buffers, np.zeros(SIZE, dtype=np.float32))
 
     run = SteppedRun(
         shield(noise_multiplier=1e-12, clip_norm=2.0, adaptive_clip=True),
@@ -91,7 +90,7 @@ def test_an_adaptive_norm_follows_the_clients_own_updates():
 def test_an_adaptive_norm_scales_the_noise_too():
     def step(round_number, client, start):
         direction = np.full(SIZE, 1e-3 / math.sqrt(SIZE), dtype=np.float32)
-        return LocalUpdate(start.parameters + direction, start.buffers, np.zeros(SIZE, dtype=np.float32))
+        return start.trained(start.parameters + direction, start.buffers, np.zeros(SIZE, dtype=np.float32))
 
     run = SteppedRun(shield(noise_multiplier=3.0, adaptive_clip=True), clients=2, initial=zeros(), train=step)
     run.run_round()
@@ -109,7 +108,7 @@ def hiding(personal: dict[int, int]):
         parameters[: personal[client]] = 5.0
         scores = (parameters > 0).astype(np.float32)
         scores[-100:] = 1.0  # what all agree on
-        return LocalUpdate(parameters, start.buffers, scores)
+        return start.trained(parameters, start.buffers, scores)
 
     return train
 
@@ -163,7 +162,7 @@ def test_hidden_contributors_are_counted_from_the_tallies():
     def train(round_number, client, start):
         scores = np.zeros(SIZE, dtype=np.float32)
         scores[0 if client == 0 else 1] = 1.0
-        return LocalUpdate(start.parameters + np.float32(0.001), start.buffers, scores)
+        return start.trained(start.parameters + np.float32(0.001), start.buffers, scores)
 
     run = SteppedRun(
         shield(**HIDING, noise_multiplier=1e-12, clip_norm=100.0),

@@ -111,10 +111,9 @@ def test_clients_without_groups_stay_together_and_the_sensitivity_is_sent_once()
 
 def test_a_sensitivity_that_was_noised_keeps_its_noise_until_it_arrives():
     run = SteppedRun(variant(clustering="affinity-propagation", clustering_epsilon=1.0))
-    start = run.initial.starting_point()
     sent = []
     for number in (1, 2):
-        run.clients[0].begin_round(number, CLIENTS, run.begin_round(number))
+        start = run.clients[0].begin_round(number, CLIENTS, run.begin_round(number))
         run.clients[0].finish_training(contraction(number, 0, start))
         sent.append(run.clients[0].step("cluster", None)["sensitivity"])
     assert sent[0] == sent[1]
@@ -216,7 +215,7 @@ def test_an_upload_for_clustering_is_charged_though_its_client_left_then():
     run = SteppedRun(variant(clustering="affinity-propagation", information_bits=0.0, encryption="ckks"))
     run.method.charge_draw(CLIENTS)
     run.clients[0].begin_round(1, CLIENTS, run.begin_round(1))
-    run.clients[0].finish_training(contraction(1, 0, run.initial.starting_point()))
+    run.clients[0].finish_training(contraction(1, 0, replace(run.initial.starting_point(), round=1)))
     assert math.isnan(run.method.privacy_spent().epsilon)
     run.clients[0].step("cluster", None)
     assert math.isinf(run.method.privacy_spent().epsilon)

@@ -13,7 +13,6 @@ from shieldfl.methods.encryption_settings import EncryptionSettings, FedMlHeSett
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.mask_crypt import MaskCrypt
 from shieldfl.methods.masked_average import FullEncryption
-from shieldfl.methods.method import LocalUpdate
 from shieldfl.methods.update_parameters import FixedPoint, update_parameters
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.key_authority import KeyAuthority
@@ -96,8 +95,8 @@ def test_full_encryption_averages_in_either_ring(size: int, degree: int) -> None
     updates = np.random.default_rng(7).integers(-(2**19), 2**19, (2, size)).astype(np.float32) * 2.0**-19
     for index, update in enumerate(updates):
         client = method.client(index)
-        client.begin_round(1, 2, first)
-        client.finish_training(LocalUpdate(update, initial.buffers, None))
+        start = client.begin_round(1, 2, first)
+        client.finish_training(start.trained(update, initial.buffers))
         aggregator.receive("update", index, client.step("update", None))
     answer = authority.answer("update", aggregator.close("update"))
     opened = GlobalModel.from_message(answer, size, 0)

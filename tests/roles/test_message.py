@@ -24,6 +24,7 @@ def test_round_trip(message):
     assert again == message
     assert list(again) == list(message)
     assert again.to_bytes() == message.to_bytes()
+    assert message.nbytes == len(message.to_bytes())
     assert len(again) == len(message)
 
 

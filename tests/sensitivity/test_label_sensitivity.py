@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from torch import nn
 from sensitivity.second_order_oracle import second_order_sensitivity
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.sensitivity.label_sensitivity import label_sensitivity
+from shieldfl.simulation.vision_transformer import VisionTransformer
 from shieldfl.torch_bridge import parameter_layout
 
 
@@ -99,6 +102,16 @@ def test_the_model_is_handed_back_as_it_came_and_frozen_parameters_score_zero() 
     (_, frozen), *_ = parameter_layout(model).slices()
     assert not scores[frozen].any()
     np.testing.assert_allclose(scores[frozen.stop :], expected[frozen.stop :], rtol=1e-6)
+
+
+def test_fused_attention_is_differentiated_for_many_samples_at_once_and_without_a_warning() -> None:
+    model = VisionTransformer((3, 8, 8), 10, width=16, depth=1)
+    features, labels = torch.randn(4, 3, 8, 8), torch.arange(4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        together = label_sensitivity(model, features, labels, batch_size=4)
+    one_by_one = [label_sensitivity(model, features[[i]], labels[[i]], batch_size=1) for i in range(4)]
+    np.testing.assert_allclose(together, np.mean(one_by_one, axis=0), rtol=1e-4, atol=1e-7)
 
 
 def test_bad_input_is_refused() -> None:

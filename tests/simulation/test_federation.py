@@ -40,7 +40,7 @@ class Trainer:
             moved[0][3] = np.nan
         scores = generator.random(PARAMETERS, dtype=np.float32)
         steps = None if start.noise is None else PrivateSteps(steps=2, sample_rate=0.5)
-        return LocalUpdate(moved[0], moved[1], scores, steps), float(self._client)
+        return start.trained(moved[0], moved[1], scores, steps), float(self._client)
 
 
 def federation_of(variant, broken: dict[int, int] | None = None) -> EmbeddedFederation:

@@ -6,7 +6,8 @@ from shieldfl import _core
 from shieldfl.array_view import as_threads, as_unsigned
 from shieldfl.ckks.ciphertext import CiphertextBatch, Total
 from shieldfl.ckks.keys import PublicKey
-from shieldfl.masks import Mask
+from shieldfl.errors import ParameterError
+from shieldfl.masks import Mask, bits_of
 from shieldfl.scheme.aggregator import FrameSource, SchemeAggregator
 
 __all__ = ["Aggregator"]
@@ -39,10 +40,12 @@ class Aggregator(SchemeAggregator[_core.CkksAggregator, Total]):
         positions: Mask | None = None,
         weighted: bool | None = None,
     ) -> None:
+        if not isinstance(weighted, bool | None):
+            raise ParameterError(f"weighted must be True, False or None, not {weighted!r}")
         core = _core.CkksAggregator(
             PublicKey.core_of(public_key),
             None if round is None else as_unsigned(round, "round"),
-            None if positions is None else positions.bits,
+            None if positions is None else bits_of(positions),
             weighted,
             as_threads(threads),
         )

@@ -55,14 +55,14 @@ class Disclosure:
         ``rest`` is what became of the other positions. Buffers count as encrypted if all are. ``noise`` is what all
         parameters have, wherever they are.
         """
-        inside = zone.to_bool()
-        encrypted, nothing = Mask.from_bool(inside[:size]), Mask.empty(size)
+        encrypted, nothing = zone.resized(size), Mask.empty(size)
+        all_buffers = zone.count - encrypted.count == zone.size - size
         return cls(
             encrypted,
             ~encrypted if rest == "noised" else nothing,
             ~encrypted if rest == "clear" else nothing,
             parts,
-            "encrypted" if inside[size:].all() else rest,
+            "encrypted" if all_buffers else rest,
             synthetic,
             noise,
             encrypts_noised=noise is not None,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from shieldfl.errors import PolicyError
 from shieldfl.masks import Mask
 from shieldfl.selection import positions_in_budget
@@ -13,10 +11,7 @@ __all__ = ["encrypted_positions", "read_agreed_positions", "settled_positions"]
 
 def encrypted_positions(zone: Mask, buffers: int) -> Mask:
     """Return the zone of P parameters, followed by ``buffers`` positions that are all encrypted."""
-    if buffers == 0:
-        return zone
-    size = zone.size + buffers
-    return Mask.from_indices(np.concatenate((zone.to_indices(), np.arange(zone.size, size))), size)
+    return zone.resized(zone.size + buffers, chosen=True)
 
 
 def settled_positions(share: float, parameters: int, buffers: int) -> Mask | None:
@@ -39,9 +34,8 @@ def read_agreed_positions(
     ``count`` parameters (``or_more``: at least so many).
     """
     zone = Mask.from_bytes(frame, expected_size=parameters + buffers)
-    chosen = zone.count - buffers
-    covers_buffers = bool(zone.to_bool()[parameters:].all())
-    if not covers_buffers or chosen < count or (chosen > count and not or_more):
+    chosen = zone.resized(parameters).count
+    if zone.count - chosen < buffers or chosen < count or (chosen > count and not or_more):
         raise PolicyError(
             f"the positions to encrypt are not the {count:,} parameters and all buffers that were agreed on: "
             "nothing was sent"

@@ -73,6 +73,18 @@ class StartingPoint:
     """Train by DP-SGD."""
     synthetic: bool = False
     """Train on the synthetic data set instead of the client's own."""
+    round: int = 0
+    """The round that begins with it; 0 for a model that is only looked at."""
+
+    def trained(
+        self,
+        parameters: FloatVector,
+        buffers: FloatVector,
+        scores: FloatVector | None = None,
+        private_steps: PrivateSteps | None = None,
+    ) -> LocalUpdate:
+        """Return what training from here gave: it belongs to this round and is refused in any other."""
+        return LocalUpdate(self.round, parameters, buffers, scores, private_steps)
 
 
 @dataclass(frozen=True)
@@ -85,8 +97,10 @@ class PrivateSteps:
 
 @dataclass(frozen=True)
 class LocalUpdate:
-    """What training gave a client."""
+    """What training gave a client; made by :meth:`StartingPoint.trained`."""
 
+    round: int
+    """That it was trained in. Rounds protect differently: an update of an encrypted one must not go out in clear."""
     parameters: FloatVector
     """After training, float32 (P,)."""
     buffers: FloatVector
@@ -152,7 +166,8 @@ class ClientSteps(abc.ABC):
     def finish_training(self, update: LocalUpdate) -> None:
         """Take the result of local training.
 
-        Raises ParameterError and RangeError as :meth:`LocalUpdate.check` and :meth:`LocalUpdate.checked_scores` do.
+        Raises PolicyError for one that was trained in another round, ParameterError and RangeError as
+        :meth:`LocalUpdate.check` and :meth:`LocalUpdate.checked_scores` do.
         """
 
     @abc.abstractmethod

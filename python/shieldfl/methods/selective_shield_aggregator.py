@@ -70,8 +70,9 @@ class SelectiveShieldAggregator(CollectingAggregator):
         if phase == "negotiate":
             self._masks = {}
             self._voters = set()
-            everywhere = Mask.full(self._size)
-            self._ciphertexts = None if self._votes_in_clear else self._sum_under("votes", everywhere)
+            self._ciphertexts = (
+                None if self._votes_in_clear else self._sum_under("votes", Mask.full(self._size))
+            )
         elif answer is None:
             raise ParameterError("the update phase needs the answer to the negotiation")
         else:

@@ -84,7 +84,7 @@ class SelectiveShieldAuthority(AuthoritySteps):
             return reply
 
     def _open_votes(self, total: ckks.Total) -> Message:
-        if total.count != self._model.parameters.size:
+        if not total.is_of(Mask.full(self._model.parameters.size)):
             raise WireFormatError("the total does not have one tally for each parameter")
         tallies = self._keys.authority(total.round, "votes").open(total)
         if tallies.min(initial=0.0) < 0.0 or tallies.max(initial=0.0) > total.clients:

@@ -88,7 +88,7 @@ class TrainingClient(ClientSteps):
         self.round = round_number
         self._has_trained = False
         self.start = start
-        return replace(self.merged_model(model), scores=self.scores)
+        return replace(self.merged_model(model), scores=self.scores, round=round_number)
 
     def _round_key(self, purpose: str) -> Any:
         """Return the round's public key for a purpose. Raises PolicyError where its first message did not bring it."""
@@ -97,6 +97,11 @@ class TrainingClient(ClientSteps):
 
     def finish_training(self, update: LocalUpdate) -> None:
         """Keep what training gave. What is refused changes nothing."""
+        if update.round != self.round:
+            raise PolicyError(
+                f"the update was trained in round {update.round}, and the client is in round {self.round}: train from "
+                "what begin_round returned"
+            )
         update.check(self._size, self._buffer_count)
         self._keep(update)
         self._has_trained = True
@@ -159,7 +164,7 @@ class TrainingClient(ClientSteps):
     def _difference(self) -> FloatVector:
         """Return what training changed of the global model, float32 (P + B,); B is 0 where buffers stay local."""
         parameters = self.update.parameters - self.start.parameters
-        if not self._shares_buffers:
+        if not (self._shares_buffers and self._buffer_count):
             return parameters
         return np.concatenate((parameters, self.update.buffers - self.start.buffers))
 

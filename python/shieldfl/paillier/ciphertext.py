@@ -18,7 +18,7 @@ class _Positioned(Ciphertext[_core.PaillierCiphertext]):
     def is_of(self, positions: Mask | UnionOrder) -> bool:
         """Say whether its values belong to the positions of this mask, or are in this union's order."""
         if isinstance(positions, UnionOrder):
-            return self.parsed.mask_id == positions.id
+            return self.parsed.mask_id == positions.id and self.count == positions.count
         return super().is_of(positions)
 
 

@@ -224,6 +224,8 @@ def _flat_range(
     feature_range: tuple[torch.Tensor, torch.Tensor], shape: tuple[int, ...]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return lowest and highest value of each of a sample's numbers, float32, shape (size,). Raises ParameterError."""
+    if len(feature_range) != 2 or not all(isinstance(bound, torch.Tensor) for bound in feature_range):
+        raise ParameterError("feature_range must be a pair of tensors: the lowest and the highest value")
     try:
         lowest, highest = (bound.cpu().float().expand(shape).flatten() for bound in feature_range)
     except RuntimeError as error:
@@ -231,7 +233,7 @@ def _flat_range(
             f"feature_range must broadcast to a sample of shape {shape}: pass two tensors of one number"
         ) from error
     if not bool(torch.isfinite(highest - lowest).all() and (lowest < highest).all()):
-        raise ParameterError("feature_range must be finite, and lowest below highest")
+        raise ParameterError("feature_range must be finite, as must be its width, and lowest below highest")
     return lowest, highest
 
 

@@ -52,6 +52,13 @@ class Message(Mapping[str, bytes]):
         sizes = ", ".join(f"{name}: {len(part):,} bytes" for name, part in self._parts.items())
         return f"Message({sizes})"
 
+    @property
+    def nbytes(self) -> int:
+        """The length of :meth:`to_bytes`, without encoding."""
+        return _COUNT.size + sum(
+            _LENGTHS.size + len(name.encode()) + len(part) for name, part in self._parts.items()
+        )
+
     def to_bytes(self) -> bytes:
         """Encode: magic, number of parts, then for each the lengths of name and part, name, part."""
         pieces = [_COUNT.pack(_MAGIC, len(self._parts))]

@@ -74,7 +74,7 @@ class Ciphertext(Generic[Core]):
 
     def is_of(self, mask: Mask) -> bool:
         """Say whether its values belong to the positions of this mask."""
-        return self.parsed.mask_id == _core.mask_id(mask.bits)
+        return self.parsed.mask_id == _core.mask_id(mask.bits) and self.count == mask.count
 
     @property
     def key_id(self) -> bytes:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from shieldfl.sensitivity.gradient import FloatVector, check_samples, evaluation_mode, flat_by_layer
 from shieldfl.torch_bridge import parameter_layout
@@ -59,7 +60,8 @@ def mean_over_samples(
 
     sample_gradients = vmap(grad(loss), in_dims=(None, 0, 0))
     sums = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in trained.items()}
-    with evaluation_mode(model):
+    # vmap has no rule for fused attention: it warns, and goes through the samples one by one.
+    with evaluation_mode(model), sdpa_kernel(SDPBackend.MATH):
         for batch, targets in zip(
             torch.split(features, batch_size), torch.split(labels, batch_size), strict=True
         ):

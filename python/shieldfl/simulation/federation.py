@@ -118,7 +118,7 @@ class EmbeddedFederation:
         for phase in self.method.phases_of(self.model, round_number):
             left = [index for index in left if (leaving or {}).get(index) != phase.name]
             if answer is not None:
-                traffic.bytes_down += sum(len(self._for(index, answer).to_bytes()) for index in left)
+                traffic.bytes_down += sum(self._for(index, answer).nbytes for index in left)
             answer, left = self._run_phase(phase, round_number, left, min_clients, answer, traffic)
             if answer is None:
                 if len(participants) - len(self._refusals) < min_clients:
@@ -152,7 +152,7 @@ class EmbeddedFederation:
     def _train(self, round_number: int, index: int, first: Message, traffic: RoundTraffic) -> bool:
         """Train one client; say whether it goes on."""
         model = self._for(index, first)
-        traffic.bytes_down += len(model.to_bytes())
+        traffic.bytes_down += model.nbytes
         with self.method.clock.stage("merge"):
             start = self.clients[index].begin_round(round_number, traffic.participants, model)
         try:

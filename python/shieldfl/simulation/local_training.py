@@ -96,7 +96,7 @@ class LocalTrainer:
                     scores = _scores_after(start.scores)(self._model, *samples)
                 if start.scores in _NORMALISED:
                     scores = normalise_per_layer(scores, self._layout)
-        return LocalUpdate(parameters, buffers, scores, steps), loss
+        return start.trained(parameters, buffers, scores, steps), loss
 
     def _train_privately(
         self, noise: GradientNoise, features: torch.Tensor, labels: torch.Tensor
