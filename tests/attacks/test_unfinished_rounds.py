@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
-from methods.method_conformance import CLIENTS, SteppedRun, contraction, variants
+from methods.method_conformance import CLIENTS, SteppedRun, contraction, every_variant, variants
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.collecting_aggregator import CollectingAggregator
+from shieldfl.methods.method import LocalUpdate
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accounting import PrivacyLedger
 from shieldfl.simulation import driver
@@ -83,3 +86,39 @@ def test_an_update_on_real_data_is_not_sent_in_the_clear_once_a_synthetic_round_
     client.finish_training(own)
     values = client.step("update", None).vector("values", np.float32, own.parameters.size)
     np.testing.assert_array_equal(values, own.parameters - later.parameters)
+
+
+def test_a_round_that_begins_while_training_is_handed_in_does_not_get_its_update(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Round 2 encrypts; round 3, which is synthetic, begins on another thread while its update is looked through."""
+    run = SteppedRun(next(one for one in variants() if one.label == "alt-fl-si-he"))
+    run.run_round()
+    client = run.clients[0]
+    update = contraction(2, 0, client.begin_round(2, CLIENTS, run.begin_round(2)))
+    later = run.begin_round(3)
+    begins = threading.Thread(target=lambda: client.begin_round(3, CLIENTS, later))
+
+    def look_through(update, parameters, buffers):
+        begins.start()
+        begins.join(timeout=0.5)
+
+    monkeypatch.setattr(LocalUpdate, "check", look_through)
+    client.finish_training(update)
+    begins.join()
+    assert client.round == 3
+    with pytest.raises(ParameterError, match="before training has finished"):
+        client.step("update", None)
+
+
+@every_variant
+def test_a_client_that_is_in_no_round_takes_no_update(variant):
+    """What is trained from a model that was only looked at belongs to no round."""
+    run = SteppedRun(variant)
+    client = run.clients[0]
+    phase = run.method.phases_of(run.model, 1)[0].name
+    looked_at = run.initial.starting_point()
+    with pytest.raises(PolicyError, match="trained in"):
+        client.finish_training(contraction(1, 0, looked_at))
+    with pytest.raises(ParameterError, match="before training has finished"):
+        client.step(phase, None)
