@@ -68,7 +68,7 @@ def test_the_noise_never_falls_below_a_single_clients(monkeypatch: pytest.Monkey
     with pytest.raises(PolicyError, match="at least 1"):
         told(0, min_clients=1)
     # Even where nothing refused the round.
-    monkeypatch.setattr(TrainingClient, "begin_round", _begins_any_round(TrainingClient.begin_round))
+    monkeypatch.setattr(TrainingClient, "_begin_round", _begins_any_round(TrainingClient._begin_round))
     for stated in (0, -4):
         assert deviation_of_noise(stated) == pytest.approx(10.0, rel=0.05)
 

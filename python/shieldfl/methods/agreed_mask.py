@@ -63,9 +63,9 @@ class AgreedMaskClient(MaskedAverageClient):
         self._ratio = ratio
         self._agreed: tuple[bytes, Mask] | None = None
 
-    def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+    def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Bring scores along until there is a mask."""
-        start = super().begin_round(round_number, participants, model)
+        start = super()._begin_round(round_number, participants, model)
         if "zone" in model:
             self._agree_on(model["zone"], self.zone)
         self.scores = None if "zone" in model else self._kind

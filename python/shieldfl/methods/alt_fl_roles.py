@@ -35,10 +35,10 @@ class AltFlClient(AgreedMaskClient):
         self._kind_of_round = RoundKind()
         self._steps: PrivateSteps | None = None
 
-    def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+    def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Ask for DP-SGD or synthetic data, and for scores before the first mask."""
         kind = self._zones.rounds.kind(round_number)
-        start = super().begin_round(round_number, participants, model)
+        start = super()._begin_round(round_number, participants, model)
         # Only now: a round that is refused must not change how the one that runs is protected.
         self._kind_of_round = kind
         if "zone" not in model:

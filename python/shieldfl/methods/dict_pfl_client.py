@@ -44,14 +44,14 @@ class DictPflClient(MaskedAverageClient):
         self._active = Mask.full(self._size)
         self._tag = b""
 
-    def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+    def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the global model, whose history shows what became of the last upload.
 
         All positions move, also those that will not be sent.
         """
         history = read_history(model, self._size, self._secret, self._settings)
         active = history.active_mask(round_number)
-        start = super().begin_round(round_number, participants, model)
+        start = super()._begin_round(round_number, participants, model)
         self._active, self._tag = active, history.tag(round_number, active)
         self._held.begin_round(round_number, history)
         return start

@@ -48,10 +48,10 @@ class DpSgdClient(NoisedAverageClient):
         self._kind = RoundKind()
         self._steps: PrivateSteps | None = None
 
-    def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+    def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Ask for DP-SGD or synthetic data."""
         kind = self._rounds.kind(round_number)
-        start = super().begin_round(round_number, participants, model)
+        start = super()._begin_round(round_number, participants, model)
         # Only now: a round that is refused must not change how the one that runs is protected.
         self._kind = kind
         noise = self._account.noise if self._kind.noises else None

@@ -46,11 +46,11 @@ class MaskedAverageClient(TrainingClient):
         self._sends_rest = sends_rest
         self._upload: MixedUpload | None = None
 
-    def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+    def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the global model; take the round's keys, and the zone where one was agreed on."""
         # Looked at before anything changes: a round that is refused must not leave the one that runs without its zone.
         zone = self._read_zone(model["zone"]) if "zone" in model else None
-        start = super().begin_round(round_number, participants, model)
+        start = super()._begin_round(round_number, participants, model)
         if zone is not None:
             self.zone = zone
         return start

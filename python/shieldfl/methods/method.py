@@ -73,8 +73,8 @@ class StartingPoint:
     """Train by DP-SGD."""
     synthetic: bool = False
     """Train on the synthetic data set instead of the client's own."""
-    round: int = 0
-    """The round that begins with it; 0 for a model that is only looked at."""
+    round: int | None = None
+    """The round that begins with it; None for a model that is only looked at, and from which no update is taken."""
 
     def trained(
         self,
@@ -99,7 +99,7 @@ class PrivateSteps:
 class LocalUpdate:
     """What training gave a client; made by :meth:`StartingPoint.trained`."""
 
-    round: int
+    round: int | None
     """That it was trained in. Rounds protect differently: an update of an encrypted one must not go out in clear."""
     parameters: FloatVector
     """After training, float32 (P,)."""

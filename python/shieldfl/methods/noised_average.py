@@ -45,7 +45,7 @@ class NoisedAverageClient(FedAvgClient):
     def _protect(self, update: FloatVector) -> FloatVector:
         """Return what is sent, float32 (P,); state and charge it."""
 
-    def end_round(self, answer: Message) -> None:
+    def _end_round(self, answer: Message) -> None:
         """Go on with the buffers of this round's training."""
         self._buffers = self.update.buffers
 

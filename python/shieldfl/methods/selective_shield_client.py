@@ -68,9 +68,9 @@ class SelectiveShieldClient(TrainingClient):
         self._mask = self._personalised
         self._zones = Zones(self._personalised, self._personalised, self._personalised)
 
-    def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+    def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the merged model: own values on the personalised positions, global ones elsewhere."""
-        start = super().begin_round(round_number, participants, model)
+        start = super()._begin_round(round_number, participants, model)
         # The server says how many take part, and noise never shrinks with what somebody else says.
         self._participants = max(1, participants)
         return start
@@ -189,7 +189,7 @@ class SelectiveShieldClient(TrainingClient):
             noise=Noise(multiplier, "client") if noisy and self._clip is None else None,
         )
 
-    def end_round(self, answer: Message) -> None:
+    def _end_round(self, answer: Message) -> None:
         """Remember which positions are the client's own until it takes part again."""
         self._personalised = self._zones.personalised
 

@@ -95,9 +95,9 @@ class SenseCryptClient(TrainingClient):
         self._introduction: bytes | None = None
         self._cluster = 0
 
-    def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+    def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the cluster's model, with sensitivities (eq. 2)."""
-        start = super().begin_round(round_number, participants, model)
+        start = super()._begin_round(round_number, participants, model)
         # What an earlier round left must not be sent in this one.
         self.selection = None
         return start

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -63,6 +64,8 @@ class TrainingClient(ClientSteps):
         self._shares_buffers = shares_buffers
         self._has_trained = False
         self._replies = Replies()
+        # Rounds protect differently: none may begin while an update is handed in, or a message made, for another one.
+        self._lock = threading.RLock()
         self._round_keys = None if keys is None else RoundKeyReader(keys)
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
@@ -72,6 +75,10 @@ class TrainingClient(ClientSteps):
         participants would be missing. Raises what :meth:`RoundKeyReader.begin_round` does for its keys, WireFormatError
         for a model of other sizes. A round that is refused changes nothing.
         """
+        with self._lock:
+            return self._begin_round(round_number, participants, model)
+
+    def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         if isinstance(participants, bool) or not isinstance(participants, int):
             raise ParameterError(f"participants must be a whole number, not {type(participants).__name__}")
         if participants < self._min_clients:
@@ -97,14 +104,16 @@ class TrainingClient(ClientSteps):
 
     def finish_training(self, update: LocalUpdate) -> None:
         """Keep what training gave. What is refused changes nothing."""
-        if update.round != self.round:
-            raise PolicyError(
-                f"the update was trained in round {update.round}, and the client is in round {self.round}: train from "
-                "what begin_round returned"
-            )
-        update.check(self._size, self._buffer_count)
-        self._keep(update)
-        self._has_trained = True
+        with self._lock:
+            if update.round != self.round:
+                trained_in = "no round" if update.round is None else f"round {update.round}"
+                raise PolicyError(
+                    f"the update was trained in {trained_in}, and the client is in round {self.round}: train from what "
+                    "begin_round returned"
+                )
+            update.check(self._size, self._buffer_count)
+            self._keep(update)
+            self._has_trained = True
 
     def _keep(self, update: LocalUpdate) -> None:
         """Keep the trained model and its scores, before training counts as finished.
@@ -120,7 +129,8 @@ class TrainingClient(ClientSteps):
 
         Raises ParameterError before training has finished, PolicyError for another answer than before.
         """
-        return self._replies.reply(phase, self.round, answer, lambda: self._make_trained(phase, answer))
+        with self._lock:
+            return self._replies.reply(phase, self.round, answer, lambda: self._make_trained(phase, answer))
 
     def _make_trained(self, phase: str, answer: Message | None) -> Message:
         if not self._has_trained:
@@ -169,6 +179,11 @@ class TrainingClient(ClientSteps):
         return np.concatenate((parameters, self.update.buffers - self.start.buffers))
 
     def end_round(self, answer: Message) -> None:
+        """Take the answer to the last phase."""
+        with self._lock:
+            self._end_round(answer)
+
+    def _end_round(self, answer: Message) -> None:
         """Nothing is kept from round to round."""
 
     def merged_model(self, model: Message) -> StartingPoint:
