@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 
+from methods.honest_outcome import assert_same_model, honest_outcome
 from methods.method_conformance import CLIENTS, SteppedRun, contraction, every_variant, variants
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.collecting_aggregator import CollectingAggregator
@@ -122,3 +123,52 @@ def test_a_client_that_is_in_no_round_takes_no_update(variant):
         client.finish_training(contraction(1, 0, looked_at))
     with pytest.raises(ParameterError, match="before training has finished"):
         client.step(phase, None)
+
+
+@every_variant
+def test_a_client_that_trains_again_after_a_message_goes_on_with_what_that_message_told_of(variant):
+    """Else a mask that was chosen for one update decides what of another leaves in the clear, and where it is added."""
+    run = SteppedRun(variant)
+
+    def train_again(phase, aggregator, messages):
+        if messages[0].keys() == {"round"}:  # tells nothing: what was trained last is sent
+            return
+        client = run.clients[0]
+        model = run.method.message_for(0, run.begin_round(1))
+        client.finish_training(contraction(9, 0, client.begin_round(1, CLIENTS, model)))
+
+    run.run_round(intrude=train_again)
+    honest = honest_outcome(variant)
+    assert_same_model(run, honest, variant)
+    assert run.clients[0].disclosure == honest.disclosures[0]
+    assert run.method.settings() == honest.settings
+
+
+@every_variant
+def test_messages_of_another_phase_are_refused(variant):
+    """As everything that is refused they change nothing."""
+    run = SteppedRun(variant)
+
+    def name_another(phase, aggregator, messages):
+        for other in {"update", "scores", "mask", "ranking"} - {phase}:
+            with pytest.raises(PolicyError, match=f"phase '{phase}'"):
+                aggregator.receive(other, 0, messages[0])
+            with pytest.raises(PolicyError, match=f"phase '{phase}'"):
+                aggregator.close(other)
+
+    run.run_round(intrude=name_another)
+    assert_same_model(run, honest_outcome(variant), variant)
+
+
+@every_variant
+def test_a_phase_that_is_begun_again_forgets_what_had_arrived(variant):
+    run = SteppedRun(variant)
+
+    def begin_again(phase, aggregator, messages):
+        for client, message in messages.items():
+            aggregator.receive(phase, client, message)
+        aggregator.close(phase)
+        aggregator.begin_phase(phase, 1, [None, *run.answers.values()][-1])
+
+    run.run_round(intrude=begin_again)
+    assert_same_model(run, honest_outcome(variant), variant)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from methods.method_conformance import BUFFERS, CLIENTS, PARAMETERS, SteppedRun, Variant
-from shieldfl.errors import ParameterError, PolicyError, WireFormatError
+from methods.method_conformance import BUFFERS, CLIENTS, PARAMETERS, SteppedRun, Variant, contraction
+from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.disclosure import Disclosure
 from shieldfl.methods.encrypted_positions import read_agreed_positions, settled_positions
@@ -102,6 +104,29 @@ def test_a_mask_is_read_once_and_no_other_is_taken_after_it(encryption):
 
 def positions(*chosen: int) -> bytes:
     return Mask.from_indices(list(chosen), 8).to_bytes()
+
+
+def test_a_mask_by_which_nothing_was_sent_is_not_held_on_to():
+    """Else one wrong mask, taken with an update that cannot be encrypted, would shut the client out of the whole run."""
+    run = SteppedRun(Variant("fedml-he", SelectiveShieldSettings(), "fedml-he"))
+    client = run.clients[0]
+    update = contraction(1, 0, client.begin_round(1, CLIENTS, run.begin_round(1)))
+    client.finish_training(replace(update, parameters=np.full_like(update.parameters, 1e6)))
+    client.step("scores", None)
+    wrong, right = (
+        Mask.from_indices(
+            np.r_[first : first + PARAMETERS // 10, PARAMETERS : PARAMETERS + BUFFERS], PARAMETERS + BUFFERS
+        )
+        for first in (0, 100)
+    )
+    with pytest.raises(RangeError):
+        client.step("update", Message({"zone": wrong.to_bytes()}))
+    model = Message({**run.model, "zone": right.to_bytes()})
+    client.finish_training(contraction(2, 0, client.begin_round(2, CLIENTS, run.begin_round(2, model))))
+    client.step("update", None)
+    assert client.disclosure.encrypted == right.resized(PARAMETERS)
+    with pytest.raises(PolicyError, match="another mask was agreed on"):
+        client.begin_round(3, CLIENTS, run.begin_round(3, Message({**run.model, "zone": wrong.to_bytes()})))
 
 
 def test_agreed_positions_are_as_many_as_agreed_and_have_all_buffers():
