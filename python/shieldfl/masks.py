@@ -115,7 +115,9 @@ class Mask:
 
     def resized(self, size: int, *, chosen: bool = False) -> Mask:
         """Return the same set among ``size`` positions: shorter, or longer by positions that are all chosen or none."""
-        return Mask(self._bits.resized(as_unsigned(size, "size"), chosen))
+        number = as_unsigned(size, "size")
+        # Itself where nothing changes: what the core has worked out of it stays known.
+        return self if number == self.size else Mask(self._bits.resized(number, chosen))
 
     def __and__(self, other: Mask) -> Mask:
         return Mask(self._bits & other._bits) if isinstance(other, Mask) else NotImplemented

@@ -15,7 +15,7 @@ from shieldfl.fleet.device_profile import load_profile
 from shieldfl.fleet.fleet import INSTRUCTION_SETS
 from shieldfl.fleet.fleet_file import parse_fleet
 from shieldfl.fleet.round_simulation import simulate
-from shieldfl.fleet.scheme_calibration import SCHEMES, SchemeWork, measure_scheme, scheme_parameters
+from shieldfl.fleet.scheme_calibration import SCHEMES, SchemeWork, measure_schemes, scheme_parameters
 
 TINY = {"values": 5000, "seconds": 0.0, "paillier_ciphertexts": 2, "key_bits": 2048, "threads": (1, 2)}
 
@@ -116,11 +116,26 @@ def test_refused(change):
         CalibrationSettings(**(TINY | change)).thread_counts()
 
 
+def test_what_differs_only_in_its_pool_is_measured_under_one_key(monkeypatch):
+    asked = []
+
+    def count(parameters, **options):
+        asked.append(parameters)
+        return authority(parameters, **options)
+
+    monkeypatch.setattr(scheme_calibration, "KeyAuthority", count)
+    names = ("paillier-dense", "paillier-dense-pooled")
+    work = SchemeWork(np.full(100, 0.25, dtype=np.float32), 1, 2048, (1,), seconds=0.0)
+    assert [one.name for one in measure_schemes(names, work)] == list(names)
+    assert asked == [scheme_parameters("paillier-dense", 2048)]
+
+
 def test_a_fast_machine_repeats_more_often_than_a_sum_has_room(monkeypatch):
     """As many repetitions as fill two sums, and so any smaller number of them."""
     monkeypatch.setattr(stopwatch, "_FEWEST", 2 * scheme_parameters("ckks", 2048).max_clients + 1)
     work = SchemeWork(np.full(100, 0.25, dtype=np.float32), 1, 2048, (1,), seconds=0.0)
-    assert measure_scheme("ckks", work).add_seconds > 0.0
+    (measured,) = measure_schemes(["ckks"], work)
+    assert measured.add_seconds > 0.0
 
 
 def test_other_instruction_sets_are_measured(tmp_path):

@@ -107,7 +107,7 @@ def positions(*chosen: int) -> bytes:
 
 
 def test_a_mask_by_which_nothing_was_sent_is_not_held_on_to():
-    """Else one wrong mask, taken with an update that cannot be encrypted, would shut the client out of the whole run."""
+    """Else a wrong mask, taken with an update that cannot be encrypted, would shut the client out of the run."""
     run = SteppedRun(Variant("fedml-he", SelectiveShieldSettings(), "fedml-he"))
     client = run.clients[0]
     update = contraction(1, 0, client.begin_round(1, CLIENTS, run.begin_round(1)))

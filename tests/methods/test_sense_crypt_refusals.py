@@ -135,14 +135,16 @@ def test_an_aggregator_that_lies_to_the_authority_moves_no_model(encryption):
 def test_messages_out_of_order_are_refused():
     run = SteppedRun(variant())
     round_part = {"round": Message.from_number(1)}
-    run.aggregator.begin_phase("cluster", 1, None)
+    model = run.begin_round(1)
+    run.aggregator.begin_phase("mask", 1, None)
     mask = Mask.full(run.initial.parameters.size).to_bytes()
     with pytest.raises(PolicyError, match="without being in a cluster"):
         run.aggregator.receive("mask", 0, Message({**round_part, "mask": mask}))
+    run.aggregator.begin_phase("update", 1, None)
     with pytest.raises(PolicyError, match="without a mask"):
         run.aggregator.receive("update", 0, Message(round_part))
     client = run.clients[0]
-    client.begin_round(1, CLIENTS, run.begin_round(1))
+    client.begin_round(1, CLIENTS, model)
     client.finish_training(contraction(1, 0, replace(run.initial.starting_point(), round=1)))
     with pytest.raises(ParameterError, match="needs the answer"):
         client.step("mask", None)

@@ -15,7 +15,7 @@ from shieldfl.build_info import build_info, processor_name
 from shieldfl.errors import ParameterError
 from shieldfl.fleet.device_profile import DeviceProfile, ModelProfile
 from shieldfl.fleet.other_sets import measure_other_sets
-from shieldfl.fleet.scheme_calibration import SCHEMES, SchemeWork, measure_scheme
+from shieldfl.fleet.scheme_calibration import SCHEMES, SchemeWork, measure_schemes
 from shieldfl.fleet.stopwatch import median_seconds
 from shieldfl.masks import Mask
 from shieldfl.selection import SelectionLimits, select
@@ -103,9 +103,10 @@ def calibrate(
     select_positions = per_value(lambda: select(scores, update, limits, threads=1))
     add_clear = per_value(lambda: np.add(total, update, out=total))
     schemes = []
+    profiles = measure_schemes(chosen.schemes, work)
     for name in chosen.schemes:
         tell(name)
-        schemes.append(measure_scheme(name, work))
+        schemes.append(next(profiles))
     if chosen.other_sets:
         tell("other instruction sets")
         slower = measure_other_sets(chosen.schemes, work)

@@ -16,7 +16,7 @@ import numpy as np
 from shieldfl.build_info import build_info
 from shieldfl.errors import ShieldError
 from shieldfl.fleet.fleet import INSTRUCTION_SETS
-from shieldfl.fleet.scheme_calibration import SchemeWork, measure_scheme
+from shieldfl.fleet.scheme_calibration import SchemeWork, measure_schemes
 
 __all__ = ["measure_other_sets"]
 
@@ -59,8 +59,8 @@ def _answer() -> None:
     facts = json.load(sys.stdin)
     update = np.random.default_rng(0).normal(0.0, 0.05, facts["values"]).astype(np.float32)
     work = SchemeWork(update, facts["ciphertexts"], facts["key_bits"], (1,), facts["seconds"])
-    seconds = {}
-    for name in facts["schemes"]:
-        measured = measure_scheme(name, work)
-        seconds[name] = measured.encrypt_seconds[1] + measured.pool_seconds.get(1, 0.0)
+    seconds = {
+        measured.name: measured.encrypt_seconds[1] + measured.pool_seconds.get(1, 0.0)
+        for measured in measure_schemes(facts["schemes"], work)
+    }
     print(json.dumps(seconds))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from shieldfl.fleet.device_profile import SchemeProfile
 from shieldfl.fleet.stopwatch import median_seconds
 from shieldfl.roles.key_authority import KeyAuthority
 
-__all__ = ["SCHEMES", "SchemeWork", "measure_scheme", "scheme_parameters"]
+__all__ = ["SCHEMES", "SchemeWork", "measure_schemes", "scheme_parameters"]
 
 SCHEMES = ("ckks", "paillier-dense", "paillier-dense-pooled", "paillier-single", "paillier-single-pooled")
 """``-pooled`` takes randomisers that were made while the model trained, so only what is left is counted."""
@@ -43,17 +44,27 @@ def scheme_parameters(name: str, key_bits: int) -> ckks.Parameters | paillier.Pa
     return paillier.Parameters(key_bits=key_bits, packing=how[0])
 
 
-def measure_scheme(name: str, work: SchemeWork) -> SchemeProfile:
-    """Measure one of :data:`SCHEMES`; Paillier takes seconds more for its key.
+def measure_schemes(names: Iterable[str], work: SchemeWork) -> Iterator[SchemeProfile]:
+    """Measure some of :data:`SCHEMES`, one after the other; Paillier takes seconds more for each packing's key.
 
     Adding and opening are measured with one thread, without integer weights and clear values.
     Raises RangeError should a sum be opened wrongly.
     """
+    authorities: dict[Any, KeyAuthority] = {}
+    for name in names:
+        parameters = scheme_parameters(name, work.key_bits)
+        if parameters not in authorities:
+            # Each repetition opens anew; without the protection against two totals of a round, which costs nothing to
+            # check.
+            authorities[parameters] = KeyAuthority(
+                parameters, min_clients=1, one_total_per_round=False, threads=1
+            )
+        yield _measure_scheme(name, work, parameters, authorities[parameters])
+
+
+def _measure_scheme(name: str, work: SchemeWork, parameters: Any, authority: KeyAuthority) -> SchemeProfile:
     family, *how = name.split("-")
     module: Any = ckks if family == "ckks" else paillier
-    parameters: Any = scheme_parameters(name, work.key_bits)
-    # Each repetition opens anew; without the protection against two totals of a round, which costs nothing to check.
-    authority = KeyAuthority(parameters, min_clients=1, one_total_per_round=False, threads=1)
     in_one = int(parameters.values_per_ciphertext)
     encrypt_seconds = {}
     pool_seconds = {}

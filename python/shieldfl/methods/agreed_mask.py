@@ -61,13 +61,12 @@ class AgreedMaskClient(MaskedAverageClient):
         super().__init__(index, context, None)
         self._kind = kind
         self._ratio = ratio
-        self._agreed: tuple[bytes, Mask] | None = None
+        self._in_use: Mask | None = None
+        self._agreed: Mask | None = None
 
     def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Bring scores along until there is a mask."""
         start = super()._begin_round(round_number, participants, model)
-        if "zone" in model:
-            self._agree_on(model["zone"], self.zone)
         self.scores = None if "zone" in model else self._kind
         return replace(start, scores=self.scores)
 
@@ -75,23 +74,24 @@ class AgreedMaskClient(MaskedAverageClient):
         """Read a mask of the agreed size. Raises PolicyError for others, and for another one than was taken before."""
         if not has_scores(self.context):
             return super()._read_zone(frame)
+        count = positions_in_budget(self._ratio, self._size)
+        zone = read_agreed_positions(frame, self._size, self._buffer_count, count)
         if self._agreed is None:
-            count = positions_in_budget(self._ratio, self._size)
-            return read_agreed_positions(frame, self._size, self._buffer_count, count)
-        if frame != self._agreed[0]:
+            return zone
+        if zone != self._agreed:
             raise PolicyError("another mask was agreed on, and it is for the whole run: nothing was sent")
-        return self._agreed[1]
+        return self._agreed
 
     def _zone_from(self, answer: Message | None) -> Mask | None:
-        zone = super()._zone_from(answer)
-        if answer is not None and "zone" in answer:
-            self._agree_on(answer["zone"], zone)
-        return zone
+        self._in_use = super()._zone_from(answer)
+        return self._in_use
 
-    def _agree_on(self, frame: bytes, zone: Mask | None) -> None:
-        """Hold on to the first mask that was taken, for the whole run."""
-        if self._agreed is None and zone is not None and has_scores(self.context):
-            self._agreed = frame, zone
+    def _make(self, phase: str, answer: Message | None) -> Message:
+        """Hold on to the mask of the first update, for the whole run."""
+        message = super()._make(phase, answer)
+        if phase == "update" and self._agreed is None:
+            self._agreed = self._in_use
+        return message
 
     def _speak(self, phase: str) -> Message:
         if not has_scores(self.context):

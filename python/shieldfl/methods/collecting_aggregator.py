@@ -12,19 +12,22 @@ __all__ = ["CollectingAggregator"]
 
 
 class CollectingAggregator(AggregatorSteps):
-    """Refuses second messages and those of other rounds; what the others say is for ``_collect`` and ``_result``."""
+    """Refuses second messages and those of other rounds and phases; the rest is for ``_collect`` and ``_result``."""
 
     def __init__(self) -> None:
         self.round = 0
+        self._phase: str | None = None
         self._seen: set[int] = set()
 
     def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Forget who has sent."""
         self.round = round_number
+        self._phase = phase
         self._seen = set()
 
     def receive(self, phase: str, client: int, message: Message) -> None:
         """Add one client's message. What is refused changes nothing."""
+        self._check_phase(phase)
         if client in self._seen:
             raise DuplicateFrameError(f"client {client} has sent its message already: it was not added again")
         if message.number("round") != self.round:
@@ -34,9 +37,15 @@ class CollectingAggregator(AggregatorSteps):
 
     def close(self, phase: str) -> Message:
         """Return the phase's result. Raises ParameterError where nobody has sent anything."""
+        self._check_phase(phase)
         if not self._seen:
             raise ParameterError("no message has arrived: wait for at least one client")
         return self._result(phase)
+
+    def _check_phase(self, phase: str) -> None:
+        if phase != self._phase:
+            begun = "no phase has begun" if self._phase is None else f"phase {self._phase!r} runs"
+            raise PolicyError(f"messages of phase {phase!r} are not taken: {begun}")
 
     @abc.abstractmethod
     def _collect(self, phase: str, client: int, message: Message) -> None:

@@ -102,9 +102,10 @@ class FedAvgAggregator(CollectingAggregator):
         self._weight = 0.0
 
     def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
-        """Start from zero."""
+        """Start from zero; a round that is begun again, from the same model as before."""
+        if round_number != self.round:
+            self._model = self._moved
         super().begin_phase(phase, round_number, answer)
-        self._model = self._moved
         self._sum = np.zeros_like(self._sum)
         self._weight = 0.0
 

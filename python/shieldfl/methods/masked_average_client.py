@@ -61,19 +61,20 @@ class MaskedAverageClient(TrainingClient):
             spoken = tuple(one for one in self.clear_parts if one in message)
             self._state(replace(self.disclosure, parts=self.disclosure.parts + spoken))
             return message
-        self.zone = self._zone_from(answer)
-        if self.zone is None:
+        zone = self._zone_from(answer)
+        if zone is None:
             raise ParameterError("the update needs the zone that the phase before decides")
         clock = self.context.clock
         with clock.stage("merge"):
             vector = self._vector()
         with clock.stage("encrypt"):
             upload = self._upload_under_round_key()
-            union = upload.union_of(self.zone)
-            ciphertexts, _ = upload.encrypt(vector, self.zone, union, self.round)
+            union = upload.union_of(zone)
+            ciphertexts, _ = upload.encrypt(vector, zone, union, self.round)
         with clock.stage("upload"):
-            self._disclose(self.zone)
-            parts = upload.parts(vector, ciphertexts, self.zone)
+            self._disclose(zone)
+            self.zone = zone
+            parts = upload.parts(vector, ciphertexts, zone)
             return Message({"round": Message.from_number(self.round), **parts})
 
     def _upload_under_round_key(self) -> MixedUpload:

@@ -164,7 +164,7 @@ class ClientSteps(abc.ABC):
 
     @abc.abstractmethod
     def finish_training(self, update: LocalUpdate) -> None:
-        """Take the result of local training.
+        """Take the result of local training. After a message of the round has told of another one, it changes nothing.
 
         Raises PolicyError for one that was trained in another round, ParameterError and RangeError as
         :meth:`LocalUpdate.check` and :meth:`LocalUpdate.checked_scores` do.

@@ -63,7 +63,7 @@ class SenseCryptAggregator(CollectingAggregator):
         super().begin_phase(phase, round_number, answer)
         if phase == "cluster":
             self._masks = {}
-            self._sums = {}
+        self._sums = self._new_sums() if phase == "update" else {}
 
     def _collect(self, phase: str, client: int, message: Message) -> None:
         if phase == "cluster":
@@ -122,14 +122,18 @@ class SenseCryptAggregator(CollectingAggregator):
         return Message({"clusters": clusters.tobytes(), "budgets": budgets.tobytes()})
 
     def _unite(self) -> Message:
+        parts = {"clusters": self._registry.assignments().tobytes()}
+        for cluster, total in self._new_sums().items():
+            parts |= total.union_parts(f" {cluster}")
+        return Message(parts)
+
+    def _new_sums(self) -> dict[int, MixedSum]:
+        """Return a sum for each cluster that has a mask, of nothing yet."""
         clusters = self._registry.assignments()
-        parts = {"clusters": clusters.tobytes()}
-        self._sums = {}
         key = self._round_keys.key(self.round, "update")
+        sums = {}
         for cluster in sorted({int(clusters[client]) for client in self._masks}):
             masks = [mask for client, mask in self._masks.items() if clusters[client] == cluster]
             number = cluster_round(self.round, cluster, clusters.size)
-            total = MixedSum(key, masks, number, self._weights, self._clock, self._threads)
-            self._sums[cluster] = total
-            parts |= total.union_parts(f" {cluster}")
-        return Message(parts)
+            sums[cluster] = MixedSum(key, masks, number, self._weights, self._clock, self._threads)
+        return sums

@@ -27,6 +27,9 @@ PUBLIC_PARTS = ("weight", "capability")
 class TrainingClient(ClientSteps):
     """Sends nothing before training has finished, and no second reply; what it keeps and says: ``_keep``, ``_make``.
 
+    Once a message of a round tells of an update, the round's other messages are of that update, whatever is trained
+    later: a mask that was chosen for one must not decide what of another leaves in the clear.
+
     Parameters
     ----------
     index : its number.
@@ -63,6 +66,8 @@ class TrainingClient(ClientSteps):
         self._min_clients = min_clients
         self._shares_buffers = shares_buffers
         self._has_trained = False
+        self._has_told = False
+        self._begun = initial.starting_point()
         self._replies = Replies()
         # Rounds protect differently: none may begin while an update is handed in, or a message made, for another one.
         self._lock = threading.RLock()
@@ -73,12 +78,19 @@ class TrainingClient(ClientSteps):
 
         Raises PolicyError for a round of too few: its sum would tell of each, and noise that grows with the number of
         participants would be missing. Raises what :meth:`RoundKeyReader.begin_round` does for its keys, WireFormatError
-        for a model of other sizes. A round that is refused changes nothing.
+        for a model of other sizes. A round that is refused changes nothing; neither does one that is begun again after
+        a message has told of its update.
         """
         with self._lock:
-            return self._begin_round(round_number, participants, model)
+            if self._has_told and round_number == self.round:
+                self._check_beginning(round_number, participants, model)
+            else:
+                self._begun = self._begin_round(round_number, participants, model)
+                self._has_told = False
+            return self._begun
 
-    def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+    def _check_beginning(self, round_number: int, participants: int, model: Message) -> GlobalModel:
+        """Return the model that a round starts from, and take its keys. Raises as :meth:`begin_round` does."""
         if isinstance(participants, bool) or not isinstance(participants, int):
             raise ParameterError(f"participants must be a whole number, not {type(participants).__name__}")
         if participants < self._min_clients:
@@ -89,6 +101,10 @@ class TrainingClient(ClientSteps):
         start = self._read_model(model)
         if self._round_keys is not None:
             self._round_keys.begin_round(round_number, model)
+        return start
+
+    def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+        start = self._check_beginning(round_number, participants, model)
         # A round that is begun again has disclosed what it had: its messages are repeated.
         if round_number != self.round:
             self.disclosure = Disclosure.of_nothing(self._size)
@@ -103,7 +119,7 @@ class TrainingClient(ClientSteps):
         return self._round_keys.key(self.round, purpose)
 
     def finish_training(self, update: LocalUpdate) -> None:
-        """Keep what training gave. What is refused changes nothing."""
+        """Keep what training gave, unless a message has told of an earlier one. What is refused changes nothing."""
         with self._lock:
             if update.round != self.round:
                 trained_in = "no round" if update.round is None else f"round {update.round}"
@@ -112,8 +128,9 @@ class TrainingClient(ClientSteps):
                     "begin_round returned"
                 )
             update.check(self._size, self._buffer_count)
-            self._keep(update)
-            self._has_trained = True
+            if not self._has_told:
+                self._keep(update)
+                self._has_trained = True
 
     def _keep(self, update: LocalUpdate) -> None:
         """Keep the trained model and its scores, before training counts as finished.
@@ -143,6 +160,8 @@ class TrainingClient(ClientSteps):
             self.disclosure = before
             raise
         self._record(before, self.disclosure)
+        # A message of the round's number alone says that the client is there.
+        self._has_told |= message.keys() != {"round"}
         return message
 
     def _record(self, before: Disclosure, now: Disclosure) -> None:

@@ -224,7 +224,8 @@ def _flat_range(
     feature_range: tuple[torch.Tensor, torch.Tensor], shape: tuple[int, ...]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return lowest and highest value of each of a sample's numbers, float32, shape (size,). Raises ParameterError."""
-    if len(feature_range) != 2 or not all(isinstance(bound, torch.Tensor) for bound in feature_range):
+    is_pair = isinstance(feature_range, (tuple, list)) and len(feature_range) == 2
+    if not (is_pair and all(isinstance(bound, torch.Tensor) for bound in feature_range)):
         raise ParameterError("feature_range must be a pair of tensors: the lowest and the highest value")
     try:
         lowest, highest = (bound.cpu().float().expand(shape).flatten() for bound in feature_range)
