@@ -116,7 +116,7 @@ def federate(name: str, start: nn.Module, data: Dataset, options: argparse.Names
     method = make_method(name, GlobalModel(flatten(module), flatten_buffers(module)), federation, settings)
     rate = options.table_learning_rate if name == "dict-pfl" else options.learning_rate
     training = TrainingSettings(options.local_epochs, 32, rate, 0.9)
-    trainers = [LocalTrainer(module, features[part], labels[part], training, method.clock) for part in parts]
+    trainers = [LocalTrainer(module, features[part], labels[part], training) for part in parts]
     embedded = EmbeddedFederation(method, trainers, options.seed)
     up = down = 0
     shares = []
@@ -126,7 +126,7 @@ def federate(name: str, start: nn.Module, data: Dataset, options: argparse.Names
         up, down = up + traffic.bytes_up, down + traffic.bytes_down
         shares.append(embedded.clients[0].disclosure.shares()["encrypted"])
     seconds = time.perf_counter() - began
-    train_seconds = method.clock.take()["train"]
+    train_seconds = embedded.account.clock.take()["train"]
     point = embedded.clients[0].merged_model(method.message_for(0, embedded.model))
     load_flat(module, point.parameters)
     load_flat_buffers(module, point.buffers)

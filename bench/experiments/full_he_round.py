@@ -130,9 +130,7 @@ def measure_rounds(name: str, options: argparse.Namespace, samples: int, epochs:
     trainers = []
     for part in dirichlet_partition(data.train_labels.numpy(), options.clients, "iid", options.seed):
         own = part[:samples]
-        trainers.append(
-            LocalTrainer(model, data.train_features[own], data.train_labels[own], training, method.clock)
-        )
+        trainers.append(LocalTrainer(model, data.train_features[own], data.train_labels[own], training))
     run = EmbeddedFederation(method, trainers, options.seed)
     measured = []
     for number in range(1, options.rounds + 1):
@@ -143,7 +141,7 @@ def measure_rounds(name: str, options: argparse.Namespace, samples: int, epochs:
         shares = [client.disclosure.shares()["encrypted"] for client in run.clients]
         measured.append(
             MeasuredRound(
-                method.clock.take(),
+                run.account.clock.take(),
                 mean(shares),
                 traffic.bytes_up / options.clients,
                 traffic.bytes_down / options.clients,

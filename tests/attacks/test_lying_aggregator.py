@@ -16,7 +16,7 @@ from attacks.linear_clients import MeanEstimation, origin, variant_of
 from core.paillier_keys import authority_for, factors_of
 from core.wire_twin import reseal
 from methods.dict_pfl_run import run_of
-from methods.honest_outcome import assert_same_model, honest_outcome
+from methods.honest_outcome import assert_same_model, honest_outcome, recorded
 from methods.keys_made_once import keys_made_once  # noqa: F401
 from methods.method_conformance import (
     CLIENTS,
@@ -115,7 +115,7 @@ def test_a_refused_round_does_not_change_how_the_running_one_is_protected(varian
         twin = honest_outcome(variant, rounds)
         assert [client.disclosure for client in run.clients] == twin.disclosures
     assert_same_model(run, twin, variant)
-    assert list(run.method.events.all) == twin.events
+    assert recorded(run) == twin.events
 
 
 @every_variant

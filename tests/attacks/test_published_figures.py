@@ -49,7 +49,7 @@ def test_updates_from_synthetic_data_tell_the_encrypted_sum_before_them_and_have
     secret = run.parameters.astype(np.float64)
     for one in (run, other):
         # Until then nothing that can be read depends on the samples.
-        assert one.method.privacy_spent().reason is None
+        assert one.account.spent().reason is None
         one.run_round()
         assert all(client.disclosure.synthetic for client in one.clients)
     # Every client's upload differs by what one sample of one client did in the encrypted round.
@@ -58,7 +58,7 @@ def test_updates_from_synthetic_data_tell_the_encrypted_sum_before_them_and_have
     # Training on data that the attacker knows too: an upload is -0.5 (w - mean), which it solves for the hidden model.
     recovered = points(99, 8).mean(axis=0) - 2.0 * update_of(run, 1)
     assert np.abs(recovered - secret).max() < 1e-5
-    spent = run.method.privacy_spent()
+    spent = run.account.spent()
     assert math.isinf(spent.epsilon)
     assert "synthetic data of round 3 depend on the sum of round 2" in spent.reason
 
@@ -88,7 +88,7 @@ def test_noise_does_not_hide_an_outlier_of_the_encrypted_round_before_and_no_eps
     # A client that does not even have the sample: its noise of 8 permits 2 / 8 deviations a step.
     assert np.mean(views[False]) - np.mean(views[True]) > 6.0
     assert min(views[False]) > max(views[True])
-    spent = runs[True][0].method.privacy_spent()
+    spent = runs[True][0].account.spent()
     assert math.isinf(spent.epsilon)
     assert "noise of round 3 depend on the sum of round 2" in spent.reason
     # What the noise alone was charged is no bound: with it, an event that no run of ten shows would show in at most
@@ -104,7 +104,7 @@ def test_noise_from_the_start_has_its_epsilon():
     run = SteppedRun(variant, initial=origin(), train=MeanEstimation(samples))
     for _ in range(3):
         run.run_round()
-    spent = run.method.privacy_spent()
+    spent = run.account.spent()
     assert spent.epsilon == spent.of_noise
     assert 0.0 < spent.epsilon < 2.0
 
@@ -127,7 +127,7 @@ def shielded_run(outlier: bool) -> SteppedRun:
 
     run = SteppedRun(shield(noise_multiplier=20.0, threshold=0.5), initial=origin(size), train=train)
     for _ in range(2):
-        run.method.charge_draw(CLIENTS)
+        run.account.charge_draw(CLIENTS)
         run.run_round()
     return run
 
@@ -139,8 +139,8 @@ def test_uploads_depend_on_an_encrypted_zone_that_was_opened_without_noise_and_h
         assert run.clients[client].disclosure.noised.count == 56
         assert other.clients[client].disclosure.noised.count == 8
     for one in (run, other):
-        assert math.isinf(one.method.privacy_spent().epsilon)
-        assert 0.0 < one.method.privacy_spent().of_noise < 1.0
+        assert math.isinf(one.account.spent().epsilon)
+        assert 0.0 < one.account.spent().of_noise < 1.0
 
 
 def zoned_run(thresholds: tuple[float, ...]) -> SteppedRun:
@@ -150,16 +150,16 @@ def zoned_run(thresholds: tuple[float, ...]) -> SteppedRun:
 
 def test_without_masks_of_data_the_opened_zone_alone_ends_the_bound():
     run = zoned_run((-1.0, -1.0, 1.0, 1.0))
-    run.method.charge_draw(2)
+    run.account.charge_draw(2)
     run.run_round([2, 3])
     # Noised as a whole: nothing was encrypted, and the masks are the same whatever the data hold.
-    first = run.method.privacy_spent()
+    first = run.account.spent()
     assert first.epsilon == first.of_noise < 1.0
     run.run_round([0, 1])
     assert run.clients[0].disclosure.shares()["encrypted"] == 1.0
-    assert run.method.privacy_spent().reason is None
+    assert run.account.spent().reason is None
     run.run_round([2, 3])
-    spent = run.method.privacy_spent()
+    spent = run.account.spent()
     assert math.isinf(spent.epsilon)
     assert "noise of round 3 depend on the sum of round 2" in spent.reason
 
@@ -169,18 +169,18 @@ def test_an_empty_zone_leaves_the_bound(negotiation):
     variant = shield(noise_multiplier=20.0, threshold=1.0, negotiation=negotiation)
     run = SteppedRun(variant, initial=origin(64))
     for _ in range(3):
-        run.method.charge_draw(CLIENTS)
+        run.account.charge_draw(CLIENTS)
         run.run_round()
-    spent = run.method.privacy_spent()
+    spent = run.account.spent()
     assert spent.epsilon == spent.of_noise
     assert spent.if_participants_true < spent.epsilon < 1.0
 
 
 def test_a_deviation_that_follows_the_data_is_covered_by_no_proof():
     run = SteppedRun(shield(noise_multiplier=20.0, threshold=1.0, adaptive_clip=True), initial=origin(64))
-    run.method.charge_draw(CLIENTS)
+    run.account.charge_draw(CLIENTS)
     run.run_round()
-    assert math.isinf(run.method.privacy_spent().epsilon)
+    assert math.isinf(run.account.spent().epsilon)
 
 
 def least_epsilon(probabilities: list[tuple[float, float]], delta: float) -> float:
@@ -197,7 +197,7 @@ def test_no_figure_is_below_what_the_number_of_participants_alone_tells():
     run = SteppedRun(shield(noise_multiplier=20.0), clients=clients, rounds=rounds, initial=origin())
     draws = np.random.default_rng(3).binomial(clients, rate, rounds)
     for participants in draws:
-        run.method.charge_draw(int(participants))
+        run.account.charge_draw(int(participants))
     # Each client is told K, so whoever sees one knows all of them; their sum is binomial.
     with_one, without = binom(clients * rounds, rate), binom((clients - 1) * rounds, rate)
     proved = least_epsilon([(with_one.sf(total), without.sf(total)) for total in range(500, 800)], DELTA)
@@ -205,14 +205,14 @@ def test_no_figure_is_below_what_the_number_of_participants_alone_tells():
     full = PrivacyLedger(20.0)
     for participants in draws:
         full.charge_round(int(participants))
-    assert run.method.privacy_spent().of_noise == full.epsilon(DELTA).of_noise > 2.0
+    assert run.account.spent().of_noise == full.epsilon(DELTA).of_noise > 2.0
     assert "K stays" in SelectiveShield.privacy_reading.neighbours
 
 
 def test_a_target_is_not_overspent_on_who_is_seen_to_take_part():
     rounds = 100
     run = SteppedRun(shield(target_epsilon=1.0), clients=20, rounds=rounds, initial=origin())
-    sigma = run.method.settings()["noise_multiplier"]
+    sigma = run.settings()["noise_multiplier"]
     for taken, most in ((10, 0.35), (rounds, 1.0)):
         seen = PrivacyLedger(sigma)
         for _ in range(taken):
@@ -250,7 +250,7 @@ def test_a_method_that_does_not_say_what_it_shows_is_refused(monkeypatch: pytest
 def test_encryption_is_no_epsilon():
     run = SteppedRun(Variant("full-he", shield().settings, "full-he"), initial=origin(64))
     run.run_round()
-    spent = run.method.privacy_spent()
+    spent = run.account.spent()
     assert math.isnan(spent.epsilon)
     assert math.isnan(spent.of_noise)
 
@@ -272,7 +272,7 @@ def shielded_upload(draws: int, rounds: int, fails_first: bool = False) -> Stepp
         client._noised_values = Interrupted(client._noised_values)
     for number in range(rounds):
         if number < draws:
-            run.method.charge_draw(CLIENTS)
+            run.account.charge_draw(CLIENTS)
         run.run_round()
     return run
 
@@ -295,7 +295,7 @@ class Interrupted:
 
 
 def test_uploads_are_charged_whoever_announced_their_round():
-    figures = [shielded_upload(draws, 5).method.privacy_spent().of_noise for draws in (0, 1, 5)]
+    figures = [shielded_upload(draws, 5).account.spent().of_noise for draws in (0, 1, 5)]
     assert figures[0] == figures[1] == figures[2] > 0.0
 
 
@@ -309,7 +309,7 @@ def test_an_upload_that_was_made_again_is_recorded():
     zone = Message({"encrypted zone": Mask.empty(64).to_bytes()})
     with pytest.raises(ParameterError, match="no grid"):
         client.step("update", zone)
-    assert not run.method.events.noised_uploads()
+    assert not run.account.events.noised_uploads()
     assert len(client.step("update", zone)["values"]) > 0
-    assert run.method.events.noised_uploads() == 1
-    assert run.method.privacy_spent().epsilon > 0.0
+    assert run.account.events.noised_uploads() == 1
+    assert run.account.spent().epsilon > 0.0

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from methods.honest_outcome import assert_same_model, honest_outcome
+from methods.honest_outcome import assert_same_model, honest_outcome, recorded
 from methods.method_conformance import CLIENTS, SteppedRun, contraction, every_variant, variants
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.method import LocalUpdate
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accounting import PrivacyLedger
+from shieldfl.roles.message import Message
 from shieldfl.simulation import driver
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.summary import summarise
@@ -119,8 +121,9 @@ def test_a_client_that_is_in_no_round_takes_no_update(variant):
     client = run.clients[0]
     phase = run.method.phases_of(run.model, 1)[0].name
     looked_at = run.initial.starting_point()
-    with pytest.raises(PolicyError, match="trained in"):
-        client.finish_training(contraction(1, 0, looked_at))
+    for number in (None, 0, 1):
+        with pytest.raises(PolicyError, match="the client is in no round"):
+            client.finish_training(contraction(1, 0, replace(looked_at, round=number)))
     with pytest.raises(ParameterError, match="before training has finished"):
         client.step(phase, None)
 
@@ -129,25 +132,61 @@ def test_a_client_that_is_in_no_round_takes_no_update(variant):
 def test_a_client_that_trains_again_after_a_message_goes_on_with_what_that_message_told_of(variant):
     """Else a mask that was chosen for one update decides what of another leaves in the clear, and where it is added."""
     run = SteppedRun(variant)
+    begun = {}
 
     def train_again(phase, aggregator, messages):
-        if messages[0].keys() == {"round"}:  # tells nothing: what was trained last is sent
-            return
         client = run.clients[0]
         model = run.method.message_for(0, run.begin_round(1))
-        client.finish_training(contraction(9, 0, client.begin_round(1, CLIENTS, model)))
+        start = client.begin_round(1, CLIENTS, model)
+        if messages[0].keys() <= {
+            "round",
+            "capability",
+        }:  # tells nothing of an update, so that another may come
+            client.finish_training(contraction(1, 0, start))
+            return
+        with pytest.raises(PolicyError, match="told of the update"):
+            client.finish_training(contraction(9, 0, start))
+        begun[phase] = start
+        other = Message({**model, "parameters": model["parameters"][::-1]})
+        for participants, first in ((CLIENTS + 1, model), (CLIENTS, other)):
+            with pytest.raises(PolicyError, match="began with another"):
+                client.begin_round(1, participants, first)
 
     run.run_round(intrude=train_again)
+    assert begun
     honest = honest_outcome(variant)
     assert_same_model(run, honest, variant)
     assert run.clients[0].disclosure == honest.disclosures[0]
-    assert run.method.settings() == honest.settings
+    assert run.settings() == honest.settings
+    assert repr(run.account.spent()) == honest.privacy_spent
+    assert recorded(run) == honest.events
+
+
+@pytest.mark.parametrize("label", ["dict-pfl", "sense-crypt/dense"])
+def test_what_tells_nothing_of_an_update_does_not_hold_a_client_to_it(label):
+    run = SteppedRun(next(one for one in variants() if one.label == label))
+    first = {}
+
+    def train_again(phase, aggregator, messages):
+        if phase in ("count", "cluster"):
+            start = run.clients[0].begin_round(1, CLIENTS, run.method.message_for(0, run.begin_round(1)))
+            run.clients[0].finish_training(contraction(9, 0, start))
+            first.update(messages)
+
+    run.run_round(intrude=train_again)
+    assert first
+    own = contraction(9, 0, run.initial.starting_point())
+    np.testing.assert_array_equal(run.clients[0].update.parameters, own.parameters)
 
 
 @every_variant
 def test_messages_of_another_phase_are_refused(variant):
     """As everything that is refused they change nothing."""
     run = SteppedRun(variant)
+    with pytest.raises(PolicyError, match="no phase has begun"):
+        run.aggregator.receive("update", 0, Message())
+    with pytest.raises(PolicyError, match="no phase has begun"):
+        run.aggregator.close("update")
 
     def name_another(phase, aggregator, messages):
         for other in {"update", "scores", "mask", "ranking"} - {phase}:
@@ -155,6 +194,10 @@ def test_messages_of_another_phase_are_refused(variant):
                 aggregator.receive(other, 0, messages[0])
             with pytest.raises(PolicyError, match=f"phase '{phase}'"):
                 aggregator.close(other)
+        if phase != "update":
+            # Of a round whose keys, or whose zone, bounds or count, are missing: it does not begin.
+            with pytest.raises((ParameterError, PolicyError)):
+                aggregator.begin_phase("update", 2, None)
 
     run.run_round(intrude=name_another)
     assert_same_model(run, honest_outcome(variant), variant)
@@ -162,13 +205,24 @@ def test_messages_of_another_phase_are_refused(variant):
 
 @every_variant
 def test_a_phase_that_is_begun_again_forgets_what_had_arrived(variant):
-    run = SteppedRun(variant)
+    """One client sends in the phase at first alone, another in the last: what they sent is in nothing."""
+    run, twin = SteppedRun(variant), SteppedRun(variant)
+    phases = [phase.name for phase in run.method.phases_of(run.model, 1)]
+    # SenseCrypt's clients introduce themselves for the whole run, not for a phase of it.
+    first = "mask" if variant.method == "sense-crypt" else phases[0]
+
+    def leave(phase, messages):
+        for client, last in ((1, first), (2, "update")):
+            if phase == last:
+                del messages[client]
 
     def begin_again(phase, aggregator, messages):
         for client, message in messages.items():
             aggregator.receive(phase, client, message)
+        leave(phase, messages)
         aggregator.close(phase)
         aggregator.begin_phase(phase, 1, [None, *run.answers.values()][-1])
 
     run.run_round(intrude=begin_again)
-    assert_same_model(run, honest_outcome(variant), variant)
+    twin.run_round(intrude=lambda phase, aggregator, messages: leave(phase, messages))
+    assert_same_model(run, twin, variant)

@@ -56,6 +56,8 @@ def test_resized_is_a_slice_or_a_padding(shape, size, chosen):
     expected = np.concatenate((own, np.full(max(size - len(own), 0), chosen)))[:size]
     resized = sf.Mask.from_bool(own).resized(size, chosen=chosen)
     np.testing.assert_array_equal(resized.to_bool(), expected)
+    same = resized.resized(size)
+    assert same is resized  # with what the core has worked out of it
     assert resized.count == int(expected.sum())
 
 

@@ -95,14 +95,14 @@ def golden_rounds(variant: Variant) -> dict[str, Any]:
                     "closed": {phase: sizes(message) for phase, message in run.closed.items()},
                     "answers": {phase: sizes(message) for phase, message in run.answers.items()},
                     "disclosures": [plain(run.clients[client].disclosure) for client in participants],
-                    "privacy": plain(run.method.privacy_spent()),
+                    "privacy": plain(run.account.spent()),
                 }
             )
     return {
         "rounds": rounds,
-        "events": [plain(event) for event in run.method.events.all],
-        "notes": list(run.method.notes),
-        "settings": plain(run.method.settings()),
+        "events": sorted(map(plain, run.account.events.all), key=json.dumps),
+        "notes": list(run.account.notes),
+        "settings": plain(run.settings()),
     }
 
 

@@ -24,7 +24,7 @@ class Outcome:
     """By client."""
     sent_parts: dict[str, set[str]]
     """By phase: the names of what the first client sent."""
-    events: list[object]
+    events: list[str]
     privacy_spent: str
     """As it is written, since delta may be NaN."""
     settings: dict[str, object]
@@ -37,14 +37,19 @@ class Outcome:
             [run.merged(client) for client in range(len(run.clients))],
             [client.disclosure for client in run.clients],
             {phase: set(messages[0]) for phase, messages in run.sent.items()},
-            list(run.method.events.all),
-            repr(run.method.privacy_spent()),
-            dict(run.method.settings()),
+            recorded(run),
+            repr(run.account.spent()),
+            dict(run.settings()),
         )
         for one in (outcome, *outcome.merged):
             one.parameters.setflags(write=False)
             one.buffers.setflags(write=False)
         return outcome
+
+
+def recorded(run: SteppedRun) -> list[str]:
+    """Every privacy event, written out: in whatever order the roles report, the same list."""
+    return sorted(map(repr, run.account.events.all))
 
 
 @functools.cache
@@ -71,3 +76,8 @@ def assert_same_model(run: SteppedRun, expected: SteppedRun | Outcome, variant: 
     tolerance = FAINT_TOLERANCE if variant.noisy else 0.0
     np.testing.assert_allclose(run.parameters, expected.parameters, rtol=0.0, atol=tolerance)
     np.testing.assert_allclose(run.buffers, expected.buffers, rtol=0.0, atol=tolerance)
+
+
+def float_spacing(*vectors: np.ndarray) -> np.ndarray:
+    """The distance between neighbouring float32 numbers at the largest of the magnitudes, by position."""
+    return np.spacing(np.max(np.abs(vectors), axis=0).astype(np.float32)).astype(np.float64)

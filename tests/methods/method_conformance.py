@@ -11,9 +11,11 @@ import pytest
 
 from methods.small_federation import small_federation
 from shieldfl import ckks, paillier
+from shieldfl.methods.account import Account
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import AggregatorSteps, LocalUpdate, PrivateSteps, StartingPoint
 from shieldfl.methods.registry import METHOD_NAMES, make_method
+from shieldfl.methods.reports import Report
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
 from shieldfl.methods.settings import MethodSettings
@@ -68,8 +70,7 @@ class Variant:
     @property
     def may_encrypt_nothing(self) -> bool:
         """Whether there are settings under which every parameter is sent in the clear."""
-        never = ("full-he", "plain-he", "top-2", "dict-pfl", "batch-crypt")
-        return self.method not in never
+        return self.method not in ("full-he", "plain-he", "top-2", "dict-pfl", "batch-crypt")
 
     @property
     def shows(self) -> bool:
@@ -111,8 +112,7 @@ class Variant:
         )
 
 
-# Noise far below a float32 rounding of the weights, so that a comparison can look through it; nothing is
-# clipped. It may still turn a rounding, once or twice a round.
+# Noise far below a float32 rounding of the weights, of which it may turn one or two a round; nothing is clipped.
 FAINT = {"noise_multiplier": 1e-12, "clip_norm": 100.0}
 # The least multiplier that discrete noise takes; the norm clips no update of these.
 FAINT_DISCRETE = {"noise_distribution": "discrete-gaussian", "noise_multiplier": 2.0**-29, "clip_norm": 8.0}
@@ -198,10 +198,8 @@ def initial_model(size: int = PARAMETERS) -> GlobalModel:
 def contraction(round_number: int, client: int, start: StartingPoint) -> LocalUpdate:
     """Go a tenth of the way to a target that is the client's own in this round; random scores up to 1."""
     generator = np.random.default_rng([round_number, client])
-    targets = [
-        generator.normal(0.0, 1.0, values.size).astype(np.float32)
-        for values in (start.parameters, start.buffers)
-    ]
+    vectors = (start.parameters, start.buffers)
+    targets = [generator.normal(0.0, 1.0, one.size).astype(np.float32) for one in vectors]
     scores = generator.random(start.parameters.size, dtype=np.float32)
     step = np.float32(0.1)
     return start.trained(
@@ -239,6 +237,7 @@ class SteppedRun:
         self.aggregator = self.method.aggregator()
         self.authority = self.method.authority()
         self.model = self.method.initial_model()
+        self._account = self.method.account()
         self.sent: dict[str, Messages] = {}
         """By phase and client: the messages of the last round."""
         self.closed: dict[str, Message] = {}
@@ -248,6 +247,17 @@ class SteppedRun:
         self._train = train
         self._first_trained = variant.first_trained
         self._round = 0
+
+    @property
+    def account(self) -> Account:
+        """What the roles have reported so far."""
+        for role in (*self.clients, self.aggregator, self.authority):
+            self._account.take(Report() if role is None else role.report())
+        return self._account
+
+    def settings(self) -> dict[str, object]:
+        """The settings, with what was charged."""
+        return self.method.settings() | self.account.settings()
 
     @property
     def parameters(self) -> np.ndarray:
@@ -263,8 +273,7 @@ class SteppedRun:
     @property
     def reader(self) -> RoundKeyReader:
         """The first client's keys."""
-        client = self.clients[0]
-        return client._round_keys
+        return self.clients[0]._round_keys
 
     def encryptor(self, purpose: str = "update") -> ckks.Encryptor | paillier.Encryptor:
         """What encrypts under the key of the round that the first client is in."""
@@ -284,7 +293,7 @@ class SteppedRun:
     ) -> None:
         """Run a round. Clients that are ``dropping`` send nothing in the last phase.
 
-        ``intrude(phase, aggregator, messages)`` may do as it likes before the honest messages arrive.
+        ``intrude(phase, aggregator, messages)`` may do as it likes before the honest messages arrive, or take some out.
         """
         chosen = list(range(len(self.clients))) if participants is None else list(participants)
         leaving = set(dropping)
@@ -311,8 +320,9 @@ class SteppedRun:
             self.sent[phase.name] = messages
             if intrude is not None:
                 intrude(phase.name, self.aggregator, messages)
-            for index in senders:
-                self.aggregator.receive(phase.name, index, Message.from_bytes(messages[index].to_bytes()))
+            for index, message in messages.items():
+                self.aggregator.receive(phase.name, index, Message.from_bytes(message.to_bytes()))
+            chosen = list(messages)
             answer = self.aggregator.close(phase.name)
             self.closed[phase.name] = answer
             if phase.answered_by_authority:
@@ -321,8 +331,7 @@ class SteppedRun:
         assert answer is not None
         self.model = answer
         for index in chosen:
-            if index not in leaving:
-                self.clients[index].end_round(self.method.message_for(index, answer))
+            self.clients[index].end_round(self.method.message_for(index, answer))
 
     def begin_round(self, round_number: int, model: Message | None = None) -> Message:
         """Let authority and aggregator begin a round, from the newest model or another: its first message."""
@@ -339,8 +348,3 @@ class SteppedRun:
 
     def _answer_for(self, client: int, answer: Message | None) -> Message | None:
         return None if answer is None else self.method.message_for(client, answer)
-
-
-def float_spacing(*vectors: np.ndarray) -> np.ndarray:
-    """The distance between neighbouring float32 numbers at the largest of the magnitudes, by position."""
-    return np.spacing(np.max(np.abs(vectors), axis=0).astype(np.float32)).astype(np.float64)

@@ -7,7 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from methods.method_conformance import BUFFERS, CLIENTS, PARAMETERS, SteppedRun, Variant, contraction
+from methods.method_conformance import (
+    BUFFERS,
+    CLIENTS,
+    PARAMETERS,
+    SteppedRun,
+    Variant,
+    contraction,
+    variants,
+)
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.disclosure import Disclosure
@@ -106,6 +114,15 @@ def positions(*chosen: int) -> bytes:
     return Mask.from_indices(list(chosen), 8).to_bytes()
 
 
+def zones(count: int) -> list[bytes]:
+    """Two of so many parameters, and all buffers."""
+    buffers = np.arange(PARAMETERS, PARAMETERS + BUFFERS)
+    return [
+        Mask.from_indices(np.r_[first : first + count, buffers], PARAMETERS + BUFFERS).to_bytes()
+        for first in (0, 100)
+    ]
+
+
 def test_a_mask_by_which_nothing_was_sent_is_not_held_on_to():
     """Else a wrong mask, taken with an update that cannot be encrypted, would shut the client out of the run."""
     run = SteppedRun(Variant("fedml-he", SelectiveShieldSettings(), "fedml-he"))
@@ -113,20 +130,26 @@ def test_a_mask_by_which_nothing_was_sent_is_not_held_on_to():
     update = contraction(1, 0, client.begin_round(1, CLIENTS, run.begin_round(1)))
     client.finish_training(replace(update, parameters=np.full_like(update.parameters, 1e6)))
     client.step("scores", None)
-    wrong, right = (
-        Mask.from_indices(
-            np.r_[first : first + PARAMETERS // 10, PARAMETERS : PARAMETERS + BUFFERS], PARAMETERS + BUFFERS
-        )
-        for first in (0, 100)
-    )
+    wrong, right = zones(PARAMETERS // 10)
     with pytest.raises(RangeError):
-        client.step("update", Message({"zone": wrong.to_bytes()}))
-    model = Message({**run.model, "zone": right.to_bytes()})
+        client.step("update", Message({"zone": wrong}))
+    model = Message({**run.model, "zone": right})
     client.finish_training(contraction(2, 0, client.begin_round(2, CLIENTS, run.begin_round(2, model))))
     client.step("update", None)
-    assert client.disclosure.encrypted == right.resized(PARAMETERS)
+    assert client.disclosure.encrypted == Mask.from_bytes(right).resized(PARAMETERS)
     with pytest.raises(PolicyError, match="another mask was agreed on"):
-        client.begin_round(3, CLIENTS, run.begin_round(3, Message({**run.model, "zone": wrong.to_bytes()})))
+        client.begin_round(3, CLIENTS, run.begin_round(3, Message({**run.model, "zone": wrong})))
+
+
+def test_a_mask_that_came_with_a_round_that_encrypts_by_none_is_not_held_on_to():
+    run = SteppedRun(next(one for one in variants() if one.label == "alt-fl-pi"))
+    client = run.clients[0]
+    # The third round is noised, the fourth encrypted.
+    for number, zone in zip((3, 4), zones(PARAMETERS // 2), strict=True):
+        first = run.begin_round(number, Message({**run.model, "zone": zone}))
+        client.finish_training(contraction(number, 0, client.begin_round(number, CLIENTS, first)))
+        client.step("update", None)
+        assert client.disclosure.encrypted.count == (0 if number == 3 else PARAMETERS // 2)
 
 
 def test_agreed_positions_are_as_many_as_agreed_and_have_all_buffers():

@@ -66,7 +66,7 @@ def test_the_mask_is_negotiated_before_the_first_encrypted_round_alone():
     run, asked = starts_of(variant_of("alt-fl-pi", encrypted_share=0.25), 4)
     assert asked == ["real noise", "real gradient", "real noise", "real"]
     assert run.clients[0].disclosure.encrypted.count == PARAMETERS // 4
-    assert any("mask is computed from gradients without noise" in note for note in run.method.notes)
+    assert any("mask is computed from gradients without noise" in note for note in run.account.notes)
 
 
 def test_the_mask_is_the_top_of_the_weighted_mean_magnitudes_and_stays():
@@ -93,18 +93,18 @@ def test_privacy_interleaving_charges_its_share_of_the_steps_as_opacus_does(rati
     share = {"1/2": 4, "1/4": 2, "0": 0}[ratio]
     run, _ = starts_of(variant_of("alt-fl-pi", interleaving_ratio=ratio, noise_multiplier=0.8), 8)
     dp, _ = starts_of(variant_of("dp-sgd", noise_multiplier=0.8), 8)
-    assert (run.method.account.steps(0), dp.method.account.steps(0)) == (2 * share, 16)
+    assert (run.account.steps(0), dp.account.steps(0)) == (2 * share, 16)
     expected = RDPAccountant()
     for _ in range(2 * share):
         expected.step(noise_multiplier=0.8, sample_rate=0.5)
-    spent = run.method.privacy_spent()
+    spent = run.account.spent()
     assert spent.delta == DELTA
     if not share:
         assert math.isnan(spent.epsilon)
         assert math.isnan(spent.of_noise)
         return
     assert spent.of_noise == spent.if_participants_true == expected.get_epsilon(DELTA)
-    assert run.method.settings()["epsilon_of_what_was_charged"] == spent.of_noise
+    assert run.settings()["epsilon_of_what_was_charged"] == spent.of_noise
     # Rounds of DP-SGD came after sums that were opened without noise.
     assert math.isinf(spent.epsilon)
 
@@ -120,8 +120,8 @@ def test_the_client_that_spent_most_is_reported():
     expected = RDPAccountant()
     for _ in range(4):
         expected.step(noise_multiplier=1.0, sample_rate=0.5)
-    assert run.method.privacy_spent().epsilon == expected.get_epsilon(DELTA)
-    assert run.method.settings()["most_steps_charged_to_a_client"] == 4
+    assert run.account.spent().epsilon == expected.get_epsilon(DELTA)
+    assert run.settings()["most_steps_charged_to_a_client"] == 4
 
 
 @pytest.mark.parametrize("method", ["alt-fl-pi", "alt-fl-mp", "alt-fl-si-dp", "dp-sgd"])
@@ -130,7 +130,7 @@ def test_what_leaves_is_charged_once_and_what_does_not_is_free(method):
     run.run_round(dropping=[3])
     again = run.clients[0].step("update", None)
     assert again == run.sent["update"][0]
-    assert [run.method.account.steps(client) for client in (0, 3)] == [2, 0]
+    assert [run.account.steps(client) for client in (0, 3)] == [2, 0]
 
 
 @pytest.mark.parametrize(
@@ -152,27 +152,27 @@ def test_a_protected_round_states_what_it_protects_and_how(method, share, zones)
         assert run.clients[0].disclosure.encrypted.count == {0.0: 0, 0.25: 83, 1.0: 333}[share]
     assert not run.clients[0].disclosure.synthetic
     # Real values without noise in the clear, or a mask made of such: no epsilon holds.
-    assert math.isinf(run.method.privacy_spent().epsilon) == ("clear" in zones or share == 0.25)
+    assert math.isinf(run.account.spent().epsilon) == ("clear" in zones or share == 0.25)
 
 
 def test_real_values_in_the_clear_cost_everything_and_the_rest_is_stated_beside():
     run, _ = starts_of(variant_of("alt-fl-pi", encrypted_share=0.5), 2)
-    assert math.isinf(run.method.privacy_spent().epsilon)
-    assert 0.0 < run.method.settings()["epsilon_of_what_was_charged"] < math.inf
-    assert any("which no epsilon covers" in note for note in run.method.notes)
+    assert math.isinf(run.account.spent().epsilon)
+    assert 0.0 < run.settings()["epsilon_of_what_was_charged"] < math.inf
+    assert any("which no epsilon covers" in note for note in run.account.notes)
 
 
 @pytest.mark.parametrize(("method", "ratio"), [("alt-fl-mp", "0"), ("alt-fl-pi", "1/4")])
 def test_a_mask_made_of_gradients_without_noise_costs_everything(method, ratio):
     run = SteppedRun(variant_of(method, encrypted_share=0.5, interleaving_ratio=ratio))
-    assert math.isnan(run.method.privacy_spent().epsilon)
+    assert math.isnan(run.account.spent().epsilon)
     for client in run.clients[:2]:
         client.finish_training(contraction(1, 0, client.begin_round(1, CLIENTS, run.begin_round(1))))
         client.step("scores", None)
-    assert math.isinf(run.method.privacy_spent().epsilon)
+    assert math.isinf(run.account.spent().epsilon)
     # The round was given up, so no update was sent or charged.
-    assert run.method.settings()["epsilon_of_what_was_charged"] == 0.0
-    (note,) = [note for note in run.method.notes if "mask" in note]
+    assert run.settings()["epsilon_of_what_was_charged"] == 0.0
+    (note,) = [note for note in run.account.notes if "mask" in note]
     assert "no epsilon covers" in note
 
 
@@ -181,7 +181,7 @@ def test_what_follows_from_data_without_noise_and_goes_to_others_has_no_finite_e
     changes = {"encrypted_share": 0.5, "interleaving_ratio": "0", "ratio": 0.5, "key_bits": 2048, "width": 32}
     run = SteppedRun(variant_of(method, **changes))
     run.run_round()
-    assert math.isinf(run.method.privacy_spent().epsilon)
+    assert math.isinf(run.account.spent().epsilon)
 
 
 def test_a_share_is_counted_by_quotients():
@@ -204,7 +204,7 @@ def test_without_noise_nothing_is_called_noised(method):
     changes = {"noise_multiplier": 0.0, "interleaving_ratio": "1" if method == "alt-fl-pi" else "0"}
     run, _ = starts_of(variant_of(method, encrypted_share=0.0, **changes), 1)
     assert run.clients[0].disclosure.shares()["clear"] == 1.0
-    assert math.isinf(run.method.privacy_spent().epsilon)
+    assert math.isinf(run.account.spent().epsilon)
 
 
 @pytest.mark.parametrize("method", ["alt-fl-si-dp", "alt-fl-si-he"])
@@ -212,12 +212,12 @@ def test_a_synthetic_round_is_clear_free_and_says_so(method):
     run, _ = starts_of(variant_of(method, interleaving_ratio="1"), 1)
     stated = run.clients[0].disclosure
     assert (stated.clear.count, stated.synthetic) == (PARAMETERS, True)
-    assert math.isnan(run.method.privacy_spent().epsilon)
+    assert math.isnan(run.account.spent().epsilon)
     assert run.method.synthetic_demand.epsilon == 10.0
-    run.method.charge_synthetic_data(0.9)
+    run.account.charge_release(0.9)
     expected = RDPAccountant()
     expected.step(noise_multiplier=0.9, sample_rate=1.0)
-    assert run.method.privacy_spent().epsilon == expected.get_epsilon(DELTA)
+    assert run.account.spent().epsilon == expected.get_epsilon(DELTA)
 
 
 @pytest.mark.parametrize(("ratio", "demands"), [("0", False), ("1/4", True)])
@@ -291,7 +291,7 @@ def test_steps_that_cannot_be_are_refused_before_anything_is_said_to_have_left(m
     with pytest.raises(ParameterError, match=words):
         run.run_round()
     assert run.clients[0].disclosure.kept.count == PARAMETERS
-    assert run.method.account.steps(0) == 0
+    assert run.account.steps(0) == 0
 
 
 @pytest.mark.parametrize("method", ["alt-fl-mp", "alt-fl-si-dp", "dp-sgd"])
@@ -304,14 +304,14 @@ def test_an_update_that_was_refused_is_not_sent_uncharged(method):
         client.finish_training(replace(update, private_steps=None))
     with pytest.raises(ParameterError, match=r"private_steps|before training has finished"):
         client.step("update", None)
-    assert run.method.account.steps(0) == 2
+    assert run.account.steps(0) == 2
 
 
 @pytest.mark.parametrize("method", ["alt-fl-pi", "alt-fl-si-dp", "dp-sgd"])
 def test_delta_is_one_over_the_samples_or_set(method):
     known = small_federation(samples=500)
     made = make_method(method, initial_model(), known, MethodSettings())
-    assert made.privacy_spent().delta == 1 / 500
+    assert made.account().spent().delta == 1 / 500
     with pytest.raises(ParameterError, match="set delta"):
         make_method(method, initial_model(), replace(known, samples=None), MethodSettings())
 

@@ -83,12 +83,12 @@ def test_narrow_fields_saturate_and_say_so():
     outside = sum(int(np.sum(np.abs(update) > bounds)) for update in updates_of(run, [0, 1, 2, 3]))
     assert outside > 0
     values = CLIENTS * (PARAMETERS + BUFFERS)
-    assert run.method.notes == [
+    assert run.account.notes == [
         f"{outside:,} of {values:,} values were outside of their layer's clip bound and count as the bound"
     ]
     run.run_round()
-    assert len(run.method.notes) == 1
-    assert f"of {2 * values:,} values" in run.method.notes[0]
+    assert len(run.account.notes) == 1
+    assert f"of {2 * values:,} values" in run.account.notes[0]
 
 
 def test_a_range_beyond_the_agreed_limit_is_refused():
@@ -121,11 +121,11 @@ def test_updates_that_a_huge_range_rounds_away_are_noted():
 
     run.run_round(intrude=overstate)
     np.testing.assert_array_equal(run.parameters, run.initial.parameters)
-    (note,) = run.method.notes
+    (note,) = run.account.notes
     assert note.startswith(f"{CLIENTS} of {CLIENTS} updates were rounded to 0 everywhere")
     run.run_round()
     assert not np.array_equal(run.parameters, run.initial.parameters)
-    assert run.method.notes[0].startswith(f"{CLIENTS} of {2 * CLIENTS} updates")
+    assert run.account.notes[0].startswith(f"{CLIENTS} of {2 * CLIENTS} updates")
 
 
 def test_an_update_that_is_0_did_not_vanish():
@@ -134,7 +134,7 @@ def test_an_update_that_is_0_did_not_vanish():
 
     run = SteppedRun(variant(), train=stay)
     run.run_round()
-    assert run.method.notes == []
+    assert run.account.notes == []
 
 
 def test_a_value_beyond_its_bound_becomes_the_bound():
@@ -156,7 +156,7 @@ def test_a_value_beyond_its_bound_becomes_the_bound():
         (run.initial.parameters, run.initial.buffers)
     )
     assert np.all(np.abs(moved - expected) <= step + np.spacing(np.float32(1.0)))
-    assert "clip bound" in run.method.notes[0]
+    assert "clip bound" in run.account.notes[0]
 
 
 def test_layers_in_which_all_clients_agree():
@@ -185,10 +185,10 @@ def test_layers_in_which_all_clients_agree():
 def test_a_repeated_question_gets_the_same_bytes_and_counts_once():
     run = SteppedRun(variant(2))
     run.run_round()
-    notes = list(run.method.notes)
+    notes = list(run.account.notes)
     for phase, answer in (("ranges", None), ("update", run.answers["ranges"])):
         assert run.clients[0].step(phase, answer) == run.sent[phase][0]
-    assert run.method.notes == notes
+    assert run.account.notes == notes
 
 
 def test_equal_updates_of_two_clients_are_rounded_apart():
@@ -204,7 +204,7 @@ def test_weights_are_left_out_and_that_is_said():
     weighted.run_round()
     plain.run_round()
     np.testing.assert_array_equal(weighted.parameters, plain.parameters)
-    assert any("weighs all clients alike" in note for note in weighted.method.notes)
+    assert any("weighs all clients alike" in note for note in weighted.account.notes)
     assert weighted.method.settings()["weights"] == "uniform"
 
 

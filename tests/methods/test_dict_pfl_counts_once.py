@@ -156,7 +156,8 @@ def test_a_round_that_is_begun_or_trained_again_counts_once():
     upload = client.step("update", right)
     # What was sent stays, whatever is trained for the round after it.
     start = client.begin_round(1, CLIENTS, run.begin_round(1))
-    client.finish_training(contraction(1, 0, start))
+    with pytest.raises(PolicyError, match="told of the update"):
+        client.finish_training(contraction(1, 0, start))
     np.testing.assert_allclose(held_by(client), 0.1, rtol=1e-5)
     assert client.step("update", right) == upload
 

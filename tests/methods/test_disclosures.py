@@ -259,7 +259,7 @@ def test_what_has_left_counts_for_ever_and_is_stated_until_the_next_round(method
     run = SteppedRun(variant)
     client = run.clients[0]
     client.finish_training(contraction(1, 0, client.begin_round(1, 2, run.begin_round(1))))
-    assert np.isnan(run.method.privacy_spent().epsilon)
+    assert np.isnan(run.account.spent().epsilon)
     client.step(phase, None)
     stated = client.disclosure
     assert {"ranking": "ranking", "ranges": "ranges", "update": "weight"}[phase] in stated.parts
@@ -267,4 +267,4 @@ def test_what_has_left_counts_for_ever_and_is_stated_until_the_next_round(method
     assert client.disclosure == stated
     client.begin_round(2, 2, run.begin_round(2))
     assert client.disclosure == Disclosure.of_nothing(variant.size)
-    assert run.method.privacy_spent().epsilon == np.inf
+    assert run.account.spent().epsilon == np.inf

@@ -57,7 +57,7 @@ def test_both_epsilons_are_those_of_the_ledger():
     ledger = PrivacyLedger(2.0)
     for _ in range(3):
         ledger.charge_round(CLIENTS)
-    expected, spent = ledger.epsilon(1e-5), run.method.privacy_spent()
+    expected, spent = ledger.epsilon(1e-5), run.account.spent()
     assert (spent.of_noise, spent.if_participants_true) == (
         expected.of_noise,
         expected.if_participants_true,
@@ -70,12 +70,12 @@ def test_a_client_that_left_takes_its_noise_with_it():
     run.run_round(dropping=[1, 2])
     ledger = PrivacyLedger(2.0)
     ledger.charge_round(2)
-    assert run.method.privacy_spent().if_participants_true == ledger.epsilon(1e-5).if_participants_true
+    assert run.account.spent().if_participants_true == ledger.epsilon(1e-5).if_participants_true
 
 
 def test_a_round_that_was_given_up_has_shown_the_aggregator_its_updates():
     run = run_of(noise_multiplier=2.0)
-    before = run.method.privacy_spent()
+    before = run.account.spent()
     client = run.clients[0]
     client.finish_training(contraction(1, 0, client.begin_round(1, CLIENTS, run.begin_round(1))))
     run.aggregator.begin_phase("update", 1, None)
@@ -83,7 +83,7 @@ def test_a_round_that_was_given_up_has_shown_the_aggregator_its_updates():
     ledger = PrivacyLedger(2.0)
     ledger.charge_round(1)
     expected = ledger.epsilon(1e-5)
-    after = run.method.privacy_spent()
+    after = run.account.spent()
     assert math.isnan(before.epsilon)
     assert after.if_participants_true == after.epsilon == expected.of_noise
 
@@ -92,8 +92,8 @@ def test_a_target_is_met_and_not_much_more():
     run = run_of(rounds=5, target_epsilon=6.0)
     for _ in range(5):
         run.run_round()
-    assert 0.99 * 6.0 <= run.method.privacy_spent().epsilon <= 6.0
-    assert run.method.settings()["noise_multiplier"] == run.method.noise_multiplier
+    assert 0.99 * 6.0 <= run.account.spent().epsilon <= 6.0
+    assert run.settings()["noise_multiplier"] == run.method.noise_multiplier
 
 
 def test_all_clients_weigh_alike_and_a_reader_is_told():
@@ -101,7 +101,7 @@ def test_all_clients_weigh_alike_and_a_reader_is_told():
     run.run_round()
     plain.run_round()
     np.testing.assert_array_equal(run.parameters, plain.parameters)
-    assert any("weighs all clients alike" in note for note in run.method.notes)
+    assert any("weighs all clients alike" in note for note in run.account.notes)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from methods.honest_outcome import assert_same_model, honest_outcome
+from methods.honest_outcome import assert_same_model, float_spacing, honest_outcome
 from methods.method_conformance import (
     CLIENTS,
     FAINT_TOLERANCE,
@@ -15,7 +15,6 @@ from methods.method_conformance import (
     Variant,
     contraction,
     every_variant,
-    float_spacing,
     variants,
 )
 from methods.selective_shield_twin import twin_round
@@ -61,7 +60,7 @@ def check_shares(run: SteppedRun, participants: list[int]) -> None:
 def check_records(run: SteppedRun, number: int, participants: list[int]) -> None:
     """Every upload and every opened sum of the round is among the events, in the zone that the client states."""
     uploads = (EncryptedUpload, NoisedUpload, ClearUpload)
-    recorded = [event for event in run.method.events.all if getattr(event, "round", None) == number]
+    recorded = [event for event in run.account.events.all if getattr(event, "round", None) == number]
     # Introductions are of parts; the update itself is of values.
     updates = [
         one for one in recorded if isinstance(one, uploads) and getattr(one, "what", "values") == "values"
@@ -83,20 +82,20 @@ def check_records(run: SteppedRun, number: int, participants: list[int]) -> None
 
 def check_costs(variant: Variant, run: SteppedRun) -> None:
     """After one round: encryption gets no epsilon, and nothing that can be read costs nothing."""
-    spent = run.method.privacy_spent()
+    spent = run.account.spent()
     assert spent.rounds == 1
     assert (spent.epsilon > 0.0) == variant.shows
     assert math.isnan(spent.epsilon) != variant.shows
     assert math.isinf(spent.epsilon) == (spent.reason is not None)
     assert math.isnan(spent.of_noise) or spent.of_noise >= spent.if_participants_true
-    assert all(isinstance(name, str) for name in run.method.settings())
+    assert all(isinstance(name, str) for name in run.settings())
 
 
 @every_variant
 def test_two_runs_from_one_start_train_the_same_model_and_state_what_they_did(variant):
     first, second = SteppedRun(variant), SteppedRun(variant)
-    assert math.isnan(first.method.privacy_spent().epsilon)
-    first.method.charge_draw(CLIENTS)
+    assert math.isnan(first.account.spent().epsilon)
+    first.account.charge_draw(CLIENTS)
     for number, participants in enumerate(([0, 1, 2, 3], [1, 3], [0, 1, 2]), start=1):
         first.run_round(participants)
         second.run_round(participants)
@@ -163,7 +162,7 @@ def test_a_client_that_drops_out_between_two_phases_is_survived(variant):
     if variant.settings.hide_personalised:
         # Who is missing is hidden, so the contributors outside the encrypted zone are an estimate.
         comparable = twin.encrypted
-        assert any("dropped out" in note for note in run.method.notes)
+        assert any("dropped out" in note for note in run.account.notes)
     difference = np.abs(run.parameters - twin.parameters)
     # What has the twin's mask is compared after the twin's own rounding; a mean of roundings is off by half a step.
     quantisation = 2.0**-21 if variant.averages_all else 0.0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from methods.method_conformance import SteppedRun, contraction, float_spacing
+from methods.honest_outcome import float_spacing
+from methods.method_conformance import SteppedRun, contraction
 from methods.selective_shield_noise import shield, zeros
 from methods.selective_shield_twin import twin_merge, twin_round
 from shieldfl import ckks

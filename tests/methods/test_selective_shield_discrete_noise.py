@@ -126,9 +126,9 @@ def test_an_adaptive_norm_sets_the_grid_too():
 def test_both_distributions_are_charged_alike():
     spent = []
     for distribution in ("gaussian", "discrete-gaussian"):
-        method = SteppedRun(shield(noise_multiplier=0.5, noise_distribution=distribution)).method
-        method.charge_draw(4)
-        spent.append(method.privacy_spent())
+        account = SteppedRun(shield(noise_multiplier=0.5, noise_distribution=distribution)).account
+        account.charge_draw(4)
+        spent.append(account.spent())
     assert repr(spent[0]) == repr(spent[1])  # without an upload epsilon is NaN
     assert 0.0 < spent[1].if_participants_true < spent[1].of_noise < math.inf
 

@@ -176,9 +176,9 @@ def test_hidden_contributors_are_counted_from_the_tallies():
 
 def test_there_is_no_figure_where_everything_was_encrypted():
     run = SteppedRun(shield(threshold=-1.0))
-    run.method.charge_draw(4)
+    run.account.charge_draw(4)
     run.run_round()
-    spent = run.method.privacy_spent()
+    spent = run.account.spent()
     assert math.isnan(spent.epsilon)
     assert math.isnan(spent.of_noise)
     assert (spent.reason, spent.rounds) == (None, 1)
@@ -186,9 +186,9 @@ def test_there_is_no_figure_where_everything_was_encrypted():
 
 def test_what_is_sent_in_the_clear_has_no_bound():
     run = SteppedRun(shield(threshold=0.5))
-    run.method.charge_draw(4)
+    run.account.charge_draw(4)
     run.run_round()
-    spent = run.method.privacy_spent()
+    spent = run.account.spent()
     assert math.isinf(spent.epsilon)
     assert math.isnan(spent.of_noise)
     assert run.clients[0].disclosure.shares()["noise"] == 0.0
@@ -198,19 +198,19 @@ def test_what_is_sent_in_the_clear_has_no_bound():
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
 def test_a_target_epsilon_is_reached_and_not_exceeded(epsilon):
     run = SteppedRun(shield(target_epsilon=epsilon, delta=1e-5), rounds=5)
-    sigma = run.method.settings()["noise_multiplier"]
-    assert run.method.settings()["target_epsilon"] == epsilon
+    sigma = run.settings()["noise_multiplier"]
+    assert run.settings()["target_epsilon"] == epsilon
     for _ in range(5):
-        run.method.charge_draw(4)
-    spent = run.method.privacy_spent()
+        run.account.charge_draw(4)
+    spent = run.account.spent()
     assert 0.99 * epsilon <= spent.of_noise <= epsilon
-    assert run.method.settings()["epsilon_of_what_was_charged"] == spent.of_noise
-    assert any("bounds what the noise alone is charged" in note for note in run.method.notes)
+    assert run.settings()["epsilon_of_what_was_charged"] == spent.of_noise
+    assert any("bounds what the noise alone is charged" in note for note in run.account.notes)
     # The noise really added is that of sigma * sqrt(4).
     twin = SteppedRun(shield(noise_multiplier=2.0 * sigma), rounds=5)
     for _ in range(5):
-        twin.method.charge_draw(1)
-    assert spent.if_participants_true == pytest.approx(twin.method.privacy_spent().of_noise, rel=1e-9)
+        twin.account.charge_draw(1)
+    assert spent.if_participants_true == pytest.approx(twin.account.spent().of_noise, rel=1e-9)
     assert spent.if_participants_true < spent.of_noise
 
 
@@ -237,18 +237,18 @@ def test_a_client_that_is_asked_again_sends_the_same_noise_again():
 def test_repeated_draws_do_not_overspend_a_target():
     run = SteppedRun(shield(target_epsilon=5.0), initial=zeros(), rounds=3)
     for _ in range(3):
-        run.method.charge_draw(2)
-    spent = run.method.privacy_spent().of_noise
+        run.account.charge_draw(2)
+    spent = run.account.spent().of_noise
     assert 4.9 < spent <= 5.0
     with pytest.raises(PolicyError, match="epsilon = 5"):
-        run.method.charge_draw(2)
-    assert run.method.privacy_spent().of_noise == spent
+        run.account.charge_draw(2)
+    assert run.account.spent().of_noise == spent
 
 
 def test_an_adaptive_norm_says_that_the_figure_is_no_guarantee():
-    noted = SteppedRun(shield(noise_multiplier=0.5, adaptive_clip=True), initial=zeros()).method.notes
+    noted = SteppedRun(shield(noise_multiplier=0.5, adaptive_clip=True), initial=zeros()).account.notes
     assert any("no guarantee" in note for note in noted)
-    assert not SteppedRun(shield(noise_multiplier=0.5), initial=zeros()).method.notes
+    assert not SteppedRun(shield(noise_multiplier=0.5), initial=zeros()).account.notes
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from methods.method_conformance import (
     contraction,
     every_variant,
 )
-from shieldfl.errors import ParameterError, RangeError
+from shieldfl.errors import ParameterError, PolicyError, RangeError
 from shieldfl.methods.method import PrivateSteps
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 
@@ -44,12 +44,12 @@ def test_nothing_is_sent_before_training(method, rounds):
     run = SteppedRun(variant)
     for _ in range(rounds):
         run.run_round()
-    client, before = run.clients[0], run.method.privacy_spent()
+    client, before = run.clients[0], run.account.spent()
     start = client.begin_round(rounds + 1, CLIENTS, run.method.message_for(0, run.begin_round(rounds + 1)))
     assert start.synthetic == (method == "alt-fl-si-dp" and rounds == 2)
     with pytest.raises(ParameterError, match="before training has finished"):
         client.step(run.method.phases_of(run.model, rounds + 1)[0].name, None)
-    assert repr(run.method.privacy_spent()) == repr(before)  # delta may be NaN
+    assert repr(run.account.spent()) == repr(before)  # delta may be NaN
 
 
 @every_variant
@@ -59,7 +59,8 @@ def test_a_round_that_is_begun_again_sends_what_it_has_sent(variant):
     run.run_round()
     client, shown = run.clients[0], run.clients[0].disclosure
     start = client.begin_round(1, CLIENTS, run.method.message_for(0, model))
-    client.finish_training(contraction(2, 0, start))
+    with pytest.raises(PolicyError, match="told of the update"):
+        client.finish_training(contraction(2, 0, start))
     answer = None
     for phase, sent in run.sent.items():
         assert client.step(phase, answer) == sent[0]
@@ -102,6 +103,6 @@ def test_training_that_is_refused_does_not_take_the_place_of_what_was_trained(va
         own, expected = run.merged(index), twin.merged[index]
         np.testing.assert_allclose(own.parameters, expected.parameters, rtol=0.0, atol=tolerance)
         np.testing.assert_array_equal(own.buffers, expected.buffers)
-    assert repr(run.method.privacy_spent()) == twin.privacy_spent
+    assert repr(run.account.spent()) == twin.privacy_spent
     # Steps that were charged are counted also where epsilon is infinite.
-    assert run.method.settings() == twin.settings
+    assert run.settings() == twin.settings

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from methods.honest_outcome import float_spacing
 from methods.method_conformance import (
     BUFFERS,
     CLIENTS,
@@ -15,7 +16,6 @@ from methods.method_conformance import (
     SteppedRun,
     Variant,
     contraction,
-    float_spacing,
 )
 from methods.sense_crypt_cases import QUANTISATION, every_encryption, grouped, mean_update, variant
 from shieldfl import ckks, paillier
@@ -72,7 +72,7 @@ def test_a_budget_that_is_too_small_is_kept_and_reported():
     short = run.clients[1].selection
     assert 0 < short.count <= 0.02 * PARAMETERS
     assert not short.meets_information
-    notes = [note for note in run.method.notes if "too small" in note]
+    notes = [note for note in run.account.notes if "too small" in note]
     assert [note.split(":")[0] for note in notes] == ["client 1", "client 3"]
 
 
@@ -89,7 +89,7 @@ def test_two_groups_get_models_of_their_own(encryption):
             merged = run.merged(client).parameters
             assert np.abs(merged - expected).max() <= QUANTISATION + float_spacing(merged, expected).max()
     assert not np.array_equal(run.merged(0).parameters, run.merged(2).parameters)
-    assert any("2 cluster(s) of 3, 3" in note for note in run.method.notes)
+    assert any("2 cluster(s) of 3, 3" in note for note in run.account.notes)
     # What one group gets says nothing of the other.
     answer = run.method.message_for(0, run.answers["update"])
     assert set(answer) == {"parameters", "buffers"}
@@ -100,7 +100,7 @@ def test_clients_without_groups_stay_together_and_the_sensitivity_is_sent_once()
     run = SteppedRun(variant(clustering="affinity-propagation"))
     run.run_round()
     assert all("sensitivity" in message for message in run.sent["cluster"].values())
-    assert any("silhouette" in note for note in run.method.notes)
+    assert any("silhouette" in note for note in run.account.notes)
     run.run_round()
     assert all(set(message) == {"round"} for message in run.sent["cluster"].values())
     expected = SteppedRun(variant())
@@ -118,7 +118,7 @@ def test_a_sensitivity_that_was_noised_keeps_its_noise_until_it_arrives():
         sent.append(run.clients[0].step("cluster", None)["sensitivity"])
     assert sent[0] == sent[1]
     noised = np.frombuffer(sent[0], dtype=np.float32)
-    sigma = run.method.settings()["clustering_noise_multiplier"]
+    sigma = run.settings()["clustering_noise_multiplier"]
     assert noised.std() == pytest.approx(sigma * 1e-3, rel=6 / math.sqrt(2 * PARAMETERS))
 
 
@@ -142,12 +142,12 @@ def test_a_cluster_of_too_few_clients_is_merged_or_keeps_its_model():
 
     run = SteppedRun(variant(clustering="affinity-propagation"), clients=6, train=lonely)
     run.run_round()
-    assert sum("merged" in note for note in run.method.notes) == 1
+    assert sum("merged" in note for note in run.account.notes) == 1
     assert np.isfinite(run.merged(5).parameters).all()
 
     run = SteppedRun(variant(clustering="affinity-propagation"), clients=6, train=grouped)
     run.run_round(dropping=[0, 1])
-    assert any("cluster 0" in note and "its model stays" in note for note in run.method.notes)
+    assert any("cluster 0" in note and "its model stays" in note for note in run.account.notes)
     np.testing.assert_array_equal(run.merged(4).parameters, run.initial.parameters)
     assert not np.array_equal(run.merged(2).parameters, run.initial.parameters)
     run.run_round()
@@ -173,10 +173,10 @@ def test_clients_count_by_their_weights(encryption):
 
 def test_what_is_in_the_clear_is_not_called_private():
     run = SteppedRun(variant())
-    run.method.charge_draw(CLIENTS)
-    assert math.isnan(run.method.privacy_spent().epsilon)
+    run.account.charge_draw(CLIENTS)
+    assert math.isnan(run.account.spent().epsilon)
     run.run_round()
-    assert math.isinf(run.method.privacy_spent().epsilon)
+    assert math.isinf(run.account.spent().epsilon)
 
     # A bound of 0 bits leaves no value in the clear, but the mask is: whether it chooses all follows from scores.
     for settings, charged in (
@@ -185,26 +185,26 @@ def test_what_is_in_the_clear_is_not_called_private():
         ({"clustering": "affinity-propagation", "clustering_epsilon": 2.0}, 2.0),
     ):
         run = SteppedRun(variant(information_bits=0.0, encryption="ckks", **settings))
-        run.method.charge_draw(CLIENTS)
+        run.account.charge_draw(CLIENTS)
         run.run_round()
         assert all(client.disclosure.shares()["clear"] == 0.0 for client in run.clients)
-        spent = run.method.privacy_spent()
+        spent = run.account.spent()
         assert math.isinf(spent.epsilon)
         assert spent.of_noise == pytest.approx(charged, nan_ok=True)
         assert spent.rounds == 1
         # A client that comes again as a new one has drawn fresh noise for what it had sent.
         if not math.isnan(charged):
-            run.method.events.add(NoisedUpload(2, 0, Noise(1.0, "client"), "sensitivity"))
-            assert math.isinf(run.method.privacy_spent().of_noise)
+            run.account.events.add(NoisedUpload(2, 0, Noise(1.0, "client"), "sensitivity"))
+            assert math.isinf(run.account.spent().of_noise)
 
 
 def test_settings_say_what_they_come_to():
     run = SteppedRun(variant(clustering="affinity-propagation", clustering_epsilon=0.5))
-    settings = run.method.settings()
+    settings = run.settings()
     assert settings["clustering_noise_multiplier"] == pytest.approx(math.sqrt(2 * math.log(1.25e5)) / 0.5)
     assert settings["weights"] == "uniform"
     assert settings["bytes_per_encrypted_value"] < 20
-    single = SteppedRun(variant(encryption="paillier-single")).method.settings()
+    single = SteppedRun(variant(encryption="paillier-single")).settings()
     assert single["bytes_per_encrypted_value"] == pytest.approx(512)
     methods = [SteppedRun(variant(encryption=name)).method for name in ENCRYPTIONS]
     parameters = {type(method._keys.check.parameters["update"]) for method in methods}
@@ -213,9 +213,9 @@ def test_settings_say_what_they_come_to():
 
 def test_an_upload_for_clustering_is_charged_though_its_client_left_then():
     run = SteppedRun(variant(clustering="affinity-propagation", information_bits=0.0, encryption="ckks"))
-    run.method.charge_draw(CLIENTS)
+    run.account.charge_draw(CLIENTS)
     run.clients[0].begin_round(1, CLIENTS, run.begin_round(1))
     run.clients[0].finish_training(contraction(1, 0, replace(run.initial.starting_point(), round=1)))
-    assert math.isnan(run.method.privacy_spent().epsilon)
+    assert math.isnan(run.account.spent().epsilon)
     run.clients[0].step("cluster", None)
-    assert math.isinf(run.method.privacy_spent().epsilon)
+    assert math.isinf(run.account.spent().epsilon)

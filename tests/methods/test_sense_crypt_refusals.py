@@ -64,7 +64,7 @@ def test_a_union_that_leaves_positions_out_gets_nothing():
 
 @pytest.mark.parametrize("by_sensitivity", [True, False])
 def test_a_client_reports_a_sensitivity_where_clusters_follow_from_it_and_only_there(by_sensitivity):
-    registry = ClusterRegistry(2, by_sensitivity, 2, 0.25, 0.0, [])
+    registry = ClusterRegistry(2, by_sensitivity, 2, 0.25, 0.0)
     vector = None if by_sensitivity else np.ones(3, dtype=np.float32)
     with pytest.raises(ParameterError, match="if and only if"):
         registry.introduce(0, vector, 1.0, 1.0)
@@ -190,7 +190,8 @@ def test_a_round_that_is_begun_again_gets_no_second_update():
     client = run.clients[0]
     sent = run.sent["update"][0]
     client.begin_round(1, CLIENTS, run.begin_round(1, run.method.initial_model()))
-    client.finish_training(contraction(1, 0, replace(run.initial.starting_point(), round=1)))
+    with pytest.raises(PolicyError, match="told of the update"):
+        client.finish_training(contraction(1, 0, replace(run.initial.starting_point(), round=1)))
     assert client.step("update", run.method.message_for(0, run.answers["mask"])) == sent
     other = Message({"cluster": Message.from_number(1), "budget": np.float64(1.0).tobytes()})
     with pytest.raises(PolicyError, match="round 1 has been answered"):

@@ -14,7 +14,6 @@ from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.mask_crypt import MaskCrypt
 from shieldfl.methods.masked_average import FullEncryption
 from shieldfl.methods.update_parameters import FixedPoint, update_parameters
-from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.key_authority import KeyAuthority
 
 CLIENTS = 20
@@ -76,16 +75,14 @@ def test_a_share_of_the_parameters_takes_the_ring_of_that_share(share: float, de
         (FedMlHe, FedMlHeSettings(ratio=share)),
         (MaskCrypt, MaskCryptSettings(ratio=share)),
     ):
-        method = make("by share", initial, StageClock(), settings, small_federation())
+        method = make("by share", initial, settings, small_federation())
         assert method.context.parameters.ring_degree == degree
 
 
 @pytest.mark.parametrize(("size", "degree"), [(100, 2048), (12_288, 4096)])
 def test_full_encryption_averages_in_either_ring(size: int, degree: int) -> None:
     initial = GlobalModel(np.zeros(size, dtype=np.float32), np.empty(0, dtype=np.float32))
-    method = FullEncryption(
-        "full-he", initial, StageClock(), EncryptionSettings(), small_federation(clients=2, rounds=1)
-    )
+    method = FullEncryption("full-he", initial, EncryptionSettings(), small_federation(clients=2, rounds=1))
     assert method.context.parameters.ring_degree == degree
     aggregator, authority = method.aggregator(), method.authority()
     first = authority.begin_round(1, method.initial_model())

@@ -1,7 +1,8 @@
-"""What the order of events means for epsilon."""
+"""What events mean for epsilon, in whatever order they are told of."""
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -49,6 +50,8 @@ def test_what_noise_covers_costs_what_it_was_charged(events):
     assert epsilon_of(*events) == 2.5
     assert PrivacyEvents(events).reason is None
     assert PrivacyEvents(events).all == events
+    for order in itertools.permutations(events):
+        assert epsilon_of(*order) == 2.5
 
 
 @pytest.mark.parametrize(
@@ -70,9 +73,11 @@ def test_what_no_noise_covers_has_no_bound_and_a_reason(events, words):
     assert math.isinf(spent.epsilon)
     assert spent.of_noise == 2.5
     assert words in spent.reason
-    # For ever.
+    # For ever, and whoever reports first.
     more = PrivacyEvents((*events, NOISED))
     assert more.reason == spent.reason
+    for order in itertools.permutations(events):
+        assert PrivacyEvents(order).reason == spent.reason
 
 
 @pytest.mark.parametrize("events", [(), (HIDDEN,), (HIDDEN, OPENED), (ClearUpload(1, 0, synthetic=True),)])

@@ -184,8 +184,7 @@ def test_a_model_trained_on_synthetic_digits_reads_real_ones(data_dir: Path) -> 
         {"kernel_length": 0.0},
         {"kernel_length": math.inf},
         *({"feature_range": tuple(map(torch.tensor, pair))} for pair in WRONG_RANGES),
-        {"feature_range": (0.0, 1.0)},
-        {"feature_range": None},
+        *({"feature_range": wrong} for wrong in ((0.0, 1.0), None)),
     ],
 )
 def test_impossible_settings_are_refused(changed: dict[str, Any]) -> None:

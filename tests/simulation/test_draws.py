@@ -29,6 +29,9 @@ class _Draws:
     def authority(self):
         return None
 
+    def account(self):
+        return self
+
     def charge_draw(self, participants):
         self.charged.append(participants)
 

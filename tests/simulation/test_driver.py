@@ -245,12 +245,12 @@ def test_a_draw_of_too_few_clients_is_repeated_and_charged(monkeypatch):
     draws = EmbeddedFederation.draw
 
     def counting(self, sample_rate, min_clients):
-        original = self.method.charge_draw
-        self.method.charge_draw = lambda count: (charged.append(count), original(count))
+        original = self.account.charge_draw
+        self.account.charge_draw = lambda count: (charged.append(count), original(count))
         try:
             return draws(self, sample_rate, min_clients)
         finally:
-            self.method.charge_draw = original
+            self.account.charge_draw = original
 
     monkeypatch.setattr(EmbeddedFederation, "draw", counting)
     config = tiny(rounds=4, sample_rate=0.4, min_clients=2, seed=5)

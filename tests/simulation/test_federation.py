@@ -14,6 +14,7 @@ from shieldfl.errors import ParameterError, RangeError
 from shieldfl.methods.method import LocalUpdate, PrivateSteps, StartingPoint
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
+from shieldfl.profiling.stages import StageClock
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
 from shieldfl.simulation.federation import EmbeddedFederation
@@ -28,6 +29,7 @@ class Trainer:
         self._client = client
         self._broken_in = broken_in
         self._rounds = 0
+        self.clock = StageClock()
 
     def train(self, start: StartingPoint, seed: int) -> tuple[LocalUpdate, float]:
         self._rounds += 1
@@ -90,7 +92,7 @@ def test_a_client_may_leave_before_any_phase(variant):
         assert model_of(federation) != before
     whole = federation.run_round(9, range(CLIENTS), 2)
     assert whole.finished == list(range(CLIENTS))
-    assert not any("given up" in note for note in federation.method.notes)
+    assert not any("given up" in note for note in federation.account.notes)
 
 
 @every_variant
@@ -102,7 +104,7 @@ def test_a_round_of_too_few_is_given_up_and_the_next_one_goes_on(variant):
         traffic = federation.run_round(number, range(CLIENTS), 2, dict.fromkeys((0, 2, 3), phase.name))
         assert traffic.finished == []
         assert federation.model == before
-        assert federation.method.notes[-1] == f"round {number} was given up: 1 of 4 clients were left"
+        assert federation.account.notes[-1] == f"round {number} was given up: 1 of 4 clients were left"
     before = model_of(federation)
     assert len(federation.run_round(8, range(CLIENTS), 2).finished) == CLIENTS
     assert model_of(federation) != before
@@ -113,7 +115,7 @@ def test_a_client_whose_training_is_refused_leaves_and_says_why(variant):
     federation = federation_of(variant, {2: 1})
     traffic = federation.run_round(1, range(CLIENTS), 2)
     assert traffic.finished == [0, 1, 3]
-    assert any("client 2 left round 1: training gave NaN" in note for note in federation.method.notes)
+    assert any("client 2 left round 1: training gave NaN" in note for note in federation.account.notes)
     assert np.isfinite(np.frombuffer(model_of(federation), dtype=np.float32)).all()
     assert len(federation.run_round(2, range(CLIENTS), 2).finished) == CLIENTS
 
@@ -139,7 +141,7 @@ def test_a_client_whose_values_no_sum_has_room_for_leaves(label):
     federation._trainers[3] = Wild(3)
     traffic = federation.run_round(1, range(CLIENTS), 2)
     assert traffic.finished == [0, 1, 2]
-    assert any("client 3 left round 1" in note for note in federation.method.notes)
+    assert any("client 3 left round 1" in note for note in federation.account.notes)
 
 
 def test_a_refusal_and_dropouts_give_a_round_up_where_either_alone_would_not():

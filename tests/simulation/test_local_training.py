@@ -8,7 +8,6 @@ import torch
 
 from shieldfl.errors import ParameterError
 from shieldfl.methods.method import StartingPoint
-from shieldfl.profiling.stages import StageClock
 from shieldfl.sensitivity.fisher import (
     FisherAccumulator,
     full_batch_fisher,
@@ -55,9 +54,8 @@ def test_an_update_is_that_of_training_from_the_starting_point(kind):
         "gradient": lambda: full_batch_gradient(expected, features, labels),
     }
 
-    clock = StageClock()
     # The module holds other weights: what was left in it by the client before must not matter.
-    trainer = LocalTrainer(fresh(seed=2), features, labels, SETTINGS, clock)
+    trainer = LocalTrainer(fresh(seed=2), features, labels, SETTINGS)
     update, loss = trainer.train(start, 7)
     assert loss == expected_loss
     np.testing.assert_array_equal(update.parameters, flatten(expected))
@@ -66,7 +64,7 @@ def test_an_update_is_that_of_training_from_the_starting_point(kind):
         assert update.scores is None
     else:
         np.testing.assert_array_equal(update.scores, scores[kind]())
-    seconds = clock.take()
+    seconds = trainer.clock.take()
     assert set(seconds) <= {"train", "score"}
     assert seconds["train"] > 0.0
     assert kind is None or seconds["score"] > 0.0
@@ -77,7 +75,7 @@ def test_the_starting_point_and_earlier_updates_are_left_alone():
     module = fresh("linear")
     start = StartingPoint(flatten(module), flatten_buffers(module), scores="batch")
     before = start.parameters.copy()
-    trainer = LocalTrainer(module, features, labels, SETTINGS, StageClock())
+    trainer = LocalTrainer(module, features, labels, SETTINGS)
     first, _ = trainer.train(start, 0)
     kept = first.parameters.copy()
     trainer.train(start, 1)
@@ -90,9 +88,9 @@ def test_a_round_trains_on_synthetic_data_where_it_says_so():
     module = fresh("linear")
     start = StartingPoint(flatten(module), flatten_buffers(module), synthetic=True)
     with pytest.raises(ParameterError, match="synthetic"):
-        LocalTrainer(module, features, labels, SETTINGS, StageClock()).train(start, 0)
+        LocalTrainer(module, features, labels, SETTINGS).train(start, 0)
     other = features[:4] + 1.0, labels[:4]
-    update, _ = LocalTrainer(module, features, labels, SETTINGS, StageClock(), other).train(start, 0)
+    update, _ = LocalTrainer(module, features, labels, SETTINGS, other).train(start, 0)
     expected = fresh("linear")
     train_locally(expected, *other, SETTINGS, 0)
     np.testing.assert_array_equal(update.parameters, flatten(expected))
@@ -103,7 +101,7 @@ def test_unknown_scores_are_refused():
     module = fresh("linear")
     start = StartingPoint(flatten(module), flatten_buffers(module), scores="guess")
     with pytest.raises(ParameterError, match="'guess'"):
-        LocalTrainer(module, features, labels, SETTINGS, StageClock()).train(start, 0)
+        LocalTrainer(module, features, labels, SETTINGS).train(start, 0)
 
 
 def test_every_client_and_round_has_a_seed_of_its_own():

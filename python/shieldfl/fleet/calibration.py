@@ -102,11 +102,7 @@ def calibrate(
     limits = SelectionLimits(budget=1.0)
     select_positions = per_value(lambda: select(scores, update, limits, threads=1))
     add_clear = per_value(lambda: np.add(total, update, out=total))
-    schemes = []
-    profiles = measure_schemes(chosen.schemes, work)
-    for name in chosen.schemes:
-        tell(name)
-        schemes.append(next(profiles))
+    schemes = measure_schemes(chosen.schemes, work, tell)
     if chosen.other_sets:
         tell("other instruction sets")
         slower = measure_other_sets(chosen.schemes, work)

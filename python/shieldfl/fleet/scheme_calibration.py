@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,14 +44,20 @@ def scheme_parameters(name: str, key_bits: int) -> ckks.Parameters | paillier.Pa
     return paillier.Parameters(key_bits=key_bits, packing=how[0])
 
 
-def measure_schemes(names: Iterable[str], work: SchemeWork) -> Iterator[SchemeProfile]:
-    """Measure some of :data:`SCHEMES`, one after the other; Paillier takes seconds more for each packing's key.
+def measure_schemes(
+    names: Iterable[str], work: SchemeWork, on_step: Callable[[str], None] = lambda _: None
+) -> list[SchemeProfile]:
+    """Measure some of :data:`SCHEMES`; Paillier takes seconds more for each packing's key.
+
+    ``on_step`` is told the name of each before it is measured.
 
     Adding and opening are measured with one thread, without integer weights and clear values.
     Raises RangeError should a sum be opened wrongly.
     """
     authorities: dict[Any, KeyAuthority] = {}
+    profiles = []
     for name in names:
+        on_step(name)
         parameters = scheme_parameters(name, work.key_bits)
         if parameters not in authorities:
             # Each repetition opens anew; without the protection against two totals of a round, which costs nothing to
@@ -59,7 +65,8 @@ def measure_schemes(names: Iterable[str], work: SchemeWork) -> Iterator[SchemePr
             authorities[parameters] = KeyAuthority(
                 parameters, min_clients=1, one_total_per_round=False, threads=1
             )
-        yield _measure_scheme(name, work, parameters, authorities[parameters])
+        profiles.append(_measure_scheme(name, work, parameters, authorities[parameters]))
+    return profiles
 
 
 def _measure_scheme(name: str, work: SchemeWork, parameters: Any, authority: KeyAuthority) -> SchemeProfile:

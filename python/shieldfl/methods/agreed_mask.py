@@ -26,7 +26,6 @@ from shieldfl.methods.mixed_sum import stated_weight
 from shieldfl.methods.role_context import RoleContext
 from shieldfl.privacy.events import ClearUpload
 from shieldfl.privacy.reading import NO_NOISE
-from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_keys import RoundKeys
 from shieldfl.selection import positions_in_budget, top_k
@@ -61,7 +60,6 @@ class AgreedMaskClient(MaskedAverageClient):
         super().__init__(index, context, None)
         self._kind = kind
         self._ratio = ratio
-        self._in_use: Mask | None = None
         self._agreed: Mask | None = None
 
     def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
@@ -82,22 +80,19 @@ class AgreedMaskClient(MaskedAverageClient):
             raise PolicyError("another mask was agreed on, and it is for the whole run: nothing was sent")
         return self._agreed
 
-    def _zone_from(self, answer: Message | None) -> Mask | None:
-        self._in_use = super()._zone_from(answer)
-        return self._in_use
-
     def _make(self, phase: str, answer: Message | None) -> Message:
-        """Hold on to the mask of the first update, for the whole run."""
+        """Hold on to the mask that the first update was encrypted by, for the whole run."""
         message = super()._make(phase, answer)
-        if phase == "update" and self._agreed is None:
-            self._agreed = self._in_use
+        # A round of another kind encrypts buffers alone.
+        if phase == "update" and self._agreed is None and self.zone is not None:
+            self._agreed = self.zone if self.zone.resized(self._size).count else None
         return message
 
     def _speak(self, phase: str) -> Message:
         if not has_scores(self.context):
             return super()._speak(phase)
         context = self.context
-        with context.clock.stage("negotiate"):
+        with self.clock.stage("negotiate"):
             weight = context.weights[self.index]
             # Of equal sign for all, so that a mean cannot cancel.
             key = self._round_key("scores")
@@ -105,7 +100,7 @@ class AgreedMaskClient(MaskedAverageClient):
                 np.abs(self.trained_scores), None, weight / max(context.weights), self.round, clip=True
             )
             # The mask is a function of these scores, without noise, and goes to everybody.
-            self.events.add(ClearUpload(self.round, self.index, "mask"))
+            self.record(ClearUpload(self.round, self.index, "mask"))
             return Message(
                 {
                     "round": Message.from_number(self.round),
@@ -123,13 +118,13 @@ class AgreedMaskAggregator(MaskedAverageAggregator):
         self._scores: ckks.Aggregator | None = None
         self._weight = 0
 
-    def _begin(self, phase: str) -> None:
+    def _begin(self, phase: str, round_number: int) -> None:
         if not has_scores(self.context):
             raise ParameterError("there is nothing to agree on: begin with the update phase")
         self._scores = ckks.Aggregator(
-            self.round_keys.key(self.round, "scores"),
+            self.round_keys.key(round_number, "scores"),
             self.context.threads,
-            round=self.round,
+            round=round_number,
             positions=Mask.full(self.context.initial.parameters.size),
             weighted=True,
         )
@@ -137,7 +132,7 @@ class AgreedMaskAggregator(MaskedAverageAggregator):
 
     def _hear(self, phase: str, client: int, message: Message) -> None:
         assert self._scores is not None
-        with self.context.clock.stage("negotiate"):
+        with self.clock.stage("negotiate"):
             weight = stated_weight(client, message, self.context.weights)
             self._scores.add(message["scores"])
             self._weight += weight
@@ -200,7 +195,7 @@ class AgreedMask(MaskedAverage):
 
     Parameters
     ----------
-    name, initial, clock, settings, federation : as for :class:`MaskedAverage`.
+    name, initial, settings, federation : as for :class:`MaskedAverage`.
     ratio : the share of the parameters that is encrypted.
     kind : of the scores, see ``StartingPoint.scores``.
     """
@@ -209,7 +204,6 @@ class AgreedMask(MaskedAverage):
         self,
         name: str,
         initial: GlobalModel,
-        clock: StageClock,
         settings: EncryptionSettings,
         federation: Federation,
         *,
@@ -223,9 +217,7 @@ class AgreedMask(MaskedAverage):
             other_keys["scores"] = ckks.Parameters(
                 max_clients=federation.clients, value_bits=SCORE_BITS, fraction_bits=SCORE_FRACTION_BITS
             )
-        super().__init__(
-            name, initial, clock, settings, federation, settled, count=count, other_keys=other_keys
-        )
+        super().__init__(name, initial, settings, federation, settled, count=count, other_keys=other_keys)
         self._kind = kind
         self.ratio = ratio
 
@@ -262,8 +254,7 @@ class FedMlHe(AgreedMask):
         self,
         name: str,
         initial: GlobalModel,
-        clock: StageClock,
         settings: FedMlHeSettings,
         federation: Federation,
     ) -> None:
-        super().__init__(name, initial, clock, settings, federation, ratio=settings.ratio, kind="label")
+        super().__init__(name, initial, settings, federation, ratio=settings.ratio, kind="label")

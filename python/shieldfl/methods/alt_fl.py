@@ -7,21 +7,18 @@ in every round. S-HE encrypts a mask of the largest mean gradients, fixed for th
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
 from shieldfl.methods.agreed_mask import SCORES, AgreedMask
 from shieldfl.methods.alt_fl_roles import AltFlAggregator, AltFlAuthority, AltFlClient
 from shieldfl.methods.alt_fl_rounds import AltFlRounds, ZonesOfRounds
 from shieldfl.methods.alt_fl_settings import AltFlSettings
-from shieldfl.methods.dp_sgd_account import DpSgdAccount
+from shieldfl.methods.dp_sgd_account import DpSgdAccount, DpSgdRounds
 from shieldfl.methods.dp_sgd_averaging import BY_DP_SGD, DpSgdAveraging
 from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.masked_average import UPDATE
 from shieldfl.methods.method import Phase, SyntheticDemand
-from shieldfl.privacy.events import PrivacySpent
 from shieldfl.privacy.reading import PrivacyReading
-from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 
 __all__ = ["AltFl", "AltFlWithoutEncryption"]
@@ -49,16 +46,15 @@ class AltFl(AgreedMask):
         self,
         name: str,
         initial: GlobalModel,
-        clock: StageClock,
         settings: AltFlSettings,
         federation: Federation,
     ) -> None:
         self.rounds = AltFlRounds(name, settings.interleaving_ratio)
         share = settings.encrypted_share if self.rounds.encrypts else 0.0
-        super().__init__(name, initial, clock, settings, federation, ratio=share, kind="gradient")
-        self.account = DpSgdAccount(settings, federation)
+        super().__init__(name, initial, settings, federation, ratio=share, kind="gradient")
+        self.dp_sgd = DpSgdRounds.of(settings, federation)
         self.interleaving = _interleaving(self.rounds)
-        self.synthetic_demand = _synthetic_demand(self.rounds, settings, self.account, federation)
+        self.synthetic_demand = _synthetic_demand(self.rounds, settings, self.dp_sgd, federation)
         self._zones = ZonesOfRounds(self.rounds, self.zone, initial.parameters.size, initial.buffers.size)
         kinds = self.rounds.kinds(federation.rounds)
         if any(kind.encrypts and not kind.noises for kind in kinds) and settings.encrypted_share < 1.0:
@@ -79,7 +75,7 @@ class AltFl(AgreedMask):
 
     def client(self, index: int) -> AltFlClient:
         """Make a client."""
-        return AltFlClient(index, self.context, self.ratio, self._zones, self.account)
+        return AltFlClient(index, self.context, self.ratio, self._zones, self.dp_sgd)
 
     def aggregator(self) -> AltFlAggregator:
         """Make the aggregator: it gets public keys alone."""
@@ -95,17 +91,9 @@ class AltFl(AgreedMask):
             self._zones,
         )
 
-    def charge_synthetic_data(self, noise_multiplier: float) -> None:
-        """Charge the release that the built-in synthetic data were made from."""
-        self.account.charge_release(noise_multiplier, self.events)
-
-    def privacy_spent(self) -> PrivacySpent:
-        """Return the cost of DP-SGD and synthetic data; infinite where the events say that no noise covers all."""
-        return self.account.spent(self._rounds, self.events)
-
-    def settings(self) -> dict[str, Any]:
-        """Return the settings, with what they come to."""
-        return super().settings() | self.account.settings()
+    def account(self) -> DpSgdAccount:
+        """Return an account of DP-SGD and synthetic data; infinite where its events say that no noise covers all."""
+        return DpSgdAccount(self.notes, self.dp_sgd.delta, self.federation.clients)
 
 
 class AltFlWithoutEncryption(DpSgdAveraging):
@@ -118,18 +106,13 @@ class AltFlWithoutEncryption(DpSgdAveraging):
         self,
         name: str,
         initial: GlobalModel,
-        clock: StageClock,
         settings: AltFlSettings,
         federation: Federation,
     ) -> None:
         rounds = AltFlRounds(name, settings.interleaving_ratio)
-        super().__init__(name, initial, clock, settings, federation, rounds)
+        super().__init__(name, initial, settings, federation, rounds)
         self.interleaving = _interleaving(rounds)
-        self.synthetic_demand = _synthetic_demand(rounds, settings, self.account, federation)
-
-    def charge_synthetic_data(self, noise_multiplier: float) -> None:
-        """Charge the release that the built-in synthetic data were made from."""
-        self.account.charge_release(noise_multiplier, self.events)
+        self.synthetic_demand = _synthetic_demand(rounds, settings, self.dp_sgd, federation)
 
 
 def _interleaving(rounds: AltFlRounds) -> Fraction | None:
@@ -137,8 +120,8 @@ def _interleaving(rounds: AltFlRounds) -> Fraction | None:
 
 
 def _synthetic_demand(
-    rounds: AltFlRounds, settings: AltFlSettings, account: DpSgdAccount, federation: Federation
+    rounds: AltFlRounds, settings: AltFlSettings, dp_sgd: DpSgdRounds, federation: Federation
 ) -> SyntheticDemand | None:
     if not any(kind.synthetic for kind in rounds.kinds(federation.rounds)):
         return None
-    return SyntheticDemand(settings.synthetic_epsilon, account.delta, settings.synthetic_samples)
+    return SyntheticDemand(settings.synthetic_epsilon, dp_sgd.delta, settings.synthetic_samples)

@@ -9,7 +9,7 @@ from shieldfl.masks import Mask
 from shieldfl.methods.agreed_mask import AgreedMaskAggregator, AgreedMaskAuthority, AgreedMaskClient
 from shieldfl.methods.alt_fl_rounds import RoundKind, ZonesOfRounds
 from shieldfl.methods.disclosure import Disclosure
-from shieldfl.methods.dp_sgd_account import DpSgdAccount
+from shieldfl.methods.dp_sgd_account import DpSgdRounds
 from shieldfl.methods.method import LocalUpdate, PrivateSteps, StartingPoint
 from shieldfl.methods.role_context import RoleContext
 from shieldfl.roles.message import Message
@@ -27,11 +27,11 @@ class AltFlClient(AgreedMaskClient):
         context: RoleContext,
         share: float,
         zones: ZonesOfRounds,
-        account: DpSgdAccount,
+        dp_sgd: DpSgdRounds,
     ) -> None:
         super().__init__(index, context, "gradient", share)
         self._zones = zones
-        self._account = account
+        self._dp_sgd = dp_sgd
         self._kind_of_round = RoundKind()
         self._steps: PrivateSteps | None = None
 
@@ -45,12 +45,12 @@ class AltFlClient(AgreedMaskClient):
             self.zone = None
         if not self._zones.needs_mask(round_number):
             self.scores = None
-        noise = self._account.noise if self._kind_of_round.noises else None
+        noise = self._dp_sgd.noise if self._kind_of_round.noises else None
         return replace(start, scores=self.scores, noise=noise, synthetic=self._kind_of_round.synthetic)
 
     def _keep(self, update: LocalUpdate) -> None:
         """Keep what is to be charged, too; refuse what was not trained by DP-SGD where that was asked for."""
-        steps = self._account.check_steps(update) if self._kind_of_round.noises else None
+        steps = self._dp_sgd.check_steps(update) if self._kind_of_round.noises else None
         super()._keep(update)
         self._steps = steps
 
@@ -58,7 +58,7 @@ class AltFlClient(AgreedMaskClient):
         return self._zones.of(self.round, super()._zone_from(answer))
 
     def _disclose(self, zone: Mask) -> None:
-        noise = self._account.added_noise if self._kind_of_round.noises else None
+        noise = self._dp_sgd.added_noise if self._kind_of_round.noises else None
         self._state(
             Disclosure.of_zone(
                 zone,
@@ -70,7 +70,7 @@ class AltFlClient(AgreedMaskClient):
             )
         )
         if self._steps is not None:
-            self._account.charge(self.index, self._steps)
+            self.record(self._dp_sgd.event(self.round, self.index, self._steps))
 
 
 class AltFlAggregator(AgreedMaskAggregator):
@@ -81,12 +81,11 @@ class AltFlAggregator(AgreedMaskAggregator):
         self._zones = zones
         self._agreed: Mask | None = None
 
-    def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
+    def _zone_from(self, round_number: int, answer: Message | None) -> Mask | None:
         """Keep the mask that was agreed on, for later rounds of its kind."""
         if answer is not None and "zone" in answer:
             self._agreed = Mask.from_bytes(answer["zone"], expected_size=self.context.update_size)
-        self.zone = self._zones.of(round_number, self._agreed)
-        super().begin_phase(phase, round_number, None)
+        return self._zones.of(round_number, self._agreed)
 
 
 class AltFlAuthority(AgreedMaskAuthority):

@@ -13,7 +13,6 @@ from shieldfl.errors import ParameterError, RangeError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.batch_crypt_settings import BatchCryptSettings
 from shieldfl.methods.batch_quantisation import (
-    QuantisedUpdate,
     checked_bounds,
     clip_bounds,
     dequantise,
@@ -30,9 +29,9 @@ from shieldfl.methods.masked_average_authority import MaskedAverageAuthority
 from shieldfl.methods.masked_average_client import MaskedAverageClient
 from shieldfl.methods.method import Phase
 from shieldfl.methods.mixed_total import MixedTotal
+from shieldfl.methods.reports import Tally
 from shieldfl.methods.role_context import RoleContext
 from shieldfl.privacy.reading import NO_NOISE
-from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_keys import RoundKeys
@@ -68,44 +67,11 @@ class Quantisation:
             raise WireFormatError(f"the round's clip bounds cannot be used: {error}") from None
 
 
-class CountingNote:
-    """How often something befell the updates of all clients and rounds, in one note that ends in ``what``."""
-
-    def __init__(self, notes: list[str], what: str) -> None:
-        self._notes = notes
-        self._what = what
-        self._line: int | None = None
-        self._all = self._befallen = 0
-
-    def add(self, number: int, befallen: int) -> None:
-        """Count so many, and how many of them it befell. The note appears with the first of these."""
-        self._all += number
-        self._befallen += befallen
-        if not self._befallen:
-            return
-        if self._line is None:
-            self._line = len(self._notes)
-            self._notes.append("")
-        self._notes[self._line] = f"{self._befallen:,} of {self._all:,} {self._what}"
-
-
-class QuantisationNotes:
-    """What a reader of the results must know of the quantisation: values that were cut off, updates that vanished."""
-
-    def __init__(self, notes: list[str]) -> None:
-        self._clipped = CountingNote(
-            notes, "values were outside of their layer's clip bound and count as the bound"
-        )
-        self._vanished = CountingNote(
-            notes,
-            "updates were rounded to 0 everywhere: their clip bounds, which follow from all clients' ranges, are far "
-            "too wide for them",
-        )
-
-    def add(self, update: NDArray[np.float32], quantised: QuantisedUpdate) -> None:
-        """Count an update."""
-        self._clipped.add(update.size, quantised.saturated)
-        self._vanished.add(1, int(update.any() and not quantised.values.any()))
+_CLIPPED = "values were outside of their layer's clip bound and count as the bound"
+_VANISHED = (
+    "updates were rounded to 0 everywhere: their clip bounds, which follow from all clients' ranges, are far too wide "
+    "for them"
+)
 
 
 class BatchCryptClient(MaskedAverageClient):
@@ -119,15 +85,13 @@ class BatchCryptClient(MaskedAverageClient):
         context: RoleContext,
         zone: Mask,
         quantisation: Quantisation,
-        quantisation_notes: QuantisationNotes,
     ) -> None:
         super().__init__(index, context, zone, sends_rest=False)
         self._quantisation = quantisation
-        self._notes = quantisation_notes
         self._bounds: NDArray[np.float64] = np.empty(0)
 
     def _speak(self, phase: str) -> Message:
-        with self.context.clock.stage("negotiate"):
+        with self.clock.stage("negotiate"):
             ranges = layer_ranges(self._difference(), self._quantisation.offsets)
         return Message({"round": Message.from_number(self.round), "ranges": ranges.tobytes()})
 
@@ -147,7 +111,8 @@ class BatchCryptClient(MaskedAverageClient):
         digest.update(np.array([self.round, self.index], dtype="<u8").tobytes())
         generator = np.random.default_rng(int.from_bytes(digest.digest(), "little"))
         quantised = quantise(update, agreed.offsets, self._bounds, agreed.width, agreed.parties, generator)
-        self._notes.add(update, quantised)
+        self.note(Tally(quantised.saturated, update.size, _CLIPPED))
+        self.note(Tally(int(update.any() and not quantised.values.any()), 1, _VANISHED))
         return quantised.values.astype(np.float64)
 
 
@@ -163,20 +128,20 @@ class BatchCryptAggregator(MaskedAverageAggregator):
         self._ranges: list[NDArray[np.float32]] = []
         self._bounds = b""
 
-    def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
+    def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Start to collect; in the update phase, under the bounds that the clients have."""
-        super().begin_phase(phase, round_number, answer)
-        if phase == UPDATE.name:
-            if answer is None:
-                raise ParameterError("the update phase needs the clip bounds that the phase before decides")
-            self._bounds = self._quantisation.read_bounds(answer).tobytes()
+        if phase == UPDATE.name and answer is None:
+            raise ParameterError("the update phase needs the clip bounds that the phase before decides")
+        bounds = b"" if answer is None else self._quantisation.read_bounds(answer).tobytes()
+        super()._begin_phase(phase, round_number, answer)
+        self._bounds = bounds
 
-    def _begin(self, phase: str) -> None:
+    def _begin(self, phase: str, round_number: int) -> None:
         self._ranges = []
 
     def _hear(self, phase: str, client: int, message: Message) -> None:
         agreed = self._quantisation
-        with self.context.clock.stage("negotiate"):
+        with self.clock.stage("negotiate"):
             ranges = message.vector("ranges", np.float32, 2 * agreed.layers).reshape(agreed.layers, 2)
             clip_bounds([ranges], agreed.offsets, agreed.width)  # refuses what is no range
             if np.abs(ranges).max(initial=0.0) > self._largest_update:
@@ -188,7 +153,7 @@ class BatchCryptAggregator(MaskedAverageAggregator):
 
     def _conclude(self, phase: str) -> Message:
         agreed = self._quantisation
-        with self.context.clock.stage("negotiate"):
+        with self.clock.stage("negotiate"):
             bounds = clip_bounds(self._ranges, agreed.offsets, agreed.width)
         return Message({"bounds": bounds.tobytes()})
 
@@ -234,7 +199,6 @@ class BatchCrypt(MaskedAverage):
         self,
         name: str,
         initial: GlobalModel,
-        clock: StageClock,
         settings: BatchCryptSettings,
         federation: Federation,
     ) -> None:
@@ -244,7 +208,7 @@ class BatchCrypt(MaskedAverage):
             "paillier-dense", settings.key_bits, parameters.value_bits, parameters.fraction_bits
         )
         alike = replace(federation, weights=None)
-        super().__init__(name, initial, clock, encryption, alike, Mask.full(everything), sends_rest=False)
+        super().__init__(name, initial, encryption, alike, Mask.full(everything), sends_rest=False)
         if federation.weights is not None:
             self.notes.append(
                 "batch-crypt weighs all clients alike, whatever their weights: its integers share one scale"
@@ -256,13 +220,10 @@ class BatchCrypt(MaskedAverage):
             settings.width,
             federation.clients,
         )
-        self._quantisation_notes = QuantisationNotes(self.notes)
 
     def client(self, index: int) -> BatchCryptClient:
         """Make a client."""
-        return BatchCryptClient(
-            index, self.context, self._everything, self._quantisation, self._quantisation_notes
-        )
+        return BatchCryptClient(index, self.context, self._everything, self._quantisation)
 
     def aggregator(self) -> BatchCryptAggregator:
         """Make the aggregator: it gets public keys alone."""

@@ -21,7 +21,6 @@ class ClusterRegistry:
     least_members : smaller clusters are merged, since the key authority opens no total of fewer clients.
     least_silhouette : below it, clusters count as none.
     noise_deviation : standard deviation of the noise on each sensitivity.
-    notes : where a reader of the results is told what was found, and what fell back.
     """
 
     def __init__(
@@ -31,13 +30,11 @@ class ClusterRegistry:
         least_members: int,
         least_silhouette: float,
         noise_deviation: float,
-        notes: list[str],
     ) -> None:
         self.by_sensitivity = by_sensitivity
         self._least_members = least_members
         self._least_silhouette = least_silhouette
         self._noise_deviation = noise_deviation
-        self._notes = notes
         self._clusters: NDArray[np.int64] = np.full(clients, -1)
         self._capabilities: NDArray[np.float64] = np.zeros((clients, 2))
         # What clients that are not assigned yet have reported: None where they are not clustered by it.
@@ -79,28 +76,31 @@ class ClusterRegistry:
         if not self.knows(client):
             self._waiting[client] = sensitivity
 
-    def assign(self) -> None:
-        """Put every client that was introduced into a cluster."""
+    def assign(self) -> tuple[str, ...]:
+        """Put every client that was introduced into a cluster.
+
+        Return what a reader of the results must know: what was found, and what fell back.
+        """
         waiting, self._waiting = sorted(self._waiting.items()), {}
         clients = [client for client, _ in waiting]
         if not self.by_sensitivity:
             self._clusters[clients] = 0
-            return
+            return ()
         if not clients:
-            return
+            return ()
         vectors = np.stack([vector for _, vector in waiting if vector is not None])
         if self._centres is not None:
             self._clusters[clients] = [join_cluster(vector, self._centres) for vector in vectors]
-            return
+            return ()
         # The seed only breaks ties between clients that are exactly alike.
         found = cluster_clients(
             vectors, self._least_members, self._least_silhouette, self._noise_deviation, seed=0
         )
         self._clusters[clients] = found.labels
         self._centres = vectors[list(found.centres)]
-        self._notes.extend(found.notes)
         sizes = ", ".join(str(size) for size in np.bincount(found.labels))
-        self._notes.append(
+        outcome = (
             f"{len(clients)} clients are in {len(found.centres)} cluster(s) of {sizes}; "
             f"silhouette {found.silhouette:.3f}"
         )
+        return *found.notes, outcome

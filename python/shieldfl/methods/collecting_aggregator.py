@@ -12,15 +12,20 @@ __all__ = ["CollectingAggregator"]
 
 
 class CollectingAggregator(AggregatorSteps):
-    """Refuses second messages and those of other rounds and phases; the rest is for ``_collect`` and ``_result``."""
+    """Refuses second messages and those of other rounds and phases.
+
+    The rest is for ``_begin_phase``, ``_collect`` and ``_result``.
+    """
 
     def __init__(self) -> None:
+        super().__init__()
         self.round = 0
         self._phase: str | None = None
         self._seen: set[int] = set()
 
     def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
-        """Forget who has sent."""
+        """Forget the phase before, also where it was the same. A phase that is refused does not begin."""
+        self._begin_phase(phase, round_number, answer)
         self.round = round_number
         self._phase = phase
         self._seen = set()
@@ -46,6 +51,10 @@ class CollectingAggregator(AggregatorSteps):
         if phase != self._phase:
             begun = "no phase has begun" if self._phase is None else f"phase {self._phase!r} runs"
             raise PolicyError(f"messages of phase {phase!r} are not taken: {begun}")
+
+    @abc.abstractmethod
+    def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
+        """Start to collect from nothing; one that raises must change nothing. ``round`` is still the one before."""
 
     @abc.abstractmethod
     def _collect(self, phase: str, client: int, message: Message) -> None:

@@ -28,10 +28,10 @@ from shieldfl.methods.masked_average_authority import MaskedAverageAuthority
 from shieldfl.methods.method import Phase
 from shieldfl.methods.mixed_total import MixedTotal
 from shieldfl.methods.pruning_message import HISTORY, history_part
+from shieldfl.methods.reports import Note
 from shieldfl.methods.role_context import RoleContext
 from shieldfl.privacy.events import OpenedSum
 from shieldfl.privacy.reading import NO_NOISE
-from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_keys import RoundKeys
 
@@ -52,11 +52,9 @@ class DictPflAggregator(MaskedAverageAggregator):
     def __init__(self, context: RoleContext) -> None:
         super().__init__(context, None, sends_rest=False)
 
-    def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
+    def _zone_from(self, round_number: int, answer: Message | None) -> Mask | None:
         """Take the number of values from the answer to the phase before."""
-        if phase == UPDATE.name:
-            self.zone = None if answer is None else Mask.full(answer.number("count"))
-        super().begin_phase(phase, round_number, answer)
+        return None if answer is None else Mask.full(answer.number("count"))
 
     def _hear(self, phase: str, client: int, message: Message) -> None:
         if phase != COUNT.name:
@@ -75,12 +73,9 @@ class DictPflAuthority(MaskedAverageAuthority):
         keys: RoundKeys,
         server_learning_rate: float,
         history: PruningHistory,
-        notes: list[str],
     ) -> None:
         super().__init__(context, keys, server_learning_rate, None, sends_rest=False)
         self._history = history
-        self._notes = notes
-        self._note: int | None = None
         self._newest_begun = 0
 
     def answer(self, phase: str, message: Message) -> Message:
@@ -91,7 +86,7 @@ class DictPflAuthority(MaskedAverageAuthority):
         """
         if phase != COUNT.name:
             return super().answer(phase, message)
-        with self.context.clock.stage("negotiate"):
+        with self.clock.stage("negotiate"):
             number = message.number("round")
             active = self._active_mask(number)
             count = active.count + self.context.initial.buffers.size
@@ -123,22 +118,19 @@ class DictPflAuthority(MaskedAverageAuthority):
             raise WireFormatError("the total leaves out values that every client sends")
         values = claim.open_mean(self.keys.authority(number), max(self.context.weights))
         if count:
-            self.context.events.add(OpenedSum(number))
+            self.record(OpenedSum(number))
         self.model = self.model.moved_finite(self._spread(values, active), self._learning_rate)
         self._history.observe(number, values[: active.count])
         self._tell_of_pruning()
         return model_message(self.model, self._history)
 
     def _tell_of_pruning(self) -> None:
-        """Keep one line that says what pruning has done so far."""
-        if self._note is None:
-            self._note = len(self._notes)
-            self._notes.append("")
         history, trained = self._history, self.context.initial.parameters.size
-        self._notes[self._note] = (
+        text = (
             f"{history.pruned:,} of {trained:,} trained positions are pruned after round {history.last_round}; pruned "
             f"ones were tried again {history.tried:,} times, and {history.returned:,} times became active again"
         )
+        self.note(Note(text, "pruning"))
 
     def _spread(self, values: NDArray[np.float64], active: Mask) -> NDArray[np.float64]:
         """Put the values back to their positions, float64 (N,); the others stay where they are."""
@@ -168,7 +160,6 @@ class DictPfl(MaskedAverage):
         self,
         name: str,
         initial: GlobalModel,
-        clock: StageClock,
         settings: DictPflSettings,
         federation: Federation,
     ) -> None:
@@ -176,7 +167,7 @@ class DictPfl(MaskedAverage):
         self._secret = secrets.token_bytes(_SECRET_BYTES) if secret is None else secret
         check_secret(self._secret)
         encryption = EncryptionSettings(value_bits=settings.value_bits, fraction_bits=settings.fraction_bits)
-        super().__init__(name, initial, clock, encryption, federation, None, sends_rest=False)
+        super().__init__(name, initial, encryption, federation, None, sends_rest=False)
         self._pruning = settings
 
     def client(self, index: int) -> DictPflClient:
@@ -190,7 +181,7 @@ class DictPfl(MaskedAverage):
     def authority(self) -> DictPflAuthority:
         """Make the key authority's steps."""
         return DictPflAuthority(
-            self.context, self.keys, self.federation.server_learning_rate, self._first_history(), self.notes
+            self.context, self.keys, self.federation.server_learning_rate, self._first_history()
         )
 
     def initial_model(self) -> Message:

@@ -7,42 +7,53 @@ a trusted server clips and noises; here each client does it itself and trusts no
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
+from shieldfl.methods.account import Account
 from shieldfl.methods.dp_fedavg_settings import DpFedAvgSettings
 from shieldfl.methods.fedavg import FedAvgAggregator
 from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import FloatVector
 from shieldfl.methods.noised_average import NoisedAverage, NoisedAverageClient
+from shieldfl.methods.reports import Report
 from shieldfl.privacy.accounting import PrivacyLedger, noise_multiplier_for
-from shieldfl.privacy.events import Noise, PrivacyEvents, PrivacySpent
+from shieldfl.privacy.events import ClearUpload, Noise, NoisedUpload, SummedUploads
 from shieldfl.privacy.mechanisms import clip_and_noise
 from shieldfl.privacy.reading import PrivacyReading
-from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 
 __all__ = ["DpFedAvg"]
 
 
-class ClientLevelAccount:
-    """Who sent an update in which round, and how many of a round's were summed."""
+class ClientLevelAccount(Account):
+    """Charges clients for the updates that have left them.
 
-    def __init__(self, noise_multiplier: float) -> None:
+    Parameters
+    ----------
+    notes, delta : as for :class:`Account`.
+    noise_multiplier : of every update.
+    """
+
+    def __init__(self, notes: Iterable[str], delta: float, noise_multiplier: float) -> None:
+        super().__init__(notes, delta)
         self._noise_multiplier = noise_multiplier
         self._rounds_of: dict[int, list[int]] = {}
         self._summed: dict[int, int] = {}
 
-    def sent(self, client: int, round_number: int) -> None:
-        """Note that a client's update has left."""
-        self._rounds_of.setdefault(client, []).append(round_number)
+    def take(self, report: Report) -> None:
+        """Add what a role tells: who sent an update in which round, and how many of a round's were summed."""
+        super().take(report)
+        for event in report.events:
+            if isinstance(event, NoisedUpload) or (isinstance(event, ClearUpload) and event.what == "values"):
+                self._rounds_of.setdefault(event.client, []).append(event.round)
+            elif isinstance(event, SummedUploads):
+                # A mean that was made twice had the noise of the smaller one.
+                self._summed[event.round] = min(self._summed.get(event.round, event.clients), event.clients)
 
-    def summed(self, round_number: int, updates: int) -> None:
-        """Note that the round's mean is made, of so many."""
-        self._summed[round_number] = updates
-
-    def spent(self, delta: float) -> tuple[float, float]:
+    def _of_noise(self) -> tuple[float, float]:
         """Return the largest epsilon of all clients against the aggregator, and against those who see models alone.
 
         NaN where no client has sent anything. A round that was given up showed the aggregator the updates that it got,
@@ -55,7 +66,7 @@ class ClientLevelAccount:
             ledger = PrivacyLedger(self._noise_multiplier)
             for number in rounds:
                 ledger.charge_round(self._summed.get(number, 1))
-            spent = ledger.epsilon(delta)
+            spent = ledger.epsilon(self.delta)
             largest = max(largest[0], spent.of_noise), max(largest[1], spent.if_participants_true)
         return largest
 
@@ -67,46 +78,30 @@ class DpFedAvgClient(NoisedAverageClient):
         self,
         index: int,
         initial: GlobalModel,
-        clock: StageClock,
         min_clients: int,
-        events: PrivacyEvents,
         clip_norm: float,
         noise_multiplier: float,
-        account: ClientLevelAccount,
         threads: int | None,
     ) -> None:
-        super().__init__(index, initial, 1, clock, min_clients, events)
+        super().__init__(index, initial, 1, min_clients)
         self._clip_norm = clip_norm
         self._deviation = noise_multiplier * clip_norm
         self._noise = Noise(noise_multiplier, "client") if noise_multiplier > 0.0 else None
-        self._account = account
         self._threads = threads
 
     def _protect(self, update: FloatVector) -> FloatVector:
         self._state(noise=self._noise)
-        self._account.sent(self.index, self.round)
         sent, _, _ = clip_and_noise(update, self._clip_norm, self._deviation, threads=self._threads)
         return sent
 
 
 class DpFedAvgAggregator(FedAvgAggregator):
-    """Adds what it gets, and notes how many clients' noise a mean has."""
-
-    def __init__(
-        self,
-        initial: GlobalModel,
-        learning_rate: float,
-        clients: int,
-        clock: StageClock,
-        account: ClientLevelAccount,
-    ) -> None:
-        super().__init__(initial, learning_rate, (1,) * clients, clock)
-        self._account = account
+    """Adds what it gets, and tells how many clients' noise a mean has."""
 
     def close(self, phase: str) -> Message:
         """Return the new global model."""
         answer = super().close(phase)
-        self._account.summed(self.round, len(self._seen))
+        self.record(SummedUploads(self.round, len(self._seen)))
         return answer
 
 
@@ -115,7 +110,7 @@ class DpFedAvg(NoisedAverage):
 
     Parameters
     ----------
-    name, initial, clock, federation : as for :class:`NoisedAverage`.
+    name, initial, federation : as for :class:`NoisedAverage`.
     settings : of clipping and noise.
 
     Raises ParameterError for a target epsilon that no noise reaches.
@@ -134,18 +129,16 @@ class DpFedAvg(NoisedAverage):
         self,
         name: str,
         initial: GlobalModel,
-        clock: StageClock,
         settings: DpFedAvgSettings,
         federation: Federation,
     ) -> None:
-        super().__init__(name, initial, clock, federation)
+        super().__init__(name, initial, federation)
         self.noise_multiplier = settings.noise_multiplier
         if settings.target_epsilon is not None:
             self.noise_multiplier = noise_multiplier_for(
                 settings.target_epsilon, settings.delta, federation.rounds
             )
         self._settings = settings
-        self._account = ClientLevelAccount(self.noise_multiplier)
         if federation.weights is not None:
             self.notes.append(
                 f"{name} weighs all clients alike: a weight would let one count for more than C"
@@ -156,34 +149,26 @@ class DpFedAvg(NoisedAverage):
         return DpFedAvgClient(
             index,
             self.initial,
-            self.clock,
             self.federation.min_clients,
-            self.events,
             self._settings.clip_norm,
             self.noise_multiplier,
-            self._account,
             self.federation.threads,
         )
 
     def aggregator(self) -> DpFedAvgAggregator:
         """Make the aggregator."""
         return DpFedAvgAggregator(
-            self._shared,
-            self.federation.server_learning_rate,
-            self.federation.clients,
-            self.clock,
-            self._account,
+            self._shared, self.federation.server_learning_rate, (1,) * self.federation.clients
         )
 
-    def privacy_spent(self) -> PrivacySpent:
-        """Return, of the client that spent most, epsilon against the aggregator, and against who sees models alone.
+    def account(self) -> ClientLevelAccount:
+        """Return an account of the client that spent most: against the aggregator, and against who sees models alone.
 
         The unit is a client: all its updates as they are, or zeros in their place, with the same participants. The
         first is with multiplier sigma; the second, with sigma * sqrt(K) for the K updates in a mean, takes the server's
         word for K.
         """
-        of_noise, if_true = self._account.spent(self._settings.delta)
-        return self.events.spent(of_noise, if_true, self._settings.delta, self._rounds)
+        return ClientLevelAccount(self.notes, self._settings.delta, self.noise_multiplier)
 
     def settings(self) -> dict[str, Any]:
         """Return the settings, with what they come to."""

@@ -1,38 +1,39 @@
-"""What rounds of DP-SGD have cost the clients of one federation."""
+"""DP-SGD in rounds of one federation: what is asked of training, and what rounds of it have cost the clients."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from shieldfl.errors import ParameterError
+from shieldfl.methods.account import Account
 from shieldfl.methods.alt_fl_settings import AltFlSettings, DpSgdSettings
 from shieldfl.methods.federation import Federation
 from shieldfl.methods.method import GradientNoise, LocalUpdate, PrivateSteps
+from shieldfl.methods.reports import Report
 from shieldfl.privacy.dp_sgd_ledger import DpSgdLedger, check_sampled_steps
-from shieldfl.privacy.events import DataRelease, Noise, PrivacyEvents, PrivacySpent
+from shieldfl.privacy.events import Noise, SampledSteps
 
-__all__ = ["DpSgdAccount"]
+__all__ = ["DpSgdAccount", "DpSgdRounds"]
 
 
-class DpSgdAccount:
-    """Charges a client's steps when its update leaves; what was trained and never sent costs nothing.
+@dataclass(frozen=True)
+class DpSgdRounds:
+    """What rounds of DP-SGD ask of clients."""
 
-    Parameters
-    ----------
-    settings : noise, clipping norm and delta.
-    federation : knows N, of delta = 1/N.
+    noise: GradientNoise
+    delta: float
+    """What their epsilon belongs to."""
 
-    Raises ParameterError where neither says what delta is.
-    """
-
-    def __init__(self, settings: AltFlSettings | DpSgdSettings, federation: Federation) -> None:
+    @classmethod
+    def of(cls, settings: AltFlSettings | DpSgdSettings, federation: Federation) -> DpSgdRounds:
+        """Read settings; delta is 1/N by default. Raises ParameterError where N is not known."""
         if settings.delta is None and federation.samples is None:
             raise ParameterError("delta is 1/N by default: say how many samples there are, or set delta")
-        self.noise = GradientNoise(settings.noise_multiplier, settings.max_grad_norm)
-        self.delta = settings.delta or 1 / max(federation.samples or 0, 2)
-        self._clients = federation.clients
-        self._ledger = DpSgdLedger(self.delta)
+        noise = GradientNoise(settings.noise_multiplier, settings.max_grad_norm)
+        return cls(noise, settings.delta or 1 / max(federation.samples or 0, 2))
 
     @property
     def added_noise(self) -> Noise | None:
@@ -50,18 +51,40 @@ class DpSgdAccount:
         check_sampled_steps(done.sample_rate, done.steps)
         return done
 
-    def charge(self, client: int, done: PrivateSteps) -> None:
-        """Charge a round of DP-SGD whose result this client sends."""
-        self._ledger.charge(
-            client,
-            noise_multiplier=self.noise.noise_multiplier,
-            sample_rate=done.sample_rate,
-            steps=done.steps,
-        )
+    def event(self, round_number: int, client: int, done: PrivateSteps) -> SampledSteps:
+        """Return the record of a round of DP-SGD whose result this client sends."""
+        return SampledSteps(round_number, client, self.noise.noise_multiplier, done.sample_rate, done.steps)
 
-    def charge_release(self, noise_multiplier: float, events: PrivacyEvents) -> None:
-        """Charge every client for one release of something computed from the samples of all, and record it."""
-        events.add(DataRelease(Noise(noise_multiplier, "sample")))
+
+class DpSgdAccount(Account):
+    """Charges a client's steps when its update has left; what was trained and never sent costs nothing.
+
+    Parameters
+    ----------
+    notes, delta : as for :class:`Account`.
+    clients : how many there are.
+    """
+
+    def __init__(self, notes: Iterable[str], delta: float, clients: int) -> None:
+        super().__init__(notes, delta)
+        self._clients = clients
+        self._ledger = DpSgdLedger(delta)
+
+    def take(self, report: Report) -> None:
+        """Add what a role tells, and charge its client's steps."""
+        super().take(report)
+        for event in report.events:
+            if isinstance(event, SampledSteps):
+                self._ledger.charge(
+                    event.client,
+                    noise_multiplier=event.noise_multiplier,
+                    sample_rate=event.sample_rate,
+                    steps=event.steps,
+                )
+
+    def charge_release(self, noise_multiplier: float) -> None:
+        """Charge every client for one release of something computed from the samples of all."""
+        super().charge_release(noise_multiplier)
         for client in range(self._clients):
             self._ledger.charge(client, noise_multiplier=noise_multiplier, sample_rate=1.0, steps=1)
 
@@ -69,14 +92,11 @@ class DpSgdAccount:
         """Return the steps and releases charged to a client so far."""
         return self._ledger.steps(client)
 
-    def spent(self, rounds: int, events: PrivacyEvents) -> PrivacySpent:
-        """Return what the run has spent after so many rounds; of the noise, the largest figure of all clients.
-
-        Neighbours differ in one sample.
-        """
+    def _of_noise(self) -> tuple[float, float]:
+        """Return the largest figure of all clients. Neighbours differ in one sample."""
         charged = self._ledger.spent()
         of_noise = charged.epsilon if charged.epsilon_by_client else math.nan
-        return events.spent(of_noise, of_noise, self.delta, rounds)
+        return of_noise, of_noise
 
     def settings(self) -> dict[str, Any]:
         """Return what was charged, as plain data for reports."""

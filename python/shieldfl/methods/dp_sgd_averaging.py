@@ -7,14 +7,12 @@ from typing import Any
 
 from shieldfl.methods.alt_fl_rounds import AltFlRounds, RoundKind
 from shieldfl.methods.alt_fl_settings import AltFlSettings, DpSgdSettings
-from shieldfl.methods.dp_sgd_account import DpSgdAccount
+from shieldfl.methods.dp_sgd_account import DpSgdAccount, DpSgdRounds
 from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import FloatVector, LocalUpdate, PrivateSteps, StartingPoint
 from shieldfl.methods.noised_average import NoisedAverage, NoisedAverageClient
-from shieldfl.privacy.events import PrivacyEvents, PrivacySpent
 from shieldfl.privacy.reading import PrivacyReading
-from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 
 __all__ = ["BY_DP_SGD", "DpSgdAveraging"]
@@ -36,15 +34,13 @@ class DpSgdClient(NoisedAverageClient):
         index: int,
         initial: GlobalModel,
         weight: int,
-        clock: StageClock,
         min_clients: int,
-        events: PrivacyEvents,
         rounds: AltFlRounds,
-        account: DpSgdAccount,
+        dp_sgd: DpSgdRounds,
     ) -> None:
-        super().__init__(index, initial, weight, clock, min_clients, events)
+        super().__init__(index, initial, weight, min_clients)
         self._rounds = rounds
-        self._account = account
+        self._dp_sgd = dp_sgd
         self._kind = RoundKind()
         self._steps: PrivateSteps | None = None
 
@@ -54,21 +50,21 @@ class DpSgdClient(NoisedAverageClient):
         start = super()._begin_round(round_number, participants, model)
         # Only now: a round that is refused must not change how the one that runs is protected.
         self._kind = kind
-        noise = self._account.noise if self._kind.noises else None
+        noise = self._dp_sgd.noise if self._kind.noises else None
         return replace(start, noise=noise, synthetic=self._kind.synthetic)
 
     def _keep(self, update: LocalUpdate) -> None:
         """Keep what is to be charged, too; refuse what was not trained by DP-SGD where that was asked for."""
-        steps = self._account.check_steps(update) if self._kind.noises else None
+        steps = self._dp_sgd.check_steps(update) if self._kind.noises else None
         super()._keep(update)
         self._steps = steps
 
     def _protect(self, update: FloatVector) -> FloatVector:
         self._state(
-            noise=self._account.added_noise if self._kind.noises else None, synthetic=self._kind.synthetic
+            noise=self._dp_sgd.added_noise if self._kind.noises else None, synthetic=self._kind.synthetic
         )
         if self._steps is not None:
-            self._account.charge(self.index, self._steps)
+            self.record(self._dp_sgd.event(self.round, self.index, self._steps))
         return update
 
 
@@ -77,7 +73,7 @@ class DpSgdAveraging(NoisedAverage):
 
     Parameters
     ----------
-    name, initial, clock, federation : as for :class:`NoisedAverage`.
+    name, initial, federation : as for :class:`NoisedAverage`.
     settings : of DP-SGD.
     rounds : what each round does; None for DP-SGD in all.
 
@@ -91,14 +87,13 @@ class DpSgdAveraging(NoisedAverage):
         self,
         name: str,
         initial: GlobalModel,
-        clock: StageClock,
         settings: AltFlSettings | DpSgdSettings,
         federation: Federation,
         rounds: AltFlRounds | None = None,
     ) -> None:
-        super().__init__(name, initial, clock, federation)
+        super().__init__(name, initial, federation)
         self.rounds = rounds or AltFlRounds("dp-sgd")
-        self.account = DpSgdAccount(settings, federation)
+        self.dp_sgd = DpSgdRounds.of(settings, federation)
         self._settings = settings
 
     def client(self, index: int) -> DpSgdClient:
@@ -108,18 +103,15 @@ class DpSgdAveraging(NoisedAverage):
             index,
             self.initial,
             federation.client_weights[index],
-            self.clock,
             federation.min_clients,
-            self.events,
             self.rounds,
-            self.account,
+            self.dp_sgd,
         )
 
-    def privacy_spent(self) -> PrivacySpent:
-        """Return what DP-SGD has cost the client that it cost most, for one sample, against everybody."""
-        return self.account.spent(self._rounds, self.events)
+    def account(self) -> DpSgdAccount:
+        """Return an account of what DP-SGD costs the client that it costs most, for one sample, against everybody."""
+        return DpSgdAccount(self.notes, self.dp_sgd.delta, self.federation.clients)
 
     def settings(self) -> dict[str, Any]:
         """Return the settings, with what they come to."""
-        weights = {"weights": self.federation.stated_weights}
-        return asdict(self._settings) | weights | self.account.settings()
+        return asdict(self._settings) | {"weights": self.federation.stated_weights}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,8 @@ from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import FloatVector, Method, Phase
 from shieldfl.methods.training_client import TrainingClient
-from shieldfl.privacy.events import Noise, PrivacyEvents, PrivacySpent
+from shieldfl.privacy.events import Noise
 from shieldfl.privacy.reading import NO_NOISE
-from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 
 __all__ = ["FedAvg"]
@@ -29,9 +27,8 @@ class FedAvgClient(TrainingClient):
 
     Parameters
     ----------
-    index, initial, min_clients, events, shares_buffers : as for :class:`TrainingClient`.
+    index, initial, min_clients, shares_buffers : as for :class:`TrainingClient`.
     weight : how much it counts.
-    clock : where the time goes.
     """
 
     def __init__(
@@ -39,14 +36,11 @@ class FedAvgClient(TrainingClient):
         index: int,
         initial: GlobalModel,
         weight: int,
-        clock: StageClock,
         min_clients: int,
-        events: PrivacyEvents,
         *,
         shares_buffers: bool = True,
     ) -> None:
-        super().__init__(index, initial, min_clients, events, shares_buffers=shares_buffers)
-        self.clock = clock
+        super().__init__(index, initial, min_clients, shares_buffers=shares_buffers)
         self._weight = weight
 
     def _make(self, phase: str, answer: Message | None) -> Message:
@@ -86,45 +80,40 @@ class FedAvgAggregator(CollectingAggregator):
     initial : the model before the first round.
     learning_rate : of the server; 1 for FedAvg.
     weights : how much each client counts.
-    clock : where the time goes.
     """
 
-    def __init__(
-        self, initial: GlobalModel, learning_rate: float, weights: tuple[int, ...], clock: StageClock
-    ) -> None:
+    def __init__(self, initial: GlobalModel, learning_rate: float, weights: tuple[int, ...]) -> None:
         super().__init__()
         self._model = initial
         self._moved = initial
         self._learning_rate = learning_rate
         self._weights = weights
-        self._clock = clock
         self._sum: NDArray[np.float64] = np.zeros(initial.parameters.size + initial.buffers.size)
         self._weight = 0.0
 
-    def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
+    def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Start from zero; a round that is begun again, from the same model as before."""
         if round_number != self.round:
             self._model = self._moved
-        super().begin_phase(phase, round_number, answer)
         self._sum = np.zeros_like(self._sum)
         self._weight = 0.0
 
     def _collect(self, phase: str, client: int, message: Message) -> None:
         """Add one update. Raises WireFormatError, RangeError for NaN, infinity or a weight that is not the client's."""
-        with self._clock.stage("upload"):
+        with self.clock.stage("upload"):
             update = message.vector("update", np.float32, self._sum.size)
             weight = float(message.vector("weight", np.float64, 1)[0])
         if weight != self._weights[client]:
             raise RangeError(f"client {client} sent another weight than the plan gives it: nothing was added")
         if not np.isfinite(update).all():
             raise RangeError(f"client {client} sent NaN or infinity: its update was not added")
-        with self._clock.stage("aggregate"):
+        with self.clock.stage("aggregate"):
             self._sum += weight * update.astype(np.float64)
             self._weight += weight
 
     def _result(self, phase: str) -> Message:
         """Return the new global model. Raises RangeError where it is not finite."""
-        with self._clock.stage("aggregate"):
+        with self.clock.stage("aggregate"):
             self._moved = self._model.moved_finite(self._sum / self._weight, self._learning_rate)
             return self._moved.to_message()
 
@@ -136,7 +125,6 @@ class FedAvg(Method):
     ----------
     name : the method's name.
     initial : the model that the first round starts from.
-    clock : where the stages' time goes.
     settings : None: there are none.
     federation : its weights, and the server's learning rate.
     """
@@ -150,13 +138,11 @@ class FedAvg(Method):
         self,
         name: str,
         initial: GlobalModel,
-        clock: StageClock,
         settings: None,
         federation: Federation,
     ) -> None:
-        super().__init__(name, clock, federation)
+        super().__init__(name, federation)
         self._shared = initial
-        self._rounds = 0
 
     def client(self, index: int) -> FedAvgClient:
         """Make a client."""
@@ -165,17 +151,13 @@ class FedAvg(Method):
             index,
             self._shared,
             federation.client_weights[index],
-            self.clock,
             federation.min_clients,
-            self.events,
         )
 
     def aggregator(self) -> FedAvgAggregator:
         """Make the aggregator."""
         federation = self.federation
-        return FedAvgAggregator(
-            self._shared, federation.server_learning_rate, federation.client_weights, self.clock
-        )
+        return FedAvgAggregator(self._shared, federation.server_learning_rate, federation.client_weights)
 
     def authority(self) -> None:
         """Make none: there are no keys."""
@@ -183,14 +165,6 @@ class FedAvg(Method):
     def initial_model(self) -> Message:
         """Return the model that the first round starts from."""
         return self._shared.to_message()
-
-    def charge_draw(self, participants: int) -> None:
-        """Count the round: what it costs depends on what clients send."""
-        self._rounds += 1
-
-    def privacy_spent(self) -> PrivacySpent:
-        """Updates leave in the clear: no bound holds."""
-        return self.events.spent(math.nan, math.nan, math.nan, self._rounds)
 
     def settings(self) -> dict[str, Any]:
         """Return the method's settings."""

@@ -24,7 +24,6 @@ from shieldfl.methods.masked_average_client import MaskedAverageClient
 from shieldfl.methods.method import Phase
 from shieldfl.methods.role_context import RoleContext
 from shieldfl.privacy.reading import NO_NOISE
-from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 from shieldfl.selection import positions_in_budget
 
@@ -45,7 +44,7 @@ class MaskCryptClient(MaskedAverageClient):
         self._exposed: NDArray[np.float32] = context.initial.parameters.copy()
 
     def _speak(self, phase: str) -> Message:
-        with self.context.clock.stage("score"):
+        with self.clock.stage("score"):
             scores = exposure_scores(self._exposed, self.update.parameters, self.trained_scores)
             ranking = propose(scores, self._ratio)
         return Message({"round": Message.from_number(self.round), "ranking": encode_ranking(ranking)})
@@ -75,11 +74,11 @@ class MaskCryptAggregator(MaskedAverageAggregator):
         self._limit = self._proposed if cut else None
         self._rankings: dict[int, NDArray[np.int64]] = {}
 
-    def _begin(self, phase: str) -> None:
+    def _begin(self, phase: str, round_number: int) -> None:
         self._rankings = {}
 
     def _hear(self, phase: str, client: int, message: Message) -> None:
-        with self.context.clock.stage("negotiate"):
+        with self.clock.stage("negotiate"):
             ranking = decode_ranking(message["ranking"], self.context.initial.parameters.size)
             if ranking.size != self._proposed:
                 raise WireFormatError(
@@ -88,7 +87,7 @@ class MaskCryptAggregator(MaskedAverageAggregator):
             self._rankings[client] = ranking
 
     def _conclude(self, phase: str) -> Message:
-        with self.context.clock.stage("negotiate"):
+        with self.clock.stage("negotiate"):
             # By client, so that the order in which messages arrive does not matter.
             rankings = [self._rankings[client] for client in sorted(self._rankings)]
             initial = self.context.initial
@@ -108,14 +107,13 @@ class MaskCrypt(MaskedAverage):
         self,
         name: str,
         initial: GlobalModel,
-        clock: StageClock,
         settings: MaskCryptSettings,
         federation: Federation,
     ) -> None:
         proposed = positions_in_budget(settings.ratio, initial.parameters.size)
         # The size of a whole union shows in the round alone.
         count = proposed + initial.buffers.size if settings.cut else None
-        super().__init__(name, initial, clock, settings, federation, None, count=count)
+        super().__init__(name, initial, settings, federation, None, count=count)
         self._ratio, self._cut = settings.ratio, settings.cut
 
     def client(self, index: int) -> MaskCryptClient:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -19,9 +18,7 @@ from shieldfl.methods.masked_average_client import MaskedAverageClient
 from shieldfl.methods.method import Method, Phase
 from shieldfl.methods.role_context import RoleContext
 from shieldfl.methods.update_parameters import update_parameters
-from shieldfl.privacy.events import PrivacySpent
 from shieldfl.privacy.reading import NO_NOISE
-from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_keys import RoundKeys
 
@@ -37,7 +34,6 @@ class MaskedAverage(Method):
     ----------
     name : the method's name.
     initial : model and float buffers before the first round; buffers are averaged, always encrypted.
-    clock : where the stages' time goes.
     settings : how updates are encrypted.
     federation : its sizes and policies.
     zone : the N positions that are encrypted; None where the clients agree on them.
@@ -52,7 +48,6 @@ class MaskedAverage(Method):
         self,
         name: str,
         initial: GlobalModel,
-        clock: StageClock,
         settings: EncryptionSettings,
         federation: Federation,
         zone: Mask | None,
@@ -61,11 +56,10 @@ class MaskedAverage(Method):
         sends_rest: bool = True,
         other_keys: Mapping[str, ckks.Parameters] | None = None,
     ) -> None:
-        super().__init__(name, clock, federation)
+        super().__init__(name, federation)
         self.zone = zone
         self.sends_rest = sends_rest
         self._settings = settings
-        self._rounds = 0
         weights = federation.client_weights
         parameters = update_parameters(
             settings.encryption,
@@ -88,9 +82,6 @@ class MaskedAverage(Method):
             self.keys.check,
             weights,
             federation.min_clients,
-            clock,
-            self.notes,
-            self.events,
             federation.threads,
         )
 
@@ -116,14 +107,6 @@ class MaskedAverage(Method):
         """Return the model that the first round starts from."""
         return self.context.initial.to_message()
 
-    def charge_draw(self, participants: int) -> None:
-        """Count the round."""
-        self._rounds += 1
-
-    def privacy_spent(self) -> PrivacySpent:
-        """Nothing bounds what is readable; where all is encrypted, there is no noise and no figure."""
-        return self.events.spent(math.nan, math.nan, math.nan, self._rounds)
-
     def settings(self) -> dict[str, Any]:
         """Return the settings, with what they come to."""
         return asdict(self._settings) | {
@@ -142,12 +125,11 @@ class FullEncryption(MaskedAverage):
         self,
         name: str,
         initial: GlobalModel,
-        clock: StageClock,
         settings: EncryptionSettings,
         federation: Federation,
     ) -> None:
         everything = Mask.full(initial.parameters.size + initial.buffers.size)
-        super().__init__(name, initial, clock, settings, federation, everything)
+        super().__init__(name, initial, settings, federation, everything)
 
 
 class LastLayerEncryption(MaskedAverage):
@@ -164,7 +146,6 @@ class LastLayerEncryption(MaskedAverage):
         self,
         name: str,
         initial: GlobalModel,
-        clock: StageClock,
         settings: EncryptionSettings,
         federation: Federation,
     ) -> None:
@@ -173,4 +154,4 @@ class LastLayerEncryption(MaskedAverage):
             raise ParameterError("top-2 needs a model whose last layer has a weight and a bias")
         size = initial.parameters.size + initial.buffers.size
         zone = Mask.full(size) - Mask.from_indices(list(range(offsets[-3])), size)
-        super().__init__(name, initial, clock, settings, federation, zone, sends_rest=False)
+        super().__init__(name, initial, settings, federation, zone, sends_rest=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
 from shieldfl.methods.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.mixed_sum import MixedSum
@@ -37,43 +37,48 @@ class MaskedAverageAggregator(CollectingAggregator):
         """Take the round's public keys."""
         self.round_keys.begin_round(round_number, keys)
 
-    def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
+    def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Start to collect; in the update phase, a sum over the zone, which the answer may bring."""
-        super().begin_phase(phase, round_number, answer)
         if phase != "update":
-            self._begin(phase)
+            self._begin(phase, round_number)
             return
-        if answer is not None and "zone" in answer:
-            self.zone = Mask.from_bytes(answer["zone"], expected_size=self.context.update_size)
-        if self.zone is None:
+        zone = self._zone_from(round_number, answer)
+        if zone is None:
             raise ParameterError("the update phase needs the zone that the phase before decides")
         self._sum = MixedSum(
             self.round_keys.key(round_number, "update"),
-            [self.zone],
+            [zone],
             round_number,
             self.context.weights,
-            self.context.clock,
+            self.clock,
             self.context.threads,
             has_rest=self._sends_rest,
         )
+        self.zone = zone
+
+    def _zone_from(self, round_number: int, answer: Message | None) -> Mask | None:
+        """Return the round's zone, which an answer to the phase before may bring."""
+        if answer is not None and "zone" in answer:
+            return Mask.from_bytes(answer["zone"], expected_size=self.context.update_size)
+        return self.zone
 
     def _collect(self, phase: str, client: int, message: Message) -> None:
         if phase != "update":
             self._hear(phase, client, message)
-        elif self._sum is None or self.zone is None:
-            raise PolicyError(f"client {client} sent an update before the round's zone was decided")
-        else:
-            self._sum.add(client, message, self.zone)
+            return
+        assert self._sum is not None
+        assert self.zone is not None
+        self._sum.add(client, message, self.zone)
 
     def _result(self, phase: str) -> Message:
         if phase != "update":
             return self._conclude(phase)
         assert self._sum is not None
-        with self.context.clock.stage("aggregate"):
+        with self.clock.stage("aggregate"):
             return Message({"round": Message.from_number(self.round), **self._sum.parts("")})
 
-    def _begin(self, phase: str) -> None:
-        """Forget what an earlier round's phase of this name collected."""
+    def _begin(self, phase: str, round_number: int) -> None:
+        """Forget what an earlier phase of this name collected."""
 
     def _hear(self, phase: str, client: int, message: Message) -> None:
         raise ParameterError(f"there is no phase {phase!r}")

@@ -40,6 +40,7 @@ class MaskedAverageAuthority(AuthoritySteps):
         *,
         sends_rest: bool = True,
     ) -> None:
+        super().__init__()
         self.context = context
         self.zone = zone
         self.model = context.initial
@@ -50,7 +51,7 @@ class MaskedAverageAuthority(AuthoritySteps):
 
     def begin_round(self, round_number: int, model: Message) -> Message:
         """Make the round's keys, wipe those of the round before."""
-        with self.context.clock.stage("open"):
+        with self.clock.stage("open"):
             purposes = self._purposes(round_number, model)
             return Message({**model, **self.keys.begin_round(round_number, purposes)})
 
@@ -64,7 +65,7 @@ class MaskedAverageAuthority(AuthoritySteps):
         Raises PolicyError, WireFormatError, RangeError; then nothing has changed.
         """
         stage = "open" if phase == "update" else "negotiate"
-        with self.context.clock.stage(stage):
+        with self.clock.stage(stage):
             number = message.number("round")
             reply = self._replies.reply(phase, number, message, lambda: self._decide(phase, message))
             # A phase is named as the purpose of what it encrypts. No other total of it will be opened.
@@ -84,7 +85,7 @@ class MaskedAverageAuthority(AuthoritySteps):
             self._open_mean(claim, self.keys.authority(number), message), self._learning_rate
         )
         if claim.positions.count:
-            self.context.events.add(OpenedSum(number))
+            self.record(OpenedSum(number))
         return self.model.to_message()
 
     def _zone_of(self, round_number: int) -> Mask | None:

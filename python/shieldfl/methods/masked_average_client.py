@@ -40,7 +40,7 @@ class MaskedAverageClient(TrainingClient):
     def __init__(
         self, index: int, context: RoleContext, zone: Mask | None, *, sends_rest: bool = True
     ) -> None:
-        super().__init__(index, context.initial, context.min_clients, context.events, context.keys)
+        super().__init__(index, context.initial, context.min_clients, context.keys)
         self.context = context
         self.zone = zone
         self._sends_rest = sends_rest
@@ -64,14 +64,13 @@ class MaskedAverageClient(TrainingClient):
         zone = self._zone_from(answer)
         if zone is None:
             raise ParameterError("the update needs the zone that the phase before decides")
-        clock = self.context.clock
-        with clock.stage("merge"):
+        with self.clock.stage("merge"):
             vector = self._vector()
-        with clock.stage("encrypt"):
+        with self.clock.stage("encrypt"):
             upload = self._upload_under_round_key()
             union = upload.union_of(zone)
             ciphertexts, _ = upload.encrypt(vector, zone, union, self.round)
-        with clock.stage("upload"):
+        with self.clock.stage("upload"):
             self._disclose(zone)
             self.zone = zone
             parts = upload.parts(vector, ciphertexts, zone)

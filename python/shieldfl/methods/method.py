@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.errors import ParameterError, RangeError
+from shieldfl.methods.account import Account
 from shieldfl.methods.disclosure import Disclosure
 from shieldfl.methods.federation import Federation
-from shieldfl.privacy.events import PrivacyEvents, PrivacySpent
+from shieldfl.methods.reports import Reporter
 from shieldfl.privacy.reading import PrivacyReading
-from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 
 __all__ = [
@@ -144,7 +144,7 @@ class SyntheticDemand:
     """For all clients together; None for as many as there are real ones."""
 
 
-class ClientSteps(abc.ABC):
+class ClientSteps(Reporter, abc.ABC):
     """One client: its own data's update, its own model, the public keys.
 
     What clients of all methods do alike is in :class:`~shieldfl.methods.training_client.TrainingClient`.
@@ -164,10 +164,10 @@ class ClientSteps(abc.ABC):
 
     @abc.abstractmethod
     def finish_training(self, update: LocalUpdate) -> None:
-        """Take the result of local training. After a message of the round has told of another one, it changes nothing.
+        """Take the result of local training.
 
-        Raises PolicyError for one that was trained in another round, ParameterError and RangeError as
-        :meth:`LocalUpdate.check` and :meth:`LocalUpdate.checked_scores` do.
+        Raises PolicyError for one that was trained in another round, or comes after a message has told of another,
+        ParameterError and RangeError as :meth:`LocalUpdate.check` and :meth:`LocalUpdate.checked_scores` do.
         """
 
     @abc.abstractmethod
@@ -186,13 +186,13 @@ class ClientSteps(abc.ABC):
         """Return the client's own model, given the global one: what it would use for inference."""
 
 
-class AggregatorSteps(abc.ABC):
+class AggregatorSteps(Reporter, abc.ABC):
     """The aggregator: sums what it cannot read.
 
     What most do alike is in :class:`~shieldfl.methods.collecting_aggregator.CollectingAggregator`.
     """
 
-    def begin_round(self, round_number: int, keys: Message) -> None:  # noqa: B027
+    def begin_round(self, round_number: int, keys: Message) -> None:
         """Take the round's public keys: of its first message those parts alone, never the model; here there are none.
 
         They are what :func:`shieldfl.roles.round_key_check.round_key_parts` returns. Raises as
@@ -219,7 +219,7 @@ class AggregatorSteps(abc.ABC):
         """
 
 
-class AuthoritySteps(abc.ABC):
+class AuthoritySteps(Reporter, abc.ABC):
     """The key authority: makes each round's keys, opens totals and keeps the global model."""
 
     @abc.abstractmethod
@@ -242,8 +242,8 @@ class AuthoritySteps(abc.ABC):
 class Method(abc.ABC):
     """A method that is set up for one federation: makes its roles.
 
-    Every method's class is called with the method's name, the model before the first round, the clock, the method's
-    settings (None where it has none) and the federation. Every class that is registered declares for itself how its
+    Every method's class is called with the method's name, the model before the first round, the method's settings (None
+    where it has none) and the federation. Every class that is registered declares for itself how its
     figures are to be read and what the aggregator sees: what a base class says was said of another method.
     """
 
@@ -259,13 +259,11 @@ class Method(abc.ABC):
     interleaving: Fraction | None = None
     """The share of the second of two kinds of rounds; None where all are alike."""
 
-    def __init__(self, name: str, clock: StageClock, federation: Federation) -> None:
+    def __init__(self, name: str, federation: Federation) -> None:
         self.name = name
-        self.clock = clock
         self.federation = federation
         self.notes: list[str] = []
-        self.events = PrivacyEvents()
-        """What has left the clients, and what was opened."""
+        """What a reader of the results must know before the first round."""
 
     @abc.abstractmethod
     def client(self, index: int) -> ClientSteps:
@@ -295,16 +293,9 @@ class Method(abc.ABC):
         """Say whether a model of the answer is the client's: not so for one that no cluster has taken in."""
         return True
 
-    @abc.abstractmethod
-    def privacy_spent(self) -> PrivacySpent:
-        """Return what the rounds so far have spent, by :attr:`events` and what noise was charged."""
-
-    @abc.abstractmethod
-    def charge_draw(self, participants: int) -> None:
-        """Account for a draw of clients, also one that was too small and is drawn again."""
-
-    def charge_synthetic_data(self, noise_multiplier: float) -> None:  # noqa: B027
-        """Account for the release, with this multiplier, of what synthetic data were made from."""
+    def account(self) -> Account:
+        """Return an account of a run, of nothing yet: it takes the roles' reports."""
+        return Account(self.notes)
 
     @abc.abstractmethod
     def settings(self) -> dict[str, Any]:

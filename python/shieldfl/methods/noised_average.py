@@ -8,8 +8,6 @@ from shieldfl.methods.fedavg import FedAvg, FedAvgClient
 from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import FloatVector, StartingPoint
-from shieldfl.privacy.events import PrivacyEvents
-from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 
 __all__ = ["NoisedAverage", "NoisedAverageClient"]
@@ -21,7 +19,7 @@ class NoisedAverageClient(FedAvgClient):
     Parameters
     ----------
     index : its number.
-    initial, weight, clock, min_clients, events : as for :class:`FedAvgClient`.
+    initial, weight, min_clients : as for :class:`FedAvgClient`.
     """
 
     def __init__(
@@ -29,11 +27,9 @@ class NoisedAverageClient(FedAvgClient):
         index: int,
         initial: GlobalModel,
         weight: int,
-        clock: StageClock,
         min_clients: int,
-        events: PrivacyEvents,
     ) -> None:
-        super().__init__(index, initial, weight, clock, min_clients, events, shares_buffers=False)
+        super().__init__(index, initial, weight, min_clients, shares_buffers=False)
         self._buffers = initial.buffers
 
     def _make(self, phase: str, answer: Message | None) -> Message:
@@ -43,13 +39,13 @@ class NoisedAverageClient(FedAvgClient):
 
     @abc.abstractmethod
     def _protect(self, update: FloatVector) -> FloatVector:
-        """Return what is sent, float32 (P,); state and charge it."""
+        """Return what is sent, float32 (P,); state it."""
 
     def _end_round(self, answer: Message) -> None:
         """Go on with the buffers of this round's training."""
         self._buffers = self.update.buffers
 
-    def merged_model(self, model: Message) -> StartingPoint:
+    def _merged_model(self, model: Message) -> StartingPoint:
         """The global parameters with the client's own buffers."""
         return self._read_model(model).starting_point(self._buffers)
 
@@ -61,13 +57,12 @@ class NoisedAverage(FedAvg):
     ----------
     name : the method's name.
     initial : model and buffers before the first round.
-    clock : where the stages' time goes.
     federation : its sizes.
     """
 
-    def __init__(self, name: str, initial: GlobalModel, clock: StageClock, federation: Federation) -> None:
+    def __init__(self, name: str, initial: GlobalModel, federation: Federation) -> None:
         shared = GlobalModel(initial.parameters, initial.buffers[:0])
-        super().__init__(name, shared, clock, None, federation)
+        super().__init__(name, shared, None, federation)
         self.initial = initial
 
     @abc.abstractmethod

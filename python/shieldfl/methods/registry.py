@@ -22,7 +22,6 @@ from shieldfl.methods.selective_shield import SelectiveShield
 from shieldfl.methods.sense_crypt import SenseCrypt
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.reading import PrivacyReading
-from shieldfl.profiling.stages import StageClock
 
 __all__ = ["METHOD_NAMES", "Federation", "check_declarations", "make_method"]
 
@@ -77,7 +76,5 @@ def make_method(name: str, initial: GlobalModel, federation: Federation, setting
     """
     if name not in _CLASSES:
         raise ParameterError(f"unknown method {name!r}: choose from {', '.join(METHOD_NAMES)}")
-    made: Callable[[str, GlobalModel, StageClock, Any, Federation], Method] = check_declarations(
-        _CLASSES[name]
-    )
-    return made(name, initial, StageClock(), settings.of(name), federation)
+    made: Callable[[str, GlobalModel, Any, Federation], Method] = check_declarations(_CLASSES[name])
+    return made(name, initial, settings.of(name), federation)

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from shieldfl import ckks, paillier
 from shieldfl.methods.global_model import GlobalModel
-from shieldfl.privacy.events import PrivacyEvents
-from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.round_key_check import RoundKeyCheck
 
 __all__ = ["RoleContext"]
@@ -15,7 +13,7 @@ __all__ = ["RoleContext"]
 
 @dataclass(frozen=True)
 class RoleContext:
-    """Public knowledge, and where times and remarks go: no role gets a secret by it."""
+    """Public knowledge: no role gets a secret by it."""
 
     initial: GlobalModel
     """The model before the first round."""
@@ -25,11 +23,6 @@ class RoleContext:
     """How much each client counts, at least 1."""
     min_clients: int
     """Clients begin no round of fewer, and the key authority opens no total of fewer."""
-    clock: StageClock
-    notes: list[str]
-    """What a reader of the results must know."""
-    events: PrivacyEvents
-    """What has left the clients, and what was opened."""
     threads: int | None = None
     """For the core; None for as many as the work is worth."""
 

@@ -6,8 +6,8 @@ says what it protects, what leaks and how the paper was read.
 
 from __future__ import annotations
 
-import copy
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from shieldfl import ckks
 from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.methods.account import Account
 from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import Method, Phase
@@ -24,9 +25,7 @@ from shieldfl.methods.selective_shield_client import SelectiveShieldClient
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.privacy.accounting import PrivacyLedger, noise_multiplier_for
 from shieldfl.privacy.discrete_gaussian import float32_grid
-from shieldfl.privacy.events import PrivacySpent
 from shieldfl.privacy.reading import PrivacyReading
-from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_keys import RoundKeys
 
@@ -40,7 +39,6 @@ class SelectiveShield(Method):
     ----------
     name : the method's name.
     initial : model and float buffers before the first round.
-    clock : where the stages' time goes.
     settings : the method's settings.
     federation : its sizes and policies. A target epsilon is spread over its rounds; ``server_learning_rate`` is eta_g
         of eq. 26.
@@ -61,11 +59,10 @@ class SelectiveShield(Method):
         self,
         name: str,
         initial: GlobalModel,
-        clock: StageClock,
         settings: SelectiveShieldSettings,
         federation: Federation,
     ) -> None:
-        super().__init__(name, clock, federation)
+        super().__init__(name, federation)
         clients, threads = federation.clients, federation.threads
         if isinstance(settings.threshold, tuple) and len(settings.threshold) != clients:
             raise ParameterError(
@@ -91,7 +88,6 @@ class SelectiveShield(Method):
         self._initial = initial
         shared_buffers = initial.buffers if settings.buffers == "encrypted" else np.empty(0, dtype=np.float32)
         self._shared = GlobalModel(initial.parameters, shared_buffers)
-        self._ledger = PrivacyLedger(settings.noise_multiplier)
 
         parameters = {
             "update": ckks.Parameters(
@@ -117,8 +113,6 @@ class SelectiveShield(Method):
             self._settings,
             self._keys.check,
             self.federation.min_clients,
-            self.events,
-            self.clock,
             self.federation.threads,
         )
 
@@ -126,7 +120,7 @@ class SelectiveShield(Method):
         """Make the aggregator: it gets public keys alone."""
         size, buffers = self._shared.parameters.size, self._shared.buffers.size
         return SelectiveShieldAggregator(
-            size, buffers, self._settings, self._keys.check, self.clock, self.federation.threads
+            size, buffers, self._settings, self._keys.check, self.federation.threads
         )
 
     def authority(self) -> SelectiveShieldAuthority:
@@ -136,50 +130,75 @@ class SelectiveShield(Method):
             self._settings,
             self._keys,
             self.federation.server_learning_rate,
-            self.clock,
-            self.notes,
-            self.events,
         )
 
     def initial_model(self) -> Message:
         """Return the model that the first round starts from."""
         return self._shared.to_message()
 
-    def charge_draw(self, participants: int) -> None:
-        """Charge a draw of clients to the noise zone's budget.
-
-        Raises PolicyError, and charges nothing, when a target epsilon would be exceeded: draws that are repeated
-        because too few clients came cost as much as others.
-        """
-        if self._target_epsilon is not None:
-            trial = copy.deepcopy(self._ledger)
-            trial.charge_round(participants)
-            if trial.epsilon(self._settings.delta).of_noise > self._target_epsilon:
-                raise PolicyError(
-                    f"the privacy budget of epsilon = {self._target_epsilon:g} is spent after "
-                    f"{self._ledger.rounds} draws: no further round is started"
-                )
-        self._ledger.charge_round(participants)
-
-    def privacy_spent(self) -> PrivacySpent:
-        """Return what holds, and what the noise alone was charged: eq. 22's sigma, in every round that was drawn."""
-        ledger = copy.deepcopy(self._ledger)
-        # Whoever drives the rounds may not have told of every draw.
-        for _ in range(self.events.noised_uploads() - ledger.rounds):
-            ledger.charge_round(1)
-        spent = ledger.epsilon(self._settings.delta)
-        figures = spent.of_noise, spent.if_participants_true
-        if self._settings.noise_multiplier == 0.0:
-            figures = math.nan, math.nan
-        return self.events.spent(*figures, self._settings.delta, spent.rounds)
+    def account(self) -> SelectiveShieldAccount:
+        """Return an account of the noise zone: eq. 22's sigma, in every round that was drawn."""
+        return SelectiveShieldAccount(self.notes, self._settings, self._target_epsilon)
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings, with the noise multiplier that a target epsilon gave, and what the noise was charged."""
+        """Return the settings, with the noise multiplier that a target epsilon gave."""
         return asdict(self._settings) | {
             "target_epsilon": self._target_epsilon,
-            "epsilon_of_what_was_charged": self.privacy_spent().of_noise,
             "bytes_per_encrypted_value": self._keys.check.parameters["update"].bytes_per_value,
         }
+
+
+class SelectiveShieldAccount(Account):
+    """Charges draws of clients for the noise zone: those that are repeated because too few came cost as much as others.
+
+    Parameters
+    ----------
+    notes : as for :class:`Account`.
+    settings : the method's settings, noise multiplier resolved.
+    target_epsilon : what the noise may be charged in all; None for no limit.
+    """
+
+    def __init__(
+        self, notes: Iterable[str], settings: SelectiveShieldSettings, target_epsilon: float | None
+    ) -> None:
+        super().__init__(notes, settings.delta)
+        self._noise_multiplier = settings.noise_multiplier
+        self._target_epsilon = target_epsilon
+        self._drawn: list[int] = []
+
+    def charge_draw(self, participants: int) -> None:
+        """Charge a draw. Raises PolicyError, and charges nothing, when a target epsilon would be exceeded."""
+        if self._target_epsilon is not None:
+            ledger = self._ledger_of([*self._drawn, participants])
+            if ledger.epsilon(self.delta).of_noise > self._target_epsilon:
+                raise PolicyError(
+                    f"the privacy budget of epsilon = {self._target_epsilon:g} is spent after "
+                    f"{len(self._drawn)} draws: no further round is started"
+                )
+        super().charge_draw(participants)
+        self._drawn.append(participants)
+
+    def _ledger_of(self, drawn: Iterable[int]) -> PrivacyLedger:
+        ledger = PrivacyLedger(self._noise_multiplier)
+        for participants in drawn:
+            ledger.charge_round(participants)
+        return ledger
+
+    @property
+    def rounds(self) -> int:
+        """How many have been charged: whoever drives the rounds may not have told of every draw."""
+        return max(super().rounds, self.events.noised_uploads())
+
+    def _of_noise(self) -> tuple[float, float]:
+        if self._noise_multiplier == 0.0:
+            return math.nan, math.nan
+        untold = self.rounds - len(self._drawn)
+        spent = self._ledger_of([*self._drawn, *[1] * untold]).epsilon(self.delta)
+        return spent.of_noise, spent.if_participants_true
+
+    def settings(self) -> dict[str, Any]:
+        """Return what the noise was charged."""
+        return {"epsilon_of_what_was_charged": self.spent().of_noise}
 
 
 def _check_grid(settings: SelectiveShieldSettings, clients: int, size: int) -> None:

@@ -11,7 +11,6 @@ from shieldfl.masks import Mask, Votes, split_zones
 from shieldfl.methods.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.encrypted_positions import encrypted_positions
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
-from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import RoundKeyCheck, RoundKeyReader
 
@@ -27,7 +26,6 @@ class SelectiveShieldAggregator(CollectingAggregator):
     buffers : how many buffer values are averaged in the encrypted zone.
     settings : the method's settings.
     keys : tells the public keys that a round brings from others.
-    clock : where the stages' time goes.
     threads : for the core; None for as many as the work is worth.
     """
 
@@ -37,7 +35,6 @@ class SelectiveShieldAggregator(CollectingAggregator):
         buffers: int,
         settings: SelectiveShieldSettings,
         keys: RoundKeyCheck,
-        clock: StageClock,
         threads: int | None,
     ) -> None:
         super().__init__()
@@ -46,7 +43,6 @@ class SelectiveShieldAggregator(CollectingAggregator):
         self._settings = settings
         self._round_keys = RoundKeyReader(keys)
         self._votes_in_clear = "votes" not in keys.parameters
-        self._clock = clock
         self._threads = threads
         self._masks: dict[int, Mask] = {}
         self._voters: set[int] = set()
@@ -58,40 +54,41 @@ class SelectiveShieldAggregator(CollectingAggregator):
         """Take the round's public keys."""
         self._round_keys.begin_round(round_number, keys)
 
+    def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
+        """Start from zero; what the negotiation told is kept for the update phase of the round."""
+        if phase == "negotiate":
+            everything = Mask.full(self._size)
+            self._ciphertexts = (
+                None if self._votes_in_clear else self._sum_under("votes", round_number, everything)
+            )
+            self._masks = {}
+            self._voters = set()
+        elif answer is None:
+            raise ParameterError("the update phase needs the answer to the negotiation")
+        else:
+            zone = Mask.from_bytes(answer["encrypted zone"], expected_size=self._size)
+            positions = encrypted_positions(zone, self._buffers)
+            self._ciphertexts = self._sum_under("update", round_number, positions)
+            self._encrypted_zone = zone
+        self._begin_sums()
+
     def _begin_sums(self) -> None:
         self._votes = Votes(self._size)
         # By position; or, where personalised positions are hidden, by rank among those that are not encrypted.
         self._sums: NDArray[np.float64] | None = None
 
-    def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
-        """Start from zero; what the negotiation told is kept for the update phase of the round."""
-        super().begin_phase(phase, round_number, answer)
-        self._begin_sums()
-        if phase == "negotiate":
-            self._masks = {}
-            self._voters = set()
-            self._ciphertexts = (
-                None if self._votes_in_clear else self._sum_under("votes", Mask.full(self._size))
-            )
-        elif answer is None:
-            raise ParameterError("the update phase needs the answer to the negotiation")
-        else:
-            self._encrypted_zone = Mask.from_bytes(answer["encrypted zone"], expected_size=self._size)
-            positions = encrypted_positions(self._encrypted_zone, self._buffers)
-            self._ciphertexts = self._sum_under("update", positions)
-
-    def _sum_under(self, purpose: str, positions: Mask) -> ckks.Aggregator:
+    def _sum_under(self, purpose: str, round_number: int, positions: Mask) -> ckks.Aggregator:
         return ckks.Aggregator(
-            self._round_keys.key(self.round, purpose),
+            self._round_keys.key(round_number, purpose),
             self._threads,
-            round=self.round,
+            round=round_number,
             positions=positions,
             weighted=False,
         )
 
     def _collect(self, phase: str, client: int, message: Message) -> None:
         if phase == "negotiate":
-            with self._clock.stage("negotiate"):
+            with self.clock.stage("negotiate"):
                 self._receive_vote(client, message)
             self._voters.add(client)
         elif client in self._voters:
@@ -108,10 +105,10 @@ class SelectiveShieldAggregator(CollectingAggregator):
         self._masks[client] = mask
 
     def _receive_update(self, client: int, message: Message) -> None:
-        with self._clock.stage("upload"):
+        with self.clock.stage("upload"):
             positions = self._positions_of(client, message)
             values = self._values_of(message, positions)
-        with self._clock.stage("aggregate"):
+        with self.clock.stage("aggregate"):
             assert self._ciphertexts is not None
             # Everything that can be refused has been looked at before the ciphertexts are added.
             self._ciphertexts.add(message["ciphertexts"])
@@ -145,9 +142,9 @@ class SelectiveShieldAggregator(CollectingAggregator):
     def _result(self, phase: str) -> Message:
         """Return the encrypted zone (clear negotiation), or the sums for the key authority."""
         if phase == "negotiate":
-            with self._clock.stage("negotiate"):
+            with self.clock.stage("negotiate"):
                 return self._close_negotiation()
-        with self._clock.stage("aggregate"):
+        with self.clock.stage("aggregate"):
             assert self._ciphertexts is not None
             parts = {
                 "total": self._ciphertexts.total().to_bytes(),

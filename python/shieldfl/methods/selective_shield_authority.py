@@ -12,9 +12,9 @@ from shieldfl.methods.encrypted_positions import encrypted_positions
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import AuthoritySteps
 from shieldfl.methods.replies import Replies
+from shieldfl.methods.reports import Note
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
-from shieldfl.privacy.events import OpenedSum, PrivacyEvents
-from shieldfl.profiling.stages import StageClock
+from shieldfl.privacy.events import OpenedSum
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_keys import RoundKeys
 
@@ -30,9 +30,6 @@ class SelectiveShieldAuthority(AuthoritySteps):
     settings : the method's settings.
     keys : the rounds' keys, which open the totals of updates and, in an encrypted negotiation, those of votes.
     server_learning_rate : eta_g of eq. 26.
-    clock : where the stages' time goes.
-    notes : where a reader of the results is told what was estimated.
-    events : where it is recorded what was opened.
     """
 
     def __init__(
@@ -41,18 +38,13 @@ class SelectiveShieldAuthority(AuthoritySteps):
         settings: SelectiveShieldSettings,
         keys: RoundKeys,
         server_learning_rate: float,
-        clock: StageClock,
-        notes: list[str],
-        events: PrivacyEvents,
     ) -> None:
+        super().__init__()
         self._model = initial
         self._settings = settings
         self._keys = keys
         self._votes_in_clear = "votes" not in keys.check.parameters
         self._learning_rate = server_learning_rate
-        self._clock = clock
-        self._notes = notes
-        self._events = events
         self._tallies: NDArray[np.float64] = np.zeros(0)
         self._voters = 0
         self._voted_round = 0
@@ -61,7 +53,7 @@ class SelectiveShieldAuthority(AuthoritySteps):
 
     def begin_round(self, round_number: int, model: Message) -> Message:
         """Make the round's keys, wipe those of the round before."""
-        with self._clock.stage("open"):
+        with self.clock.stage("open"):
             return Message({**model, **self._keys.begin_round(round_number, self._keys.check.parameters)})
 
     def answer(self, phase: str, message: Message) -> Message:
@@ -71,7 +63,7 @@ class SelectiveShieldAuthority(AuthoritySteps):
         any other message of a round that was answered, or of one before it.
         """
         voting = phase == "negotiate"
-        with self._clock.stage("negotiate" if voting else "open"):
+        with self.clock.stage("negotiate" if voting else "open"):
             total = ckks.Total.from_bytes(message["votes" if voting else "total"])
             reply = self._replies.reply(
                 phase,
@@ -113,7 +105,7 @@ class SelectiveShieldAuthority(AuthoritySteps):
             )
         opened = self._keys.authority(total.round).open(total)
         if total.count:
-            self._events.add(OpenedSum(total.round))
+            self.record(OpenedSum(total.round))
         divisors = np.full(size, float(total.clients))
         if self._settings.divisor == "contributors":
             # Nobody contributed: the sum is zero (or hidden clients' noise), and the old value stays.
@@ -137,7 +129,7 @@ class SelectiveShieldAuthority(AuthoritySteps):
         if clients != self._voters:
             # Which of the voters are missing is hidden as well, so their votes cannot be taken back.
             contributors = contributors * (clients / self._voters)
-            note = "clients dropped out after voting: the number of contributors was scaled, not counted"
-            if note not in self._notes:
-                self._notes.append(note)
+            self.note(
+                Note("clients dropped out after voting: the number of contributors was scaled, not counted")
+            )
         return sums, contributors

@@ -16,9 +16,8 @@ from shieldfl.methods.method import FloatVector, LocalUpdate, StartingPoint
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.methods.training_client import TrainingClient
 from shieldfl.privacy.discrete_gaussian import discrete_gaussian_noise, float32_grid
-from shieldfl.privacy.events import ClearUpload, Noise, PrivacyEvents
+from shieldfl.privacy.events import ClearUpload, Noise
 from shieldfl.privacy.mechanisms import AdaptiveClip, clip_and_noise
-from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import RoundKeyCheck
 from shieldfl.sensitivity.fisher import sensitive_positions
@@ -36,8 +35,6 @@ class SelectiveShieldClient(TrainingClient):
     settings : the method's settings, noise multiplier resolved.
     keys : tells the public keys that a round brings from others.
     min_clients : of the public set-up; a round with fewer is refused.
-    events : where it is recorded what has left the client.
-    clock : where the stages' time goes.
     threads : for the core; None for as many as the work is worth.
     """
 
@@ -48,17 +45,12 @@ class SelectiveShieldClient(TrainingClient):
         settings: SelectiveShieldSettings,
         keys: RoundKeyCheck,
         min_clients: int,
-        events: PrivacyEvents,
-        clock: StageClock,
         threads: int | None,
     ) -> None:
-        super().__init__(
-            index, initial, min_clients, events, keys, shares_buffers=settings.buffers == "encrypted"
-        )
+        super().__init__(index, initial, min_clients, keys, shares_buffers=settings.buffers == "encrypted")
         self.scores = settings.sensitivity
         self._settings = settings
         self._threshold = settings.threshold_of(index)
-        self._clock = clock
         self._threads = threads
         self._votes_in_clear = "votes" not in keys.parameters
         self._clip = AdaptiveClip(settings.clip_norm) if settings.adaptive_clip else None
@@ -81,7 +73,7 @@ class SelectiveShieldClient(TrainingClient):
         To the global model, not to the point that training started from: what a position gathered while it
         was personalised is sent once it is not any more, instead of never.
         """
-        with self._clock.stage("score"):
+        with self.clock.stage("score"):
             if self._threshold < 0.0:
                 self._mask = Mask.full(self._size)
             else:
@@ -93,7 +85,7 @@ class SelectiveShieldClient(TrainingClient):
     def _make(self, phase: str, answer: Message | None) -> Message:
         """Send the mask, or votes for it; then, knowing the encrypted zone, the protected update."""
         if phase == "negotiate":
-            with self._clock.stage("negotiate"):
+            with self.clock.stage("negotiate"):
                 parts = self._vote_parts()
         elif answer is None:
             raise ParameterError("the update needs the answer to the negotiation")
@@ -107,7 +99,7 @@ class SelectiveShieldClient(TrainingClient):
             return {"mask": self._mask.to_bytes()}
         if self._chooses_by_data:
             # The zone is a function of all votes, without noise, and goes to everybody.
-            self.events.add(ClearUpload(self.round, self.index, "encrypted zone"))
+            self.record(ClearUpload(self.round, self.index, "encrypted zone"))
         votes = self._mask.to_bool().astype(np.float32)
         batch = self._encryptor("votes").encrypt(votes, round=self.round)
         return {"votes": batch.to_bytes()}
@@ -125,11 +117,11 @@ class SelectiveShieldClient(TrainingClient):
         return super()._tells(part) and (part not in ("mask", "positions") or self._chooses_by_data)
 
     def _update_parts(self, answer: Message) -> dict[str, bytes]:
-        with self._clock.stage("negotiate"):
+        with self.clock.stage("negotiate"):
             encrypted = Mask.from_bytes(answer["encrypted zone"], expected_size=self._size)
             self._zones = split_zones(self._mask, encrypted)
             self.disclosure = self._disclose()
-        with self._clock.stage("encrypt"):
+        with self.clock.stage("encrypt"):
             parts = {"ciphertexts": self._encrypt(encrypted), "values": self._noised_values().tobytes()}
             if not self._votes_in_clear and not self._settings.hide_personalised:
                 # The aggregator has not seen the mask, so it must be told where the values belong.
@@ -193,7 +185,7 @@ class SelectiveShieldClient(TrainingClient):
         """Remember which positions are the client's own until it takes part again."""
         self._personalised = self._zones.personalised
 
-    def merged_model(self, model: Message) -> StartingPoint:
+    def _merged_model(self, model: Message) -> StartingPoint:
         """Own values on the personalised positions, global ones elsewhere (eq. 27)."""
         current = self._read_model(model)
         parameters = current.parameters.copy()

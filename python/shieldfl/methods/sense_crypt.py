@@ -7,11 +7,13 @@ it protects, what leaks and how the paper was read.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
+from shieldfl.methods.account import Account
 from shieldfl.methods.cluster_registry import ClusterRegistry
 from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
@@ -21,10 +23,8 @@ from shieldfl.methods.sense_crypt_authority import SenseCryptAuthority
 from shieldfl.methods.sense_crypt_client import Capability, SenseCryptClient
 from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
 from shieldfl.methods.update_parameters import FixedPoint, update_parameters
-from shieldfl.privacy.events import PrivacySpent
 from shieldfl.privacy.gaussian_mechanism import gaussian_noise_multiplier
 from shieldfl.privacy.reading import PrivacyReading
-from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import round_key_parts
 from shieldfl.roles.round_keys import RoundKeys
@@ -39,7 +39,6 @@ class SenseCrypt(Method):
     ----------
     name : the method's name.
     initial : model and float buffers before the first round; buffers are averaged, always encrypted.
-    clock : where the stages' time goes.
     settings : the method's settings.
     federation : its sizes and policies. Clusters of fewer than ``min_clients`` are merged.
     """
@@ -65,11 +64,10 @@ class SenseCrypt(Method):
         self,
         name: str,
         initial: GlobalModel,
-        clock: StageClock,
         settings: SenseCryptSettings,
         federation: Federation,
     ) -> None:
-        super().__init__(name, clock, federation)
+        super().__init__(name, federation)
         self._initial = initial
         self._settings = settings
         self._clients = federation.clients
@@ -95,7 +93,6 @@ class SenseCrypt(Method):
             weight_bounds=(1 / max(self._weights), 1.0),
             threads=federation.threads,
         )
-        self._rounds = 0
 
     def client(self, index: int) -> SenseCryptClient:
         """Make the client of this index, of a kind that its index picks."""
@@ -114,9 +111,6 @@ class SenseCrypt(Method):
             self._clients,
             max(self._weights),
             self.federation.min_clients,
-            self.events,
-            self.clock,
-            self.notes,
             self._threads,
         )
 
@@ -131,11 +125,9 @@ class SenseCrypt(Method):
                 self.federation.min_clients,
                 self._settings.least_silhouette,
                 self._noise_multiplier * self._settings.clustering_clip_norm,
-                self.notes,
             ),
             self._keys.check,
             self._weights,
-            self.clock,
             self._threads,
         )
 
@@ -147,9 +139,6 @@ class SenseCrypt(Method):
             self._clients,
             max(self._weights),
             self.federation.server_learning_rate,
-            self.clock,
-            self.notes,
-            self.events,
         )
 
     def initial_model(self) -> Message:
@@ -177,18 +166,10 @@ class SenseCrypt(Method):
             return True
         return bool(message.vector("clusters", np.int64, self._clients)[client] >= 0)
 
-    def charge_draw(self, participants: int) -> None:
-        """Count the round."""
-        self._rounds += 1
-
-    def privacy_spent(self) -> PrivacySpent:
-        """Nothing bounds what values or masks in the clear tell; without them the upload for clustering is charged."""
-        charged = math.nan
-        if self._noise_multiplier > 0.0 and self._settings.clustering_epsilon is not None:
-            # A client that comes again as a new one draws fresh noise, which no figure covers.
-            again = self.events.noised_uploads("sensitivity") > 1
-            charged = math.inf if again else self._settings.clustering_epsilon
-        return self.events.spent(charged, charged, self._settings.clustering_delta, self._rounds)
+    def account(self) -> SenseCryptAccount:
+        """Return an account: of values and masks in the clear; without them the upload for clustering is charged."""
+        epsilon = self._settings.clustering_epsilon if self._noise_multiplier > 0.0 else None
+        return SenseCryptAccount(self.notes, self._settings.clustering_delta, epsilon)
 
     def settings(self) -> dict[str, Any]:
         """Return the settings, with what they come to."""
@@ -197,3 +178,24 @@ class SenseCrypt(Method):
             "weights": self.federation.stated_weights,
             "bytes_per_encrypted_value": self._keys.check.parameters["update"].bytes_per_value,
         }
+
+
+class SenseCryptAccount(Account):
+    """Charges a client's one upload for clustering.
+
+    Parameters
+    ----------
+    notes, delta : as for :class:`Account`.
+    epsilon : what that upload costs; None where it has no noise.
+    """
+
+    def __init__(self, notes: Iterable[str], delta: float, epsilon: float | None) -> None:
+        super().__init__(notes, delta)
+        self._epsilon = epsilon
+
+    def _of_noise(self) -> tuple[float, float]:
+        if self._epsilon is None:
+            return math.nan, math.nan
+        # A client that comes again as a new one draws fresh noise, which no figure covers.
+        charged = math.inf if self.events.noised_uploads("sensitivity") > 1 else self._epsilon
+        return charged, charged

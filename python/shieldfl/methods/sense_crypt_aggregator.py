@@ -11,8 +11,8 @@ from shieldfl.methods.cluster_registry import ClusterRegistry
 from shieldfl.methods.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.encrypted_positions import encrypted_positions
 from shieldfl.methods.mixed_sum import MixedSum
+from shieldfl.methods.reports import Note
 from shieldfl.methods.sense_crypt_client import cluster_round
-from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import RoundKeyCheck, RoundKeyReader
 
@@ -29,7 +29,6 @@ class SenseCryptAggregator(CollectingAggregator):
     registry : which client is in which cluster.
     keys : tells the public keys that a round brings from others.
     weights : how much each client counts.
-    clock : where the stages' time goes.
     threads : for the core; None for as many as the work is worth.
     """
 
@@ -40,7 +39,6 @@ class SenseCryptAggregator(CollectingAggregator):
         registry: ClusterRegistry,
         keys: RoundKeyCheck,
         weights: tuple[int, ...],
-        clock: StageClock,
         threads: int | None,
     ) -> None:
         super().__init__()
@@ -49,7 +47,6 @@ class SenseCryptAggregator(CollectingAggregator):
         self._registry = registry
         self._round_keys = RoundKeyReader(keys)
         self._weights = weights
-        self._clock = clock
         self._threads = threads
         self._masks: dict[int, Mask] = {}
         self._sums: dict[int, MixedSum] = {}
@@ -58,19 +55,20 @@ class SenseCryptAggregator(CollectingAggregator):
         """Take the round's public keys."""
         self._round_keys.begin_round(round_number, keys)
 
-    def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
-        """Start to collect; who is in which cluster is kept from round to round, masks from phase to phase."""
-        super().begin_phase(phase, round_number, answer)
-        if phase == "cluster":
+    def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
+        """Start to collect; who is in which cluster is kept from round to round, masks for the update phase."""
+        if phase == "update":
+            with self.clock.stage("negotiate"):
+                self._sums = self._new_sums(round_number)
+        else:
             self._masks = {}
-        self._sums = self._new_sums() if phase == "update" else {}
 
     def _collect(self, phase: str, client: int, message: Message) -> None:
         if phase == "cluster":
-            with self._clock.stage("negotiate"):
+            with self.clock.stage("negotiate"):
                 self._receive_introduction(client, message)
         elif phase == "mask":
-            with self._clock.stage("negotiate"):
+            with self.clock.stage("negotiate"):
                 self._receive_mask(client, message)
         else:
             self._receive_update(client, message)
@@ -99,12 +97,12 @@ class SenseCryptAggregator(CollectingAggregator):
     def _result(self, phase: str) -> Message:
         """Return assignments and budgets; the clusters' unions; their totals."""
         if phase == "cluster":
-            with self._clock.stage("negotiate"):
+            with self.clock.stage("negotiate"):
                 return self._assign()
         if phase == "mask":
-            with self._clock.stage("negotiate"):
+            with self.clock.stage("negotiate"):
                 return self._unite()
-        with self._clock.stage("aggregate"):
+        with self.clock.stage("aggregate"):
             parts = {
                 "round": Message.from_number(self.round),
                 "clusters": self._registry.assignments().tobytes(),
@@ -114,7 +112,8 @@ class SenseCryptAggregator(CollectingAggregator):
             return Message(parts)
 
     def _assign(self) -> Message:
-        self._registry.assign()
+        for text in self._registry.assign():
+            self.note(Note(text))
         clusters = self._registry.assignments()
         known = np.flatnonzero(clusters >= 0)
         budgets = np.zeros(clusters.size)
@@ -123,17 +122,17 @@ class SenseCryptAggregator(CollectingAggregator):
 
     def _unite(self) -> Message:
         parts = {"clusters": self._registry.assignments().tobytes()}
-        for cluster, total in self._new_sums().items():
+        for cluster, total in self._new_sums(self.round).items():
             parts |= total.union_parts(f" {cluster}")
         return Message(parts)
 
-    def _new_sums(self) -> dict[int, MixedSum]:
+    def _new_sums(self, round_number: int) -> dict[int, MixedSum]:
         """Return a sum for each cluster that has a mask, of nothing yet."""
         clusters = self._registry.assignments()
-        key = self._round_keys.key(self.round, "update")
+        key = self._round_keys.key(round_number, "update")
         sums = {}
         for cluster in sorted({int(clusters[client]) for client in self._masks}):
             masks = [mask for client, mask in self._masks.items() if clusters[client] == cluster]
-            number = cluster_round(self.round, cluster, clusters.size)
-            sums[cluster] = MixedSum(key, masks, number, self._weights, self._clock, self._threads)
+            number = cluster_round(round_number, cluster, clusters.size)
+            sums[cluster] = MixedSum(key, masks, number, self._weights, self.clock, self._threads)
         return sums

@@ -10,9 +10,9 @@ from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import AuthoritySteps
 from shieldfl.methods.mixed_total import MixedTotal
 from shieldfl.methods.replies import Replies
+from shieldfl.methods.reports import Note
 from shieldfl.methods.sense_crypt_client import cluster_round
-from shieldfl.privacy.events import OpenedSum, PrivacyEvents
-from shieldfl.profiling.stages import StageClock
+from shieldfl.privacy.events import OpenedSum
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_keys import RoundKeys
@@ -29,9 +29,6 @@ class SenseCryptAuthority(AuthoritySteps):
     keys : the rounds' keys, which open the totals.
     clients, most_weight : how many clients there are, and the largest weight of one.
     server_learning_rate : 1 is FedAvg.
-    clock : where the stages' time goes.
-    notes : where a reader of the results is told which models stayed.
-    events : where it is recorded what was opened.
     """
 
     def __init__(
@@ -41,10 +38,8 @@ class SenseCryptAuthority(AuthoritySteps):
         clients: int,
         most_weight: int,
         server_learning_rate: float,
-        clock: StageClock,
-        notes: list[str],
-        events: PrivacyEvents,
     ) -> None:
+        super().__init__()
         self._initial = initial
         self._models: dict[int, GlobalModel] = {}
         self._clusters: NDArray[np.int64] = np.full(clients, -1)
@@ -52,14 +47,11 @@ class SenseCryptAuthority(AuthoritySteps):
         self._clients = clients
         self._most_weight = most_weight
         self._learning_rate = server_learning_rate
-        self._clock = clock
-        self._notes = notes
-        self._events = events
         self._replies = Replies()
 
     def begin_round(self, round_number: int, model: Message) -> Message:
         """Make the round's key, wipe that of the round before."""
-        with self._clock.stage("open"):
+        with self.clock.stage("open"):
             return Message({**model, **self._keys.begin_round(round_number)})
 
     def answer(self, phase: str, message: Message) -> Message:
@@ -68,7 +60,7 @@ class SenseCryptAuthority(AuthoritySteps):
         A cluster of too few clients keeps its model, which is noted. A repeated message gets its answer again, and no
         model moves twice. Raises PolicyError, WireFormatError, RangeError; then no model has moved.
         """
-        with self._clock.stage("open"):
+        with self.clock.stage("open"):
             round_number = message.number("round")
             reply = self._replies.reply(phase, round_number, message, lambda: self._open(message))
             # No other total of this round will be opened.
@@ -94,14 +86,15 @@ class SenseCryptAuthority(AuthoritySteps):
         keys = self._keys.authority(round_number)
         for cluster, claim in claims.items():
             if claim.total.clients < keys.min_clients:
-                self._notes.append(
+                text = (
                     f"round {round_number}: {claim.total.clients} client(s) of cluster {cluster} sent an update, too "
                     "few to open: its model stays"
                 )
+                self.note(Note(text))
                 continue
             moved[cluster] = self._move(cluster, claim, keys)
             if claim.positions.count:
-                self._events.add(OpenedSum(round_number))
+                self.record(OpenedSum(round_number))
         self._models = moved
         self._clusters = clusters
         parts = {"clusters": message["clusters"]}

@@ -13,10 +13,10 @@ from shieldfl.methods.encrypted_positions import encrypted_positions
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import StartingPoint
 from shieldfl.methods.mixed_upload import MixedUpload
+from shieldfl.methods.reports import Note
 from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
 from shieldfl.methods.training_client import TrainingClient
-from shieldfl.privacy.events import ClearUpload, Noise, NoisedUpload, PrivacyEvents
-from shieldfl.profiling.stages import StageClock
+from shieldfl.privacy.events import ClearUpload, Noise, NoisedUpload
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import RoundKeyCheck
 from shieldfl.selection import Selection, select
@@ -54,9 +54,6 @@ class SenseCryptClient(TrainingClient):
     keys : tells the public keys that a round brings from others.
     clients : how many clients there are, and of those the largest weight.
     min_clients : of the public set-up; a round with fewer is refused.
-    events : where it is recorded what has left the client.
-    clock : where the stages' time goes.
-    notes : where a reader of the results is told what fell short.
     threads : for the core; None for as many as the work is worth.
     """
 
@@ -73,12 +70,9 @@ class SenseCryptClient(TrainingClient):
         clients: int,
         most_weight: int,
         min_clients: int,
-        events: PrivacyEvents,
-        clock: StageClock,
-        notes: list[str],
         threads: int | None,
     ) -> None:
-        super().__init__(index, initial, min_clients, events, keys)
+        super().__init__(index, initial, min_clients, keys)
         self.introduced = False
         """Whether its sensitivity, or without clustering what it reports of itself, has arrived."""
         self.selection: Selection | None = None
@@ -89,8 +83,6 @@ class SenseCryptClient(TrainingClient):
         self._upload: MixedUpload | None = None
         self._most_weight = most_weight
         self._clients = clients
-        self._clock = clock
-        self._notes = notes
         self._threads = threads
         self._introduction: bytes | None = None
         self._cluster = 0
@@ -117,7 +109,7 @@ class SenseCryptClient(TrainingClient):
         parts = {"round": Message.from_number(self.round)}
         if self.introduced:
             return Message(parts)
-        with self._clock.stage("negotiate"):
+        with self.clock.stage("negotiate"):
             reported = np.array([self._capability.bandwidth, self._capability.compute_speed])
             parts["capability"] = reported.tobytes()
             if self._settings.clustering != "none":
@@ -137,16 +129,16 @@ class SenseCryptClient(TrainingClient):
     def _record_sensitivity(self) -> None:
         if self._noise_multiplier > 0.0:
             noise = Noise(self._noise_multiplier, "client")
-            self.events.add(NoisedUpload(self.round, self.index, noise, "sensitivity"))
+            self.record(NoisedUpload(self.round, self.index, noise, "sensitivity"))
         else:
-            self.events.add(ClearUpload(self.round, self.index, "sensitivity"))
+            self.record(ClearUpload(self.round, self.index, "sensitivity"))
 
     def _tells(self, part: str) -> bool:
         # Its noise is recorded with it. A mask tells even where it chooses all: whether it does follows from scores.
         return part != "sensitivity" and super()._tells(part)
 
     def _choose(self, answer: Message) -> Message:
-        with self._clock.stage("score"):
+        with self.clock.stage("score"):
             self._cluster = answer.number("cluster")
             self.introduced = True
             if self._cluster >= self._clients:
@@ -158,10 +150,9 @@ class SenseCryptClient(TrainingClient):
             )
             self.selection = chosen
             if not (chosen.meets_security and chosen.meets_information):
-                note = f"client {self.index}: its budget is too small for eq. 7 or eq. 8, and was kept"
-                if note not in self._notes:
-                    self._notes.append(note)
-        with self._clock.stage("negotiate"):
+                text = f"client {self.index}: its budget is too small for eq. 7 or eq. 8, and was kept"
+                self.note(Note(text))
+        with self.clock.stage("negotiate"):
             self._name("mask")
             return Message({"round": Message.from_number(self.round), "mask": chosen.mask.to_bytes()})
 
@@ -172,16 +163,16 @@ class SenseCryptClient(TrainingClient):
     def _protect(self, answer: Message) -> Message:
         if self.selection is None:
             raise ParameterError("the update phase needs the mask that the phase before has chosen")
-        with self._clock.stage("merge"):
+        with self.clock.stage("merge"):
             update = self._difference()
         mask = encrypted_positions(self.selection.mask, self._buffer_count)
         number = cluster_round(self.round, self._cluster, self._clients)
-        with self._clock.stage("encrypt"):
+        with self.clock.stage("encrypt"):
             upload = self._upload_under_round_key()
             union = upload.read_union(answer, mask.size)
             ciphertexts, mask = upload.encrypt(update, mask, union, number)
         self.disclosure = Disclosure.of_zone(mask, self._size, parts=(*self.disclosure.parts, "weight"))
-        with self._clock.stage("upload"):
+        with self.clock.stage("upload"):
             parts = upload.parts(update, ciphertexts, mask)
             return Message({"round": Message.from_number(self.round), **parts})
 

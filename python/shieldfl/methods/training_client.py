@@ -14,7 +14,7 @@ from shieldfl.methods.disclosure import Disclosure
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import ClientSteps, FloatVector, LocalUpdate, StartingPoint
 from shieldfl.methods.replies import Replies
-from shieldfl.privacy.events import ClearUpload, EncryptedUpload, NoisedUpload, PrivacyEvents
+from shieldfl.privacy.events import ClearUpload, EncryptedUpload, NoisedUpload
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import RoundKeyCheck, RoundKeyReader
 
@@ -35,7 +35,6 @@ class TrainingClient(ClientSteps):
     index : its number.
     initial : the model before the first round, with all float buffers.
     min_clients : of the public set-up; a round with fewer is refused, whoever says so.
-    events : where it is recorded what has left the client.
     keys : tells the public keys that a round brings from others; None for a method without keys.
     shares_buffers : whether the global model has them.
     """
@@ -48,13 +47,12 @@ class TrainingClient(ClientSteps):
         index: int,
         initial: GlobalModel,
         min_clients: int,
-        events: PrivacyEvents,
         keys: RoundKeyCheck | None = None,
         *,
         shares_buffers: bool = True,
     ) -> None:
+        super().__init__()
         self.index = index
-        self.events = events
         self.disclosure = Disclosure.of_nothing(initial.parameters.size)
         self.round = 0
         self.start = initial
@@ -67,10 +65,11 @@ class TrainingClient(ClientSteps):
         self._shares_buffers = shares_buffers
         self._has_trained = False
         self._has_told = False
-        self._begun = initial.starting_point()
+        self._begun: StartingPoint | None = None
+        self._begun_with: tuple[int, Message] | None = None
         self._replies = Replies()
         # Rounds protect differently: none may begin while an update is handed in, or a message made, for another one.
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
         self._round_keys = None if keys is None else RoundKeyReader(keys)
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
@@ -78,19 +77,26 @@ class TrainingClient(ClientSteps):
 
         Raises PolicyError for a round of too few: its sum would tell of each, and noise that grows with the number of
         participants would be missing. Raises what :meth:`RoundKeyReader.begin_round` does for its keys, WireFormatError
-        for a model of other sizes. A round that is refused changes nothing; neither does one that is begun again after
-        a message has told of its update.
+        for a model of other sizes. A round that is refused changes nothing.
+
+        Once a message has told of its update a round can be begun again only as it was: that changes nothing, and with
+        another model or number of participants it raises PolicyError.
         """
         with self._lock:
             if self._has_told and round_number == self.round:
-                self._check_beginning(round_number, participants, model)
-            else:
-                self._begun = self._begin_round(round_number, participants, model)
-                self._has_told = False
+                assert self._begun is not None
+                if (participants, model) != self._begun_with:
+                    raise PolicyError(
+                        f"round {round_number} began with another model or number of participants, and the client has "
+                        "sent something of it: begin a later round"
+                    )
+                return self._begun
+            self._begun = self._begin_round(round_number, participants, model)
+            self._begun_with = participants, model
+            self._has_told = False
             return self._begun
 
-    def _check_beginning(self, round_number: int, participants: int, model: Message) -> GlobalModel:
-        """Return the model that a round starts from, and take its keys. Raises as :meth:`begin_round` does."""
+    def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         if isinstance(participants, bool) or not isinstance(participants, int):
             raise ParameterError(f"participants must be a whole number, not {type(participants).__name__}")
         if participants < self._min_clients:
@@ -101,17 +107,13 @@ class TrainingClient(ClientSteps):
         start = self._read_model(model)
         if self._round_keys is not None:
             self._round_keys.begin_round(round_number, model)
-        return start
-
-    def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
-        start = self._check_beginning(round_number, participants, model)
         # A round that is begun again has disclosed what it had: its messages are repeated.
         if round_number != self.round:
             self.disclosure = Disclosure.of_nothing(self._size)
         self.round = round_number
         self._has_trained = False
         self.start = start
-        return replace(self.merged_model(model), scores=self.scores, round=round_number)
+        return replace(self._merged_model(model), scores=self.scores, round=round_number)
 
     def _round_key(self, purpose: str) -> Any:
         """Return the round's public key for a purpose. Raises PolicyError where its first message did not bring it."""
@@ -119,18 +121,23 @@ class TrainingClient(ClientSteps):
         return self._round_keys.key(self.round, purpose)
 
     def finish_training(self, update: LocalUpdate) -> None:
-        """Keep what training gave, unless a message has told of an earlier one. What is refused changes nothing."""
+        """Keep what training gave. What is refused changes nothing."""
         with self._lock:
-            if update.round != self.round:
+            if self._begun is None or update.round != self.round:
                 trained_in = "no round" if update.round is None else f"round {update.round}"
+                client_in = "no round" if self._begun is None else f"round {self.round}"
                 raise PolicyError(
-                    f"the update was trained in {trained_in}, and the client is in round {self.round}: train from what "
+                    f"the update was trained in {trained_in}, and the client is in {client_in}: train from what "
                     "begin_round returned"
                 )
             update.check(self._size, self._buffer_count)
-            if not self._has_told:
-                self._keep(update)
-                self._has_trained = True
+            if self._has_told:
+                raise PolicyError(
+                    f"a message of round {self.round} has told of the update that was trained before, and the others "
+                    "will be of that one too: go on with the round's phases, or leave it"
+                )
+            self._keep(update)
+            self._has_trained = True
 
     def _keep(self, update: LocalUpdate) -> None:
         """Keep the trained model and its scores, before training counts as finished.
@@ -160,27 +167,26 @@ class TrainingClient(ClientSteps):
             self.disclosure = before
             raise
         self._record(before, self.disclosure)
-        # A message of the round's number alone says that the client is there.
-        self._has_told |= message.keys() != {"round"}
+        self._has_told |= not message.keys() <= {"round", *PUBLIC_PARTS}
         return message
 
     def _record(self, before: Disclosure, now: Disclosure) -> None:
         """Record what a message has shown, by what the client stated before it and after."""
         for part in now.parts:
             if part not in before.parts and self._tells(part):
-                self.events.add(ClearUpload(self.round, self.index, part, now.synthetic))
+                self.record(ClearUpload(self.round, self.index, part, now.synthetic))
         if replace(now, parts=()) == replace(before, parts=()):
             return
         encrypts_buffers = self._buffer_count > 0 and now.buffers == "encrypted"
         if now.encrypted.count or encrypts_buffers:
             # Statistics of the data have no noise, whatever the parameters have.
             noise = now.noise if now.encrypts_noised and not encrypts_buffers else None
-            self.events.add(EncryptedUpload(self.round, self.index, noise, now.synthetic))
+            self.record(EncryptedUpload(self.round, self.index, noise, now.synthetic))
         if now.noised.count and now.noise is not None:
-            self.events.add(NoisedUpload(self.round, self.index, now.noise))
+            self.record(NoisedUpload(self.round, self.index, now.noise))
         without_proof = now.noised.count and now.noise is None
         if now.clear.count or without_proof or (self._buffer_count and now.buffers in ("clear", "noised")):
-            self.events.add(ClearUpload(self.round, self.index, synthetic=now.synthetic))
+            self.record(ClearUpload(self.round, self.index, synthetic=now.synthetic))
 
     def _tells(self, part: str) -> bool:
         """Say whether a message part that travels in the clear depends on the data: all that is not public does."""
@@ -206,6 +212,11 @@ class TrainingClient(ClientSteps):
         """Nothing is kept from round to round."""
 
     def merged_model(self, model: Message) -> StartingPoint:
+        """Return the client's own model, given the global one."""
+        with self._lock:
+            return self._merged_model(model)
+
+    def _merged_model(self, model: Message) -> StartingPoint:
         """The global model is everybody's."""
         return self._read_model(model).starting_point()
 

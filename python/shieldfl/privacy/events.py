@@ -26,6 +26,8 @@ __all__ = [
     "PrivacyEvent",
     "PrivacyEvents",
     "PrivacySpent",
+    "SampledSteps",
+    "SummedUploads",
 ]
 
 
@@ -81,13 +83,35 @@ class OpenedSum:
 
 
 @dataclass(frozen=True)
+class SampledSteps:
+    """A client sent what DP-SGD trained: in so many steps, each on a sample of its data."""
+
+    round: int
+    client: int
+    noise_multiplier: float
+    """0 for none."""
+    sample_rate: float
+    steps: int
+
+
+@dataclass(frozen=True)
+class SummedUploads:
+    """The mean of so many clients' readable uploads of a round was made."""
+
+    round: int
+    clients: int
+
+
+@dataclass(frozen=True)
 class DataRelease:
     """Something computed from the data alone, and from no model, was released with noise: synthetic data."""
 
     noise: Noise
 
 
-PrivacyEvent = EncryptedUpload | NoisedUpload | ClearUpload | OpenedSum | DataRelease
+PrivacyEvent = (
+    EncryptedUpload | NoisedUpload | ClearUpload | OpenedSum | SampledSteps | SummedUploads | DataRelease
+)
 
 
 @dataclass(frozen=True)
@@ -121,20 +145,22 @@ class PrivacySpent:
 
 
 class PrivacyEvents:
-    """The events of one run, in the order in which they happened, interpreted as they come."""
+    """The events of one run. What they mean follows from their rounds, so they may come in any order."""
 
     def __init__(self, events: Iterable[PrivacyEvent] = ()) -> None:
         self._events: list[PrivacyEvent] = []
         self._without_noise: set[int] = set()
         """Rounds in which something real was encrypted that had no noise."""
         self._with_noise: set[int] = set()
-        """Rounds in which all that was encrypted had noise, or was synthetic."""
-        self._opened_in: int | None = None
-        """The first round whose sum was opened without noise."""
+        """Rounds in which something was encrypted that had noise, or was synthetic."""
+        self._opened: set[int] = set()
+        """Rounds whose sum was opened."""
+        self._dependent: dict[int, str] = {}
+        """Rounds in which something was sent whose noise covers no sum opened before it, and what it is."""
+        self._clear: dict[int, str] = {}
+        """Rounds in which something real became readable without noise, and what it is."""
         self._readable: dict[str, None] = {}
         self._has_noise = False
-        self.reason: str | None = None
-        """Why no epsilon holds any more, as a sentence; None as long as one may."""
         for event in events:
             self.add(event)
 
@@ -165,22 +191,21 @@ class PrivacyEvents:
                 covered = event.noise is not None or event.synthetic
                 (self._with_noise if covered else self._without_noise).add(event.round)
             case OpenedSum():
-                # A sum of which no upload is known may hold anything.
-                noised = event.round in self._with_noise and event.round not in self._without_noise
-                if not noised and self._opened_in is None:
-                    self._opened_in = event.round
+                self._opened.add(event.round)
             case ClearUpload():
                 if event.what != "values":
                     self._readable[event.what] = None
                 if event.synthetic:
-                    self._depends_on_model(event.round, "updates from synthetic data")
+                    self._note_first(self._dependent, event.round, "updates from synthetic data")
                 else:
-                    what = f"something that depends on the data ({event.what})"
-                    self._give_up(f"{what} is readable without noise that a proof covers")
+                    self._note_first(self._clear, event.round, event.what)
             case NoisedUpload():
                 _check(event.noise)
                 self._has_noise = True
-                self._depends_on_model(event.round, "updates with noise")
+                self._note_first(self._dependent, event.round, "updates with noise")
+            case SampledSteps() | SummedUploads():
+                # What they cost, or show, is said by the upload that they belong to.
+                pass
             case DataRelease():
                 _check(event.noise)
                 self._has_noise = True
@@ -188,23 +213,38 @@ class PrivacyEvents:
                 raise ParameterError(f"{type(event).__name__} is no privacy event that can be interpreted")
         self._events.append(event)
 
+    @staticmethod
+    def _note_first(found: dict[int, str], round_number: int, what: str) -> None:
+        """Keep one thing a round, the same in whatever order they come: what leads to values before values."""
+        known = found.get(round_number, what)
+        found[round_number] = min(known, what, key=lambda one: (one == "values", one))
+
+    @property
+    def reason(self) -> str | None:
+        """Why no epsilon holds any more, as a sentence: the first such event's; None as long as one may."""
+        clear = min(self._clear, default=None)
+        # A sum of which no upload is known may hold anything.
+        noised = self._with_noise - self._without_noise
+        opened = min(self._opened - noised, default=None)
+        dependent = None
+        if opened is not None:
+            dependent = min((number for number in self._dependent if number > opened), default=None)
+        if clear is not None and (dependent is None or clear <= dependent):
+            what = f"something that depends on the data ({self._clear[clear]})"
+            return f"ε is ∞ because {what} is readable without noise that a proof covers"
+        if dependent is not None:
+            return (
+                f"ε is ∞ because {self._dependent[dependent]} of round {dependent} depend on the sum of round "
+                f"{opened}, which was opened without noise"
+            )
+        return None
+
     def spent(self, of_noise: float, if_participants_true: float, delta: float, rounds: int) -> PrivacySpent:
         """Return what holds, where ledgers charged so much for the noise alone."""
-        epsilon = of_noise if self._has_noise else math.nan
-        if self.reason is not None:
+        epsilon, reason = of_noise if self._has_noise else math.nan, self.reason
+        if reason is not None:
             epsilon = math.inf
-        return PrivacySpent(epsilon, of_noise, if_participants_true, delta, rounds, self.reason)
-
-    def _depends_on_model(self, round_number: int, what: str) -> None:
-        if self._opened_in is not None:
-            self._give_up(
-                f"{what} of round {round_number} depend on the sum of round {self._opened_in}, which was opened "
-                "without noise"
-            )
-
-    def _give_up(self, why: str) -> None:
-        if self.reason is None:
-            self.reason = f"ε is ∞ because {why}"
+        return PrivacySpent(epsilon, of_noise, if_participants_true, delta, rounds, reason)
 
 
 def _check(noise: Noise) -> None:

@@ -224,11 +224,14 @@ def _flat_range(
     feature_range: tuple[torch.Tensor, torch.Tensor], shape: tuple[int, ...]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return lowest and highest value of each of a sample's numbers, float32, shape (size,). Raises ParameterError."""
-    is_pair = isinstance(feature_range, (tuple, list)) and len(feature_range) == 2
-    if not (is_pair and all(isinstance(bound, torch.Tensor) for bound in feature_range)):
+    try:
+        pair = tuple(feature_range)
+    except TypeError:
+        pair = ()
+    if len(pair) != 2 or not all(isinstance(bound, torch.Tensor) for bound in pair):
         raise ParameterError("feature_range must be a pair of tensors: the lowest and the highest value")
     try:
-        lowest, highest = (bound.cpu().float().expand(shape).flatten() for bound in feature_range)
+        lowest, highest = (bound.cpu().float().expand(shape).flatten() for bound in pair)
     except RuntimeError as error:
         raise ParameterError(
             f"feature_range must broadcast to a sample of shape {shape}: pass two tensors of one number"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 __all__ = ["StageClock"]
@@ -28,6 +28,11 @@ class StageClock:
             elapsed = time.perf_counter() - start
             self._seconds[name] += elapsed - self._inner
             self._inner = outer_inner + elapsed
+
+    def add(self, seconds: Mapping[str, float]) -> None:
+        """Add what another clock took."""
+        for name, spent in seconds.items():
+            self._seconds[name] += spent
 
     def take(self) -> dict[str, float]:
         """Return the seconds of every stage since the last call, and start again from zero."""

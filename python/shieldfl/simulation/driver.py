@@ -200,19 +200,21 @@ class _MethodRun:
             momentum=config.momentum,
             weight_decay=config.weight_decay,
         )
-        synthetic = synthetic_shares(method, dataset, config.clients, config.seed, given_synthetic)
+        self._account = method.account()
+        synthetic = synthetic_shares(
+            method, self._account, dataset, config.clients, config.seed, given_synthetic
+        )
         self._trainers = [
             LocalTrainer(
                 model,
                 dataset.train_features[samples],
                 dataset.train_labels[samples],
                 training,
-                method.clock,
                 share,
             )
             for samples, share in zip(partition, synthetic, strict=True)
         ]
-        self._federation = EmbeddedFederation(method, self._trainers, config.seed, layout)
+        self._federation = EmbeddedFederation(method, self._trainers, config.seed, layout, self._account)
         self.records: list[RoundRecord] = []
         """Of the rounds that are finished."""
         self.round_number = 1
@@ -229,7 +231,7 @@ class _MethodRun:
             except PolicyError as error:
                 if not records:
                     raise
-                method.notes.append(f"stopped before round {round_number}: {error}")
+                self._account.note(f"stopped before round {round_number}: {error}")
                 break
             start = time.perf_counter()
             leaving = self._federation.draw_leavers(participants, config.dropout, round_number)
@@ -238,7 +240,7 @@ class _MethodRun:
             except RangeError as error:
                 if not records:
                     raise
-                method.notes.append(
+                self._account.note(
                     f"broke down in round {round_number}, so its figures are of the rounds before: {error}"
                 )
                 break
@@ -250,7 +252,7 @@ class _MethodRun:
     def result(self, setup_seconds: float) -> MethodResult:
         """Return what the finished rounds measured."""
         method = self._method
-        spent = method.privacy_spent()
+        spent = self._account.spent()
         if self.records:
             # Also what left in a round that was not finished.
             self.records[-1] = replace(self.records[-1], **_epsilons(spent))
@@ -258,18 +260,18 @@ class _MethodRun:
         reason = [] if spent.reason is None else [spent.reason]
         return MethodResult(
             method.name,
-            method.settings(),
+            method.settings() | self._account.settings(),
             count_trained(self._model),
             spent.delta,
             self.records,
             sum(record.seconds for record in self.records),
-            [reading.meaning, *reason, *method.notes],
+            [reading.meaning, *reason, *self._account.notes],
             averaging_window(method.interleaving),
             reading.unit,
             reading.adversary,
             reading.neighbours,
             method.aggregator_sees,
-            list(method.events.readable_parts),
+            list(self._account.events.readable_parts),
             training=self._training(),
             alternates=method.interleaving is not None,
             setup_seconds=setup_seconds,
@@ -284,7 +286,7 @@ class _MethodRun:
 
     def _record(self, round_number: int, traffic: RoundTraffic, seconds: float) -> RoundRecord:
         accuracy, personalised = self._evaluate()
-        spent = self._method.privacy_spent()
+        spent = self._account.spent()
         # Also of those who left after they had sent something.
         stated = [self._federation.clients[index].disclosure for index in traffic.senders]
         shares = [one.shares() for one in stated if one.kept.count < one.kept.size]
@@ -300,7 +302,7 @@ class _MethodRun:
             zone_shares={zone: sum(share[zone] for share in shares) / len(shares) for zone in shares[0]}
             if shares
             else _NOTHING_SENT,
-            stage_seconds=self._method.clock.take(),
+            stage_seconds=self._account.clock.take(),
             bytes_up=traffic.bytes_up / count,
             bytes_down=traffic.bytes_down / count,
             seconds=seconds,

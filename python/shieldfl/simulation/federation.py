@@ -8,6 +8,7 @@ from contextlib import nullcontext
 import numpy as np
 
 from shieldfl.errors import ConvergenceError, RangeError
+from shieldfl.methods.account import Account
 from shieldfl.methods.method import ClientSteps, Method, Phase
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import round_key_parts
@@ -44,6 +45,7 @@ class EmbeddedFederation:
     trainers : one for each client.
     seed : makes sampling and training repeatable.
     layout : of the model, so that an update that is refused names the tensor; None where it is not known.
+    account : takes the roles' reports; None for a new one of the method's.
     """
 
     def __init__(
@@ -52,8 +54,10 @@ class EmbeddedFederation:
         trainers: Sequence[LocalTrainer],
         seed: int,
         layout: ParameterLayout | None = None,
+        account: Account | None = None,
     ) -> None:
         self.method = method
+        self.account = method.account() if account is None else account
         self.clients: list[ClientSteps] = [method.client(index) for index in range(len(trainers))]
         self.model = method.initial_model()
         self._trainers = trainers
@@ -73,7 +77,7 @@ class EmbeddedFederation:
         """
         for _ in range(_MOST_DRAWS):
             chosen = np.flatnonzero(self._sampling.random(len(self.clients)) < sample_rate)
-            self.method.charge_draw(len(chosen))
+            self.account.charge_draw(len(chosen))
             if len(chosen) >= min_clients:
                 return [int(index) for index in chosen]
         raise ConvergenceError(
@@ -112,28 +116,47 @@ class EmbeddedFederation:
         """
         traffic = RoundTraffic(len(participants))
         self._refusals = []
+        try:
+            self._run_phases(round_number, participants, min_clients, leaving or {}, traffic)
+        finally:
+            # Also what left in a round that something stopped.
+            self._take_reports()
+        return traffic
+
+    def _take_reports(self) -> None:
+        authority = () if self._authority is None else (self._authority,)
+        for role in (*self.clients, self._aggregator, *authority):
+            self.account.take(role.report())
+
+    def _run_phases(
+        self,
+        round_number: int,
+        participants: Sequence[int],
+        min_clients: int,
+        leaving: Mapping[int, str],
+        traffic: RoundTraffic,
+    ) -> None:
         first = self._begin_round(round_number)
         left = [index for index in participants if self._train(round_number, index, first, traffic)]
         answer: Message | None = None
         for phase in self.method.phases_of(self.model, round_number):
-            left = [index for index in left if (leaving or {}).get(index) != phase.name]
+            left = [index for index in left if leaving.get(index) != phase.name]
             if answer is not None:
                 traffic.bytes_down += sum(self._for(index, answer).nbytes for index in left)
             answer, left = self._run_phase(phase, round_number, left, min_clients, answer, traffic)
             if answer is None:
                 if len(participants) - len(self._refusals) < min_clients:
                     raise self._refusals[-1]
-                self.method.notes.append(
+                self.account.note(
                     f"round {round_number} was given up: {len(left)} of {len(participants)} clients were left"
                 )
-                return traffic
+                return
         assert answer is not None
         self.model = answer
         traffic.finished = left
         for index in left:
-            with self.method.clock.stage("merge"):
+            with self.account.clock.stage("merge"):
                 self.clients[index].end_round(self._for(index, answer))
-        return traffic
 
     def _for(self, client: int, message: Message) -> Message:
         return self.method.message_for(client, message)
@@ -153,7 +176,7 @@ class EmbeddedFederation:
         """Train one client; say whether it goes on."""
         model = self._for(index, first)
         traffic.bytes_down += model.nbytes
-        with self.method.clock.stage("merge"):
+        with self.account.clock.stage("merge"):
             start = self.clients[index].begin_round(round_number, traffic.participants, model)
         try:
             update, loss = self._trainers[index].train(start, training_seed(self._seed, round_number, index))
@@ -161,12 +184,14 @@ class EmbeddedFederation:
         except RangeError as error:
             self._leave(round_number, index, error)
             return False
+        finally:
+            self.account.clock.add(self._trainers[index].clock.take())
         traffic.losses.append(loss)
         return True
 
     def _leave(self, round_number: int, index: int, error: RangeError) -> None:
         self._refusals.append(error)
-        self.method.notes.append(f"client {index} left round {round_number}: {error}")
+        self.account.note(f"client {index} left round {round_number}: {error}")
 
     def _run_phase(
         self,
@@ -178,7 +203,7 @@ class EmbeddedFederation:
         traffic: RoundTraffic,
     ) -> tuple[Message | None, list[int]]:
         """Return the phase's answer and who is left; no answer where too few are."""
-        clock = self.method.clock
+        clock = self.account.clock
         self._aggregator.begin_phase(phase.name, round_number, answer)
         left = []
         for index in participants:

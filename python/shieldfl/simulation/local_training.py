@@ -34,7 +34,6 @@ class LocalTrainer:
     model : a module that is overwritten; several trainers may share one.
     features, labels : the client's samples.
     settings : of local training.
-    clock : where the time goes: stages ``train`` and ``score``.
     synthetic : features and labels for rounds that train on synthetic data; None where there are none.
     """
 
@@ -44,7 +43,6 @@ class LocalTrainer:
         features: torch.Tensor,
         labels: torch.Tensor,
         settings: TrainingSettings,
-        clock: StageClock,
         synthetic: tuple[torch.Tensor, torch.Tensor] | None = None,
     ) -> None:
         self._model = model
@@ -52,7 +50,8 @@ class LocalTrainer:
         self._real = (features, labels)
         self._synthetic = synthetic
         self._settings = settings
-        self._clock = clock
+        self.clock = StageClock()
+        """Seconds of the stages ``train`` and ``score``."""
         self.kinds: set[str] = set()
         """How it has trained so far, of what decides how long that takes."""
 
@@ -70,18 +69,18 @@ class LocalTrainer:
 
         def accumulate(model: nn.Module) -> None:
             assert fisher is not None
-            with self._clock.stage("score"):
+            with self.clock.stage("score"):
                 fisher.update(model)
 
-        with self._clock.stage("train"):
+        with self.clock.stage("train"):
             load_flat(self._model, start.parameters)
             load_flat_buffers(self._model, start.buffers)
         scores = None
         if start.scores == "full-batch":
-            with self._clock.stage("score"):
+            with self.clock.stage("score"):
                 scores = full_batch_fisher(self._model, *samples)
         steps = None
-        with self._clock.stage("train"):
+        with self.clock.stage("train"):
             if start.noise is None:
                 hook = None if fisher is None else accumulate
                 loss = train_locally(self._model, *samples, self._settings, seed, hook)
@@ -89,7 +88,7 @@ class LocalTrainer:
                 loss, steps = self._train_privately(start.noise, *samples)
             parameters, buffers = flatten(self._model), flatten_buffers(self._model)
         if start.scores is not None:
-            with self._clock.stage("score"):
+            with self.clock.stage("score"):
                 if fisher is not None:
                     scores = fisher.scores()
                 elif scores is None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import torch
 
 from shieldfl.errors import ParameterError
+from shieldfl.methods.account import Account
 from shieldfl.methods.method import Method
 from shieldfl.privacy.mean_embedding import fit_synthetic_data
 from shieldfl.privacy.synthetic_data import check_labelled_samples
@@ -46,11 +47,16 @@ def check_synthetic_samples(
 
 
 def synthetic_shares(
-    method: Method, dataset: Dataset, clients: int, seed: int, given: LabelledSamples | None
+    method: Method,
+    account: Account,
+    dataset: Dataset,
+    clients: int,
+    seed: int,
+    given: LabelledSamples | None,
 ) -> list[LabelledSamples | None]:
     """Return each client's features and labels; None for each where the method needs none.
 
-    Data that are made are charged to the method; data that are given cost nothing, which a note says.
+    Data that are made are charged to the account; data that are given cost nothing, which a note says.
     Raises RangeError where noise hides every class.
     """
     demand = method.synthetic_demand
@@ -67,11 +73,11 @@ def synthetic_shares(
             samples=demand.samples or len(dataset.train_labels),
             seed=seed,
         )
-        method.charge_synthetic_data(made.noise_multiplier)
+        account.charge_release(made.noise_multiplier)
         features, labels = made.features, made.labels
     else:
         features, labels = given
-        method.notes.append(
+        account.note(
             "synthetic data were given: they spend no epsilon here; what they tell of the data that they were made "
             "from is for their maker to account for"
         )
