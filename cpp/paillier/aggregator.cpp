@@ -64,8 +64,7 @@ Aggregator::Aggregator(std::shared_ptr<const PublicKey> key, std::optional<std::
                        std::size_t threads, const UnionOrder* order)
     : RoundSum(key->parameters().id(), key->id(), key->parameters().max_clients, expected_of(round, order)),
       key_(std::move(key)),
-      threads_(threads),
-      has_order_(order != nullptr) {
+      threads_(threads) {
   static_cast<void>(resolve_threads(threads));  // refused here, where it was given
 }
 
@@ -131,7 +130,7 @@ void Aggregator::check_weight(const CiphertextView& batch, std::uint32_t weight)
 }
 
 void Aggregator::check_left_out(const CiphertextView& frame) const {
-  if (!has_order_ && frame.present) {
+  if (!expects_positions() && frame.present) {
     throw Error(
         ErrorCode::kParameter,
         "the batch leaves ciphertexts out, which is for groups with different masks: give the aggregator "

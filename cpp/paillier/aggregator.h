@@ -66,7 +66,6 @@ class Aggregator final : public scheme::RoundSum {
 
   std::shared_ptr<const PublicKey> key_;
   std::size_t threads_;  // as requested
-  bool has_order_;       // of a union
   std::uint64_t total_weight_ = 0;
   std::uint64_t field_bound_ = 0;  // no field of the sum is larger in magnitude
   CiphertextSums sums_;

@@ -34,6 +34,10 @@ std::size_t RoundSum::clients() const {
 
 std::optional<std::uint64_t> RoundSum::round() const {
   const std::lock_guard lock(mutex_);
+  return summed_round();
+}
+
+std::optional<std::uint64_t> RoundSum::summed_round() const {
   return layout_ ? layout_->round : expected_.round;
 }
 
@@ -46,11 +50,10 @@ void RoundSum::check(const Layout& layout, std::span<const Id> frame_ids) const 
     throw Error(ErrorCode::kKeyMismatch,
                 "the batch was encrypted under another key: send the client the current public key");
   }
-  const std::optional<std::uint64_t> summed_round = layout_ ? layout_->round : expected_.round;
-  if (summed_round && layout.round != *summed_round) {
+  const std::optional<std::uint64_t> own = summed_round();
+  if (own && layout.round != *own) {
     throw Error(ErrorCode::kPolicy, "the batch is of round " + std::to_string(layout.round) +
-                                        ", the sum of round " + std::to_string(*summed_round) +
-                                        ": it was not added");
+                                        ", the sum of round " + std::to_string(*own) + ": it was not added");
   }
   for (const Id& id : frame_ids) {
     if (frame_ids_.contains(id)) {

@@ -52,6 +52,10 @@ class RoundSum {
   void note_added(const Layout& layout, std::set<Id>&& frame_ids) noexcept;
 
   [[nodiscard]] bool empty() const { return !layout_; }
+  // Of all batches, or that they must be of, where it is known.
+  [[nodiscard]] std::optional<std::uint64_t> summed_round() const;
+  // Whether it was said beforehand which positions batches must have.
+  [[nodiscard]] bool expects_positions() const { return expected_.positions.has_value(); }
   // Of all batches; throws Error(kParameter) before the first.
   [[nodiscard]] const Layout& summed_layout() const;
   [[nodiscard]] std::size_t frame_count() const { return frame_ids_.size(); }
