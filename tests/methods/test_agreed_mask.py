@@ -68,9 +68,9 @@ def test_without_a_choice_no_scores_are_sent_and_no_keys_made_for_them(method, c
     assert run.method.phases_of(run.model, 2) == (UPDATE,)
     everything = max(changes.values()) == 1.0
     assert run.clients[0].disclosure.encrypted.count == (PARAMETERS if everything else 0)
-    with pytest.raises(ParameterError, match="no phase"):
+    with pytest.raises(ParameterError, match=r"no phase|no scores"):
         run.clients[0].step("scores", None)
-    with pytest.raises(ParameterError, match="no phase"):
+    with pytest.raises(ParameterError, match=r"no phase|no scores"):
         run.authority.answer("scores", Message({"round": Message.from_number(2), "total": b""}))
 
 

@@ -201,12 +201,16 @@ def test_a_history_is_read_back_and_damage_is_refused():
     settings = DictPflSettings()
     history = PruningHistory(PARAMETERS, SECRET, settings)
     part = history_part(history)
+    compressed = part[32:]
     assert len(part) < len(history.to_bytes()) / 10
     read = read_history(Message({HISTORY: part}), PARAMETERS, SECRET, settings)
     assert read.to_bytes() == history.to_bytes()
     bomb = zlib.compress(bytes(10_000_000))
     for damaged in (b"", part[:-1], part + b"\0", b"\0" + part, bomb):
-        with pytest.raises(WireFormatError):
+        with pytest.raises(PolicyError, match="damaged"):
             read_history(Message({HISTORY: damaged}), PARAMETERS, SECRET, settings)
+    for damaged in (b"", compressed[:-1], compressed + b"\0", b"\0" + compressed, bomb):
+        with pytest.raises(WireFormatError):
+            read_history(Message({HISTORY: history.tag_of(damaged) + damaged}), PARAMETERS, SECRET, settings)
     with pytest.raises(ParameterError, match="other settings"):
         read_history(Message({HISTORY: part}), PARAMETERS, SECRET, DictPflSettings(decay=0.5))

@@ -113,7 +113,7 @@ def test_a_client_that_was_sent_a_damaged_or_foreign_history_goes_on_with_the_ri
     foreign = PruningHistory(PARAMETERS, SECRET, DictPflSettings(decay=0.5))
     larger = PruningHistory(PARAMETERS + 1, SECRET, client._settings)
     for history in (b"", part[:-1], part[::-1], history_part(foreign), history_part(larger)):
-        with pytest.raises((ParameterError, WireFormatError)):
+        with pytest.raises((ParameterError, PolicyError, WireFormatError)):
             client.begin_round(2, CLIENTS, run.begin_round(2, Message({**run.model, HISTORY: history})))
         assert client.step("update", run.answers["count"]) == run.sent["update"][0]
         np.testing.assert_array_equal(held_by(client), held_by(twin.clients[0]))

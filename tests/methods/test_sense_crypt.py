@@ -214,8 +214,8 @@ def test_settings_say_what_they_come_to():
 def test_an_upload_for_clustering_is_charged_though_its_client_left_then():
     run = SteppedRun(variant(clustering="affinity-propagation", information_bits=0.0, encryption="ckks"))
     run.account.charge_draw(CLIENTS)
-    run.clients[0].begin_round(1, CLIENTS, run.begin_round(1))
-    run.clients[0].finish_training(contraction(1, 0, replace(run.initial.starting_point(), round=1)))
+    start = run.clients[0].begin_round(1, CLIENTS, run.begin_round(1))
+    run.clients[0].finish_training(contraction(1, 0, start))
     assert math.isnan(run.account.spent().epsilon)
     run.clients[0].step("cluster", None)
     assert math.isinf(run.account.spent().epsilon)

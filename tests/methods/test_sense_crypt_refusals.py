@@ -52,8 +52,8 @@ def test_a_union_that_leaves_positions_out_gets_nothing():
         run = SteppedRun(variant(encryption=encryption))
         run.run_round()
         client = run.clients[0]
-        client.begin_round(2, CLIENTS, run.method.message_for(0, run.begin_round(2)))
-        client.finish_training(contraction(2, 0, replace(run.initial.starting_point(), round=2)))
+        start = client.begin_round(2, CLIENTS, run.method.message_for(0, run.begin_round(2)))
+        client.finish_training(contraction(2, 0, start))
         client.step("cluster", None)
         client.step("mask", run.method.message_for(0, run.answers["cluster"]))
         poor = Mask.from_indices([0], run.initial.parameters.size + BUFFERS)
@@ -144,8 +144,8 @@ def test_messages_out_of_order_are_refused():
     with pytest.raises(PolicyError, match="without a mask"):
         run.aggregator.receive("update", 0, Message(round_part))
     client = run.clients[0]
-    client.begin_round(1, CLIENTS, model)
-    client.finish_training(contraction(1, 0, replace(run.initial.starting_point(), round=1)))
+    start = client.begin_round(1, CLIENTS, model)
+    client.finish_training(contraction(1, 0, start))
     with pytest.raises(ParameterError, match="needs the answer"):
         client.step("mask", None)
 
@@ -189,9 +189,9 @@ def test_a_round_that_is_begun_again_gets_no_second_update():
     run.run_round()
     client = run.clients[0]
     sent = run.sent["update"][0]
-    client.begin_round(1, CLIENTS, run.begin_round(1, run.method.initial_model()))
+    start = client.begin_round(1, CLIENTS, run.begin_round(1, run.method.initial_model()))
     with pytest.raises(PolicyError, match="told of the update"):
-        client.finish_training(contraction(1, 0, replace(run.initial.starting_point(), round=1)))
+        client.finish_training(contraction(1, 0, start))
     assert client.step("update", run.method.message_for(0, run.answers["mask"])) == sent
     other = Message({"cluster": Message.from_number(1), "budget": np.float64(1.0).tobytes()})
     with pytest.raises(PolicyError, match="round 1 has been answered"):
@@ -202,10 +202,10 @@ def test_what_an_earlier_round_chose_is_not_sent_in_a_later_one():
     run = SteppedRun(variant(encryption="ckks"))
     run.run_round()
     client = run.clients[0]
-    client.begin_round(2, CLIENTS, run.method.message_for(0, run.begin_round(2)))
+    start = client.begin_round(2, CLIENTS, run.method.message_for(0, run.begin_round(2)))
     with pytest.raises(ParameterError, match="training"):
         client.step("cluster", None)
-    client.finish_training(contraction(2, 0, replace(run.initial.starting_point(), round=2)))
+    client.finish_training(contraction(2, 0, start))
     with pytest.raises(ParameterError, match="mask"):
         client.step("update", run.method.message_for(0, run.answers["mask"]))
 
@@ -223,8 +223,9 @@ def test_clients_never_change_their_cluster():
         with pytest.raises(WireFormatError, match="no cluster of this number"):
             run.authority.answer("update", Message(parts))
     client = run.clients[0]
-    client.begin_round(2, 6, run.method.message_for(0, run.begin_round(2)))
-    client.finish_training(grouped(2, 0, replace(run.initial.starting_point(), round=2)))
+    start = client.begin_round(2, 6, run.method.message_for(0, run.begin_round(2)))
+    client.finish_training(grouped(2, 0, start))
+    client.step("cluster", None)
     answer = Message({"cluster": Message.from_number(6), "budget": np.float64(1.0).tobytes()})
     with pytest.raises(WireFormatError, match="no cluster of this number"):
         client.step("mask", answer)
@@ -234,8 +235,8 @@ def test_clients_never_change_their_cluster():
 def test_a_budget_that_others_bring_down_has_a_floor(claimed):
     run = SteppedRun(variant(encryption="ckks", information_bits=0.0, least_budget=0.25))
     client = run.clients[0]
-    client.begin_round(1, CLIENTS, run.begin_round(1))
-    client.finish_training(contraction(1, 0, replace(run.initial.starting_point(), round=1)))
+    start = client.begin_round(1, CLIENTS, run.begin_round(1))
+    client.finish_training(contraction(1, 0, start))
     client.step("cluster", None)
     answer = Message({"cluster": Message.from_number(0), "budget": np.float64(claimed).tobytes()})
     mask = Mask.from_bytes(client.step("mask", answer)["mask"])

@@ -56,6 +56,8 @@ class AgreedMaskClient(MaskedAverageClient):
     Where no scores are encrypted in this federation, nothing is to be agreed on.
     """
 
+    phase_names = ("scores", "update")
+
     def __init__(self, index: int, context: RoleContext, kind: str, ratio: float) -> None:
         super().__init__(index, context, None)
         self._kind = kind
@@ -89,8 +91,8 @@ class AgreedMaskClient(MaskedAverageClient):
         return message
 
     def _speak(self, phase: str) -> Message:
-        if not has_scores(self.context):
-            return super()._speak(phase)
+        if not self.trained_scores.size:
+            raise ParameterError("no scores were asked for in this round: begin with the update phase")
         context = self.context
         with self.clock.stage("negotiate"):
             weight = context.weights[self.index]

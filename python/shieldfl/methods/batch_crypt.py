@@ -77,6 +77,7 @@ _VANISHED = (
 class BatchCryptClient(MaskedAverageClient):
     """Sends its layers' ranges, then its integers, encrypted."""
 
+    phase_names = ("ranges", "update")
     clear_parts = ("weight", "ranges")
 
     def __init__(
@@ -157,9 +158,9 @@ class BatchCryptAggregator(MaskedAverageAggregator):
             bounds = clip_bounds(self._ranges, agreed.offsets, agreed.width)
         return Message({"bounds": bounds.tobytes()})
 
-    def close(self, phase: str) -> Message:
+    def _result(self, phase: str) -> Message:
         """Return the phase's result; of the update phase, the total and the bounds that it stands under."""
-        result = super().close(phase)
+        result = super()._result(phase)
         return Message({**result, "bounds": self._bounds}) if phase == UPDATE.name else result
 
 

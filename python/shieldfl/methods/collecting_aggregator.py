@@ -3,49 +3,86 @@
 from __future__ import annotations
 
 import abc
+import threading
 
+from shieldfl.array_view import as_unsigned
 from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError
 from shieldfl.methods.method import AggregatorSteps
+from shieldfl.methods.reports import Report
 from shieldfl.roles.message import Message
 
 __all__ = ["CollectingAggregator"]
 
 
 class CollectingAggregator(AggregatorSteps):
-    """Refuses second messages and those of other rounds and phases.
+    """Refuses second messages and those of other rounds, phases and clients.
 
     The rest is for ``_begin_phase``, ``_collect`` and ``_result``.
+
+    Parameters
+    ----------
+    clients : how many there are.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clients: int) -> None:
         super().__init__()
         self.round = 0
+        self._clients = clients
         self._phase: str | None = None
         self._seen: set[int] = set()
+        self._closed: Message | None = None
+        self._lock = threading.Lock()
 
     def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
-        """Forget the phase before, also where it was the same. A phase that is refused does not begin."""
-        self._begin_phase(phase, round_number, answer)
-        self.round = round_number
-        self._phase = phase
-        self._seen = set()
+        """Forget the phase before, also where it was the same. A phase that is refused does not begin.
+
+        Raises PolicyError for a round before the newest.
+        """
+        number = as_unsigned(round_number, "round_number")
+        with self._lock:
+            if number < self.round:
+                raise PolicyError(
+                    f"round {number} is over since round {self.round} began: begin a later round"
+                )
+            self._begin_phase(phase, number, answer)
+            self.round = number
+            self._phase = phase
+            self._seen = set()
+            self._closed = None
 
     def receive(self, phase: str, client: int, message: Message) -> None:
         """Add one client's message. What is refused changes nothing."""
-        self._check_phase(phase)
-        if client in self._seen:
-            raise DuplicateFrameError(f"client {client} has sent its message already: it was not added again")
-        if message.number("round") != self.round:
-            raise PolicyError(f"client {client} sent a message of another round: it was not used")
-        self._collect(phase, client, message)
-        self._seen.add(client)
+        if as_unsigned(client, "client") >= self._clients:
+            raise ParameterError(
+                f"there is no client {client}: they are numbered from 0 to {self._clients - 1}"
+            )
+        with self._lock:
+            self._check_phase(phase)
+            if client in self._seen:
+                raise DuplicateFrameError(
+                    f"client {client} has sent its message already: it was not added again"
+                )
+            if self._closed is not None:
+                raise PolicyError(f"phase {phase!r} is closed: the message of client {client} came too late")
+            if message.number("round") != self.round:
+                raise PolicyError(f"client {client} sent a message of another round: it was not used")
+            self._collect(phase, client, message)
+            self._seen.add(client)
 
     def close(self, phase: str) -> Message:
         """Return the phase's result. Raises ParameterError where nobody has sent anything."""
-        self._check_phase(phase)
-        if not self._seen:
-            raise ParameterError("no message has arrived: wait for at least one client")
-        return self._result(phase)
+        with self._lock:
+            self._check_phase(phase)
+            if not self._seen:
+                raise ParameterError("no message has arrived: wait for at least one client")
+            if self._closed is None:
+                self._closed = self._result(phase)
+            return self._closed
+
+    def report(self) -> Report:
+        """Return what there is to tell since the last report."""
+        with self._lock:
+            return super().report()
 
     def _check_phase(self, phase: str) -> None:
         if phase != self._phase:

@@ -143,6 +143,10 @@ class PruningHistory:
         numbers = Message.from_number(round_number) + Message.from_number(self.last_round)
         return hmac.digest(self._secret, b"shieldfl active positions" + numbers + active.to_bytes(), "sha256")
 
+    def tag_of(self, data: bytes) -> bytes:
+        """Return what shows that whoever wrote these bytes of a history has the secret: HMAC-SHA256, 32 bytes."""
+        return hmac.digest(self._secret, b"shieldfl pruning history" + data, "sha256")
+
     def active_mask(self, round_number: int) -> Mask:
         """Return the positions that every client sends in a round after the last observed one.
 

@@ -36,6 +36,8 @@ class DictPflClient(MaskedAverageClient):
     settings : of pruning, the same for all.
     """
 
+    phase_names = ("count", "update")
+
     def __init__(self, index: int, context: RoleContext, secret: bytes, settings: PruningSettings) -> None:
         super().__init__(index, context, None, sends_rest=False)
         self._secret = secret
@@ -62,8 +64,6 @@ class DictPflClient(MaskedAverageClient):
         super()._keep(update)
 
     def _speak(self, phase: str) -> Message:
-        if phase != "count":
-            return super()._speak(phase)
         return Message({"round": Message.from_number(self.round)})
 
     def _zone_from(self, answer: Message | None) -> Mask:

@@ -98,9 +98,9 @@ class DpFedAvgClient(NoisedAverageClient):
 class DpFedAvgAggregator(FedAvgAggregator):
     """Adds what it gets, and tells how many clients' noise a mean has."""
 
-    def close(self, phase: str) -> Message:
+    def _result(self, phase: str) -> Message:
         """Return the new global model."""
-        answer = super().close(phase)
+        answer = super()._result(phase)
         self.record(SummedUploads(self.round, len(self._seen)))
         return answer
 

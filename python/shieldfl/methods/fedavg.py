@@ -83,7 +83,7 @@ class FedAvgAggregator(CollectingAggregator):
     """
 
     def __init__(self, initial: GlobalModel, learning_rate: float, weights: tuple[int, ...]) -> None:
-        super().__init__()
+        super().__init__(len(weights))
         self._model = initial
         self._moved = initial
         self._learning_rate = learning_rate

@@ -33,6 +33,7 @@ __all__ = ["MaskCrypt"]
 class MaskCryptClient(MaskedAverageClient):
     """Proposes positions, then encrypts those that all agreed on."""
 
+    phase_names = ("ranking", "update")
     scores = "gradient"
     clear_parts = ("weight", "ranking")
 

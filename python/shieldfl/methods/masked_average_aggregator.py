@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shieldfl.errors import ParameterError
+from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.masks import Mask
 from shieldfl.methods.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.mixed_sum import MixedSum
@@ -26,9 +26,10 @@ class MaskedAverageAggregator(CollectingAggregator):
     """
 
     def __init__(self, context: RoleContext, zone: Mask | None, *, sends_rest: bool = True) -> None:
-        super().__init__()
+        super().__init__(context.clients)
         self.context = context
         self.zone = zone
+        self._is_settled = zone is not None
         self._sends_rest = sends_rest
         self.round_keys = RoundKeyReader(context.keys)
         self._sum: MixedSum | None = None
@@ -59,6 +60,8 @@ class MaskedAverageAggregator(CollectingAggregator):
     def _zone_from(self, round_number: int, answer: Message | None) -> Mask | None:
         """Return the round's zone, which an answer to the phase before may bring."""
         if answer is not None and "zone" in answer:
+            if self._is_settled:
+                raise PolicyError("what is encrypted is settled from the start: no message can change it")
             return Mask.from_bytes(answer["zone"], expected_size=self.context.update_size)
         return self.zone
 

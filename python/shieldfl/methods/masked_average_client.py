@@ -86,7 +86,8 @@ class MaskedAverageClient(TrainingClient):
         return self._upload
 
     def _speak(self, phase: str) -> Message:
-        raise ParameterError(f"there is no phase {phase!r}")
+        """Make the message of a phase before the update."""
+        raise NotImplementedError
 
     def _zone_from(self, answer: Message | None) -> Mask | None:
         """Return the zone, which an answer to the phase before may bring."""

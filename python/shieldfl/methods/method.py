@@ -9,7 +9,7 @@ many machines.
 from __future__ import annotations
 
 import abc
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -75,6 +75,8 @@ class StartingPoint:
     """Train on the synthetic data set instead of the client's own."""
     round: int | None = None
     """The round that begins with it; None for a model that is only looked at, and from which no update is taken."""
+    beginning: int = 0
+    """How often the client had begun a round by then: one that is begun again may start from another model."""
 
     def trained(
         self,
@@ -84,7 +86,7 @@ class StartingPoint:
         private_steps: PrivateSteps | None = None,
     ) -> LocalUpdate:
         """Return what training from here gave: it belongs to this round and is refused in any other."""
-        return LocalUpdate(self.round, parameters, buffers, scores, private_steps)
+        return LocalUpdate(self.round, parameters, buffers, scores, private_steps, self.beginning)
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,17 @@ class LocalUpdate:
     [0, 1] in each layer; gradients are signed."""
     private_steps: PrivateSteps | None = None
     """What training by DP-SGD did."""
+    beginning: int = 0
+    """The ``StartingPoint.beginning`` that it was trained from."""
+
+    def copied(self) -> LocalUpdate:
+        """Return it with vectors of its own, read-only: those that training gave may be written over later."""
+        return replace(
+            self,
+            parameters=_copied(self.parameters),
+            buffers=_copied(self.buffers),
+            scores=None if self.scores is None else _copied(self.scores),
+        )
 
     def check(self, parameters: int, buffers: int) -> None:
         """Raise ParameterError unless the vectors have these sizes, RangeError for NaN or infinity in the model."""
@@ -131,6 +144,12 @@ class LocalUpdate:
         if not np.isfinite(self.scores).all():
             raise RangeError("a sensitivity is NaN or infinite: lower the learning rate or check the data")
         return self.scores
+
+
+def _copied(vector: FloatVector) -> FloatVector:
+    copy = np.array(vector, dtype=np.float32)
+    copy.setflags(write=False)
+    return copy
 
 
 @dataclass(frozen=True)

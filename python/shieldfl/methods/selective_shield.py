@@ -120,7 +120,12 @@ class SelectiveShield(Method):
         """Make the aggregator: it gets public keys alone."""
         size, buffers = self._shared.parameters.size, self._shared.buffers.size
         return SelectiveShieldAggregator(
-            size, buffers, self._settings, self._keys.check, self.federation.threads
+            size,
+            buffers,
+            self.federation.clients,
+            self._settings,
+            self._keys.check,
+            self.federation.threads,
         )
 
     def authority(self) -> SelectiveShieldAuthority:

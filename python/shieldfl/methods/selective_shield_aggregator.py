@@ -24,6 +24,7 @@ class SelectiveShieldAggregator(CollectingAggregator):
     ----------
     size : P, the number of parameters.
     buffers : how many buffer values are averaged in the encrypted zone.
+    clients : how many there are.
     settings : the method's settings.
     keys : tells the public keys that a round brings from others.
     threads : for the core; None for as many as the work is worth.
@@ -33,11 +34,12 @@ class SelectiveShieldAggregator(CollectingAggregator):
         self,
         size: int,
         buffers: int,
+        clients: int,
         settings: SelectiveShieldSettings,
         keys: RoundKeyCheck,
         threads: int | None,
     ) -> None:
-        super().__init__()
+        super().__init__(clients)
         self._size = size
         self._buffers = buffers
         self._settings = settings
@@ -46,6 +48,8 @@ class SelectiveShieldAggregator(CollectingAggregator):
         self._threads = threads
         self._masks: dict[int, Mask] = {}
         self._voters: set[int] = set()
+        self._negotiated: int | None = None
+        """The round of these masks and voters."""
         self._encrypted_zone = Mask.empty(size)
         self._ciphertexts: ckks.Aggregator | None = None
         self._begin_sums()
@@ -63,8 +67,13 @@ class SelectiveShieldAggregator(CollectingAggregator):
             )
             self._masks = {}
             self._voters = set()
+            self._negotiated = round_number
         elif answer is None:
             raise ParameterError("the update phase needs the answer to the negotiation")
+        elif self._negotiated != round_number:
+            raise PolicyError(
+                f"nobody has negotiated what is encrypted in the update phase of round {round_number}"
+            )
         else:
             zone = Mask.from_bytes(answer["encrypted zone"], expected_size=self._size)
             positions = encrypted_positions(zone, self._buffers)

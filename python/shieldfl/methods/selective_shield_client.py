@@ -38,6 +38,8 @@ class SelectiveShieldClient(TrainingClient):
     threads : for the core; None for as many as the work is worth.
     """
 
+    phase_names = ("negotiate", "update")
+
     def __init__(
         self,
         index: int,

@@ -41,7 +41,7 @@ class SenseCryptAggregator(CollectingAggregator):
         weights: tuple[int, ...],
         threads: int | None,
     ) -> None:
-        super().__init__()
+        super().__init__(len(weights))
         self._size = size
         self._buffers = buffers
         self._registry = registry
@@ -49,6 +49,8 @@ class SenseCryptAggregator(CollectingAggregator):
         self._weights = weights
         self._threads = threads
         self._masks: dict[int, Mask] = {}
+        self._masks_of: int | None = None
+        """The round of these masks."""
         self._sums: dict[int, MixedSum] = {}
 
     def begin_round(self, round_number: int, keys: Message) -> None:
@@ -58,10 +60,12 @@ class SenseCryptAggregator(CollectingAggregator):
     def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Start to collect; who is in which cluster is kept from round to round, masks for the update phase."""
         if phase == "update":
+            if self._masks_of != round_number:
+                raise PolicyError(f"nobody has sent a mask for the update phase of round {round_number}")
             with self.clock.stage("negotiate"):
                 self._sums = self._new_sums(round_number)
         else:
-            self._masks = {}
+            self._masks, self._masks_of = {}, round_number
 
     def _collect(self, phase: str, client: int, message: Message) -> None:
         if phase == "cluster":

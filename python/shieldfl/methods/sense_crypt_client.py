@@ -57,6 +57,7 @@ class SenseCryptClient(TrainingClient):
     threads : for the core; None for as many as the work is worth.
     """
 
+    phase_names = ("cluster", "mask", "update")
     scores = "taylor"
 
     def __init__(
@@ -85,6 +86,8 @@ class SenseCryptClient(TrainingClient):
         self._clients = clients
         self._threads = threads
         self._introduction: bytes | None = None
+        self._introduced_in: int | None = None
+        """The last round in which it introduced itself, or said that it is there."""
         self._cluster = 0
 
     def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
@@ -107,6 +110,7 @@ class SenseCryptClient(TrainingClient):
     def _introduce(self) -> Message:
         """Send the sensitivity vector, noised once, until an answer shows that it has arrived (section 3.1)."""
         parts = {"round": Message.from_number(self.round)}
+        self._introduced_in = self.round
         if self.introduced:
             return Message(parts)
         with self.clock.stage("negotiate"):
@@ -138,17 +142,18 @@ class SenseCryptClient(TrainingClient):
         return part != "sensitivity" and super()._tells(part)
 
     def _choose(self, answer: Message) -> Message:
+        if self._introduced_in != self.round:
+            raise ParameterError("the mask phase follows the one in which the client introduces itself")
         with self.clock.stage("score"):
-            self._cluster = answer.number("cluster")
-            self.introduced = True
-            if self._cluster >= self._clients:
+            cluster = answer.number("cluster")
+            if cluster >= self._clients:
                 raise WireFormatError("there is no cluster of this number")
             # A budget follows from what others report, so it does not decide alone how little is protected.
             budget = max(float(answer.vector("budget", np.float64, 1)[0]), self._settings.least_budget)
             chosen = select(
                 self.trained_scores, self.update.parameters, self._settings.limits(budget), self._threads
             )
-            self.selection = chosen
+            self.selection, self._cluster, self.introduced = chosen, cluster, True
             if not (chosen.meets_security and chosen.meets_information):
                 text = f"client {self.index}: its budget is too small for eq. 7 or eq. 8, and was kept"
                 self.note(Note(text))

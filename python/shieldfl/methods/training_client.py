@@ -5,15 +5,17 @@ from __future__ import annotations
 import abc
 import threading
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from shieldfl.array_view import as_unsigned
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.disclosure import Disclosure
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import ClientSteps, FloatVector, LocalUpdate, StartingPoint
 from shieldfl.methods.replies import Replies
+from shieldfl.methods.reports import Report
 from shieldfl.privacy.events import ClearUpload, EncryptedUpload, NoisedUpload
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import RoundKeyCheck, RoundKeyReader
@@ -22,6 +24,9 @@ __all__ = ["PUBLIC_PARTS", "TrainingClient"]
 
 PUBLIC_PARTS = ("weight", "capability")
 """Message parts that are the same whatever the data hold: how many samples there are, and how fast the machine is."""
+
+
+_NO_SCORES: FloatVector = np.empty(0, dtype=np.float32)
 
 
 class TrainingClient(ClientSteps):
@@ -39,6 +44,8 @@ class TrainingClient(ClientSteps):
     shares_buffers : whether the global model has them.
     """
 
+    phase_names: ClassVar[tuple[str, ...]] = ("update",)
+    """The phases that it has messages for."""
     scores: str | None = None
     """What training brings along, see ``StartingPoint.scores``."""
 
@@ -59,12 +66,13 @@ class TrainingClient(ClientSteps):
         """The global model that the round began with."""
         self.update = initial
         """What training gave: not the difference, the model itself."""
-        self.trained_scores: FloatVector = np.empty(0, dtype=np.float32)
+        self.trained_scores: FloatVector = _NO_SCORES
         self._size, self._buffer_count = initial.parameters.size, initial.buffers.size
         self._min_clients = min_clients
         self._shares_buffers = shares_buffers
         self._has_trained = False
         self._has_told = False
+        self._beginnings = 0
         self._begun: StartingPoint | None = None
         self._begun_with: tuple[int, Message] | None = None
         self._replies = Replies()
@@ -82,16 +90,23 @@ class TrainingClient(ClientSteps):
         Once a message has told of its update a round can be begun again only as it was: that changes nothing, and with
         another model or number of participants it raises PolicyError.
         """
+        number = as_unsigned(round_number, "round_number")
         with self._lock:
-            if self._has_told and round_number == self.round:
+            if self._begun is not None and number < self.round:
+                raise PolicyError(
+                    f"round {number} is over since round {self.round} began: begin a later round"
+                )
+            if self._has_told and number == self.round:
                 assert self._begun is not None
                 if (participants, model) != self._begun_with:
                     raise PolicyError(
-                        f"round {round_number} began with another model or number of participants, and the client has "
-                        "sent something of it: begin a later round"
+                        f"round {number} began with another model or number of participants, and the client has sent "
+                        "something of it: begin a later round"
                     )
                 return self._begun
-            self._begun = self._begin_round(round_number, participants, model)
+            start = self._begin_round(number, participants, model)
+            self._beginnings += 1
+            self._begun = replace(start, round=number, beginning=self._beginnings)
             self._begun_with = participants, model
             self._has_told = False
             return self._begun
@@ -113,7 +128,7 @@ class TrainingClient(ClientSteps):
         self.round = round_number
         self._has_trained = False
         self.start = start
-        return replace(self._merged_model(model), scores=self.scores, round=round_number)
+        return replace(self._merged_model(model), scores=self.scores)
 
     def _round_key(self, purpose: str) -> Any:
         """Return the round's public key for a purpose. Raises PolicyError where its first message did not bring it."""
@@ -130,13 +145,19 @@ class TrainingClient(ClientSteps):
                     f"the update was trained in {trained_in}, and the client is in {client_in}: train from what "
                     "begin_round returned"
                 )
-            update.check(self._size, self._buffer_count)
+            if update.beginning != self._begun.beginning:
+                raise PolicyError(
+                    f"round {self.round} was begun again since the update's training began: train from what "
+                    "begin_round returned last"
+                )
             if self._has_told:
                 raise PolicyError(
                     f"a message of round {self.round} has told of the update that was trained before, and the others "
                     "will be of that one too: go on with the round's phases, or leave it"
                 )
-            self._keep(update)
+            own = update.copied()
+            own.check(self._size, self._buffer_count)
+            self._keep(own)
             self._has_trained = True
 
     def _keep(self, update: LocalUpdate) -> None:
@@ -144,27 +165,30 @@ class TrainingClient(ClientSteps):
 
         One that raises must change nothing.
         """
-        if self.scores is not None:
-            self.trained_scores = update.checked_scores()
+        self.trained_scores = _NO_SCORES if self.scores is None else update.checked_scores()
         self.update = GlobalModel(update.parameters, update.buffers)
 
     def step(self, phase: str, answer: Message | None) -> Message:
         """Make this phase's message; the same bytes when asked again.
 
-        Raises ParameterError before training has finished, PolicyError for another answer than before.
+        Raises ParameterError before training has finished, and for a phase that the method does not have; PolicyError
+        for another answer than before.
         """
+        if phase not in self.phase_names:
+            raise ParameterError(f"there is no phase {phase!r}: the method has {', '.join(self.phase_names)}")
         with self._lock:
             return self._replies.reply(phase, self.round, answer, lambda: self._make_trained(phase, answer))
 
     def _make_trained(self, phase: str, answer: Message | None) -> Message:
         if not self._has_trained:
             raise ParameterError("there is nothing to send before training has finished")
-        before = self.disclosure
+        before, recorded = self.disclosure, len(self._events)
         try:
             message = self._make(phase, answer)
         except BaseException:
             # Nothing has left: made again, the message is to be recorded.
             self.disclosure = before
+            del self._events[recorded:]
             raise
         self._record(before, self.disclosure)
         self._has_told |= not message.keys() <= {"round", *PUBLIC_PARTS}
@@ -198,10 +222,17 @@ class TrainingClient(ClientSteps):
 
     def _difference(self) -> FloatVector:
         """Return what training changed of the global model, float32 (P + B,); B is 0 where buffers stay local."""
-        parameters = self.update.parameters - self.start.parameters
-        if not (self._shares_buffers and self._buffer_count):
-            return parameters
-        return np.concatenate((parameters, self.update.buffers - self.start.buffers))
+        # What is too large for a float32 is refused where it is clipped, encrypted or added.
+        with np.errstate(over="ignore"):
+            parameters = self.update.parameters - self.start.parameters
+            if not (self._shares_buffers and self._buffer_count):
+                return parameters
+            return np.concatenate((parameters, self.update.buffers - self.start.buffers))
+
+    def report(self) -> Report:
+        """Return what there is to tell since the last report; of a message that is being made, with it."""
+        with self._lock:
+            return super().report()
 
     def end_round(self, answer: Message) -> None:
         """Take the answer to the last phase."""

@@ -1,0 +1,214 @@
+"""Whoever drives the rounds calls clients and aggregators in any order, twice, late, from two threads, or with lies."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import zlib
+
+import numpy as np
+import pytest
+
+from methods.honest_outcome import assert_same_model, honest_outcome, recorded
+from methods.method_conformance import CLIENTS, SteppedRun, contraction, every_variant, variants
+from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError, RangeError, ShieldError
+from shieldfl.masks import Mask
+from shieldfl.roles.message import Message
+
+
+def variant_of(label: str):
+    return next(one for one in variants() if one.label == label)
+
+
+def noised(label: str, **changes):
+    return variant_of(label).with_settings(**changes).with_others(**changes)
+
+
+@every_variant
+def test_a_client_answers_the_phases_of_its_method_alone(variant):
+    """Under another name it sent its update again: with fresh noise, or what had been encrypted in the clear."""
+    run = SteppedRun(variant)
+    run.run_round()
+    before = recorded(run)
+    for phase in ("nonsense", "Update", "update2", ""):
+        for answer in (None, *run.answers.values()):
+            with pytest.raises(ParameterError, match="phase"):
+                run.clients[0].step(phase, answer)
+    assert recorded(run) == before
+
+
+@every_variant
+def test_a_client_goes_back_to_no_round(variant):
+    run = SteppedRun(variant)
+    model = run.begin_round(5)
+    client = run.clients[0]
+    client.begin_round(5, CLIENTS, model)
+    client.begin_round(6, CLIENTS, run.begin_round(6))
+    with pytest.raises(PolicyError, match="round 5 is over"):
+        client.begin_round(5, CLIENTS, model)
+    for number in (-1, 6.25, "7", None):
+        with pytest.raises(ParameterError, match="round_number"):
+            client.begin_round(number, CLIENTS, model)
+    assert client.round == 6
+
+
+@pytest.mark.parametrize("label", ["fedml-he", "alt-fl-pi"])
+def test_scores_are_sent_where_they_were_asked_for_alone(label):
+    run = SteppedRun(variant_of(label))
+    run.run_round()
+    client = run.clients[0]
+    start = client.begin_round(2, CLIENTS, run.begin_round(2))
+    assert start.scores is None
+    client.finish_training(contraction(2, 0, start))
+    with pytest.raises(ParameterError, match="scores"):
+        client.step("scores", None)
+
+
+@every_variant
+def test_an_update_that_its_trainer_writes_over_later_is_sent_as_it_was_handed_in(variant):
+    run = SteppedRun(variant)
+    handed_in = []
+
+    def write_over(phase, aggregator, messages):
+        for update in handed_in:
+            for vector in (update.parameters, update.buffers, update.scores):
+                vector[:] = np.nan
+
+    for client in run.clients:
+        finish = client.finish_training
+        client.finish_training = lambda update, finish=finish: (finish(update), handed_in.append(update))
+    run.run_round(intrude=write_over)
+    assert_same_model(run, honest_outcome(variant), variant)
+
+
+@every_variant
+def test_an_update_belongs_to_the_model_that_it_was_trained_from(variant):
+    run = SteppedRun(variant)
+    client, model = run.clients[0], run.begin_round(1)
+    update = contraction(1, 0, client.begin_round(1, CLIENTS, model))
+    moved = np.frombuffer(model["parameters"], dtype=np.float32) + np.float32(1.0)
+    client.begin_round(1, CLIENTS, Message({**model, "parameters": moved.tobytes()}))
+    with pytest.raises(PolicyError, match="begun again"):
+        client.finish_training(update)
+
+
+def test_a_history_that_the_authority_did_not_write_is_refused():
+    run = SteppedRun(variant_of("dict-pfl"))
+    run.run_round()
+    first = run.begin_round(2)
+    tag, history = first["history"][:32], bytearray(zlib.decompress(first["history"][32:]))
+    history[-1] ^= 1
+    client = run.clients[0]
+    for forged in (bytes(tag) + zlib.compress(bytes(history)), bytes(32) + bytes(first["history"][32:])):
+        with pytest.raises(PolicyError, match="history"):
+            client.begin_round(2, CLIENTS, Message({**first, "history": forged}))
+    assert client.round == 1
+
+
+@pytest.mark.parametrize("cluster", [7, CLIENTS])
+def test_a_refused_cluster_introduces_nobody(cluster):
+    run = SteppedRun(variant_of("sense-crypt/ckks"))
+    client = run.clients[0]
+    client.finish_training(contraction(1, 0, client.begin_round(1, CLIENTS, run.begin_round(1))))
+    budget = np.float64(0.5).tobytes()
+    right = Message({"cluster": Message.from_number(0), "budget": budget})
+    with pytest.raises(ParameterError, match="introduce"):
+        client.step("mask", right)
+    introduction = client.step("cluster", None)
+    with pytest.raises(ShieldError):
+        client.step("mask", Message({"cluster": Message.from_number(cluster), "budget": budget}))
+    client.finish_training(contraction(2, 0, client.begin_round(2, CLIENTS, run.begin_round(2))))
+    again = client.step("cluster", None)
+    assert again.keys() == introduction.keys() > {"round"}
+
+
+def test_what_was_refused_is_not_charged():
+    run = SteppedRun(noised("dp-fedavg", noise_multiplier=1.0))
+    client = run.clients[0]
+    largest = np.full_like(run.initial.parameters, np.finfo(np.float32).max)
+    start = client.begin_round(
+        1, CLIENTS, Message({**run.begin_round(1), "parameters": (-largest).tobytes()})
+    )
+    client.finish_training(start.trained(largest, start.buffers, largest))
+    for _ in range(3):
+        with pytest.raises(RangeError):
+            client.step("update", None)
+    assert recorded(run) == []
+    assert np.isnan(run.account.spent().of_noise)
+
+
+@every_variant
+def test_an_aggregator_takes_each_client_once(variant):
+    run = SteppedRun(variant)
+
+    def send_again(phase, aggregator, messages):
+        for client in (-1, -CLIENTS, CLIENTS, 1.0, "0"):
+            with pytest.raises(ParameterError, match="client"):
+                aggregator.receive(phase, client, messages[3])
+        outcomes = []
+
+        def send():
+            try:
+                aggregator.receive(phase, 0, messages[0])
+                outcomes.append("taken")
+            except DuplicateFrameError:
+                outcomes.append("refused")
+
+        senders = [threading.Thread(target=send) for _ in range(4)]
+        for sender in senders:
+            sender.start()
+        for sender in senders:
+            sender.join()
+        assert sorted(outcomes) == ["refused", "refused", "refused", "taken"]
+        aggregator.begin_phase(phase, 1, [None, *run.answers.values()][-1])
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        run.run_round(intrude=send_again)
+    finally:
+        sys.setswitchinterval(interval)
+    assert_same_model(run, honest_outcome(variant), variant)
+
+
+@every_variant
+def test_an_aggregator_that_has_closed_a_phase_takes_nothing_more_and_goes_back_to_no_round(variant):
+    run = SteppedRun(variant)
+
+    def come_late(phase, aggregator, messages):
+        for client in (0, 1, 2):
+            aggregator.receive(phase, client, messages[client])
+        closed = aggregator.close(phase)
+        with pytest.raises(PolicyError, match="closed"):
+            aggregator.receive(phase, 3, messages[3])
+        assert aggregator.close(phase) == closed
+        aggregator.begin_phase(phase, 1, [None, *run.answers.values()][-1])
+
+    run.run_round(intrude=come_late)
+    run.run_round()
+    for phase in run.sent:
+        with pytest.raises(PolicyError, match="round 1 is over"):
+            run.aggregator.begin_phase(phase, 1, None)
+        for number in (-1, 2.5, "3"):
+            with pytest.raises(ParameterError, match="round_number"):
+                run.aggregator.begin_phase(phase, number, None)
+
+
+@pytest.mark.parametrize(
+    "label", ["selective-shield/clear", "selective-shield/encrypted", "sense-crypt/ckks"]
+)
+def test_values_are_not_placed_by_masks_of_the_round_before(label):
+    run = SteppedRun(variant_of(label))
+    run.run_round()
+    run.begin_round(2)
+    answer = [*run.answers.values()][-2]
+    with pytest.raises(PolicyError, match="of round 2"):
+        run.aggregator.begin_phase("update", 2, answer)
+
+
+def test_a_settled_zone_is_not_changed_by_an_answer():
+    run = SteppedRun(variant_of("full-he"))
+    nothing = Message({"zone": Mask.empty(run.method.context.update_size).to_bytes()})
+    run.begin_round(1)
+    with pytest.raises(PolicyError, match="settled"):
+        run.aggregator.begin_phase("update", 1, nothing)
