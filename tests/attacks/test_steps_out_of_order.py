@@ -10,9 +10,18 @@ import numpy as np
 import pytest
 
 from methods.honest_outcome import assert_same_model, honest_outcome, recorded
-from methods.method_conformance import CLIENTS, SteppedRun, contraction, every_variant, variants
+from methods.method_conformance import (
+    CLIENTS,
+    LAYER_OFFSETS,
+    PARAMETERS,
+    SteppedRun,
+    contraction,
+    every_variant,
+    variants,
+)
 from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError, RangeError, ShieldError
 from shieldfl.masks import Mask
+from shieldfl.methods.mixed_upload import MixedUpload
 from shieldfl.roles.message import Message
 
 
@@ -212,3 +221,73 @@ def test_a_settled_zone_is_not_changed_by_an_answer():
     run.begin_round(1)
     with pytest.raises(PolicyError, match="settled"):
         run.aggregator.begin_phase("update", 1, nothing)
+
+
+@every_variant
+def test_an_aggregator_begins_the_phases_of_its_method_alone(variant):
+    run = SteppedRun(variant)
+
+    def begin_others(phase, aggregator, messages):
+        for other in ("nonsense", "Update", ""):
+            with pytest.raises(ParameterError, match="there is no phase"):
+                aggregator.begin_phase(other, 1, None)
+
+    run.run_round(intrude=begin_others)
+    assert_same_model(run, honest_outcome(variant), variant)
+
+
+def test_a_refused_phase_does_not_change_the_mask_that_was_agreed_on():
+    run = SteppedRun(variant_of("alt-fl-si-he"))
+    run.run_round()
+    agreed = Mask.from_bytes(run.answers["scores"]["zone"])
+    other = Mask.from_bool(np.roll(agreed.to_bool()[:PARAMETERS], 1)).resized(agreed.size, chosen=True)
+    for number in (2, 99):  # the second has no keys
+        with pytest.raises(PolicyError):
+            run.aggregator.begin_phase("update", number, Message({"zone": other.to_bytes()}))
+    run.run_round()
+
+
+def test_two_means_of_a_round_show_an_update_with_its_own_noise_alone():
+    run = SteppedRun(noised("dp-fedavg", noise_multiplier=1.0))
+
+    def close_twice(phase, aggregator, messages):
+        for client in (0, 1, 2):
+            aggregator.receive(phase, client, messages[client])
+        aggregator.close(phase)
+        aggregator.begin_phase(phase, 1, None)
+
+    run.run_round(intrude=close_twice)
+    spent = run.account.spent()
+    assert spent.if_participants_true == spent.of_noise
+
+
+@pytest.mark.parametrize("epsilon", [None, 2.0])
+def test_a_sensitivity_that_was_sent_at_the_second_attempt_is_recorded(monkeypatch, epsilon):
+    variant = variant_of("sense-crypt/clusters").with_others(clustering_epsilon=epsilon)
+    run = SteppedRun(variant)
+    client = run.clients[0]
+    client.finish_training(contraction(1, 0, client.begin_round(1, CLIENTS, run.begin_round(1))))
+    with monkeypatch.context() as stopped:
+        stopped.setattr(client, "_name", lambda *parts: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            client.step("cluster", None)
+    assert recorded(run) == []
+    assert "sensitivity" in client.step("cluster", None)
+    assert any("what='sensitivity'" in one for one in recorded(run))
+
+
+def test_a_tally_of_a_refused_message_is_not_told(monkeypatch):
+    run = SteppedRun(variant_of("batch-crypt"))
+
+    def fail_first(phase, aggregator, messages):
+        if phase == "ranges":
+            encrypt = MixedUpload.encrypt
+            with monkeypatch.context() as failing:
+                failing.setattr(MixedUpload, "encrypt", lambda *args: (_ for _ in ()).throw(MemoryError))
+                bounds = Message({"bounds": np.full(len(LAYER_OFFSETS), 0.5).tobytes()})
+                with pytest.raises(MemoryError):
+                    run.clients[0].step("update", bounds)
+            assert MixedUpload.encrypt is encrypt
+            assert run.clients[0].report().notes == ()
+
+    run.run_round(intrude=fail_first)

@@ -234,6 +234,14 @@ def test_a_client_that_is_asked_again_sends_the_same_noise_again():
     assert not np.array_equal(values_of(run, 0), before)
 
 
+def test_rounds_whose_draws_nobody_told_of_count_against_a_target():
+    run = SteppedRun(shield(target_epsilon=5.0), initial=zeros(), rounds=3)
+    for _ in range(3):
+        run.run_round()
+    with pytest.raises(PolicyError, match="spent after 3 draws"):
+        run.account.charge_draw(2)
+
+
 def test_repeated_draws_do_not_overspend_a_target():
     run = SteppedRun(shield(target_epsilon=5.0), initial=zeros(), rounds=3)
     for _ in range(3):

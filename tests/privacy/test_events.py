@@ -25,6 +25,20 @@ HIDDEN = EncryptedUpload(1, 0)
 OPENED = OpenedSum(1)
 
 
+def _is_late(first: object, second: object) -> bool:
+    """Whether an upload that depends on its model is told of after the sum of its round, which had no noise."""
+    uploads = isinstance(second, (NoisedUpload, ClearUpload))
+    return isinstance(first, OpenedSum) and uploads and second.round == first.round
+
+
+def test_what_is_told_of_after_its_own_rounds_sum_may_have_started_from_the_moved_model():
+    own = NoisedUpload(1, 3, NOISE)
+    assert epsilon_of(own, HIDDEN, OPENED) == 2.5
+    assert math.isinf(epsilon_of(HIDDEN, OPENED, own))
+    # A sum of noised values moves the model by nothing that noise does not cover.
+    assert epsilon_of(EncryptedUpload(1, 0, NOISE), OPENED, own) == 2.5
+
+
 def epsilon_of(*events: object) -> float:
     return PrivacyEvents(events).spent(2.5, 2.0, 1e-5, 3).epsilon
 
@@ -51,7 +65,11 @@ def test_what_noise_covers_costs_what_it_was_charged(events):
     assert PrivacyEvents(events).reason is None
     assert PrivacyEvents(events).all == events
     for order in itertools.permutations(events):
-        assert epsilon_of(*order) == 2.5
+        # Infinite at most where a sum comes before uploads of its own round.
+        late = any(
+            order.index(one) < order.index(two) for one in events for two in events if _is_late(one, two)
+        )
+        assert epsilon_of(*order) == (math.inf if late else 2.5)
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,8 @@ class AgreedMaskClient(MaskedAverageClient):
 class AgreedMaskAggregator(MaskedAverageAggregator):
     """Adds encrypted scores, which it cannot read, where there are any."""
 
+    phase_names = ("scores", "update")
+
     def __init__(self, context: RoleContext) -> None:
         super().__init__(context, None)
         self._scores: ckks.Aggregator | None = None

@@ -82,10 +82,21 @@ class AltFlAggregator(AgreedMaskAggregator):
         self._agreed: Mask | None = None
 
     def _zone_from(self, round_number: int, answer: Message | None) -> Mask | None:
+        """Return what a round of its kind encrypts. Raises PolicyError for another mask than was agreed on."""
+        return self._zones.of(round_number, self._agreed_by(answer))
+
+    def _agreed_by(self, answer: Message | None) -> Mask | None:
+        if answer is None or "zone" not in answer:
+            return self._agreed
+        agreed = Mask.from_bytes(answer["zone"], expected_size=self.context.update_size)
+        if self._agreed is not None and agreed != self._agreed:
+            raise PolicyError("another mask was agreed on, and it is for the whole run")
+        return agreed
+
+    def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Keep the mask that was agreed on, for later rounds of its kind."""
-        if answer is not None and "zone" in answer:
-            self._agreed = Mask.from_bytes(answer["zone"], expected_size=self.context.update_size)
-        return self._zones.of(round_number, self._agreed)
+        super()._begin_phase(phase, round_number, answer)
+        self._agreed = self._agreed_by(answer)
 
 
 class AltFlAuthority(AgreedMaskAuthority):

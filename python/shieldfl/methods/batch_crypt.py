@@ -120,6 +120,8 @@ class BatchCryptClient(MaskedAverageClient):
 class BatchCryptAggregator(MaskedAverageAggregator):
     """Makes clip bounds of the ranges, which it sees, and adds ciphertexts."""
 
+    phase_names = ("ranges", "update")
+
     def __init__(
         self, context: RoleContext, zone: Mask, quantisation: Quantisation, largest_update: float
     ) -> None:

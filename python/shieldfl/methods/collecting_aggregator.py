@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import threading
+from typing import ClassVar
 
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError
@@ -24,6 +25,9 @@ class CollectingAggregator(AggregatorSteps):
     clients : how many there are.
     """
 
+    phase_names: ClassVar[tuple[str, ...]] = ("update",)
+    """The phases that it collects messages of."""
+
     def __init__(self, clients: int) -> None:
         super().__init__()
         self.round = 0
@@ -36,8 +40,10 @@ class CollectingAggregator(AggregatorSteps):
     def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Forget the phase before, also where it was the same. A phase that is refused does not begin.
 
-        Raises PolicyError for a round before the newest.
+        Raises ParameterError for a phase that the method does not have, PolicyError for a round before the newest.
         """
+        if phase not in self.phase_names:
+            raise ParameterError(f"there is no phase {phase!r}: the method has {', '.join(self.phase_names)}")
         number = as_unsigned(round_number, "round_number")
         with self._lock:
             if number < self.round:

@@ -49,6 +49,8 @@ _MOST_ROUNDS_AHEAD = 1000
 class DictPflAggregator(MaskedAverageAggregator):
     """Adds batches of as many values as the key authority says; which positions they are, nobody tells it."""
 
+    phase_names = ("count", "update")
+
     def __init__(self, context: RoleContext) -> None:
         super().__init__(context, None, sends_rest=False)
 
@@ -57,8 +59,7 @@ class DictPflAggregator(MaskedAverageAggregator):
         return None if answer is None else Mask.full(answer.number("count"))
 
     def _hear(self, phase: str, client: int, message: Message) -> None:
-        if phase != COUNT.name:
-            super()._hear(phase, client, message)
+        """The messages of the count phase say nothing."""
 
     def _conclude(self, phase: str) -> Message:
         return Message({"round": Message.from_number(self.round)})

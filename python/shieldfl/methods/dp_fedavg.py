@@ -50,8 +50,8 @@ class ClientLevelAccount(Account):
             if isinstance(event, NoisedUpload) or (isinstance(event, ClearUpload) and event.what == "values"):
                 self._rounds_of.setdefault(event.client, []).append(event.round)
             elif isinstance(event, SummedUploads):
-                # A mean that was made twice had the noise of the smaller one.
-                self._summed[event.round] = min(self._summed.get(event.round, event.clients), event.clients)
+                # The difference of two means of a round may be one client's update, with its own noise alone.
+                self._summed[event.round] = 1 if event.round in self._summed else event.clients
 
     def _of_noise(self) -> tuple[float, float]:
         """Return the largest epsilon of all clients against the aggregator, and against those who see models alone.

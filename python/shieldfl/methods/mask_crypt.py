@@ -69,6 +69,8 @@ class MaskCryptClient(MaskedAverageClient):
 class MaskCryptAggregator(MaskedAverageAggregator):
     """Takes turns through the clients' rankings (its algorithm 1); it sees them."""
 
+    phase_names = ("ranking", "update")
+
     def __init__(self, context: RoleContext, ratio: float, cut: bool) -> None:
         super().__init__(context, None)
         self._proposed = positions_in_budget(ratio, context.initial.parameters.size)

@@ -38,7 +38,7 @@ def read_history(message: Message, size: int, secret: bytes, settings: PruningSe
     tag, compressed = bytes(part[:_TAG_BYTES]), bytes(part[_TAG_BYTES:])
     if not hmac.compare_digest(tag, PruningHistory(size, secret, settings).tag_of(compressed)):
         raise PolicyError(
-            "the pruning history is damaged, or was not written by the key authority: it was not used"
+            "the pruning history is damaged, or was written by somebody without the secret: it was not used"
         )
     # No part of a message may unpack to more memory than a history takes.
     decompressor = zlib.decompressobj()

@@ -59,6 +59,16 @@ class Reporter:
         notes, self._notes = self._notes, []
         return Report(tuple(events), tuple(notes), self.clock.take())
 
+    def pending(self) -> tuple[int, int]:
+        """Say how much the next report tells already."""
+        return len(self._events), len(self._notes)
+
+    def take_back(self, pending: tuple[int, int]) -> None:
+        """Tell no more than at that time: what came since has not happened."""
+        events, notes = pending
+        del self._events[events:]
+        del self._notes[notes:]
+
     def record(self, event: PrivacyEvent) -> None:
         """Have the next report tell that something became readable, or was opened."""
         self._events.append(event)

@@ -174,11 +174,11 @@ class SelectiveShieldAccount(Account):
     def charge_draw(self, participants: int) -> None:
         """Charge a draw. Raises PolicyError, and charges nothing, when a target epsilon would be exceeded."""
         if self._target_epsilon is not None:
-            ledger = self._ledger_of([*self._drawn, participants])
+            ledger = self._ledger_of([*self._charged, participants])
             if ledger.epsilon(self.delta).of_noise > self._target_epsilon:
                 raise PolicyError(
                     f"the privacy budget of epsilon = {self._target_epsilon:g} is spent after "
-                    f"{len(self._drawn)} draws: no further round is started"
+                    f"{self.rounds} draws: no further round is started"
                 )
         super().charge_draw(participants)
         self._drawn.append(participants)
@@ -194,11 +194,15 @@ class SelectiveShieldAccount(Account):
         """How many have been charged: whoever drives the rounds may not have told of every draw."""
         return max(super().rounds, self.events.noised_uploads())
 
+    @property
+    def _charged(self) -> list[int]:
+        """How many were drawn, by round; 1 for each round that was not told of."""
+        return [*self._drawn, *[1] * (self.rounds - len(self._drawn))]
+
     def _of_noise(self) -> tuple[float, float]:
         if self._noise_multiplier == 0.0:
             return math.nan, math.nan
-        untold = self.rounds - len(self._drawn)
-        spent = self._ledger_of([*self._drawn, *[1] * untold]).epsilon(self.delta)
+        spent = self._ledger_of(self._charged).epsilon(self.delta)
         return spent.of_noise, spent.if_participants_true
 
     def settings(self) -> dict[str, Any]:

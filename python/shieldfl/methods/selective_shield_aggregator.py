@@ -30,6 +30,8 @@ class SelectiveShieldAggregator(CollectingAggregator):
     threads : for the core; None for as many as the work is worth.
     """
 
+    phase_names = ("negotiate", "update")
+
     def __init__(
         self,
         size: int,

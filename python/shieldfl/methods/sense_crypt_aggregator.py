@@ -32,6 +32,8 @@ class SenseCryptAggregator(CollectingAggregator):
     threads : for the core; None for as many as the work is worth.
     """
 
+    phase_names = ("cluster", "mask", "update")
+
     def __init__(
         self,
         size: int,

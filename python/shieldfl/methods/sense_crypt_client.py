@@ -86,6 +86,7 @@ class SenseCryptClient(TrainingClient):
         self._clients = clients
         self._threads = threads
         self._introduction: bytes | None = None
+        self._sensitivity_recorded = False
         self._introduced_in: int | None = None
         """The last round in which it introduced itself, or said that it is there."""
         self._cluster = 0
@@ -124,11 +125,16 @@ class SenseCryptClient(TrainingClient):
                         self._noise_multiplier,
                         self._threads,
                     ).tobytes()
-                    # Once: sent again in a later round, it is the same.
-                    self._record_sensitivity()
                 parts["sensitivity"] = self._introduction
             self._name("capability", *({"sensitivity"} & set(parts)))
             return Message(parts)
+
+    def _record(self, before: Disclosure, now: Disclosure) -> None:
+        super()._record(before, now)
+        # Once: sent again in a later round, it is the same.
+        if "sensitivity" in now.parts and not self._sensitivity_recorded:
+            self._record_sensitivity()
+            self._sensitivity_recorded = True
 
     def _record_sensitivity(self) -> None:
         if self._noise_multiplier > 0.0:

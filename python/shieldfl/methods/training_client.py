@@ -87,8 +87,8 @@ class TrainingClient(ClientSteps):
         participants would be missing. Raises what :meth:`RoundKeyReader.begin_round` does for its keys, WireFormatError
         for a model of other sizes. A round that is refused changes nothing.
 
-        Once a message has told of its update a round can be begun again only as it was: that changes nothing, and with
-        another model or number of participants it raises PolicyError.
+        A round that is begun again as it was changes nothing. With another model or number of participants it is to be
+        trained anew, and refused with PolicyError once a message has told of its update.
         """
         number = as_unsigned(round_number, "round_number")
         with self._lock:
@@ -96,14 +96,14 @@ class TrainingClient(ClientSteps):
                 raise PolicyError(
                     f"round {number} is over since round {self.round} began: begin a later round"
                 )
-            if self._has_told and number == self.round:
-                assert self._begun is not None
-                if (participants, model) != self._begun_with:
+            if self._begun is not None and number == self.round:
+                if (participants, model) == self._begun_with:
+                    return self._begun
+                if self._has_told:
                     raise PolicyError(
                         f"round {number} began with another model or number of participants, and the client has sent "
                         "something of it: begin a later round"
                     )
-                return self._begun
             start = self._begin_round(number, participants, model)
             self._beginnings += 1
             self._begun = replace(start, round=number, beginning=self._beginnings)
@@ -182,13 +182,13 @@ class TrainingClient(ClientSteps):
     def _make_trained(self, phase: str, answer: Message | None) -> Message:
         if not self._has_trained:
             raise ParameterError("there is nothing to send before training has finished")
-        before, recorded = self.disclosure, len(self._events)
+        before, reported = self.disclosure, self.pending()
         try:
             message = self._make(phase, answer)
         except BaseException:
             # Nothing has left: made again, the message is to be recorded.
             self.disclosure = before
-            del self._events[recorded:]
+            self.take_back(reported)
             raise
         self._record(before, self.disclosure)
         self._has_told |= not message.keys() <= {"round", *PUBLIC_PARTS}

@@ -145,7 +145,13 @@ class PrivacySpent:
 
 
 class PrivacyEvents:
-    """The events of one run. What they mean follows from their rounds, so they may come in any order."""
+    """The events of one run, in whatever order they are told of.
+
+    What they mean follows from their rounds: all that leaves in a round starts from the model before it. Whoever drives
+    the rounds is taken at their word for that. What is told of after the opened sum of its own round may have started
+    from the model that this sum moved, and counts as if it had. So a key authority's report belongs behind the clients'
+    of the same round: before them no figure is too low, but some are infinite.
+    """
 
     def __init__(self, events: Iterable[PrivacyEvent] = ()) -> None:
         self._events: list[PrivacyEvent] = []
@@ -157,6 +163,8 @@ class PrivacyEvents:
         """Rounds whose sum was opened."""
         self._dependent: dict[int, str] = {}
         """Rounds in which something was sent whose noise covers no sum opened before it, and what it is."""
+        self._late: set[int] = set()
+        """Rounds of which such a thing was told after their own sum was opened."""
         self._clear: dict[int, str] = {}
         """Rounds in which something real became readable without noise, and what it is."""
         self._readable: dict[str, None] = {}
@@ -196,13 +204,13 @@ class PrivacyEvents:
                 if event.what != "values":
                     self._readable[event.what] = None
                 if event.synthetic:
-                    self._note_first(self._dependent, event.round, "updates from synthetic data")
+                    self._add_dependent(event.round, "updates from synthetic data")
                 else:
                     self._note_first(self._clear, event.round, event.what)
             case NoisedUpload():
                 _check(event.noise)
                 self._has_noise = True
-                self._note_first(self._dependent, event.round, "updates with noise")
+                self._add_dependent(event.round, "updates with noise")
             case SampledSteps() | SummedUploads():
                 # What they cost, or show, is said by the upload that they belong to.
                 pass
@@ -212,6 +220,11 @@ class PrivacyEvents:
             case _:
                 raise ParameterError(f"{type(event).__name__} is no privacy event that can be interpreted")
         self._events.append(event)
+
+    def _add_dependent(self, round_number: int, what: str) -> None:
+        self._note_first(self._dependent, round_number, what)
+        if round_number in self._opened:
+            self._late.add(round_number)
 
     @staticmethod
     def _note_first(found: dict[int, str], round_number: int, what: str) -> None:
@@ -228,7 +241,8 @@ class PrivacyEvents:
         opened = min(self._opened - noised, default=None)
         dependent = None
         if opened is not None:
-            dependent = min((number for number in self._dependent if number > opened), default=None)
+            after = [number for number in self._dependent if number > opened]
+            dependent = min([*after, *self._late & {opened}], default=None)
         if clear is not None and (dependent is None or clear <= dependent):
             what = f"something that depends on the data ({self._clear[clear]})"
             return f"ε is ∞ because {what} is readable without noise that a proof covers"
