@@ -87,7 +87,7 @@ def calibrate(
 ) -> None:
     """Measure what encrypting, adding, opening, scoring and selecting take on this machine.
 
-    Takes about a minute, half of it for other instruction sets. Every opened sum is checked. --json writes the
+    Takes some minutes, half of them for other instruction sets. Every opened sum is checked. --json writes the
     same profile as --output does.
     """
     chosen = {
