@@ -31,9 +31,9 @@ from torch import nn
 from shieldfl.benchmarks.scheme import select
 from shieldfl.benchmarks.tenseal_peer import tenseal_peers
 from shieldfl.methods.dict_pfl_settings import DictPflSettings
-from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.model_adaptation import adapt_model, count_trained
+from shieldfl.methods.plan import FederationPlan
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.data import Dataset, load_dataset
@@ -103,21 +103,31 @@ def federate(name: str, start: nn.Module, data: Dataset, options: argparse.Names
     features = data.train_features[first : first + options.samples]
     labels = data.train_labels[first : first + options.samples]
     parts = dirichlet_partition(labels.numpy(), options.clients, options.alpha, options.seed)
-    federation = Federation(
+    initial = GlobalModel(flatten(module), flatten_buffers(module))
+    weights = tuple(map(len, parts))
+    plan = FederationPlan.for_weights(
+        weights,
         clients=options.clients,
         rounds=options.rounds,
         min_clients=2,
         server_learning_rate=1.0,
-        threads=options.threads,
+        parameters=initial.parameters.size,
+        buffers=initial.buffers.size,
         layer_offsets=parameter_layout(module).offsets,
-        weights=tuple(map(len, parts)),
-        shared_secret=options.seed.to_bytes(32, "little"),
     )
-    method = make_method(name, GlobalModel(flatten(module), flatten_buffers(module)), federation, settings)
+    method = make_method(name, settings, plan)
     rate = options.table_learning_rate if name == "dict-pfl" else options.learning_rate
     training = TrainingSettings(options.local_epochs, 32, rate, 0.9)
     trainers = [LocalTrainer(module, features[part], labels[part], training) for part in parts]
-    embedded = EmbeddedFederation(method, trainers, options.seed)
+    embedded = EmbeddedFederation(
+        method,
+        initial,
+        trainers,
+        options.seed,
+        weights=weights,
+        threads=options.threads,
+        shared_secret=options.seed.to_bytes(32, "little"),
+    )
     up = down = 0
     shares = []
     began = time.perf_counter()

@@ -31,7 +31,8 @@ from typing import Any
 import numpy as np
 
 from shieldfl.methods.global_model import GlobalModel
-from shieldfl.methods.registry import Federation, make_method
+from shieldfl.methods.plan import FederationPlan
+from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.data import load_dataset
 from shieldfl.simulation.environment import describe_environment
@@ -108,12 +109,14 @@ def measure_rounds(name: str, options: argparse.Namespace, samples: int, epochs:
     method_name, changes = RUNS[name]
     data = load_dataset(options.dataset)
     model = build_model(options.model, data.feature_shape, data.classes, options.seed)
-    federation = Federation(
+    initial = GlobalModel(flatten(model), flatten_buffers(model))
+    plan = FederationPlan(
         clients=options.clients,
         rounds=options.rounds,
         min_clients=2,
         server_learning_rate=1.0,
-        threads=None,
+        parameters=initial.parameters.size,
+        buffers=initial.buffers.size,
         layer_offsets=parameter_layout(model).offsets,
     )
     settings = MethodSettings().changed(
@@ -121,9 +124,7 @@ def measure_rounds(name: str, options: argparse.Namespace, samples: int, epochs:
     )
     if changes:
         settings = settings.changed(method_name, changes)
-    method = make_method(
-        method_name, GlobalModel(flatten(model), flatten_buffers(model)), federation, settings
-    )
+    method = make_method(method_name, settings, plan)
     training = TrainingSettings(
         local_epochs=epochs, batch_size=32, learning_rate=0.01, momentum=0.9, weight_decay=0.0
     )
@@ -131,12 +132,12 @@ def measure_rounds(name: str, options: argparse.Namespace, samples: int, epochs:
     for part in dirichlet_partition(data.train_labels.numpy(), options.clients, "iid", options.seed):
         own = part[:samples]
         trainers.append(LocalTrainer(model, data.train_features[own], data.train_labels[own], training))
-    run = EmbeddedFederation(method, trainers, options.seed)
+    run = EmbeddedFederation(method, initial, trainers, options.seed)
     measured = []
     for number in range(1, options.rounds + 1):
         traffic = run.run_round(number, range(options.clients))
         # SelectiveShield's clients have models of their own: only buffers, which may stay local, are a client's here.
-        load_flat(model, run.model.vector("parameters", np.float32, federation.layer_offsets[-1]))
+        load_flat(model, run.model.vector("parameters", np.float32, plan.parameters))
         load_flat_buffers(model, run.clients[0].merged_model(run.model).buffers)
         shares = [client.disclosure.shares()["encrypted"] for client in run.clients]
         measured.append(

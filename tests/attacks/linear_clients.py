@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.method_conformance import Variant
+from methods.variants import Variant
 from shieldfl.methods.global_model import GlobalModel
-from shieldfl.methods.method import LocalUpdate, PrivateSteps, StartingPoint
+from shieldfl.methods.local_update import LocalUpdate, PrivateSteps, StartingPoint
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 
 SIZE = 6

@@ -9,8 +9,9 @@ import pytest
 from scipy.stats import binom, norm
 
 from attacks.linear_clients import DELTA, SIZE, MeanEstimation, origin, variant_of
-from methods.method_conformance import CLIENTS, SteppedRun, Variant
+from methods.method_conformance import SteppedRun
 from methods.selective_shield_noise import shield
+from methods.variants import CLIENTS, Variant
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
 from shieldfl.methods import registry

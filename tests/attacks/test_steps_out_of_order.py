@@ -10,15 +10,8 @@ import numpy as np
 import pytest
 
 from methods.honest_outcome import assert_same_model, honest_outcome, recorded
-from methods.method_conformance import (
-    CLIENTS,
-    LAYER_OFFSETS,
-    PARAMETERS,
-    SteppedRun,
-    contraction,
-    every_variant,
-    variants,
-)
+from methods.method_conformance import SteppedRun, contraction
+from methods.variants import CLIENTS, LAYER_OFFSETS, PARAMETERS, every_variant, variants
 from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError, RangeError, ShieldError
 from shieldfl.masks import Mask
 from shieldfl.methods.mixed_upload import MixedUpload
@@ -217,7 +210,7 @@ def test_values_are_not_placed_by_masks_of_the_round_before(label):
 
 def test_a_settled_zone_is_not_changed_by_an_answer():
     run = SteppedRun(variant_of("full-he"))
-    nothing = Message({"zone": Mask.empty(run.method.context.update_size).to_bytes()})
+    nothing = Message({"zone": Mask.empty(run.method.plan.update_size).to_bytes()})
     run.begin_round(1)
     with pytest.raises(PolicyError, match="settled"):
         run.aggregator.begin_phase("update", 1, nothing)

@@ -12,7 +12,8 @@ import shieldfl as sf
 from attacks.ckks_cryptanalysis import BatchFrame, ask_for_secret, open_batch, secret_from_sum, with_weight
 from core.wire_twin import reseal
 from methods.honest_outcome import assert_same_model, honest_outcome
-from methods.method_conformance import CLIENTS, SteppedRun, every_variant, variants
+from methods.method_conformance import SteppedRun
+from methods.variants import CLIENTS, every_variant, variants
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.roles.message import Message
 

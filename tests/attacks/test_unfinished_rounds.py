@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from methods.honest_outcome import assert_same_model, honest_outcome, recorded
-from methods.method_conformance import CLIENTS, SteppedRun, contraction, every_variant, variants
+from methods.method_conformance import SteppedRun, contraction
+from methods.variants import CLIENTS, every_variant, variants
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.collecting_aggregator import CollectingAggregator
-from shieldfl.methods.method import LocalUpdate
+from shieldfl.methods.local_update import LocalUpdate
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accounting import PrivacyLedger
 from shieldfl.roles.message import Message

@@ -6,12 +6,8 @@ from copy import deepcopy
 
 import numpy as np
 
-from methods.method_conformance import (
-    PARAMETERS,
-    SteppedRun,
-    Variant,
-    contraction,
-)
+from methods.method_conformance import SteppedRun, contraction
+from methods.variants import PARAMETERS, Variant
 from shieldfl.masks import Mask
 from shieldfl.methods.dict_pfl_settings import DictPflSettings
 from shieldfl.methods.pruning_message import read_history

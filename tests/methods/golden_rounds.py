@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from methods.method_conformance import SteppedRun, Variant, variants
+from methods.method_conformance import SteppedRun
+from methods.variants import Variant, variants
 from shieldfl import _core, _testing
 from shieldfl.masks import Mask
 from shieldfl.roles.message import Message

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from methods.method_conformance import FAINT_TOLERANCE, SteppedRun, Variant
+from methods.method_conformance import SteppedRun
+from methods.variants import FAINT_TOLERANCE, Variant
 from shieldfl.methods.disclosure import Disclosure
-from shieldfl.methods.method import StartingPoint
+from shieldfl.methods.local_update import StartingPoint
 
 
 @dataclass(frozen=True, eq=False)

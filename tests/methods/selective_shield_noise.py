@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from methods.method_conformance import SteppedRun, Variant
+from methods.method_conformance import SteppedRun
+from methods.variants import Variant
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 

@@ -7,12 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from methods.method_conformance import (
-    SteppedRun,
-    Variant,
-    contraction,
-)
-from shieldfl.methods.method import LocalUpdate, StartingPoint
+from methods.method_conformance import SteppedRun, contraction
+from methods.variants import Variant
+from shieldfl.methods.local_update import LocalUpdate, StartingPoint
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
 from shieldfl.methods.settings import MethodSettings

@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from methods.method_conformance import CLIENTS, SteppedRun, every_variant
+from methods.method_conformance import SteppedRun
+from methods.variants import CLIENTS, every_variant
 from shieldfl.errors import ParameterError
 from shieldfl.methods.account import Account
 from shieldfl.methods.reports import Note, Report, Reporter, Tally

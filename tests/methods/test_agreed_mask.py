@@ -7,15 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from methods.method_conformance import (
-    BUFFERS,
-    CLIENTS,
-    PARAMETERS,
-    SteppedRun,
-    Variant,
-    contraction,
-    variants,
-)
+from methods.method_conformance import SteppedRun, contraction
+from methods.variants import BUFFERS, CLIENTS, PARAMETERS, Variant, variants
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.disclosure import Disclosure
@@ -60,7 +53,7 @@ def test_the_mask_has_the_share_as_it_is_written():
 )
 def test_without_a_choice_no_scores_are_sent_and_no_keys_made_for_them(method, changes):
     run = run_of(method, **changes)
-    assert set(run.method.context.keys.parameters) == {"update"}
+    assert set(run.method.purposes) == {"update"}
     starts = [client.begin_round(1, CLIENTS, run.begin_round(1)) for client in run.clients]
     assert {start.scores for start in starts} == {None}
     run.run_round()
@@ -105,7 +98,7 @@ def test_a_mask_is_read_once_and_no_other_is_taken_after_it(encryption):
     assert other.count == zone.count
     with pytest.raises(PolicyError, match="whole run"):
         client.begin_round(3, CLIENTS, run.begin_round(3, Message({**run.model, "zone": other.to_bytes()})))
-    newcomer = run.method.client(0)
+    newcomer = run.new_client(0)
     newcomer.begin_round(3, CLIENTS, run.begin_round(3, Message({**run.model, "zone": other.to_bytes()})))
     assert newcomer.zone == other
 

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from opacus.accountants import RDPAccountant
 
-from methods.method_conformance import CLIENTS, PARAMETERS, SteppedRun, Variant, contraction, initial_model
-from methods.small_federation import small_federation
+from methods.method_conformance import SteppedRun, contraction, initial_model
+from methods.small_plan import small_plan
+from methods.variants import CLIENTS, PARAMETERS, Variant
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.methods.alt_fl_settings import AltFlSettings, DpSgdSettings
 from shieldfl.methods.global_model import GlobalModel
-from shieldfl.methods.method import PrivateSteps
+from shieldfl.methods.local_update import PrivateSteps
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
@@ -195,7 +196,7 @@ def test_a_share_is_counted_by_quotients():
 @pytest.mark.parametrize("method", ["alt-fl-pi", "alt-fl-si-he"])
 def test_score_keys_are_made_only_if_a_round_encrypts(method, ratio, makes_keys):
     run, asked = starts_of(variant_of(method, encrypted_share=0.5, interleaving_ratio=ratio), 2)
-    assert ("scores" in run.method.context.keys.parameters) == makes_keys
+    assert ("scores" in run.method.purposes) == makes_keys
     assert any("gradient" in words for words in asked) == makes_keys
 
 
@@ -309,11 +310,11 @@ def test_an_update_that_was_refused_is_not_sent_uncharged(method):
 
 @pytest.mark.parametrize("method", ["alt-fl-pi", "alt-fl-si-dp", "dp-sgd"])
 def test_delta_is_one_over_the_samples_or_set(method):
-    known = small_federation(samples=500)
-    made = make_method(method, initial_model(), known, MethodSettings())
+    known = small_plan(samples=500)
+    made = make_method(method, MethodSettings(), known)
     assert made.account().spent().delta == 1 / 500
     with pytest.raises(ParameterError, match="set delta"):
-        make_method(method, initial_model(), replace(known, samples=None), MethodSettings())
+        make_method(method, MethodSettings(), replace(known, samples=None))
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from methods.method_conformance import (
-    BUFFERS,
-    CLIENTS,
-    LAYER_OFFSETS,
-    PARAMETERS,
-    SteppedRun,
-    Variant,
-    contraction,
-)
+from methods.method_conformance import SteppedRun, contraction
+from methods.variants import BUFFERS, CLIENTS, LAYER_OFFSETS, PARAMETERS, Variant
 from shieldfl.errors import ParameterError, RangeError, WireFormatError
 from shieldfl.methods.batch_crypt_settings import BatchCryptSettings
 from shieldfl.methods.batch_quantisation import clip_bounds, dequantise, layer_ranges
@@ -205,7 +198,7 @@ def test_weights_are_left_out_and_that_is_said():
     plain.run_round()
     np.testing.assert_array_equal(weighted.parameters, plain.parameters)
     assert any("weighs all clients alike" in note for note in weighted.account.notes)
-    assert weighted.method.settings()["weights"] == "uniform"
+    assert weighted.settings()["weights"] == "uniform"
 
 
 def with_bounds(message: Message, bounds: np.ndarray) -> Message:

@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from methods.method_conformance import SteppedRun, Variant
+from methods.method_conformance import SteppedRun
+from methods.variants import Variant
 from shieldfl.errors import RangeError
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.roles.message import Message

@@ -8,11 +8,8 @@ import numpy as np
 import pytest
 
 from methods.dict_pfl_run import SECRET, active_of, ask_count, held_by, run_of
-from methods.method_conformance import (
-    BUFFERS,
-    PARAMETERS,
-    contraction,
-)
+from methods.method_conformance import contraction
+from methods.variants import BUFFERS, PARAMETERS
 from shieldfl import ckks
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.masks import Mask
@@ -161,7 +158,7 @@ def test_a_total_of_a_far_round_is_refused():
 def test_an_authority_refuses_a_total_of_fewer_values():
     run = run_of()
     run.run_round()
-    aggregator, count = run.method.aggregator(), 40
+    aggregator, count = run.new_aggregator(), 40
     aggregator.begin_round(2, run.begin_round(2))
     encryptor = ckks.Encryptor(aggregator.round_keys.key(2, "update"))
     aggregator.begin_phase("update", 2, Message({"count": Message.from_number(count)}))

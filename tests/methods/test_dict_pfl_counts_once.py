@@ -8,11 +8,8 @@ import numpy as np
 import pytest
 
 from methods.dict_pfl_run import SECRET, active_of, ask_count, held_by, run_of
-from methods.method_conformance import (
-    CLIENTS,
-    PARAMETERS,
-    contraction,
-)
+from methods.method_conformance import contraction
+from methods.variants import CLIENTS, PARAMETERS
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.methods.consistent_pruning import PruningHistory
 from shieldfl.methods.dict_pfl_settings import DictPflSettings
@@ -97,7 +94,9 @@ def test_values_that_count_are_not_sent_again():
     assert (first != run.initial.parameters).all()
     # A model from before the upload tells nothing of it.
     client = run.clients[0]
-    client.begin_round(2, CLIENTS, run.begin_round(2, run.method.initial_model()))
+    client.begin_round(
+        2, CLIENTS, run.begin_round(2, run.method.first_message(run.initial, run.shared_secret))
+    )
     assert held_by(client).all()
     client.begin_round(2, CLIENTS, run.begin_round(2))
     assert not held_by(client).any()

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from methods.dict_pfl_run import SECRET, run_of
+from methods.dict_pfl_run import run_of
 from methods.method_conformance import initial_model
-from methods.small_federation import small_federation
+from methods.small_plan import small_plan
 from shieldfl.errors import ParameterError
 from shieldfl.methods.dict_pfl_settings import DictPflSettings, check_factorisation
 from shieldfl.methods.registry import make_method
@@ -57,18 +57,16 @@ def test_a_fixed_point_that_no_ciphertext_holds_is_refused_when_the_method_is_ma
         run_of(**bad)
 
 
-def test_secrets_are_drawn_where_none_is_given_and_never_reported():
-    methods = [
-        make_method("dict-pfl", initial_model(), small_federation(), MethodSettings()) for _ in range(2)
-    ]
-    assert methods[0]._secret != methods[1]._secret
-    assert "secret" not in repr(methods[0].settings())
-    assert "shared_secret" not in repr(small_federation(shared_secret=SECRET))
-    assert methods[0].settings()["rank"] == 4
+def test_the_secret_is_never_reported():
+    run = run_of()
+    settings = run.settings()
+    assert "secret" not in repr(settings)
+    assert run.shared_secret.hex() not in run.setup.to_bytes().decode()
+    assert settings["rank"] == 4
 
 
-@pytest.mark.parametrize("secret", [b"", b"too short", "x" * 32, bytearray(32)])
-def test_a_secret_that_is_none_is_refused_when_the_method_is_made(secret):
-    federation = small_federation(shared_secret=secret)
-    with pytest.raises(ParameterError, match="at least 16 random bytes"):
-        make_method("dict-pfl", initial_model(), federation, MethodSettings())
+@pytest.mark.parametrize("secret", [None, b"", b"too short", "x" * 32, bytearray(32)])
+def test_a_secret_that_is_none_is_refused_at_set_up(secret):
+    method = make_method("dict-pfl", MethodSettings(), small_plan())
+    with pytest.raises(ParameterError, match=r"at least 16 random bytes|share a secret"):
+        method.authority_setup(initial_model(), shared_secret=secret)

@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from methods.method_conformance import CLIENTS, PARAMETERS, SteppedRun, Variant, contraction
+from methods.method_conformance import SteppedRun, contraction
+from methods.variants import CLIENTS, PARAMETERS, Variant
 from shieldfl.errors import ParameterError
 from shieldfl.methods.dp_fedavg_settings import DpFedAvgSettings
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
@@ -93,7 +94,7 @@ def test_a_target_is_met_and_not_much_more():
     for _ in range(5):
         run.run_round()
     assert 0.99 * 6.0 <= run.account.spent().epsilon <= 6.0
-    assert run.settings()["noise_multiplier"] == run.method.noise_multiplier
+    assert run.setup.settings["noise_multiplier"] == run.settings()["noise_multiplier"]
 
 
 def test_all_clients_weigh_alike_and_a_reader_is_told():

@@ -9,7 +9,8 @@ import pytest
 
 from methods.honest_outcome import honest_outcome
 from methods.keys_made_once import ready_keys
-from methods.method_conformance import CLIENTS, SteppedRun, contraction, variants
+from methods.method_conformance import SteppedRun, contraction
+from methods.variants import CLIENTS, variants
 from shieldfl import ckks
 from shieldfl.errors import KeyMismatchError, PolicyError
 from shieldfl.roles.message import Message

@@ -8,16 +8,9 @@ import numpy as np
 import pytest
 
 from methods.honest_outcome import assert_same_model, float_spacing, honest_outcome
-from methods.method_conformance import (
-    CLIENTS,
-    FAINT_TOLERANCE,
-    SteppedRun,
-    Variant,
-    contraction,
-    every_variant,
-    variants,
-)
+from methods.method_conformance import SteppedRun, contraction
 from methods.selective_shield_twin import twin_round
+from methods.variants import CLIENTS, FAINT_TOLERANCE, Variant, every_variant, variants
 from shieldfl.methods.registry import METHOD_NAMES
 from shieldfl.privacy.events import ClearUpload, EncryptedUpload, NoisedUpload, OpenedSum
 

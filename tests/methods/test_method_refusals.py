@@ -9,15 +9,8 @@ import numpy as np
 import pytest
 
 from methods.honest_outcome import assert_same_model, honest_outcome
-from methods.method_conformance import (
-    BUFFERS,
-    CLIENTS,
-    PARAMETERS,
-    SteppedRun,
-    Variant,
-    contraction,
-    every_variant,
-)
+from methods.method_conformance import SteppedRun, contraction
+from methods.variants import BUFFERS, CLIENTS, PARAMETERS, Variant, every_variant
 from shieldfl.errors import (
     DuplicateFrameError,
     KeyMismatchError,

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 
-from methods.small_federation import small_federation
+from methods.small_plan import small_plan
 from shieldfl.errors import ParameterError
-from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.registry import METHOD_NAMES, make_method
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
@@ -87,7 +85,6 @@ def test_what_cannot_be_set(name, values, words):
 @pytest.mark.parametrize("name", ["top-2", "batch-crypt"])
 @pytest.mark.parametrize("offsets", [(0, 4, 7, 9), (0, 4, 7, 11), (1, 4, 7, 10), (0, 7, 4, 10)], ids=str)
 def test_layers_that_are_not_the_models_are_refused(name, offsets):
-    model = GlobalModel(np.zeros(10, dtype=np.float32), np.zeros(0, dtype=np.float32))
-    federation = small_federation(layer_offsets=offsets)
+    plan = small_plan(parameters=10, buffers=0, layer_offsets=offsets)
     with pytest.raises(ParameterError, match="10 parameters"):
-        make_method(name, model, federation, MethodSettings())
+        make_method(name, MethodSettings(), plan)

@@ -53,7 +53,7 @@ class Round:
         generator = np.random.default_rng(1)
         self.updates = generator.normal(0.0, 0.1, (3, SIZE)).astype(np.float32)
         key, clock = self.keys.public_key, StageClock()
-        self.sum = MixedSum(key, masks, ROUND, WEIGHTS, clock, 1, has_rest=sends_rest)
+        self.sum = MixedSum(key, masks, ROUND, WEIGHTS, clock, 1, weighted=True, has_rest=sends_rest)
         union = Message(self.sum.union_parts(""))
         self.messages = []
         for update, mask, weight in zip(self.updates, masks, WEIGHTS, strict=True):

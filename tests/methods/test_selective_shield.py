@@ -13,7 +13,7 @@ from shieldfl import ckks
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.global_model import GlobalModel
-from shieldfl.methods.method import LocalUpdate, StartingPoint
+from shieldfl.methods.local_update import LocalUpdate, StartingPoint
 from shieldfl.roles.message import Message
 
 

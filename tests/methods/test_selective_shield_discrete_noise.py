@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from methods.method_conformance import SteppedRun, Variant, contraction
+from methods.method_conformance import SteppedRun, contraction
 from methods.selective_shield_noise import SCORE_LIMIT, SIZE, assert_gaussian, values_of, zeros
 from methods.selective_shield_noise import shield as plain_shield
+from methods.variants import Variant
 from shieldfl.errors import ParameterError
 from shieldfl.privacy.discrete_gaussian import float32_grid
 

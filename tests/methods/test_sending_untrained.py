@@ -9,16 +9,10 @@ import numpy as np
 import pytest
 
 from methods.honest_outcome import assert_same_model, honest_outcome
-from methods.method_conformance import (
-    CLIENTS,
-    FAINT_TOLERANCE,
-    SteppedRun,
-    Variant,
-    contraction,
-    every_variant,
-)
+from methods.method_conformance import SteppedRun, contraction
+from methods.variants import CLIENTS, FAINT_TOLERANCE, Variant, every_variant
 from shieldfl.errors import ParameterError, PolicyError, RangeError
-from shieldfl.methods.method import PrivateSteps
+from shieldfl.methods.local_update import PrivateSteps
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 
 METHODS = (

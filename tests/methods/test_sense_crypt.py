@@ -9,15 +9,9 @@ import numpy as np
 import pytest
 
 from methods.honest_outcome import float_spacing
-from methods.method_conformance import (
-    BUFFERS,
-    CLIENTS,
-    PARAMETERS,
-    SteppedRun,
-    Variant,
-    contraction,
-)
+from methods.method_conformance import SteppedRun, contraction
 from methods.sense_crypt_cases import QUANTISATION, every_encryption, grouped, mean_update, variant
+from methods.variants import BUFFERS, CLIENTS, PARAMETERS, Variant
 from shieldfl import ckks, paillier
 from shieldfl.encryption_budgets import sense_crypt_budgets
 from shieldfl.masks import Mask
@@ -125,8 +119,7 @@ def test_a_sensitivity_that_was_noised_keeps_its_noise_until_it_arrives():
 def test_who_comes_later_joins_the_nearest_cluster_from_the_initial_model():
     run = SteppedRun(variant(clustering="affinity-propagation"), clients=6, train=grouped)
     run.run_round([0, 1, 2, 3])
-    late = run.method.message_for(4, run.model)
-    np.testing.assert_array_equal(late.vector("parameters", np.float32, PARAMETERS), run.initial.parameters)
+    np.testing.assert_array_equal(run.merged(4).parameters, run.initial.parameters)
     before = run.merged(0).parameters
     run.run_round()
     np.testing.assert_array_equal(run.merged(4).parameters, run.merged(0).parameters)
@@ -207,7 +200,7 @@ def test_settings_say_what_they_come_to():
     single = SteppedRun(variant(encryption="paillier-single")).settings()
     assert single["bytes_per_encrypted_value"] == pytest.approx(512)
     methods = [SteppedRun(variant(encryption=name)).method for name in ENCRYPTIONS]
-    parameters = {type(method._keys.check.parameters["update"]) for method in methods}
+    parameters = {type(method.purposes["update"]) for method in methods}
     assert parameters == {ckks.Parameters, paillier.Parameters}
 
 

@@ -8,13 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from methods.method_conformance import (
-    BUFFERS,
-    CLIENTS,
-    SteppedRun,
-    contraction,
-)
+from methods.method_conformance import SteppedRun, contraction
 from methods.sense_crypt_cases import every_encryption, grouped, variant
+from methods.variants import BUFFERS, CLIENTS
 from shieldfl import paillier
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
@@ -189,7 +185,9 @@ def test_a_round_that_is_begun_again_gets_no_second_update():
     run.run_round()
     client = run.clients[0]
     sent = run.sent["update"][0]
-    start = client.begin_round(1, CLIENTS, run.begin_round(1, run.method.initial_model()))
+    start = client.begin_round(
+        1, CLIENTS, run.begin_round(1, run.method.first_message(run.initial, run.shared_secret))
+    )
     with pytest.raises(PolicyError, match="told of the update"):
         client.finish_training(contraction(1, 0, start))
     assert client.step("update", run.method.message_for(0, run.answers["mask"])) == sent

@@ -7,9 +7,11 @@ from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
-from methods.method_conformance import CLIENTS, SteppedRun, Variant, initial_model
-from methods.small_federation import small_federation
+from methods.method_conformance import SteppedRun
+from methods.small_plan import small_plan
+from methods.variants import CLIENTS, Variant
 from shieldfl.errors import ParameterError
+from shieldfl.methods.plan import checked_weights
 from shieldfl.methods.registry import METHOD_NAMES, make_method
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
@@ -123,13 +125,13 @@ def test_a_key_authority_that_would_open_anything_or_nothing(min_clients):
 
 def test_an_unknown_method_is_refused_with_the_known_names():
     with pytest.raises(ParameterError, match=f"'fedavgg'.*{', '.join(METHOD_NAMES)}"):
-        make_method("fedavgg", initial_model(), small_federation(), MethodSettings())
+        make_method("fedavgg", MethodSettings(), small_plan())
 
 
 @pytest.mark.parametrize("weights", [(1, 0), (1, -1), (1, 2.0), (1, math.nan), (1,), (1, 1, 1)])
 def test_weights_must_be_positive_whole_numbers_one_for_each_client(weights):
     with pytest.raises(ParameterError, match="weight"):
-        small_federation(weights=weights)
+        small_plan(weights)
 
 
 @pytest.mark.parametrize(
@@ -137,16 +139,15 @@ def test_weights_must_be_positive_whole_numbers_one_for_each_client(weights):
 )
 @pytest.mark.parametrize("method", ["fedavg", "dp-sgd", "full-he"])
 def test_reports_state_the_weights(method, weights, stated):
-    federation = small_federation(weights=weights, samples=100)
-    made = make_method(method, initial_model(), federation, MethodSettings())
+    made = make_method(method, MethodSettings(), small_plan(weights, samples=100))
     assert made.name == method
-    assert made.settings()["weights"] == stated
+    assert made.settings(checked_weights(weights, 2))["weights"] == stated
 
 
 @pytest.mark.parametrize("method", ["selective-shield", "dp-fedavg"])
 def test_methods_that_weigh_all_alike_say_so_where_weights_are_given(method):
     def notes_for(weights):
-        return make_method(method, initial_model(), small_federation(weights=weights), MethodSettings()).notes
+        return make_method(method, MethodSettings(), small_plan(weights)).notes
 
     assert notes_for(None) == []
     (note,) = notes_for((1, 3))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from methods.small_federation import small_federation
+from methods.small_plan import small_plan
 from shieldfl import ckks
 from shieldfl.errors import ParameterError
 from shieldfl.methods.agreed_mask import FedMlHe
@@ -70,28 +70,29 @@ def test_an_unknown_encryption_is_refused() -> None:
 
 @pytest.mark.parametrize(("share", "degree"), [(0.01, 2048), (0.5, 4096)])
 def test_a_share_of_the_parameters_takes_the_ring_of_that_share(share: float, degree: int) -> None:
-    initial = GlobalModel(np.zeros(24_576, dtype=np.float32), np.empty(0, dtype=np.float32))
     for make, settings in (
         (FedMlHe, FedMlHeSettings(ratio=share)),
         (MaskCrypt, MaskCryptSettings(ratio=share)),
     ):
-        method = make("by share", initial, settings, small_federation())
-        assert method.context.parameters.ring_degree == degree
+        method = make("by share", settings, small_plan(parameters=24_576, buffers=0))
+        assert method.update_parameters.ring_degree == degree
 
 
 @pytest.mark.parametrize(("size", "degree"), [(100, 2048), (12_288, 4096)])
 def test_full_encryption_averages_in_either_ring(size: int, degree: int) -> None:
     initial = GlobalModel(np.zeros(size, dtype=np.float32), np.empty(0, dtype=np.float32))
-    method = FullEncryption("full-he", initial, EncryptionSettings(), small_federation(clients=2, rounds=1))
-    assert method.context.parameters.ring_degree == degree
-    aggregator, authority = method.aggregator(), method.authority()
-    first = authority.begin_round(1, method.initial_model())
+    plan = small_plan(clients=2, rounds=1, parameters=size, buffers=0)
+    method = FullEncryption("full-he", EncryptionSettings(), plan)
+    assert method.update_parameters.ring_degree == degree
+    authority, setup = method.authority_setup(initial)
+    aggregator = method.aggregator_steps(setup, (1, 1))
+    first = authority.begin_round(1, method.first_message(initial))
     aggregator.begin_round(1, first)
     aggregator.begin_phase("update", 1, None)
     # Multiples of the step of 2^-20, so that nothing is lost.
     updates = np.random.default_rng(7).integers(-(2**19), 2**19, (2, size)).astype(np.float32) * 2.0**-19
     for index, update in enumerate(updates):
-        client = method.client(index)
+        client = method.client_steps(setup, index, 1, initial)
         start = client.begin_round(1, 2, first)
         client.finish_training(start.trained(update, initial.buffers))
         aggregator.receive("update", index, client.step("update", None))

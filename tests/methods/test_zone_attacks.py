@@ -8,14 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from methods.method_conformance import (
-    BUFFERS,
-    PARAMETERS,
-    SteppedRun,
-    Variant,
-    contraction,
-    variants,
-)
+from methods.method_conformance import SteppedRun, contraction
+from methods.variants import BUFFERS, PARAMETERS, Variant, variants
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.disclosure import Disclosure

@@ -7,8 +7,12 @@ import math
 import numpy as np
 import pytest
 
+from methods.small_plan import small_plan
 from shieldfl.errors import ConvergenceError
+from shieldfl.methods.public_setup import PublicSetup
 from shieldfl.simulation.federation import EmbeddedFederation
+
+SETUP = PublicSetup("fedavg", {}, small_plan(), bytes(32), bytes(16))
 
 
 class _Draws:
@@ -17,16 +21,18 @@ class _Draws:
     def __init__(self) -> None:
         self.charged: list[int] = []
 
-    def client(self, index):
+    needs_shared_secret = False
+
+    def authority_setup(self, initial, **others):
+        return None, SETUP
+
+    def client_steps(self, setup, index, weight, initial, **others):
         return index
 
-    def initial_model(self):
+    def aggregator_steps(self, setup, weights, **others):
         return None
 
-    def aggregator(self):
-        return None
-
-    def authority(self):
+    def first_message(self, initial, shared_secret):
         return None
 
     def account(self):
@@ -37,7 +43,7 @@ class _Draws:
 
 
 def test_each_client_is_drawn_independently_with_the_same_probability():
-    federation = EmbeddedFederation(_Draws(), [None] * 10, seed=3)
+    federation = EmbeddedFederation(_Draws(), None, [None] * 10, seed=3)
     drawn = [federation.draw(0.3, 1) for _ in range(4000)]
     sizes = np.array(federation.method.charged)
     # Poisson sampling: the size is binomial. Six standard deviations of the mean and the variance.
@@ -50,11 +56,11 @@ def test_each_client_is_drawn_independently_with_the_same_probability():
 
 
 def test_everybody_is_drawn_at_rate_one():
-    federation = EmbeddedFederation(_Draws(), [None] * 7, seed=0)
+    federation = EmbeddedFederation(_Draws(), None, [None] * 7, seed=0)
     assert federation.draw(1.0, 7) == list(range(7))
 
 
 def test_a_federation_that_would_never_start_says_so():
-    federation = EmbeddedFederation(_Draws(), [None] * 3, seed=0)
+    federation = EmbeddedFederation(_Draws(), None, [None] * 3, seed=0)
     with pytest.raises(ConvergenceError, match="sample_rate"):
         federation.draw(1e-9, 2)

@@ -16,7 +16,7 @@ from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accounting import PrivacyLedger
-from shieldfl.simulation import driver
+from shieldfl.simulation import method_run
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
 from shieldfl.simulation.federation import EmbeddedFederation
@@ -129,14 +129,17 @@ def trained(config: RunConfig, method: str, settings: MethodSettings | None, mon
     federations = []
 
     class Kept(EmbeddedFederation):
-        def __init__(self, *arguments):
-            super().__init__(*arguments)
+        def __init__(self, *arguments, **named):
+            super().__init__(*arguments, **named)
             federations.append(self)
 
-    monkeypatch.setattr(driver, "EmbeddedFederation", Kept)
+    monkeypatch.setattr(method_run, "EmbeddedFederation", Kept)
     result = run_methods(config, [method], settings)
     (federation,) = federations
-    model = federation.method.message_for(0, federation.model)
+    made = federation.method
+    # A client that was never drawn is in no cluster, and gets no model.
+    index = next(one for one in range(config.clients) if made.has_model(one, federation.model))
+    model = made.message_for(index, federation.model)
     return model.vector("parameters", np.float32, result.methods[0].parameters)
 
 

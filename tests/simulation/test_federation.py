@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from methods.method_conformance import LAYER_OFFSETS, PARAMETERS, every_variant, initial_model
-from methods.small_federation import small_federation
+from methods.method_conformance import initial_model
+from methods.small_plan import small_plan
+from methods.variants import LAYER_OFFSETS, PARAMETERS, every_variant
 from shieldfl.errors import ParameterError, RangeError
-from shieldfl.methods.method import LocalUpdate, PrivateSteps, StartingPoint
+from shieldfl.methods.local_update import LocalUpdate, PrivateSteps, StartingPoint
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.profiling.stages import StageClock
@@ -46,12 +47,10 @@ class Trainer:
 
 
 def federation_of(variant, broken: dict[int, int] | None = None) -> EmbeddedFederation:
-    federation = small_federation(clients=CLIENTS, layer_offsets=LAYER_OFFSETS)
-    settings = variant.all_settings()
-    method = make_method(variant.method, initial_model(), federation, settings)
-    return EmbeddedFederation(
-        method, [Trainer(client, (broken or {}).get(client, 0)) for client in range(CLIENTS)], seed=0
-    )
+    plan = small_plan(clients=CLIENTS, layer_offsets=LAYER_OFFSETS)
+    method = make_method(variant.method, variant.all_settings(), plan)
+    trainers = [Trainer(client, (broken or {}).get(client, 0)) for client in range(CLIENTS)]
+    return EmbeddedFederation(method, initial_model(), trainers, seed=0, threads=1)
 
 
 def model_of(federation: EmbeddedFederation) -> bytes:
@@ -76,7 +75,7 @@ def test_the_aggregator_is_told_no_model(variant):
     aggregator.begin_round, aggregator.begin_phase = begin_and_look, collect_and_look
     for number in (1, 2):
         federation.run_round(number, range(CLIENTS), 2)
-    has_keys = federation.method.authority() is not None
+    has_keys = federation._authority is not None
     assert any(name.startswith("round key ") for part in told for name in part) == has_keys
     assert not any(name.startswith(("parameters", "buffers", "history")) for part in told for name in part)
 

@@ -11,7 +11,7 @@ import torch
 
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.simulation import driver
+from shieldfl.simulation import method_run
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.data import load_dataset
 from shieldfl.simulation.driver import run_methods
@@ -56,7 +56,9 @@ def test_given_data_are_used_and_noted_and_made_data_are_charged():
 def test_made_data_are_images_like_those_of_the_data_set(monkeypatch):
     made = []
     monkeypatch.setattr(
-        driver, "synthetic_shares", lambda *arguments: made.append(synthetic_shares(*arguments)) or made[-1]
+        method_run,
+        "synthetic_shares",
+        lambda *arguments: made.append(synthetic_shares(*arguments)) or made[-1],
     )
     run_methods(CONFIG, ["alt-fl-si-he"], SETTINGS)
     lowest, highest = load_dataset("digits").feature_range

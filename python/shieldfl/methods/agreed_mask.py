@@ -3,38 +3,40 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shieldfl import ckks
-from shieldfl.errors import ParameterError, PolicyError, WireFormatError
+from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_positions import (
-    encrypted_positions,
     read_agreed_positions,
     settled_positions,
 )
-from shieldfl.methods.encryption_settings import EncryptionSettings, FedMlHeSettings
-from shieldfl.methods.federation import Federation
+from shieldfl.methods.encryption_settings import FedMlHeSettings
 from shieldfl.methods.global_model import GlobalModel
+from shieldfl.methods.local_update import StartingPoint
 from shieldfl.methods.masked_average import UPDATE, MaskedAverage
 from shieldfl.methods.masked_average_aggregator import MaskedAverageAggregator
-from shieldfl.methods.masked_average_authority import MaskedAverageAuthority
 from shieldfl.methods.masked_average_client import MaskedAverageClient
-from shieldfl.methods.method import Phase, StartingPoint
+from shieldfl.methods.method import Phase
 from shieldfl.methods.mixed_sum import stated_weight
+from shieldfl.methods.plan import FederationPlan
 from shieldfl.methods.role_context import RoleContext
 from shieldfl.privacy.events import ClearUpload
 from shieldfl.privacy.reading import NO_NOISE
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_keys import RoundKeys
-from shieldfl.selection import positions_in_budget, top_k
+from shieldfl.selection import positions_in_budget
+
+if TYPE_CHECKING:
+    from shieldfl.methods.steps import AuthoritySteps
+    from shieldfl.roles.round_keys import RoundKeys
 
 __all__ = [
     "SCORES",
     "AgreedMask",
     "AgreedMaskAggregator",
-    "AgreedMaskAuthority",
     "AgreedMaskClient",
     "FedMlHe",
 ]
@@ -58,8 +60,10 @@ class AgreedMaskClient(MaskedAverageClient):
 
     phase_names = ("scores", "update")
 
-    def __init__(self, index: int, context: RoleContext, kind: str, ratio: float) -> None:
-        super().__init__(index, context, None)
+    def __init__(
+        self, index: int, weight: int, initial: GlobalModel, context: RoleContext, kind: str, ratio: float
+    ) -> None:
+        super().__init__(index, weight, initial, context, None)
         self._kind = kind
         self._ratio = ratio
         self._agreed: Mask | None = None
@@ -95,18 +99,21 @@ class AgreedMaskClient(MaskedAverageClient):
             raise ParameterError("no scores were asked for in this round: begin with the update phase")
         context = self.context
         with self.clock.stage("negotiate"):
-            weight = context.weights[self.index]
             # Of equal sign for all, so that a mean cannot cancel.
             key = self._round_key("scores")
             batch = ckks.Encryptor(key, context.threads).encrypt(
-                np.abs(self.trained_scores), None, weight / max(context.weights), self.round, clip=True
+                np.abs(self.trained_scores),
+                None,
+                self.weight / context.most_weight,
+                self.round,
+                clip=True,
             )
             # The mask is a function of these scores, without noise, and goes to everybody.
             self.record(ClearUpload(self.round, self.index, "mask"))
             return Message(
                 {
                     "round": Message.from_number(self.round),
-                    "weight": Message.from_number(weight),
+                    "weight": Message.from_number(self.weight),
                     "scores": batch.to_bytes(),
                 }
             )
@@ -117,8 +124,8 @@ class AgreedMaskAggregator(MaskedAverageAggregator):
 
     phase_names = ("scores", "update")
 
-    def __init__(self, context: RoleContext) -> None:
-        super().__init__(context, None)
+    def __init__(self, context: RoleContext, weights: tuple[int, ...]) -> None:
+        super().__init__(context, weights, None)
         self._scores: ckks.Aggregator | None = None
         self._weight = 0
 
@@ -129,7 +136,7 @@ class AgreedMaskAggregator(MaskedAverageAggregator):
             self.round_keys.key(round_number, "scores"),
             self.context.threads,
             round=round_number,
-            positions=Mask.full(self.context.initial.parameters.size),
+            positions=Mask.full(self.context.plan.parameters),
             weighted=True,
         )
         self._weight = 0
@@ -137,7 +144,7 @@ class AgreedMaskAggregator(MaskedAverageAggregator):
     def _hear(self, phase: str, client: int, message: Message) -> None:
         assert self._scores is not None
         with self.clock.stage("negotiate"):
-            weight = stated_weight(client, message, self.context.weights)
+            weight = stated_weight(client, message, self.weights)
             self._scores.add(message["scores"])
             self._weight += weight
 
@@ -152,46 +159,6 @@ class AgreedMaskAggregator(MaskedAverageAggregator):
         )
 
 
-class AgreedMaskAuthority(MaskedAverageAuthority):
-    """Opens the mean of the scores alone, takes the highest, and sends the mask with every model."""
-
-    def __init__(
-        self, context: RoleContext, keys: RoundKeys, server_learning_rate: float, ratio: float
-    ) -> None:
-        super().__init__(context, keys, server_learning_rate, None)
-        self._ratio = ratio
-
-    def _purposes(self, round_number: int, model: Message) -> tuple[str, ...]:
-        return ("update", "scores") if has_scores(self.context) and "zone" not in model else ("update",)
-
-    def _decide(self, phase: str, message: Message) -> Message:
-        if phase == "scores" and has_scores(self.context):
-            size = self.context.initial.parameters.size
-            total = ckks.Total.from_bytes(message["total"])
-            stated, most = message.number("weight"), max(self.context.weights)
-            if not total.is_of(Mask.full(size)) or total.round != message.number("round"):
-                raise WireFormatError(
-                    "the total is of another round, or has not one score for each parameter"
-                )
-            if not total.weighted or not total.clients <= stated <= total.clients * most:
-                raise WireFormatError(
-                    f"the weights of the scores are missing, or not between 1 and {most} for each client"
-                )
-            if self.zone is None:
-                keys = self.keys.authority(total.round, "scores")
-                mean = np.maximum(keys.open_mean(total, stated_weight=stated / most), 0.0)
-                chosen = top_k(mean, positions_in_budget(self._ratio, size), self.context.threads)
-                self.zone = encrypted_positions(chosen, self.context.initial.buffers.size)
-            return Message({"zone": self.zone.to_bytes()})
-        answer = super()._decide(phase, message)
-        return answer if self.zone is None else Message({**answer, "zone": self.zone.to_bytes()})
-
-    def _zone_of(self, round_number: int) -> Mask:
-        if self.zone is None:
-            raise PolicyError("no mask has been agreed on: send the scores first")
-        return self.zone
-
-
 class AgreedMask(MaskedAverage):
     """A mask of the highest mean scores, agreed on before the first update; scores travel encrypted.
 
@@ -199,53 +166,61 @@ class AgreedMask(MaskedAverage):
 
     Parameters
     ----------
-    name, initial, settings, federation : as for :class:`MaskedAverage`.
+    name, settings, plan : as for :class:`MaskedAverage`.
     ratio : the share of the parameters that is encrypted.
     kind : of the scores, see ``StartingPoint.scores``.
     """
 
-    def __init__(
-        self,
-        name: str,
-        initial: GlobalModel,
-        settings: EncryptionSettings,
-        federation: Federation,
-        *,
-        ratio: float,
-        kind: str,
-    ) -> None:
-        settled = settled_positions(ratio, initial.parameters.size, initial.buffers.size)
-        count = positions_in_budget(ratio, initial.parameters.size) + initial.buffers.size
+    def __init__(self, name: str, settings: Any, plan: FederationPlan, *, ratio: float, kind: str) -> None:
+        settled = settled_positions(ratio, plan.parameters, plan.buffers)
+        count = positions_in_budget(ratio, plan.parameters) + plan.buffers
         other_keys = {}
         if settled is None:
             other_keys["scores"] = ckks.Parameters(
-                max_clients=federation.clients, value_bits=SCORE_BITS, fraction_bits=SCORE_FRACTION_BITS
+                max_clients=plan.clients, value_bits=SCORE_BITS, fraction_bits=SCORE_FRACTION_BITS
             )
-        super().__init__(name, initial, settings, federation, settled, count=count, other_keys=other_keys)
+        super().__init__(name, settings, plan, settled, count=count, other_keys=other_keys)
         self._kind = kind
         self.ratio = ratio
 
+    @property
+    def agrees(self) -> bool:
+        """Whether there is something to agree on: then scores are encrypted, under keys of their own."""
+        return "scores" in self.purposes
+
     def phases_of(self, model: Message, round_number: int) -> tuple[Phase, ...]:
         """Scores first, until a model comes with the mask."""
-        return (SCORES, UPDATE) if has_scores(self.context) and "zone" not in model else (UPDATE,)
+        return (SCORES, UPDATE) if self.agrees and "zone" not in model else (UPDATE,)
 
-    def client(self, index: int) -> MaskedAverageClient:
-        """Make a client."""
-        if not has_scores(self.context):
-            return super().client(index)
-        return AgreedMaskClient(index, self.context, self._kind, self.ratio)
+    def _client(
+        self,
+        context: RoleContext,
+        index: int,
+        weight: int,
+        initial: GlobalModel,
+        shared_secret: bytes | None,
+    ) -> MaskedAverageClient:
+        if not self.agrees:
+            return super()._client(context, index, weight, initial, shared_secret)
+        return AgreedMaskClient(index, weight, initial, context, self._kind, self.ratio)
 
-    def aggregator(self) -> MaskedAverageAggregator:
-        """Make the aggregator: it gets public keys alone."""
-        if not has_scores(self.context):
-            return super().aggregator()
-        return AgreedMaskAggregator(self.context)
+    def _aggregator(
+        self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
+    ) -> MaskedAverageAggregator:
+        return (
+            AgreedMaskAggregator(context, weights)
+            if self.agrees
+            else super()._aggregator(context, weights, initial)
+        )
 
-    def authority(self) -> MaskedAverageAuthority:
-        """Make the key authority's steps."""
-        if not has_scores(self.context):
-            return super().authority()
-        return AgreedMaskAuthority(self.context, self.keys, self.federation.server_learning_rate, self.ratio)
+    def _authority_steps(
+        self, initial: GlobalModel, context: RoleContext, keys: RoundKeys, shared_secret: bytes | None
+    ) -> AuthoritySteps:
+        if not self.agrees:
+            return super()._authority_steps(initial, context, keys, shared_secret)
+        from shieldfl.methods.agreed_mask_authority import AgreedMaskAuthority
+
+        return AgreedMaskAuthority(context, initial, keys, self.ratio)
 
 
 class FedMlHe(AgreedMask):
@@ -254,11 +229,5 @@ class FedMlHe(AgreedMask):
     privacy_reading = NO_NOISE
     aggregator_sees = "values outside of the mask, the mask, and weights"
 
-    def __init__(
-        self,
-        name: str,
-        initial: GlobalModel,
-        settings: FedMlHeSettings,
-        federation: Federation,
-    ) -> None:
-        super().__init__(name, initial, settings, federation, ratio=settings.ratio, kind="label")
+    def __init__(self, name: str, settings: FedMlHeSettings, plan: FederationPlan) -> None:
+        super().__init__(name, settings, plan, ratio=settings.ratio, kind="label")

@@ -7,19 +7,25 @@ in every round. S-HE encrypts a mask of the largest mean gradients, fixed for th
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from shieldfl.methods.agreed_mask import SCORES, AgreedMask
-from shieldfl.methods.alt_fl_roles import AltFlAggregator, AltFlAuthority, AltFlClient
+from shieldfl.methods.alt_fl_roles import AltFlAggregator, AltFlClient
 from shieldfl.methods.alt_fl_rounds import AltFlRounds, ZonesOfRounds
 from shieldfl.methods.alt_fl_settings import AltFlSettings
 from shieldfl.methods.dp_sgd_account import DpSgdAccount, DpSgdRounds
 from shieldfl.methods.dp_sgd_averaging import BY_DP_SGD, DpSgdAveraging
-from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.masked_average import UPDATE
 from shieldfl.methods.method import Phase, SyntheticDemand
+from shieldfl.methods.plan import FederationPlan
+from shieldfl.methods.role_context import RoleContext
 from shieldfl.privacy.reading import PrivacyReading
 from shieldfl.roles.message import Message
+
+if TYPE_CHECKING:
+    from shieldfl.methods.steps import AuthoritySteps
+    from shieldfl.roles.round_keys import RoundKeys
 
 __all__ = ["AltFl", "AltFlWithoutEncryption"]
 
@@ -42,27 +48,21 @@ class AltFl(AgreedMask):
         "what a round does not encrypt: updates from DP-SGD or synthetic data, and a mask where eta < 1"
     )
 
-    def __init__(
-        self,
-        name: str,
-        initial: GlobalModel,
-        settings: AltFlSettings,
-        federation: Federation,
-    ) -> None:
+    def __init__(self, name: str, settings: AltFlSettings, plan: FederationPlan) -> None:
         self.rounds = AltFlRounds(name, settings.interleaving_ratio)
         share = settings.encrypted_share if self.rounds.encrypts else 0.0
-        super().__init__(name, initial, settings, federation, ratio=share, kind="gradient")
-        self.dp_sgd = DpSgdRounds.of(settings, federation)
+        super().__init__(name, settings, plan, ratio=share, kind="gradient")
+        self.dp_sgd = DpSgdRounds.of(settings, plan)
         self.interleaving = _interleaving(self.rounds)
-        self.synthetic_demand = _synthetic_demand(self.rounds, settings, self.dp_sgd, federation)
-        self._zones = ZonesOfRounds(self.rounds, self.zone, initial.parameters.size, initial.buffers.size)
-        kinds = self.rounds.kinds(federation.rounds)
+        self.synthetic_demand = _synthetic_demand(self.rounds, settings, self.dp_sgd, plan)
+        self._zones = ZonesOfRounds(self.rounds, self.zone, plan.parameters, plan.buffers)
+        kinds = self.rounds.kinds(plan.rounds)
         if any(kind.encrypts and not kind.noises for kind in kinds) and settings.encrypted_share < 1.0:
             self.notes.append(
                 f"{name}: encrypted rounds send a share of {1 - settings.encrypted_share:g} of each update in the "
                 "clear, which no epsilon covers; epsilon_of_what_was_charged is that of the other rounds alone"
             )
-        if any(self._zones.needs_mask(number) for number in range(1, federation.rounds + 1)):
+        if any(self._zones.needs_mask(number) for number in range(1, plan.rounds + 1)):
             self.notes.append(
                 f"{name}: the mask is computed from gradients without noise and travels in the clear, which no "
                 "epsilon covers; epsilon_of_what_was_charged is that of DP-SGD alone"
@@ -73,27 +73,31 @@ class AltFl(AgreedMask):
         negotiates = self._zones.needs_mask(round_number) and "zone" not in model
         return (SCORES, UPDATE) if negotiates else (UPDATE,)
 
-    def client(self, index: int) -> AltFlClient:
-        """Make a client."""
-        return AltFlClient(index, self.context, self.ratio, self._zones, self.dp_sgd)
+    def _client(
+        self,
+        context: RoleContext,
+        index: int,
+        weight: int,
+        initial: GlobalModel,
+        shared_secret: bytes | None,
+    ) -> AltFlClient:
+        return AltFlClient(index, weight, initial, context, self.ratio, self._zones, self.dp_sgd)
 
-    def aggregator(self) -> AltFlAggregator:
-        """Make the aggregator: it gets public keys alone."""
-        return AltFlAggregator(self.context, self._zones)
+    def _aggregator(
+        self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
+    ) -> AltFlAggregator:
+        return AltFlAggregator(context, weights, self._zones)
 
-    def authority(self) -> AltFlAuthority:
-        """Make the key authority's steps."""
-        return AltFlAuthority(
-            self.context,
-            self.keys,
-            self.federation.server_learning_rate,
-            self.ratio,
-            self._zones,
-        )
+    def _authority_steps(
+        self, initial: GlobalModel, context: RoleContext, keys: RoundKeys, shared_secret: bytes | None
+    ) -> AuthoritySteps:
+        from shieldfl.methods.alt_fl_authority import AltFlAuthority
+
+        return AltFlAuthority(context, initial, keys, self.ratio, self._zones)
 
     def account(self) -> DpSgdAccount:
         """Return an account of DP-SGD and synthetic data; infinite where its events say that no noise covers all."""
-        return DpSgdAccount(self.notes, self.dp_sgd.delta, self.federation.clients)
+        return DpSgdAccount(self.notes, self.dp_sgd.delta, self.plan.clients)
 
 
 class AltFlWithoutEncryption(DpSgdAveraging):
@@ -102,17 +106,11 @@ class AltFlWithoutEncryption(DpSgdAveraging):
     privacy_reading = BY_DP_SGD
     aggregator_sees = "every client's update, noised by DP-SGD or from synthetic data"
 
-    def __init__(
-        self,
-        name: str,
-        initial: GlobalModel,
-        settings: AltFlSettings,
-        federation: Federation,
-    ) -> None:
+    def __init__(self, name: str, settings: AltFlSettings, plan: FederationPlan) -> None:
         rounds = AltFlRounds(name, settings.interleaving_ratio)
-        super().__init__(name, initial, settings, federation, rounds)
+        super().__init__(name, settings, plan, rounds)
         self.interleaving = _interleaving(rounds)
-        self.synthetic_demand = _synthetic_demand(rounds, settings, self.dp_sgd, federation)
+        self.synthetic_demand = _synthetic_demand(rounds, settings, self.dp_sgd, plan)
 
 
 def _interleaving(rounds: AltFlRounds) -> Fraction | None:
@@ -120,8 +118,8 @@ def _interleaving(rounds: AltFlRounds) -> Fraction | None:
 
 
 def _synthetic_demand(
-    rounds: AltFlRounds, settings: AltFlSettings, dp_sgd: DpSgdRounds, federation: Federation
+    rounds: AltFlRounds, settings: AltFlSettings, dp_sgd: DpSgdRounds, plan: FederationPlan
 ) -> SyntheticDemand | None:
-    if not any(kind.synthetic for kind in rounds.kinds(federation.rounds)):
+    if not any(kind.synthetic for kind in rounds.kinds(plan.rounds)):
         return None
     return SyntheticDemand(settings.synthetic_epsilon, dp_sgd.delta, settings.synthetic_samples)

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 from shieldfl.errors import PolicyError
 from shieldfl.masks import Mask
-from shieldfl.methods.agreed_mask import AgreedMaskAggregator, AgreedMaskAuthority, AgreedMaskClient
+from shieldfl.methods.agreed_mask import AgreedMaskAggregator, AgreedMaskClient
 from shieldfl.methods.alt_fl_rounds import RoundKind, ZonesOfRounds
 from shieldfl.methods.disclosure import Disclosure
 from shieldfl.methods.dp_sgd_account import DpSgdRounds
-from shieldfl.methods.method import LocalUpdate, PrivateSteps, StartingPoint
+from shieldfl.methods.global_model import GlobalModel
+from shieldfl.methods.local_update import LocalUpdate, PrivateSteps, StartingPoint
 from shieldfl.methods.role_context import RoleContext
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_keys import RoundKeys
 
-__all__ = ["AltFlAggregator", "AltFlAuthority", "AltFlClient"]
+__all__ = ["AltFlAggregator", "AltFlClient"]
 
 
 class AltFlClient(AgreedMaskClient):
@@ -24,12 +24,14 @@ class AltFlClient(AgreedMaskClient):
     def __init__(
         self,
         index: int,
+        weight: int,
+        initial: GlobalModel,
         context: RoleContext,
         share: float,
         zones: ZonesOfRounds,
         dp_sgd: DpSgdRounds,
     ) -> None:
-        super().__init__(index, context, "gradient", share)
+        super().__init__(index, weight, initial, context, "gradient", share)
         self._zones = zones
         self._dp_sgd = dp_sgd
         self._kind_of_round = RoundKind()
@@ -76,8 +78,8 @@ class AltFlClient(AgreedMaskClient):
 class AltFlAggregator(AgreedMaskAggregator):
     """Sums over the positions of the round's kind."""
 
-    def __init__(self, context: RoleContext, zones: ZonesOfRounds) -> None:
-        super().__init__(context)
+    def __init__(self, context: RoleContext, weights: tuple[int, ...], zones: ZonesOfRounds) -> None:
+        super().__init__(context, weights)
         self._zones = zones
         self._agreed: Mask | None = None
 
@@ -88,7 +90,7 @@ class AltFlAggregator(AgreedMaskAggregator):
     def _agreed_by(self, answer: Message | None) -> Mask | None:
         if answer is None or "zone" not in answer:
             return self._agreed
-        agreed = Mask.from_bytes(answer["zone"], expected_size=self.context.update_size)
+        agreed = Mask.from_bytes(answer["zone"], expected_size=self.context.plan.update_size)
         if self._agreed is not None and agreed != self._agreed:
             raise PolicyError("another mask was agreed on, and it is for the whole run")
         return agreed
@@ -97,27 +99,3 @@ class AltFlAggregator(AgreedMaskAggregator):
         """Keep the mask that was agreed on, for later rounds of its kind."""
         super()._begin_phase(phase, round_number, answer)
         self._agreed = self._agreed_by(answer)
-
-
-class AltFlAuthority(AgreedMaskAuthority):
-    """Opens a total only if it covers what a round of its kind encrypts."""
-
-    def __init__(
-        self,
-        context: RoleContext,
-        keys: RoundKeys,
-        server_learning_rate: float,
-        share: float,
-        zones: ZonesOfRounds,
-    ) -> None:
-        super().__init__(context, keys, server_learning_rate, share)
-        self._zones = zones
-
-    def _purposes(self, round_number: int, model: Message) -> tuple[str, ...]:
-        return super()._purposes(round_number, model) if self._zones.needs_mask(round_number) else ("update",)
-
-    def _zone_of(self, round_number: int) -> Mask:
-        zone = self._zones.of(round_number, self.zone)
-        if zone is None:
-            raise PolicyError("no mask has been agreed on: send the scores first")
-        return zone

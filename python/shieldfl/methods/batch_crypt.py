@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,28 +16,27 @@ from shieldfl.methods.batch_crypt_settings import BatchCryptSettings
 from shieldfl.methods.batch_quantisation import (
     checked_bounds,
     clip_bounds,
-    dequantise,
     layer_ranges,
     paillier_parameters,
     quantise,
 )
 from shieldfl.methods.encryption_settings import EncryptionSettings
-from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.masked_average import UPDATE, MaskedAverage
 from shieldfl.methods.masked_average_aggregator import MaskedAverageAggregator
-from shieldfl.methods.masked_average_authority import MaskedAverageAuthority
 from shieldfl.methods.masked_average_client import MaskedAverageClient
 from shieldfl.methods.method import Phase
-from shieldfl.methods.mixed_total import MixedTotal
+from shieldfl.methods.plan import FederationPlan
 from shieldfl.methods.reports import Tally
 from shieldfl.methods.role_context import RoleContext
 from shieldfl.privacy.reading import NO_NOISE
-from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_keys import RoundKeys
 
-__all__ = ["BatchCrypt"]
+if TYPE_CHECKING:
+    from shieldfl.methods.steps import AuthoritySteps
+    from shieldfl.roles.round_keys import RoundKeys
+
+__all__ = ["BatchCrypt", "Quantisation"]
 
 RANGES = Phase("ranges", answered_by_authority=False)
 
@@ -83,11 +83,12 @@ class BatchCryptClient(MaskedAverageClient):
     def __init__(
         self,
         index: int,
+        initial: GlobalModel,
         context: RoleContext,
         zone: Mask,
         quantisation: Quantisation,
     ) -> None:
-        super().__init__(index, context, zone, sends_rest=False)
+        super().__init__(index, 1, initial, context, zone, sends_rest=False)
         self._quantisation = quantisation
         self._bounds: NDArray[np.float64] = np.empty(0)
 
@@ -123,9 +124,14 @@ class BatchCryptAggregator(MaskedAverageAggregator):
     phase_names = ("ranges", "update")
 
     def __init__(
-        self, context: RoleContext, zone: Mask, quantisation: Quantisation, largest_update: float
+        self,
+        context: RoleContext,
+        weights: tuple[int, ...],
+        zone: Mask,
+        quantisation: Quantisation,
+        largest_update: float,
     ) -> None:
-        super().__init__(context, zone, sends_rest=False)
+        super().__init__(context, weights, zone, sends_rest=False)
         self._quantisation = quantisation
         self._largest_update = largest_update
         self._ranges: list[NDArray[np.float32]] = []
@@ -166,30 +172,6 @@ class BatchCryptAggregator(MaskedAverageAggregator):
         return Message({**result, "bounds": self._bounds}) if phase == UPDATE.name else result
 
 
-class BatchCryptAuthority(MaskedAverageAuthority):
-    """Opens whole numbers, and only then makes an update of them."""
-
-    def __init__(
-        self,
-        context: RoleContext,
-        keys: RoundKeys,
-        server_learning_rate: float,
-        zone: Mask,
-        quantisation: Quantisation,
-    ) -> None:
-        super().__init__(context, keys, server_learning_rate, zone, sends_rest=False)
-        self._quantisation = quantisation
-
-    def _open_mean(self, claim: MixedTotal, keys: KeyAuthority, message: Message) -> NDArray[np.float64]:
-        agreed = self._quantisation
-        bounds = agreed.read_bounds(message)
-        claim.check_weights(1)
-        sums = np.zeros(self.context.update_size)
-        claim.union.scatter(keys.open(claim.total), sums)
-        opened = dequantise(sums, agreed.offsets, bounds, agreed.width, agreed.parties)
-        return opened / claim.total.clients
-
-
 class BatchCrypt(MaskedAverage):
     """BatchCrypt for one federation; arguments as for :class:`MaskedAverage`. All clients count alike."""
 
@@ -198,61 +180,51 @@ class BatchCrypt(MaskedAverage):
 
     phases = (RANGES, UPDATE)
 
-    def __init__(
-        self,
-        name: str,
-        initial: GlobalModel,
-        settings: BatchCryptSettings,
-        federation: Federation,
-    ) -> None:
-        size, everything = initial.parameters.size, initial.parameters.size + initial.buffers.size
-        parameters = paillier_parameters(settings.width, federation.clients, key_bits=settings.key_bits)
+    weighs_all_alike = True
+
+    def __init__(self, name: str, settings: BatchCryptSettings, plan: FederationPlan) -> None:
+        parameters = paillier_parameters(settings.width, plan.clients, key_bits=settings.key_bits)
         encryption = EncryptionSettings(
             "paillier-dense", settings.key_bits, parameters.value_bits, parameters.fraction_bits
         )
-        alike = replace(federation, weights=None)
-        super().__init__(name, initial, encryption, alike, Mask.full(everything), sends_rest=False)
-        if federation.weights is not None:
-            self.notes.append(
-                "batch-crypt weighs all clients alike, whatever their weights: its integers share one scale"
-            )
-        self._quantisation_settings = settings
-        parameter_offsets = federation.offsets_of(size)
-        self._quantisation = Quantisation(
-            parameter_offsets if everything == size else (*parameter_offsets, everything),
-            settings.width,
-            federation.clients,
-        )
+        everything = Mask.full(plan.update_size)
+        super().__init__(name, settings, plan, everything, encryption=encryption, sends_rest=False)
+        self._everything = everything
+        self._largest_update = settings.largest_update
+        offsets = plan.offsets if plan.buffers == 0 else (*plan.offsets, plan.update_size)
+        self._quantisation = Quantisation(offsets, settings.width, plan.clients)
 
-    def client(self, index: int) -> BatchCryptClient:
-        """Make a client."""
-        return BatchCryptClient(index, self.context, self._everything, self._quantisation)
+    def _why_alike(self) -> str:
+        return "batch-crypt weighs all clients alike, whatever their weights: its integers share one scale"
 
-    def aggregator(self) -> BatchCryptAggregator:
-        """Make the aggregator: it gets public keys alone."""
+    def _client(
+        self,
+        context: RoleContext,
+        index: int,
+        weight: int,
+        initial: GlobalModel,
+        shared_secret: bytes | None,
+    ) -> BatchCryptClient:
+        return BatchCryptClient(index, initial, context, self._everything, self._quantisation)
+
+    def _aggregator(
+        self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
+    ) -> BatchCryptAggregator:
         return BatchCryptAggregator(
-            self.context, self._everything, self._quantisation, self._quantisation_settings.largest_update
+            context, weights, self._everything, self._quantisation, self._largest_update
         )
 
-    def authority(self) -> BatchCryptAuthority:
-        """Make the key authority's steps."""
-        return BatchCryptAuthority(
-            self.context,
-            self.keys,
-            self.federation.server_learning_rate,
-            self._everything,
-            self._quantisation,
-        )
+    def _authority_steps(
+        self, initial: GlobalModel, context: RoleContext, keys: RoundKeys, shared_secret: bytes | None
+    ) -> AuthoritySteps:
+        from shieldfl.methods.batch_crypt_authority import BatchCryptAuthority
 
-    @property
-    def _everything(self) -> Mask:
-        return Mask.full(self.context.update_size)
+        return BatchCryptAuthority(context, initial, keys, self._everything, self._quantisation)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self, weights: Sequence[int]) -> dict[str, Any]:
         """Return the settings, with what they come to."""
-        parameters = self.context.parameters
-        return asdict(self._quantisation_settings) | {
+        return asdict(self._settings) | {
             "weights": "uniform",
-            "bits_of_a_value": parameters.value_bits,
-            "bytes_per_encrypted_value": parameters.bytes_per_value,
+            "bits_of_a_value": self.update_parameters.value_bits,
+            "bytes_per_encrypted_value": self.update_parameters.bytes_per_value,
         }

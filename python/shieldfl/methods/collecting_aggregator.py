@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError
-from shieldfl.methods.method import AggregatorSteps
 from shieldfl.methods.reports import Report
+from shieldfl.methods.steps import AggregatorSteps
 from shieldfl.roles.message import Message
 
 __all__ = ["CollectingAggregator"]

@@ -11,9 +11,10 @@ from shieldfl.errors import PolicyError, RangeError
 from shieldfl.masks import Mask
 from shieldfl.methods.consistent_pruning import PruningSettings
 from shieldfl.methods.disclosure import Disclosure
+from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.held_back import HeldBack
+from shieldfl.methods.local_update import LocalUpdate, StartingPoint
 from shieldfl.methods.masked_average_client import MaskedAverageClient
-from shieldfl.methods.method import LocalUpdate, StartingPoint
 from shieldfl.methods.pruning_message import read_history
 from shieldfl.methods.role_context import RoleContext
 from shieldfl.roles.message import Message
@@ -31,15 +32,23 @@ class DictPflClient(MaskedAverageClient):
 
     Parameters
     ----------
-    index, context : as for :class:`MaskedAverageClient`.
+    index, weight, initial, context : as for :class:`MaskedAverageClient`.
     secret : decides who is reactivated; shared with the key authority, unknown to the aggregator.
     settings : of pruning, the same for all.
     """
 
     phase_names = ("count", "update")
 
-    def __init__(self, index: int, context: RoleContext, secret: bytes, settings: PruningSettings) -> None:
-        super().__init__(index, context, None, sends_rest=False)
+    def __init__(
+        self,
+        index: int,
+        weight: int,
+        initial: GlobalModel,
+        context: RoleContext,
+        secret: bytes,
+        settings: PruningSettings,
+    ) -> None:
+        super().__init__(index, weight, initial, context, None, sends_rest=False)
         self._secret = secret
         self._settings = settings
         self._held = HeldBack(self._size)
@@ -67,7 +76,7 @@ class DictPflClient(MaskedAverageClient):
         return Message({"round": Message.from_number(self.round)})
 
     def _zone_from(self, answer: Message | None) -> Mask:
-        count = self._active.count + self.context.initial.buffers.size
+        count = self._active.count + self.context.plan.buffers
         if (
             answer is None
             or answer.number("count") != count

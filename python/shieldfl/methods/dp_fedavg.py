@@ -7,18 +7,19 @@ a trusted server clips and noises; here each client does it itself and trusts no
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import asdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from shieldfl.methods.account import Account
 from shieldfl.methods.dp_fedavg_settings import DpFedAvgSettings
 from shieldfl.methods.fedavg import FedAvgAggregator
-from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
-from shieldfl.methods.method import FloatVector
+from shieldfl.methods.local_update import FloatVector
 from shieldfl.methods.noised_average import NoisedAverage, NoisedAverageClient
+from shieldfl.methods.plan import FederationPlan
 from shieldfl.methods.reports import Report
+from shieldfl.methods.role_context import RoleContext
 from shieldfl.privacy.accounting import PrivacyLedger, noise_multiplier_for
 from shieldfl.privacy.events import ClearUpload, Noise, NoisedUpload, SummedUploads
 from shieldfl.privacy.mechanisms import clip_and_noise
@@ -110,7 +111,7 @@ class DpFedAvg(NoisedAverage):
 
     Parameters
     ----------
-    name, initial, federation : as for :class:`NoisedAverage`.
+    name, plan : as for :class:`Method`.
     settings : of clipping and noise.
 
     Raises ParameterError for a target epsilon that no noise reaches.
@@ -125,41 +126,41 @@ class DpFedAvg(NoisedAverage):
     )
     aggregator_sees = "every client's update, clipped and noised"
 
-    def __init__(
-        self,
-        name: str,
-        initial: GlobalModel,
-        settings: DpFedAvgSettings,
-        federation: Federation,
-    ) -> None:
-        super().__init__(name, initial, federation)
-        self.noise_multiplier = settings.noise_multiplier
-        if settings.target_epsilon is not None:
-            self.noise_multiplier = noise_multiplier_for(
-                settings.target_epsilon, settings.delta, federation.rounds
-            )
-        self._settings = settings
-        if federation.weights is not None:
-            self.notes.append(
-                f"{name} weighs all clients alike: a weight would let one count for more than C"
-            )
+    weighs_all_alike = True
 
-    def client(self, index: int) -> DpFedAvgClient:
-        """Make a client."""
+    def __init__(self, name: str, settings: DpFedAvgSettings, plan: FederationPlan) -> None:
+        self._target_epsilon = settings.target_epsilon
+        if settings.target_epsilon is not None:
+            sigma = noise_multiplier_for(settings.target_epsilon, settings.delta, plan.rounds)
+            settings = replace(settings, noise_multiplier=sigma, target_epsilon=None)
+        super().__init__(name, settings, plan)
+        self._settings = settings
+
+    def _why_alike(self) -> str:
+        return f"{self.name} weighs all clients alike: a weight would let one count for more than C"
+
+    def _client(
+        self,
+        context: RoleContext,
+        index: int,
+        weight: int,
+        initial: GlobalModel,
+        shared_secret: bytes | None,
+    ) -> DpFedAvgClient:
+        settings = self._settings
         return DpFedAvgClient(
             index,
-            self.initial,
-            self.federation.min_clients,
-            self._settings.clip_norm,
-            self.noise_multiplier,
-            self.federation.threads,
+            initial,
+            self.plan.min_clients,
+            settings.clip_norm,
+            settings.noise_multiplier,
+            context.threads,
         )
 
-    def aggregator(self) -> DpFedAvgAggregator:
-        """Make the aggregator."""
-        return DpFedAvgAggregator(
-            self._shared, self.federation.server_learning_rate, (1,) * self.federation.clients
-        )
+    def _aggregator(
+        self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
+    ) -> DpFedAvgAggregator:
+        return DpFedAvgAggregator(self._shared(initial), self.plan.server_learning_rate, weights)
 
     def account(self) -> ClientLevelAccount:
         """Return an account of the client that spent most: against the aggregator, and against who sees models alone.
@@ -168,8 +169,8 @@ class DpFedAvg(NoisedAverage):
         first is with multiplier sigma; the second, with sigma * sqrt(K) for the K updates in a mean, takes the server's
         word for K.
         """
-        return ClientLevelAccount(self.notes, self._settings.delta, self.noise_multiplier)
+        return ClientLevelAccount(self.notes, self._settings.delta, self._settings.noise_multiplier)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self, weights: Sequence[int]) -> dict[str, Any]:
         """Return the settings, with what they come to."""
-        return asdict(self._settings) | {"noise_multiplier": self.noise_multiplier, "weights": "uniform"}
+        return asdict(self._settings) | {"target_epsilon": self._target_epsilon, "weights": "uniform"}

@@ -10,8 +10,8 @@ from typing import Any
 from shieldfl.errors import ParameterError
 from shieldfl.methods.account import Account
 from shieldfl.methods.alt_fl_settings import AltFlSettings, DpSgdSettings
-from shieldfl.methods.federation import Federation
-from shieldfl.methods.method import GradientNoise, LocalUpdate, PrivateSteps
+from shieldfl.methods.local_update import GradientNoise, LocalUpdate, PrivateSteps
+from shieldfl.methods.plan import FederationPlan
 from shieldfl.methods.reports import Report
 from shieldfl.privacy.dp_sgd_ledger import DpSgdLedger, check_sampled_steps
 from shieldfl.privacy.events import Noise, SampledSteps
@@ -28,12 +28,12 @@ class DpSgdRounds:
     """What their epsilon belongs to."""
 
     @classmethod
-    def of(cls, settings: AltFlSettings | DpSgdSettings, federation: Federation) -> DpSgdRounds:
+    def of(cls, settings: AltFlSettings | DpSgdSettings, plan: FederationPlan) -> DpSgdRounds:
         """Read settings; delta is 1/N by default. Raises ParameterError where N is not known."""
-        if settings.delta is None and federation.samples is None:
+        if settings.delta is None and plan.samples is None:
             raise ParameterError("delta is 1/N by default: say how many samples there are, or set delta")
         noise = GradientNoise(settings.noise_multiplier, settings.max_grad_norm)
-        return cls(noise, settings.delta or 1 / max(federation.samples or 0, 2))
+        return cls(noise, settings.delta or 1 / max(plan.samples or 0, 2))
 
     @property
     def added_noise(self) -> Noise | None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 from shieldfl.methods.alt_fl_rounds import AltFlRounds, RoundKind
 from shieldfl.methods.alt_fl_settings import AltFlSettings, DpSgdSettings
 from shieldfl.methods.dp_sgd_account import DpSgdAccount, DpSgdRounds
-from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
-from shieldfl.methods.method import FloatVector, LocalUpdate, PrivateSteps, StartingPoint
+from shieldfl.methods.local_update import FloatVector, LocalUpdate, PrivateSteps, StartingPoint
 from shieldfl.methods.noised_average import NoisedAverage, NoisedAverageClient
+from shieldfl.methods.plan import FederationPlan
+from shieldfl.methods.role_context import RoleContext
 from shieldfl.privacy.reading import PrivacyReading
 from shieldfl.roles.message import Message
 
@@ -73,7 +75,7 @@ class DpSgdAveraging(NoisedAverage):
 
     Parameters
     ----------
-    name, initial, federation : as for :class:`NoisedAverage`.
+    name, plan : as for :class:`Method`.
     settings : of DP-SGD.
     rounds : what each round does; None for DP-SGD in all.
 
@@ -86,32 +88,29 @@ class DpSgdAveraging(NoisedAverage):
     def __init__(
         self,
         name: str,
-        initial: GlobalModel,
         settings: AltFlSettings | DpSgdSettings,
-        federation: Federation,
+        plan: FederationPlan,
         rounds: AltFlRounds | None = None,
     ) -> None:
-        super().__init__(name, initial, federation)
+        super().__init__(name, settings, plan)
         self.rounds = rounds or AltFlRounds("dp-sgd")
-        self.dp_sgd = DpSgdRounds.of(settings, federation)
+        self.dp_sgd = DpSgdRounds.of(settings, plan)
         self._settings = settings
 
-    def client(self, index: int) -> DpSgdClient:
-        """Make a client."""
-        federation = self.federation
-        return DpSgdClient(
-            index,
-            self.initial,
-            federation.client_weights[index],
-            federation.min_clients,
-            self.rounds,
-            self.dp_sgd,
-        )
+    def _client(
+        self,
+        context: RoleContext,
+        index: int,
+        weight: int,
+        initial: GlobalModel,
+        shared_secret: bytes | None,
+    ) -> DpSgdClient:
+        return DpSgdClient(index, initial, weight, self.plan.min_clients, self.rounds, self.dp_sgd)
 
     def account(self) -> DpSgdAccount:
         """Return an account of what DP-SGD costs the client that it costs most, for one sample, against everybody."""
-        return DpSgdAccount(self.notes, self.dp_sgd.delta, self.federation.clients)
+        return DpSgdAccount(self.notes, self.dp_sgd.delta, self.plan.clients)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self, weights: Sequence[int]) -> dict[str, Any]:
         """Return the settings, with what they come to."""
-        return asdict(self._settings) | {"weights": self.federation.stated_weights}
+        return asdict(self._settings) | super().settings(weights)

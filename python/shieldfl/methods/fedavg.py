@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.errors import RangeError
+from shieldfl.errors import ParameterError, RangeError
 from shieldfl.masks import Mask
 from shieldfl.methods.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.disclosure import Disclosure
-from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
-from shieldfl.methods.method import FloatVector, Method, Phase
+from shieldfl.methods.local_update import FloatVector
+from shieldfl.methods.method import Method, Phase
+from shieldfl.methods.plan import stated_weights
+from shieldfl.methods.role_context import RoleContext
+from shieldfl.methods.steps import AggregatorSteps, ClientSteps
 from shieldfl.methods.training_client import TrainingClient
 from shieldfl.privacy.events import Noise
 from shieldfl.privacy.reading import NO_NOISE
@@ -119,53 +123,38 @@ class FedAvgAggregator(CollectingAggregator):
 
 
 class FedAvg(Method):
-    """Plain averaging.
-
-    Parameters
-    ----------
-    name : the method's name.
-    initial : the model that the first round starts from.
-    settings : None: there are none.
-    federation : its weights, and the server's learning rate.
-    """
+    """Plain averaging; there are no settings and no keys."""
 
     privacy_reading = NO_NOISE
     aggregator_sees = "every client's update"
 
     phases = (Phase("update", answered_by_authority=False),)
 
-    def __init__(
+    def _client(
         self,
-        name: str,
+        context: RoleContext,
+        index: int,
+        weight: int,
         initial: GlobalModel,
-        settings: None,
-        federation: Federation,
-    ) -> None:
-        super().__init__(name, federation)
-        self._shared = initial
+        shared_secret: bytes | None,
+    ) -> ClientSteps:
+        return FedAvgClient(index, initial, weight, self.plan.min_clients)
 
-    def client(self, index: int) -> FedAvgClient:
-        """Make a client."""
-        federation = self.federation
-        return FedAvgClient(
-            index,
-            self._shared,
-            federation.client_weights[index],
-            federation.min_clients,
-        )
+    def _aggregator(
+        self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
+    ) -> AggregatorSteps:
+        return FedAvgAggregator(self._shared(initial), self.plan.server_learning_rate, weights)
 
-    def aggregator(self) -> FedAvgAggregator:
-        """Make the aggregator."""
-        federation = self.federation
-        return FedAvgAggregator(self._shared, federation.server_learning_rate, federation.client_weights)
+    def _shared(self, initial: GlobalModel | None) -> GlobalModel:
+        """Return what of the model is averaged. Raises ParameterError where there is none."""
+        if initial is None:
+            raise ParameterError(f"the aggregator of {self.name} holds the model: pass the initial one")
+        return initial
 
-    def authority(self) -> None:
-        """Make none: there are no keys."""
-
-    def initial_model(self) -> Message:
+    def first_message(self, initial: GlobalModel, shared_secret: bytes | None = None) -> Message:
         """Return the model that the first round starts from."""
-        return self._shared.to_message()
+        return self._shared(initial).to_message()
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self, weights: Sequence[int]) -> dict[str, Any]:
         """Return the method's settings."""
-        return {"weights": self.federation.stated_weights}
+        return {"weights": stated_weights(weights)}

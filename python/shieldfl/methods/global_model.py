@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.errors import RangeError
-from shieldfl.methods.method import FloatVector, StartingPoint
+from shieldfl.methods.local_update import FloatVector, StartingPoint
 from shieldfl.roles.message import Message
 
 __all__ = ["GlobalModel"]

@@ -9,7 +9,6 @@ from shieldfl.errors import WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_positions import encrypted_positions, read_agreed_positions
 from shieldfl.methods.encryption_settings import MaskCryptSettings
-from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.mask_crypt_consensus import (
     consensus,
@@ -22,6 +21,7 @@ from shieldfl.methods.masked_average import UPDATE, MaskedAverage
 from shieldfl.methods.masked_average_aggregator import MaskedAverageAggregator
 from shieldfl.methods.masked_average_client import MaskedAverageClient
 from shieldfl.methods.method import Phase
+from shieldfl.methods.plan import FederationPlan
 from shieldfl.methods.role_context import RoleContext
 from shieldfl.privacy.reading import NO_NOISE
 from shieldfl.roles.message import Message
@@ -37,12 +37,14 @@ class MaskCryptClient(MaskedAverageClient):
     scores = "gradient"
     clear_parts = ("weight", "ranking")
 
-    def __init__(self, index: int, context: RoleContext, ratio: float, cut: bool) -> None:
-        super().__init__(index, context, None)
+    def __init__(
+        self, index: int, weight: int, initial: GlobalModel, context: RoleContext, ratio: float, cut: bool
+    ) -> None:
+        super().__init__(index, weight, initial, context, None)
         self._ratio = ratio
         self._cut = cut
         # What an onlooker fills encrypted positions with: the last values that were sent in the clear.
-        self._exposed: NDArray[np.float32] = context.initial.parameters.copy()
+        self._exposed: NDArray[np.float32] = initial.parameters.copy()
 
     def _speak(self, phase: str) -> Message:
         with self.clock.stage("score"):
@@ -71,9 +73,9 @@ class MaskCryptAggregator(MaskedAverageAggregator):
 
     phase_names = ("ranking", "update")
 
-    def __init__(self, context: RoleContext, ratio: float, cut: bool) -> None:
-        super().__init__(context, None)
-        self._proposed = positions_in_budget(ratio, context.initial.parameters.size)
+    def __init__(self, context: RoleContext, weights: tuple[int, ...], ratio: float, cut: bool) -> None:
+        super().__init__(context, weights, None)
+        self._proposed = positions_in_budget(ratio, context.plan.parameters)
         self._limit = self._proposed if cut else None
         self._rankings: dict[int, NDArray[np.int64]] = {}
 
@@ -82,7 +84,7 @@ class MaskCryptAggregator(MaskedAverageAggregator):
 
     def _hear(self, phase: str, client: int, message: Message) -> None:
         with self.clock.stage("negotiate"):
-            ranking = decode_ranking(message["ranking"], self.context.initial.parameters.size)
+            ranking = decode_ranking(message["ranking"], self.context.plan.parameters)
             if ranking.size != self._proposed:
                 raise WireFormatError(
                     f"client {client} proposed {ranking.size} positions instead of {self._proposed}"
@@ -93,9 +95,9 @@ class MaskCryptAggregator(MaskedAverageAggregator):
         with self.clock.stage("negotiate"):
             # By client, so that the order in which messages arrive does not matter.
             rankings = [self._rankings[client] for client in sorted(self._rankings)]
-            initial = self.context.initial
-            chosen = consensus(rankings, initial.parameters.size, self._limit)
-            return Message({"zone": encrypted_positions(chosen, initial.buffers.size).to_bytes()})
+            plan = self.context.plan
+            chosen = consensus(rankings, plan.parameters, self._limit)
+            return Message({"zone": encrypted_positions(chosen, plan.buffers).to_bytes()})
 
 
 class MaskCrypt(MaskedAverage):
@@ -106,23 +108,23 @@ class MaskCrypt(MaskedAverage):
 
     phases = (Phase("ranking", answered_by_authority=False), UPDATE)
 
-    def __init__(
-        self,
-        name: str,
-        initial: GlobalModel,
-        settings: MaskCryptSettings,
-        federation: Federation,
-    ) -> None:
-        proposed = positions_in_budget(settings.ratio, initial.parameters.size)
+    def __init__(self, name: str, settings: MaskCryptSettings, plan: FederationPlan) -> None:
+        proposed = positions_in_budget(settings.ratio, plan.parameters)
         # The size of a whole union shows in the round alone.
-        count = proposed + initial.buffers.size if settings.cut else None
-        super().__init__(name, initial, settings, federation, None, count=count)
+        super().__init__(name, settings, plan, None, count=proposed + plan.buffers if settings.cut else None)
         self._ratio, self._cut = settings.ratio, settings.cut
 
-    def client(self, index: int) -> MaskCryptClient:
-        """Make a client."""
-        return MaskCryptClient(index, self.context, self._ratio, self._cut)
+    def _client(
+        self,
+        context: RoleContext,
+        index: int,
+        weight: int,
+        initial: GlobalModel,
+        shared_secret: bytes | None,
+    ) -> MaskCryptClient:
+        return MaskCryptClient(index, weight, initial, context, self._ratio, self._cut)
 
-    def aggregator(self) -> MaskCryptAggregator:
-        """Make the aggregator: it gets public keys alone."""
-        return MaskCryptAggregator(self.context, self._ratio, self._cut)
+    def _aggregator(
+        self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
+    ) -> MaskCryptAggregator:
+        return MaskCryptAggregator(context, weights, self._ratio, self._cut)

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shieldfl import ckks, paillier
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
 from shieldfl.methods.encryption_settings import EncryptionSettings
-from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.masked_average_aggregator import MaskedAverageAggregator
-from shieldfl.methods.masked_average_authority import MaskedAverageAuthority
 from shieldfl.methods.masked_average_client import MaskedAverageClient
 from shieldfl.methods.method import Method, Phase
+from shieldfl.methods.plan import FederationPlan, stated_weights
 from shieldfl.methods.role_context import RoleContext
 from shieldfl.methods.update_parameters import update_parameters
 from shieldfl.privacy.reading import NO_NOISE
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_keys import RoundKeys
+
+if TYPE_CHECKING:
+    from shieldfl.methods.steps import AuthoritySteps
+    from shieldfl.roles.round_keys import RoundKeys
 
 __all__ = ["FullEncryption", "LastLayerEncryption", "MaskedAverage"]
 
@@ -32,10 +34,9 @@ class MaskedAverage(Method):
 
     Parameters
     ----------
-    name : the method's name.
-    initial : model and float buffers before the first round; buffers are averaged, always encrypted.
-    settings : how updates are encrypted.
-    federation : its sizes and policies.
+    name, plan : as for :class:`Method`; buffers are averaged, always encrypted.
+    settings : of the method.
+    encryption : how updates are encrypted; None for what the settings say.
     zone : the N positions that are encrypted; None where the clients agree on them.
     count : how many positions are encrypted, where no zone says it and it is known.
     sends_rest : whether values outside of the zone are sent, in the clear.
@@ -47,71 +48,67 @@ class MaskedAverage(Method):
     def __init__(
         self,
         name: str,
-        initial: GlobalModel,
-        settings: EncryptionSettings,
-        federation: Federation,
+        settings: Any,
+        plan: FederationPlan,
         zone: Mask | None,
         *,
+        encryption: EncryptionSettings | None = None,
         count: int | None = None,
         sends_rest: bool = True,
         other_keys: Mapping[str, ckks.Parameters] | None = None,
     ) -> None:
-        super().__init__(name, federation)
+        super().__init__(name, settings, plan)
         self.zone = zone
         self.sends_rest = sends_rest
         self._settings = settings
-        weights = federation.client_weights
+        chosen: EncryptionSettings = settings if encryption is None else encryption
         parameters = update_parameters(
-            settings.encryption,
-            federation.clients,
-            settings.fixed_point,
+            chosen.encryption,
+            plan.clients,
+            chosen.fixed_point,
             count=count if zone is None else zone.count,
-            most_weight=max(weights),
-            mean_weight=sum(weights) / len(weights),
-            key_bits=settings.key_bits,
+            most_weight=self.most_weight,
+            mean_weight=1.0 if self.weighs_all_alike else plan.mean_weight,
+            key_bits=chosen.key_bits,
         )
-        purposes: dict[str, ckks.Parameters | paillier.Parameters] = {"update": parameters}
-        self.keys = RoundKeys(
-            purposes | dict(other_keys or {}),
-            federation.min_clients,
-            weight_bounds=(1 / max(weights), 1.0),
-            threads=federation.threads,
-        )
-        self.context = RoleContext(
-            initial,
-            self.keys.check,
-            weights,
-            federation.min_clients,
-            federation.threads,
-        )
+        self.purposes = {"update": parameters, **(other_keys or {})}
 
-    def client(self, index: int) -> MaskedAverageClient:
-        """Make a client."""
-        return MaskedAverageClient(index, self.context, self.zone, sends_rest=self.sends_rest)
+    @property
+    def update_parameters(self) -> ckks.Parameters | paillier.Parameters:
+        """How updates are encrypted."""
+        return self.purposes["update"]
 
-    def aggregator(self) -> MaskedAverageAggregator:
-        """Make the aggregator: it gets public keys alone."""
-        return MaskedAverageAggregator(self.context, self.zone, sends_rest=self.sends_rest)
+    def _client(
+        self,
+        context: RoleContext,
+        index: int,
+        weight: int,
+        initial: GlobalModel,
+        shared_secret: bytes | None,
+    ) -> MaskedAverageClient:
+        return MaskedAverageClient(index, weight, initial, context, self.zone, sends_rest=self.sends_rest)
 
-    def authority(self) -> MaskedAverageAuthority:
-        """Make the key authority's steps."""
-        return MaskedAverageAuthority(
-            self.context,
-            self.keys,
-            self.federation.server_learning_rate,
-            self.zone,
-            sends_rest=self.sends_rest,
-        )
+    def _aggregator(
+        self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
+    ) -> MaskedAverageAggregator:
+        return MaskedAverageAggregator(context, weights, self.zone, sends_rest=self.sends_rest)
 
-    def initial_model(self) -> Message:
+    def _authority_steps(
+        self, initial: GlobalModel, context: RoleContext, keys: RoundKeys, shared_secret: bytes | None
+    ) -> AuthoritySteps:
+        from shieldfl.methods.masked_average_authority import MaskedAverageAuthority
+
+        return MaskedAverageAuthority(context, initial, keys, self.zone, sends_rest=self.sends_rest)
+
+    def first_message(self, initial: GlobalModel, shared_secret: bytes | None = None) -> Message:
         """Return the model that the first round starts from."""
-        return self.context.initial.to_message()
+        return initial.to_message()
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self, weights: Sequence[int]) -> dict[str, Any]:
         """Return the settings, with what they come to."""
         return asdict(self._settings) | {
-            "weights": self.federation.stated_weights,
-            "bytes_per_encrypted_value": self.context.parameters.bytes_per_value,
+            "weights": stated_weights(weights),
+            "bytes_per_encrypted_value": self.update_parameters.bytes_per_value,
         }
 
 
@@ -121,15 +118,8 @@ class FullEncryption(MaskedAverage):
     privacy_reading = NO_NOISE
     aggregator_sees = "ciphertexts, their number, and weights"
 
-    def __init__(
-        self,
-        name: str,
-        initial: GlobalModel,
-        settings: EncryptionSettings,
-        federation: Federation,
-    ) -> None:
-        everything = Mask.full(initial.parameters.size + initial.buffers.size)
-        super().__init__(name, initial, settings, federation, everything)
+    def __init__(self, name: str, settings: EncryptionSettings, plan: FederationPlan) -> None:
+        super().__init__(name, settings, plan, Mask.full(plan.update_size))
 
 
 class LastLayerEncryption(MaskedAverage):
@@ -142,16 +132,10 @@ class LastLayerEncryption(MaskedAverage):
     privacy_reading = NO_NOISE
     aggregator_sees = "ciphertexts of the last layer, their number, and weights"
 
-    def __init__(
-        self,
-        name: str,
-        initial: GlobalModel,
-        settings: EncryptionSettings,
-        federation: Federation,
-    ) -> None:
-        offsets = federation.offsets_of(initial.parameters.size)
+    def __init__(self, name: str, settings: EncryptionSettings, plan: FederationPlan) -> None:
+        offsets = plan.offsets
         if len(offsets) < 3:
             raise ParameterError("top-2 needs a model whose last layer has a weight and a bias")
-        size = initial.parameters.size + initial.buffers.size
+        size = plan.update_size
         zone = Mask.full(size) - Mask.from_indices(list(range(offsets[-3])), size)
-        super().__init__(name, initial, settings, federation, zone, sends_rest=False)
+        super().__init__(name, settings, plan, zone, sends_rest=False)

@@ -20,14 +20,18 @@ class MaskedAverageAggregator(CollectingAggregator):
 
     Parameters
     ----------
-    context : what all roles of the federation share.
+    context : what all roles of the federation know.
+    weights : how much each client counts.
     zone : the N positions that are encrypted from the first round on; None where a phase decides.
     sends_rest : whether clients send the values outside of it.
     """
 
-    def __init__(self, context: RoleContext, zone: Mask | None, *, sends_rest: bool = True) -> None:
-        super().__init__(context.clients)
+    def __init__(
+        self, context: RoleContext, weights: tuple[int, ...], zone: Mask | None, *, sends_rest: bool = True
+    ) -> None:
+        super().__init__(len(weights))
         self.context = context
+        self.weights = weights
         self.zone = zone
         self._is_settled = zone is not None
         self._sends_rest = sends_rest
@@ -50,9 +54,10 @@ class MaskedAverageAggregator(CollectingAggregator):
             self.round_keys.key(round_number, "update"),
             [zone],
             round_number,
-            self.context.weights,
+            self.weights,
             self.clock,
             self.context.threads,
+            weighted=self.context.most_weight > 1,
             has_rest=self._sends_rest,
         )
         self.zone = zone
@@ -62,7 +67,7 @@ class MaskedAverageAggregator(CollectingAggregator):
         if answer is not None and "zone" in answer:
             if self._is_settled:
                 raise PolicyError("what is encrypted is settled from the start: no message can change it")
-            return Mask.from_bytes(answer["zone"], expected_size=self.context.update_size)
+            return Mask.from_bytes(answer["zone"], expected_size=self.context.plan.update_size)
         return self.zone
 
     def _collect(self, phase: str, client: int, message: Message) -> None:

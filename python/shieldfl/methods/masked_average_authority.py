@@ -7,10 +7,11 @@ from numpy.typing import NDArray
 
 from shieldfl.errors import ParameterError, WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.methods.method import AuthoritySteps
+from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.mixed_total import MixedTotal
 from shieldfl.methods.replies import Replies
 from shieldfl.methods.role_context import RoleContext
+from shieldfl.methods.steps import AuthoritySteps
 from shieldfl.privacy.events import OpenedSum
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
@@ -24,9 +25,9 @@ class MaskedAverageAuthority(AuthoritySteps):
 
     Parameters
     ----------
-    context : what all roles of the federation share.
+    context : what all roles of the federation know.
+    initial : the model before the first round.
     keys : the rounds' keys, which open the totals.
-    server_learning_rate : 1 is FedAvg.
     zone : the N positions that every total must cover; None where the aggregator says which.
     sends_rest : whether clients send the values outside of it.
     """
@@ -34,8 +35,8 @@ class MaskedAverageAuthority(AuthoritySteps):
     def __init__(
         self,
         context: RoleContext,
+        initial: GlobalModel,
         keys: RoundKeys,
-        server_learning_rate: float,
         zone: Mask | None,
         *,
         sends_rest: bool = True,
@@ -43,9 +44,9 @@ class MaskedAverageAuthority(AuthoritySteps):
         super().__init__()
         self.context = context
         self.zone = zone
-        self.model = context.initial
+        self.model = initial
         self.keys = keys
-        self._learning_rate = server_learning_rate
+        self._learning_rate = context.plan.server_learning_rate
         self._sends_rest = sends_rest
         self._replies = Replies()
 
@@ -76,7 +77,7 @@ class MaskedAverageAuthority(AuthoritySteps):
         if phase != "update":
             raise ParameterError(f"there is no phase {phase!r}")
         number = message.number("round")
-        size = self.context.update_size
+        size = self.context.plan.update_size
         claim = MixedTotal.read(message, "", self.context.parameters, size, number, has_rest=self._sends_rest)
         zone = self._zone_of(number)
         if zone is not None and claim.positions != zone:
@@ -94,4 +95,4 @@ class MaskedAverageAuthority(AuthoritySteps):
 
     def _open_mean(self, claim: MixedTotal, keys: KeyAuthority, message: Message) -> NDArray[np.float64]:
         """Return the mean update, float64 (N,)."""
-        return claim.open_mean(keys, max(self.context.weights))
+        return claim.open_mean(keys, self.context.most_weight)

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.masks import Mask
 from shieldfl.methods.disclosure import Disclosure
-from shieldfl.methods.method import StartingPoint
+from shieldfl.methods.global_model import GlobalModel
+from shieldfl.methods.local_update import StartingPoint
 from shieldfl.methods.mixed_upload import MixedUpload
 from shieldfl.methods.role_context import RoleContext
 from shieldfl.methods.training_client import TrainingClient
@@ -27,8 +28,9 @@ class MaskedAverageClient(TrainingClient):
 
     Parameters
     ----------
-    index : its number.
-    context : what all roles of the federation share.
+    index, weight : its number, and how much it counts.
+    initial : the model before the first round.
+    context : what all roles of the federation know.
     zone : the N positions, of parameters and then buffers, that are encrypted from the first round on; None where a
         phase decides.
     sends_rest : whether values outside of the zone are sent.
@@ -38,10 +40,18 @@ class MaskedAverageClient(TrainingClient):
     """Message parts beside the update, of all phases, that tell of the client's data and travel unprotected."""
 
     def __init__(
-        self, index: int, context: RoleContext, zone: Mask | None, *, sends_rest: bool = True
+        self,
+        index: int,
+        weight: int,
+        initial: GlobalModel,
+        context: RoleContext,
+        zone: Mask | None,
+        *,
+        sends_rest: bool = True,
     ) -> None:
-        super().__init__(index, context.initial, context.min_clients, context.keys)
+        super().__init__(index, initial, context.plan.min_clients, context.keys)
         self.context = context
+        self.weight = weight
         self.zone = zone
         self._sends_rest = sends_rest
         self._upload: MixedUpload | None = None
@@ -79,9 +89,9 @@ class MaskedAverageClient(TrainingClient):
     def _upload_under_round_key(self) -> MixedUpload:
         key = self._round_key("update")
         if self._upload is None or self._upload.key != key:
-            weights = self.context.weights
+            context = self.context
             self._upload = MixedUpload(
-                key, weights[self.index], max(weights), self.context.threads, sends_rest=self._sends_rest
+                key, self.weight, context.most_weight, context.threads, sends_rest=self._sends_rest
             )
         return self._upload
 

@@ -38,7 +38,8 @@ class MixedSum:
     key : the public key.
     masks : of the clients, each of N positions; one alone where it is everybody's.
     round_number : under which the ciphertexts travel.
-    weights : how much each client counts; with one above 1, CKKS batches have an encrypted weight.
+    weights : how much each client counts.
+    weighted : whether any client's weight may be above 1: then CKKS batches have an encrypted weight.
     clock : where the stages' time goes.
     threads : for the core; None for as many as the work is worth.
     has_rest : whether plain numbers come along.
@@ -53,6 +54,7 @@ class MixedSum:
         clock: StageClock,
         threads: int | None,
         *,
+        weighted: bool,
         has_rest: bool = True,
     ) -> None:
         self._has_rest = has_rest
@@ -68,7 +70,7 @@ class MixedSum:
             )
         else:
             self._ciphertexts = ckks.Aggregator(
-                key, threads, round=round_number, positions=self.union, weighted=max(weights) > 1
+                key, threads, round=round_number, positions=self.union, weighted=weighted
             )
         self._rest = ~self.union
         self._sums: NDArray[np.float64] = np.zeros(self._rest.count if has_rest else 0)

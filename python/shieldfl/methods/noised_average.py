@@ -5,9 +5,9 @@ from __future__ import annotations
 import abc
 
 from shieldfl.methods.fedavg import FedAvg, FedAvgClient
-from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
-from shieldfl.methods.method import FloatVector, StartingPoint
+from shieldfl.methods.local_update import FloatVector, StartingPoint
+from shieldfl.methods.role_context import RoleContext
 from shieldfl.roles.message import Message
 
 __all__ = ["NoisedAverage", "NoisedAverageClient"]
@@ -51,20 +51,19 @@ class NoisedAverageClient(FedAvgClient):
 
 
 class NoisedAverage(FedAvg):
-    """Averaging in the clear of updates that clients noise.
-
-    Parameters
-    ----------
-    name : the method's name.
-    initial : model and buffers before the first round.
-    federation : its sizes.
-    """
-
-    def __init__(self, name: str, initial: GlobalModel, federation: Federation) -> None:
-        shared = GlobalModel(initial.parameters, initial.buffers[:0])
-        super().__init__(name, shared, None, federation)
-        self.initial = initial
+    """Averaging in the clear of updates that clients noise; their buffers stay with them."""
 
     @abc.abstractmethod
-    def client(self, index: int) -> NoisedAverageClient:
+    def _client(
+        self,
+        context: RoleContext,
+        index: int,
+        weight: int,
+        initial: GlobalModel,
+        shared_secret: bytes | None,
+    ) -> NoisedAverageClient:
         """Make a client that noises what it sends."""
+
+    def _shared(self, initial: GlobalModel | None) -> GlobalModel:
+        model = super()._shared(initial)
+        return GlobalModel(model.parameters, model.buffers[:0])

@@ -7,9 +7,10 @@ import zlib
 
 from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.methods.consistent_pruning import PruningHistory, PruningSettings
+from shieldfl.methods.global_model import GlobalModel
 from shieldfl.roles.message import Message
 
-__all__ = ["HISTORY", "history_part", "read_history"]
+__all__ = ["HISTORY", "history_part", "model_message", "read_history"]
 
 HISTORY = "history"
 """The message part's name."""
@@ -49,3 +50,8 @@ def read_history(message: Message, size: int, secret: bytes, settings: PruningSe
     if not decompressor.eof or decompressor.unused_data:
         raise WireFormatError("the pruning history is truncated, of another model, or has bytes behind it")
     return PruningHistory.from_bytes(state, size, secret, settings)
+
+
+def model_message(model: GlobalModel, history: PruningHistory) -> Message:
+    """Encode the model with the history: a client that was away for rounds needs nothing else."""
+    return Message({**model.to_message(), HISTORY: history_part(history)})

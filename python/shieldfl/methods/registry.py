@@ -13,17 +13,17 @@ from shieldfl.methods.dict_pfl import DictPfl
 from shieldfl.methods.dp_fedavg import DpFedAvg
 from shieldfl.methods.dp_sgd_averaging import DpSgdAveraging
 from shieldfl.methods.fedavg import FedAvg
-from shieldfl.methods.federation import Federation
-from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.mask_crypt import MaskCrypt
 from shieldfl.methods.masked_average import FullEncryption, LastLayerEncryption
 from shieldfl.methods.method import Method
+from shieldfl.methods.plan import FederationPlan
+from shieldfl.methods.public_setup import PublicSetup
 from shieldfl.methods.selective_shield import SelectiveShield
 from shieldfl.methods.sense_crypt import SenseCrypt
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.reading import PrivacyReading
 
-__all__ = ["METHOD_NAMES", "Federation", "check_declarations", "make_method"]
+__all__ = ["METHOD_NAMES", "check_declarations", "make_method", "method_of"]
 
 _CLASSES: dict[str, type[Method]] = {
     "fedavg": FedAvg,
@@ -69,12 +69,20 @@ for _method in _CLASSES.values():
     check_declarations(_method)
 
 
-def make_method(name: str, initial: GlobalModel, federation: Federation, settings: MethodSettings) -> Method:
-    """Set a method up.
+def make_method(name: str, settings: MethodSettings, plan: FederationPlan) -> Method:
+    """Return what a method does under a plan.
 
     Raises ParameterError that lists the names for an unknown one, and for one that does not declare what it shows.
     """
     if name not in _CLASSES:
         raise ParameterError(f"unknown method {name!r}: choose from {', '.join(METHOD_NAMES)}")
-    made: Callable[[str, GlobalModel, Any, Federation], Method] = check_declarations(_CLASSES[name])
-    return made(name, initial, settings.of(name), federation)
+    made: Callable[[str, Any, FederationPlan], Method] = check_declarations(_CLASSES[name])
+    return made(name, settings.of(name), plan)
+
+
+def method_of(setup: PublicSetup) -> Method:
+    """Return the method of a public set-up. Raises ParameterError for one that is not known here, or its settings."""
+    settings = MethodSettings()
+    if setup.settings:
+        settings = settings.changed(setup.method, setup.settings)
+    return make_method(setup.method, settings, setup.plan)

@@ -1,11 +1,11 @@
-"""What all roles of one federation share, whatever the method."""
+"""What all roles of one federation know, whatever the method."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from shieldfl import ckks, paillier
-from shieldfl.methods.global_model import GlobalModel
+from shieldfl.methods.plan import FederationPlan
 from shieldfl.roles.round_key_check import RoundKeyCheck
 
 __all__ = ["RoleContext"]
@@ -13,16 +13,13 @@ __all__ = ["RoleContext"]
 
 @dataclass(frozen=True)
 class RoleContext:
-    """Public knowledge: no role gets a secret by it."""
+    """Public knowledge: no role gets a secret, or another client's weight, by it."""
 
-    initial: GlobalModel
-    """The model before the first round."""
+    plan: FederationPlan
     keys: RoundKeyCheck
     """Tells the public keys that a round brings from others."""
-    weights: tuple[int, ...]
-    """How much each client counts, at least 1."""
-    min_clients: int
-    """Clients begin no round of fewer, and the key authority opens no total of fewer."""
+    most_weight: int
+    """The largest that a client counts; 1 where the method weighs all alike."""
     threads: int | None = None
     """For the core; None for as many as the work is worth."""
 
@@ -30,13 +27,3 @@ class RoleContext:
     def parameters(self) -> ckks.Parameters | paillier.Parameters:
         """How updates are encrypted."""
         return self.keys.parameters["update"]
-
-    @property
-    def clients(self) -> int:
-        """How many clients there are."""
-        return len(self.weights)
-
-    @property
-    def update_size(self) -> int:
-        """N: parameters, and buffers behind them."""
-        return self.initial.parameters.size + self.initial.buffers.size

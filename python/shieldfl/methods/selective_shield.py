@@ -7,27 +7,28 @@ says what it protects, what leaks and how the paper was read.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from shieldfl import ckks
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.account import Account
-from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import Method, Phase
+from shieldfl.methods.plan import FederationPlan
+from shieldfl.methods.role_context import RoleContext
 from shieldfl.methods.selective_shield_aggregator import SelectiveShieldAggregator
-from shieldfl.methods.selective_shield_authority import SelectiveShieldAuthority
 from shieldfl.methods.selective_shield_client import SelectiveShieldClient
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.privacy.accounting import PrivacyLedger, noise_multiplier_for
 from shieldfl.privacy.discrete_gaussian import float32_grid
 from shieldfl.privacy.reading import PrivacyReading
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_keys import RoundKeys
+
+if TYPE_CHECKING:
+    from shieldfl.methods.steps import AuthoritySteps
+    from shieldfl.roles.round_keys import RoundKeys
 
 __all__ = ["SelectiveShield"]
 
@@ -37,11 +38,9 @@ class SelectiveShield(Method):
 
     Parameters
     ----------
-    name : the method's name.
-    initial : model and float buffers before the first round.
+    name, plan : as for :class:`Method`. A target epsilon is spread over the plan's rounds; ``server_learning_rate`` is
+        eta_g of eq. 26.
     settings : the method's settings.
-    federation : its sizes and policies. A target epsilon is spread over its rounds; ``server_learning_rate`` is eta_g
-        of eq. 26.
     """
 
     privacy_reading = PrivacyReading(
@@ -55,25 +54,20 @@ class SelectiveShield(Method):
     )
     aggregator_sees = "noised values and their positions, every client's mask or the negotiated zone"
 
-    def __init__(
-        self,
-        name: str,
-        initial: GlobalModel,
-        settings: SelectiveShieldSettings,
-        federation: Federation,
-    ) -> None:
-        super().__init__(name, federation)
-        clients, threads = federation.clients, federation.threads
-        if isinstance(settings.threshold, tuple) and len(settings.threshold) != clients:
+    weighs_all_alike = True
+
+    def __init__(self, name: str, settings: SelectiveShieldSettings, plan: FederationPlan) -> None:
+        if isinstance(settings.threshold, tuple) and len(settings.threshold) != plan.clients:
             raise ParameterError(
-                f"there are {len(settings.threshold)} thresholds (tau) for {clients} clients"
+                f"there are {len(settings.threshold)} thresholds (tau) for {plan.clients} clients"
             )
         self._target_epsilon = settings.target_epsilon
         if settings.target_epsilon is not None:
-            sigma = noise_multiplier_for(settings.target_epsilon, settings.delta, federation.rounds)
+            sigma = noise_multiplier_for(settings.target_epsilon, settings.delta, plan.rounds)
             settings = replace(settings, noise_multiplier=sigma, target_epsilon=None)
         if settings.has_discrete_noise:
-            _check_grid(settings, clients, initial.parameters.size)
+            _check_grid(settings, plan.clients, plan.parameters)
+        super().__init__(name, settings, plan)
         self._settings = settings
         encrypted_votes = settings.negotiation == "encrypted"
         self.phases = (Phase("negotiate", encrypted_votes), Phase("update", answered_by_authority=True))
@@ -83,73 +77,74 @@ class SelectiveShield(Method):
             self.notes.append(
                 "target_epsilon bounds what the noise alone is charged for, not what masks and opened sums tell besides"
             )
-        if federation.weights is not None:
-            self.notes.append(f"{name} weighs all clients alike (its eq. 26), whatever their weights")
-        self._initial = initial
-        shared_buffers = initial.buffers if settings.buffers == "encrypted" else np.empty(0, dtype=np.float32)
-        self._shared = GlobalModel(initial.parameters, shared_buffers)
-
         parameters = {
             "update": ckks.Parameters(
-                max_clients=clients, value_bits=settings.value_bits, fraction_bits=settings.fraction_bits
+                max_clients=plan.clients, value_bits=settings.value_bits, fraction_bits=settings.fraction_bits
             )
         }
         if encrypted_votes:
             # A vote is 0 or 1: two bits with the sign, several to a coefficient.
             parameters["votes"] = ckks.Parameters.plan(
-                max_clients=clients,
-                value_bits=2,
-                fraction_bits=0,
-                goal="size",
-                count=initial.parameters.size,
+                max_clients=plan.clients, value_bits=2, fraction_bits=0, goal="size", count=plan.parameters
             )
-        self._keys = RoundKeys(parameters, federation.min_clients, threads=threads)
+        self.purposes = parameters
 
-    def client(self, index: int) -> SelectiveShieldClient:
-        """Make the client of this index, which picks its threshold."""
+    def _why_alike(self) -> str:
+        return f"{self.name} weighs all clients alike (its eq. 26), whatever their weights"
+
+    @property
+    def _shared_buffers(self) -> int:
+        return self.plan.buffers if self._settings.buffers == "encrypted" else 0
+
+    def _shared(self, initial: GlobalModel) -> GlobalModel:
+        return GlobalModel(initial.parameters, initial.buffers[: self._shared_buffers])
+
+    def _client(
+        self,
+        context: RoleContext,
+        index: int,
+        weight: int,
+        initial: GlobalModel,
+        shared_secret: bytes | None,
+    ) -> SelectiveShieldClient:
         return SelectiveShieldClient(
-            index,
-            self._initial,
-            self._settings,
-            self._keys.check,
-            self.federation.min_clients,
-            self.federation.threads,
+            index, initial, self._settings, context.keys, self.plan.min_clients, context.threads
         )
 
-    def aggregator(self) -> SelectiveShieldAggregator:
-        """Make the aggregator: it gets public keys alone."""
-        size, buffers = self._shared.parameters.size, self._shared.buffers.size
+    def _aggregator(
+        self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
+    ) -> SelectiveShieldAggregator:
         return SelectiveShieldAggregator(
-            size,
-            buffers,
-            self.federation.clients,
+            self.plan.parameters,
+            self._shared_buffers,
+            self.plan.clients,
             self._settings,
-            self._keys.check,
-            self.federation.threads,
+            context.keys,
+            context.threads,
         )
 
-    def authority(self) -> SelectiveShieldAuthority:
-        """Make the key authority's steps."""
+    def _authority_steps(
+        self, initial: GlobalModel, context: RoleContext, keys: RoundKeys, shared_secret: bytes | None
+    ) -> AuthoritySteps:
+        from shieldfl.methods.selective_shield_authority import SelectiveShieldAuthority
+
         return SelectiveShieldAuthority(
-            self._shared,
-            self._settings,
-            self._keys,
-            self.federation.server_learning_rate,
+            self._shared(initial), self._settings, keys, self.plan.server_learning_rate
         )
 
-    def initial_model(self) -> Message:
+    def first_message(self, initial: GlobalModel, shared_secret: bytes | None = None) -> Message:
         """Return the model that the first round starts from."""
-        return self._shared.to_message()
+        return self._shared(initial).to_message()
 
     def account(self) -> SelectiveShieldAccount:
         """Return an account of the noise zone: eq. 22's sigma, in every round that was drawn."""
         return SelectiveShieldAccount(self.notes, self._settings, self._target_epsilon)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self, weights: Sequence[int]) -> dict[str, Any]:
         """Return the settings, with the noise multiplier that a target epsilon gave."""
         return asdict(self._settings) | {
             "target_epsilon": self._target_epsilon,
-            "bytes_per_encrypted_value": self._keys.check.parameters["update"].bytes_per_value,
+            "bytes_per_encrypted_value": self.purposes["update"].bytes_per_value,
         }
 
 

@@ -10,10 +10,10 @@ from shieldfl.errors import PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_positions import encrypted_positions
 from shieldfl.methods.global_model import GlobalModel
-from shieldfl.methods.method import AuthoritySteps
 from shieldfl.methods.replies import Replies
 from shieldfl.methods.reports import Note
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
+from shieldfl.methods.steps import AuthoritySteps
 from shieldfl.privacy.events import OpenedSum
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_keys import RoundKeys

@@ -12,7 +12,7 @@ from shieldfl.masks import Mask, Zones, split_zones
 from shieldfl.methods.disclosure import Disclosure
 from shieldfl.methods.encrypted_positions import encrypted_positions
 from shieldfl.methods.global_model import GlobalModel
-from shieldfl.methods.method import FloatVector, LocalUpdate, StartingPoint
+from shieldfl.methods.local_update import FloatVector, LocalUpdate, StartingPoint
 from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
 from shieldfl.methods.training_client import TrainingClient
 from shieldfl.privacy.discrete_gaussian import discrete_gaussian_noise, float32_grid

@@ -7,19 +7,19 @@ it protects, what leaks and how the paper was read.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shieldfl.methods.account import Account
 from shieldfl.methods.cluster_registry import ClusterRegistry
-from shieldfl.methods.federation import Federation
 from shieldfl.methods.global_model import GlobalModel
 from shieldfl.methods.method import Method, Phase
+from shieldfl.methods.plan import FederationPlan, stated_weights
+from shieldfl.methods.role_context import RoleContext
 from shieldfl.methods.sense_crypt_aggregator import SenseCryptAggregator
-from shieldfl.methods.sense_crypt_authority import SenseCryptAuthority
 from shieldfl.methods.sense_crypt_client import Capability, SenseCryptClient
 from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
 from shieldfl.methods.update_parameters import FixedPoint, update_parameters
@@ -27,7 +27,10 @@ from shieldfl.privacy.gaussian_mechanism import gaussian_noise_multiplier
 from shieldfl.privacy.reading import PrivacyReading
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import round_key_parts
-from shieldfl.roles.round_keys import RoundKeys
+
+if TYPE_CHECKING:
+    from shieldfl.methods.steps import AuthoritySteps
+    from shieldfl.roles.round_keys import RoundKeys
 
 __all__ = ["SenseCrypt"]
 
@@ -35,12 +38,7 @@ __all__ = ["SenseCrypt"]
 class SenseCrypt(Method):
     """SenseCrypt for one federation.
 
-    Parameters
-    ----------
-    name : the method's name.
-    initial : model and float buffers before the first round; buffers are averaged, always encrypted.
-    settings : the method's settings.
-    federation : its sizes and policies. Clusters of fewer than ``min_clients`` are merged.
+    Clusters of fewer than ``min_clients`` are merged; buffers are averaged, always encrypted.
     """
 
     privacy_reading = PrivacyReading(
@@ -60,102 +58,84 @@ class SenseCrypt(Method):
         Phase("update", answered_by_authority=True),
     )
 
-    def __init__(
-        self,
-        name: str,
-        initial: GlobalModel,
-        settings: SenseCryptSettings,
-        federation: Federation,
-    ) -> None:
-        super().__init__(name, federation)
-        self._initial = initial
+    def __init__(self, name: str, settings: SenseCryptSettings, plan: FederationPlan) -> None:
+        super().__init__(name, settings, plan)
         self._settings = settings
-        self._clients = federation.clients
-        self._weights = federation.client_weights
-        self._threads = federation.threads
         self._noise_multiplier = 0.0
         if settings.clustering_epsilon is not None and settings.clustering != "none":
             self._noise_multiplier = gaussian_noise_multiplier(
                 settings.clustering_epsilon, settings.clustering_delta
             )
-        parameters = update_parameters(
-            settings.encryption,
-            federation.clients,
-            FixedPoint(settings.value_bits, settings.fraction_bits),
-            most_weight=max(self._weights),
-            mean_weight=sum(self._weights) / len(self._weights),
-            key_bits=settings.key_bits,
-            takes_clear_values=True,
-        )
-        self._keys = RoundKeys(
-            {"update": parameters},
-            federation.min_clients,
-            weight_bounds=(1 / max(self._weights), 1.0),
-            threads=federation.threads,
-        )
+        self.purposes = {
+            "update": update_parameters(
+                settings.encryption,
+                plan.clients,
+                FixedPoint(settings.value_bits, settings.fraction_bits),
+                most_weight=plan.most_weight,
+                mean_weight=plan.mean_weight,
+                key_bits=settings.key_bits,
+                takes_clear_values=True,
+            )
+        }
 
-    def client(self, index: int) -> SenseCryptClient:
-        """Make the client of this index, of a kind that its index picks."""
-        settings = self._settings
+    def _client(
+        self,
+        context: RoleContext,
+        index: int,
+        weight: int,
+        initial: GlobalModel,
+        shared_secret: bytes | None,
+    ) -> SenseCryptClient:
         return SenseCryptClient(
             index,
-            self._initial,
-            settings,
+            initial,
+            self._settings,
             self._noise_multiplier,
             Capability(
-                bandwidth=settings.bandwidths[index % len(settings.bandwidths)],
-                compute_speed=settings.compute_speeds[index % len(settings.compute_speeds)],
-                weight=self._weights[index],
+                bandwidth=self._settings.bandwidths[index % len(self._settings.bandwidths)],
+                compute_speed=self._settings.compute_speeds[index % len(self._settings.compute_speeds)],
+                weight=weight,
             ),
-            self._keys.check,
-            self._clients,
-            max(self._weights),
-            self.federation.min_clients,
-            self._threads,
+            context,
         )
 
-    def aggregator(self) -> SenseCryptAggregator:
-        """Make the aggregator: it gets public keys alone."""
+    def _aggregator(
+        self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
+    ) -> SenseCryptAggregator:
         return SenseCryptAggregator(
-            self._initial.parameters.size,
-            self._initial.buffers.size,
+            context,
+            weights,
             ClusterRegistry(
-                self._clients,
+                self.plan.clients,
                 self._settings.clustering != "none",
-                self.federation.min_clients,
+                self.plan.min_clients,
                 self._settings.least_silhouette,
                 self._noise_multiplier * self._settings.clustering_clip_norm,
             ),
-            self._keys.check,
-            self._weights,
-            self._threads,
         )
 
-    def authority(self) -> SenseCryptAuthority:
-        """Make the key authority's steps."""
-        return SenseCryptAuthority(
-            self._initial,
-            self._keys,
-            self._clients,
-            max(self._weights),
-            self.federation.server_learning_rate,
-        )
+    def _authority_steps(
+        self, initial: GlobalModel, context: RoleContext, keys: RoundKeys, shared_secret: bytes | None
+    ) -> AuthoritySteps:
+        from shieldfl.methods.sense_crypt_authority import SenseCryptAuthority
 
-    def initial_model(self) -> Message:
+        return SenseCryptAuthority(initial, context, keys)
+
+    def first_message(self, initial: GlobalModel, shared_secret: bytes | None = None) -> Message:
         """Return the model that the first round starts from."""
-        return self._initial.to_message()
+        return initial.to_message()
 
     def message_for(self, client: int, message: Message) -> Message:
-        """Return what concerns the client's cluster; the initial model for a client that is in none yet."""
+        """Return what concerns the client's cluster; no model for a client that is in none: it has the initial one."""
         if "clusters" not in message:
             return message
-        cluster = int(message.vector("clusters", np.int64, self._clients)[client])
+        cluster = int(message.vector("clusters", np.int64, self.plan.clients)[client])
         if "budgets" in message:
-            budget = message.vector("budgets", np.float64, self._clients)[client]
+            budget = message.vector("budgets", np.float64, self.plan.clients)[client]
             return Message({"cluster": Message.from_number(cluster), "budget": budget.tobytes()})
         keys = round_key_parts(message)
         if cluster < 0:
-            return Message({**self._initial.to_message(), **keys})
+            return Message(keys)
         suffix = f" {cluster}"
         own = {name.removesuffix(suffix): part for name, part in message.items() if name.endswith(suffix)}
         return Message({**own, **keys})
@@ -164,19 +144,19 @@ class SenseCrypt(Method):
         """Say whether the client is in a cluster."""
         if "clusters" not in message:
             return True
-        return bool(message.vector("clusters", np.int64, self._clients)[client] >= 0)
+        return bool(message.vector("clusters", np.int64, self.plan.clients)[client] >= 0)
 
     def account(self) -> SenseCryptAccount:
         """Return an account: of values and masks in the clear; without them the upload for clustering is charged."""
         epsilon = self._settings.clustering_epsilon if self._noise_multiplier > 0.0 else None
         return SenseCryptAccount(self.notes, self._settings.clustering_delta, epsilon)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self, weights: Sequence[int]) -> dict[str, Any]:
         """Return the settings, with what they come to."""
         return asdict(self._settings) | {
             "clustering_noise_multiplier": self._noise_multiplier,
-            "weights": self.federation.stated_weights,
-            "bytes_per_encrypted_value": self._keys.check.parameters["update"].bytes_per_value,
+            "weights": stated_weights(weights),
+            "bytes_per_encrypted_value": self.purposes["update"].bytes_per_value,
         }
 
 

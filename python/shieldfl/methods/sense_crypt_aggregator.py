@@ -12,9 +12,10 @@ from shieldfl.methods.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.encrypted_positions import encrypted_positions
 from shieldfl.methods.mixed_sum import MixedSum
 from shieldfl.methods.reports import Note
+from shieldfl.methods.role_context import RoleContext
 from shieldfl.methods.sense_crypt_client import cluster_round
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import RoundKeyCheck, RoundKeyReader
+from shieldfl.roles.round_key_check import RoundKeyReader
 
 __all__ = ["SenseCryptAggregator"]
 
@@ -24,32 +25,22 @@ class SenseCryptAggregator(CollectingAggregator):
 
     Parameters
     ----------
-    size : P, the number of parameters.
-    buffers : how many buffer values are averaged, always encrypted.
-    registry : which client is in which cluster.
-    keys : tells the public keys that a round brings from others.
+    context : what all roles of the federation know.
     weights : how much each client counts.
-    threads : for the core; None for as many as the work is worth.
+    registry : which client is in which cluster.
     """
 
     phase_names = ("cluster", "mask", "update")
 
-    def __init__(
-        self,
-        size: int,
-        buffers: int,
-        registry: ClusterRegistry,
-        keys: RoundKeyCheck,
-        weights: tuple[int, ...],
-        threads: int | None,
-    ) -> None:
+    def __init__(self, context: RoleContext, weights: tuple[int, ...], registry: ClusterRegistry) -> None:
         super().__init__(len(weights))
-        self._size = size
-        self._buffers = buffers
+        self._size = context.plan.parameters
+        self._buffers = context.plan.buffers
         self._registry = registry
-        self._round_keys = RoundKeyReader(keys)
+        self._round_keys = RoundKeyReader(context.keys)
         self._weights = weights
-        self._threads = threads
+        self._weighted = context.most_weight > 1
+        self._threads = context.threads
         self._masks: dict[int, Mask] = {}
         self._masks_of: int | None = None
         """The round of these masks."""
@@ -140,5 +131,7 @@ class SenseCryptAggregator(CollectingAggregator):
         for cluster in sorted({int(clusters[client]) for client in self._masks}):
             masks = [mask for client, mask in self._masks.items() if clusters[client] == cluster]
             number = cluster_round(round_number, cluster, clusters.size)
-            sums[cluster] = MixedSum(key, masks, number, self._weights, self.clock, self._threads)
+            sums[cluster] = MixedSum(
+                key, masks, number, self._weights, self.clock, self._threads, weighted=self._weighted
+            )
         return sums

@@ -7,11 +7,12 @@ from numpy.typing import NDArray
 
 from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.methods.global_model import GlobalModel
-from shieldfl.methods.method import AuthoritySteps
 from shieldfl.methods.mixed_total import MixedTotal
 from shieldfl.methods.replies import Replies
 from shieldfl.methods.reports import Note
+from shieldfl.methods.role_context import RoleContext
 from shieldfl.methods.sense_crypt_client import cluster_round
+from shieldfl.methods.steps import AuthoritySteps
 from shieldfl.privacy.events import OpenedSum
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
@@ -26,27 +27,19 @@ class SenseCryptAuthority(AuthoritySteps):
     Parameters
     ----------
     initial : the model that every cluster starts from.
+    context : what all roles of the federation know.
     keys : the rounds' keys, which open the totals.
-    clients, most_weight : how many clients there are, and the largest weight of one.
-    server_learning_rate : 1 is FedAvg.
     """
 
-    def __init__(
-        self,
-        initial: GlobalModel,
-        keys: RoundKeys,
-        clients: int,
-        most_weight: int,
-        server_learning_rate: float,
-    ) -> None:
+    def __init__(self, initial: GlobalModel, context: RoleContext, keys: RoundKeys) -> None:
         super().__init__()
         self._initial = initial
         self._models: dict[int, GlobalModel] = {}
-        self._clusters: NDArray[np.int64] = np.full(clients, -1)
+        self._clusters: NDArray[np.int64] = np.full(context.plan.clients, -1)
         self._keys = keys
-        self._clients = clients
-        self._most_weight = most_weight
-        self._learning_rate = server_learning_rate
+        self._clients = context.plan.clients
+        self._most_weight = context.most_weight
+        self._learning_rate = context.plan.server_learning_rate
         self._replies = Replies()
 
     def begin_round(self, round_number: int, model: Message) -> Message:

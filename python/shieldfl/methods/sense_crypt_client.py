@@ -11,14 +11,14 @@ from shieldfl.methods.client_clustering import noised_sensitivity
 from shieldfl.methods.disclosure import Disclosure
 from shieldfl.methods.encrypted_positions import encrypted_positions
 from shieldfl.methods.global_model import GlobalModel
-from shieldfl.methods.method import StartingPoint
+from shieldfl.methods.local_update import StartingPoint
 from shieldfl.methods.mixed_upload import MixedUpload
 from shieldfl.methods.reports import Note
+from shieldfl.methods.role_context import RoleContext
 from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
 from shieldfl.methods.training_client import TrainingClient
 from shieldfl.privacy.events import ClearUpload, Noise, NoisedUpload
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import RoundKeyCheck
 from shieldfl.selection import Selection, select
 
 __all__ = ["Capability", "SenseCryptClient", "cluster_round"]
@@ -51,10 +51,7 @@ class SenseCryptClient(TrainingClient):
     settings : the method's settings.
     noise_multiplier : of the sensitivity that it uploads once; 0 for no noise.
     capability : what it reports of itself.
-    keys : tells the public keys that a round brings from others.
-    clients : how many clients there are, and of those the largest weight.
-    min_clients : of the public set-up; a round with fewer is refused.
-    threads : for the core; None for as many as the work is worth.
+    context : what all roles of the federation know.
     """
 
     phase_names = ("cluster", "mask", "update")
@@ -67,13 +64,9 @@ class SenseCryptClient(TrainingClient):
         settings: SenseCryptSettings,
         noise_multiplier: float,
         capability: Capability,
-        keys: RoundKeyCheck,
-        clients: int,
-        most_weight: int,
-        min_clients: int,
-        threads: int | None,
+        context: RoleContext,
     ) -> None:
-        super().__init__(index, initial, min_clients, keys)
+        super().__init__(index, initial, context.plan.min_clients, context.keys)
         self.introduced = False
         """Whether its sensitivity, or without clustering what it reports of itself, has arrived."""
         self.selection: Selection | None = None
@@ -82,9 +75,10 @@ class SenseCryptClient(TrainingClient):
         self._noise_multiplier = noise_multiplier
         self._capability = capability
         self._upload: MixedUpload | None = None
-        self._most_weight = most_weight
-        self._clients = clients
-        self._threads = threads
+        self._initial = initial
+        self._most_weight = context.most_weight
+        self._clients = context.plan.clients
+        self._threads = context.threads
         self._introduction: bytes | None = None
         self._sensitivity_recorded = False
         self._introduced_in: int | None = None
@@ -97,6 +91,10 @@ class SenseCryptClient(TrainingClient):
         # What an earlier round left must not be sent in this one.
         self.selection = None
         return start
+
+    def _read_model(self, model: Message) -> GlobalModel:
+        """Read the cluster's model; a client that is in none begins with the initial one."""
+        return super()._read_model(model) if "parameters" in model else self._initial
 
     def _make(self, phase: str, answer: Message | None) -> Message:
         """Introduce itself; send its mask; send its update."""

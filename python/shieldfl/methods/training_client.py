@@ -13,9 +13,10 @@ from shieldfl.array_view import as_unsigned
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.disclosure import Disclosure
 from shieldfl.methods.global_model import GlobalModel
-from shieldfl.methods.method import ClientSteps, FloatVector, LocalUpdate, StartingPoint
+from shieldfl.methods.local_update import FloatVector, LocalUpdate, StartingPoint
 from shieldfl.methods.replies import Replies
 from shieldfl.methods.reports import Report
+from shieldfl.methods.steps import ClientSteps
 from shieldfl.privacy.events import ClearUpload, EncryptedUpload, NoisedUpload
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import RoundKeyCheck, RoundKeyReader

@@ -7,32 +7,26 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, replace
-from typing import Any
 
-import numpy as np
 from torch import nn
 
-from shieldfl.errors import ParameterError, PolicyError, RangeError
-from shieldfl.methods.global_model import GlobalModel
-from shieldfl.methods.method import Method, StartingPoint
-from shieldfl.methods.model_adaptation import adapt_model, count_trained, load_privacy_packages
-from shieldfl.methods.registry import METHOD_NAMES, Federation, make_method
+from shieldfl.errors import ParameterError
+from shieldfl.methods.method import Method
+from shieldfl.methods.model_adaptation import adapt_model, load_privacy_packages
+from shieldfl.methods.plan import FederationPlan
+from shieldfl.methods.registry import METHOD_NAMES, make_method
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.privacy.events import PrivacySpent
 from shieldfl.privacy.synthetic_data import load_labelled_samples
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.convergence import averaging_window
 from shieldfl.simulation.data import Dataset, load_dataset
 from shieldfl.simulation.environment import describe_environment
-from shieldfl.simulation.federation import EmbeddedFederation, RoundTraffic
-from shieldfl.simulation.local_training import LocalTrainer
+from shieldfl.simulation.method_run import MethodRun
 from shieldfl.simulation.models import build_model, default_model
 from shieldfl.simulation.partition import dirichlet_partition
-from shieldfl.simulation.results import Interruption, MethodResult, RoundRecord, RunResult
-from shieldfl.simulation.synthetic_shares import LabelledSamples, check_synthetic_samples, synthetic_shares
+from shieldfl.simulation.results import Interruption, RoundRecord, RunResult
+from shieldfl.simulation.synthetic_shares import LabelledSamples, check_synthetic_samples
 from shieldfl.simulation.torch_threads import threads_worth, torch_threads
-from shieldfl.simulation.training import TrainingSettings, evaluate
-from shieldfl.torch_bridge import flatten, flatten_buffers, load_flat, load_flat_buffers, parameter_layout
+from shieldfl.torch_bridge import flatten, flatten_buffers, parameter_layout
 
 __all__ = ["RunInterrupted", "run_methods"]
 
@@ -97,6 +91,7 @@ def _run_methods(
     model: nn.Module,
 ) -> RunResult:
     partition = dirichlet_partition(dataset.train_labels.numpy(), config.clients, config.alpha, config.seed)
+    weights = tuple(map(len, partition)) if config.weighting == "samples" else None
     # Before any of them trains: of the same weights, and what one of them cannot take ends the run at once.
     modules: dict[str, nn.Module] = {}
     made: dict[str, Method] = {}
@@ -108,7 +103,7 @@ def _run_methods(
             modules[name] = adapt_model(name, deepcopy(model), settings)
     for name in names:
         with _added_to(seconds, name):
-            made[name] = _make_method(name, config, settings, dataset, modules[name], partition)
+            made[name] = _make_method(name, config, settings, dataset, modules[name], weights)
     check_synthetic_samples(synthetic, made.values(), dataset, config.clients)
     result = RunResult(
         dataset.description,
@@ -118,11 +113,13 @@ def _run_methods(
         parameter_layout(model).size,
     )
     for place, name in enumerate(names):
-        run: _MethodRun | None = None
+        run: MethodRun | None = None
         try:
             with _added_to(seconds, name):
                 # Taken out, so that a method's clients do not outlive its run.
-                run = _MethodRun(made.pop(name), config, dataset, modules.pop(name), partition, synthetic)
+                run = MethodRun(
+                    made.pop(name), config, dataset, modules.pop(name), partition, weights, synthetic
+                )
             run.run(on_round)
         except KeyboardInterrupt as error:
             if run is not None and run.records:
@@ -146,197 +143,17 @@ def _make_method(
     settings: MethodSettings,
     dataset: Dataset,
     model: nn.Module,
-    partition: Sequence[np.ndarray],
+    weights: Sequence[int] | None,
 ) -> Method:
-    federation = Federation(
+    plan = FederationPlan.for_weights(
+        weights,
         clients=config.clients,
         rounds=config.rounds,
         min_clients=config.min_clients,
         server_learning_rate=config.server_learning_rate,
-        threads=config.threads,
+        parameters=flatten(model).size,
+        buffers=flatten_buffers(model).size,
         layer_offsets=parameter_layout(model).offsets,
-        weights=tuple(map(len, partition)) if config.weighting == "samples" else None,
         samples=len(dataset.train_labels),
-        # Not secret: whoever knows the seed can repeat the run.
-        shared_secret=np.random.default_rng([config.seed, config.clients, 2]).bytes(32),
     )
-    return make_method(name, GlobalModel(flatten(model), flatten_buffers(model)), federation, settings)
-
-
-def _epsilons(spent: PrivacySpent) -> dict[str, Any]:
-    """Return what a record says was spent so far."""
-    return {
-        "epsilon": spent.epsilon,
-        "epsilon_of_noise": spent.of_noise,
-        "epsilon_if_participants_true": spent.if_participants_true,
-    }
-
-
-_NOTHING_SENT = {"encrypted": 0.0, "personalised": 1.0, "noise": 0.0, "clear": 0.0}
-
-
-class _MethodRun:
-    """One method of a run."""
-
-    def __init__(
-        self,
-        method: Method,
-        config: RunConfig,
-        dataset: Dataset,
-        model: nn.Module,
-        partition: Sequence[np.ndarray],
-        given_synthetic: LabelledSamples | None,
-    ) -> None:
-        self._method = method
-        self._config = config
-        self._dataset = dataset
-        self._model = model
-        layout = parameter_layout(model)
-        self._size = layout.size
-        training = TrainingSettings(
-            local_epochs=config.local_epochs,
-            batch_size=config.batch_size,
-            learning_rate=config.learning_rate,
-            momentum=config.momentum,
-            weight_decay=config.weight_decay,
-        )
-        self._account = method.account()
-        synthetic = synthetic_shares(
-            method, self._account, dataset, config.clients, config.seed, given_synthetic
-        )
-        self._trainers = [
-            LocalTrainer(
-                model,
-                dataset.train_features[samples],
-                dataset.train_labels[samples],
-                training,
-                share,
-            )
-            for samples, share in zip(partition, synthetic, strict=True)
-        ]
-        self._federation = EmbeddedFederation(method, self._trainers, config.seed, layout, self._account)
-        self.records: list[RoundRecord] = []
-        """Of the rounds that are finished."""
-        self.round_number = 1
-        """Of the round that runs."""
-
-    def run(self, on_round: Callable[[str, RoundRecord], None] | None) -> None:
-        """Run all rounds, or those before one that noise or a learning rate made impossible: other methods go on."""
-        method, config = self._method, self._config
-        records = self.records
-        for round_number in range(1, config.rounds + 1):
-            self.round_number = round_number
-            try:
-                participants = self._federation.draw(config.sample_rate, config.min_clients)
-            except PolicyError as error:
-                if not records:
-                    raise
-                self._account.note(f"stopped before round {round_number}: {error}")
-                break
-            start = time.perf_counter()
-            leaving = self._federation.draw_leavers(participants, config.dropout, round_number)
-            try:
-                traffic = self._federation.run_round(round_number, participants, config.min_clients, leaving)
-            except RangeError as error:
-                if not records:
-                    raise
-                self._account.note(
-                    f"broke down in round {round_number}, so its figures are of the rounds before: {error}"
-                )
-                break
-            seconds = time.perf_counter() - start
-            records.append(self._record(round_number, traffic, seconds))
-            if on_round is not None:
-                on_round(method.name, records[-1])
-
-    def result(self, setup_seconds: float) -> MethodResult:
-        """Return what the finished rounds measured."""
-        method = self._method
-        spent = self._account.spent()
-        if self.records:
-            # Also what left in a round that was not finished.
-            self.records[-1] = replace(self.records[-1], **_epsilons(spent))
-        reading = method.privacy_reading
-        reason = [] if spent.reason is None else [spent.reason]
-        return MethodResult(
-            method.name,
-            method.settings() | self._account.settings(),
-            count_trained(self._model),
-            spent.delta,
-            self.records,
-            sum(record.seconds for record in self.records),
-            [reading.meaning, *reason, *self._account.notes],
-            averaging_window(method.interleaving),
-            reading.unit,
-            reading.adversary,
-            reading.neighbours,
-            method.aggregator_sees,
-            list(self._account.events.readable_parts),
-            training=self._training(),
-            alternates=method.interleaving is not None,
-            setup_seconds=setup_seconds,
-        )
-
-    def _training(self) -> str:
-        """Say how the clients have trained: all that decides how long it takes but for the data."""
-        kinds = sorted(set().union(*(trainer.kinds for trainer in self._trainers)))
-        trained = f"{count_trained(self._model):,} of {self._size:,} parameters, {' and '.join(kinds)}"
-        ratio = self._method.interleaving
-        return trained if ratio is None else f"{trained}, interleaved at {ratio}"
-
-    def _record(self, round_number: int, traffic: RoundTraffic, seconds: float) -> RoundRecord:
-        accuracy, personalised = self._evaluate()
-        spent = self._account.spent()
-        # Also of those who left after they had sent something.
-        stated = [self._federation.clients[index].disclosure for index in traffic.senders]
-        shares = [one.shares() for one in stated if one.kept.count < one.kept.size]
-        count = traffic.participants
-        finished = len(traffic.finished)
-        return RoundRecord(
-            round=round_number,
-            participants=finished,
-            dropped=count - finished,
-            loss=float(np.mean(traffic.losses)) if traffic.losses else float("nan"),
-            accuracy=accuracy,
-            personalised_accuracy=personalised,
-            zone_shares={zone: sum(share[zone] for share in shares) / len(shares) for zone in shares[0]}
-            if shares
-            else _NOTHING_SENT,
-            stage_seconds=self._account.clock.take(),
-            bytes_up=traffic.bytes_up / count,
-            bytes_down=traffic.bytes_down / count,
-            seconds=seconds,
-            **_epsilons(spent),
-        )
-
-    def _evaluate(self) -> tuple[float, float]:
-        """Return the accuracy of the global model and the mean over all clients of their merged models.
-
-        Where buffers stay local, or clusters have models of their own, there is no global model: then the first figure
-        too is a mean over the clients, of the global parameters with each client's buffers, or of the clusters' models.
-        Clients that are in no cluster yet do not count.
-        """
-        message = self._federation.model
-        merged = [
-            client.merged_model(self._method.message_for(index, message))
-            for index, client in enumerate(self._federation.clients)
-            if self._method.has_model(index, message)
-        ]
-        own = float(np.mean(self._accuracies(merged)))
-        if "parameters" not in message:
-            return own, own
-        parameters = message.vector("parameters", np.float32, self._size)
-        shared = len(message["buffers"]) == merged[0].buffers.nbytes
-        points = [StartingPoint(parameters, point.buffers) for point in (merged[:1] if shared else merged)]
-        return float(np.mean(self._accuracies(points))), own
-
-    def _accuracies(self, points: Sequence[StartingPoint]) -> list[float]:
-        """Return each model's accuracy on the test set; equal ones are evaluated once."""
-        keys = [(point.parameters.tobytes(), point.buffers.tobytes()) for point in points]
-        known: dict[tuple[bytes, bytes], float] = {}
-        for key, point in zip(keys, points, strict=True):
-            if key not in known:
-                load_flat(self._model, point.parameters)
-                load_flat_buffers(self._model, point.buffers)
-                known[key] = evaluate(self._model, self._dataset.test_features, self._dataset.test_labels)
-        return [known[key] for key in keys]
+    return make_method(name, settings, plan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 
@@ -9,7 +10,11 @@ import numpy as np
 
 from shieldfl.errors import ConvergenceError, RangeError
 from shieldfl.methods.account import Account
-from shieldfl.methods.method import ClientSteps, Method, Phase
+from shieldfl.methods.global_model import GlobalModel
+from shieldfl.methods.method import Method, Phase
+from shieldfl.methods.plan import checked_weights
+from shieldfl.methods.public_setup import PublicSetup
+from shieldfl.methods.steps import ClientSteps
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import round_key_parts
 from shieldfl.simulation.local_training import LocalTrainer, training_seed
@@ -39,11 +44,17 @@ class RoundTraffic:
 class EmbeddedFederation:
     """Moves messages between the roles of one method.
 
+    The authority's set-up is passed to the other roles as the bytes that it would be, and so is every message.
+
     Parameters
     ----------
-    method : set up for as many clients as there are trainers.
+    method : what they do, for as many clients as there are trainers.
+    initial : the model before the first round.
     trainers : one for each client.
     seed : makes sampling and training repeatable.
+    weights : how much each client counts; None for all alike.
+    threads : for the core; None for as many as the work is worth.
+    shared_secret : of clients and key authority, for methods that have one; None draws it. Given for repeatable runs.
     layout : of the model, so that an update that is refused names the tensor; None where it is not known.
     account : takes the roles' reports; None for a new one of the method's.
     """
@@ -51,18 +62,35 @@ class EmbeddedFederation:
     def __init__(
         self,
         method: Method,
+        initial: GlobalModel,
         trainers: Sequence[LocalTrainer],
         seed: int,
+        *,
+        weights: Sequence[int] | None = None,
+        threads: int | None = None,
+        shared_secret: bytes | None = None,
         layout: ParameterLayout | None = None,
         account: Account | None = None,
     ) -> None:
+        if method.needs_shared_secret and shared_secret is None:
+            shared_secret = secrets.token_bytes(32)
+        own_weights = checked_weights(weights, len(trainers))
         self.method = method
         self.account = method.account() if account is None else account
-        self.clients: list[ClientSteps] = [method.client(index) for index in range(len(trainers))]
-        self.model = method.initial_model()
+        self._authority, setup = method.authority_setup(initial, threads=threads, shared_secret=shared_secret)
+        self.setup = PublicSetup.from_bytes(setup.to_bytes())
+        self.clients: list[ClientSteps] = [
+            method.client_steps(
+                self.setup, index, weight, initial, threads=threads, shared_secret=shared_secret
+            )
+            for index, weight in enumerate(own_weights)
+        ]
+        self.model = method.first_message(initial, shared_secret)
+        holds_model = self._authority is None
+        self._aggregator = method.aggregator_steps(
+            self.setup, own_weights, initial=initial if holds_model else None, threads=threads
+        )
         self._trainers = trainers
-        self._aggregator = method.aggregator()
-        self._authority = method.authority()
         self._seed = seed
         self._layout = layout
         self._sampling = np.random.default_rng([seed, len(trainers)])

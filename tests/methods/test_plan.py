@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from methods.small_federation import small_federation
+from methods.small_plan import small_plan
 from shieldfl.errors import ParameterError
 
-GOOD = small_federation(clients=3, threads=None, samples=9)
+GOOD = small_plan(clients=3, samples=9)
 
 
 @pytest.mark.parametrize(
@@ -28,9 +28,14 @@ GOOD = small_federation(clients=3, threads=None, samples=9)
         ("server_learning_rate", -1.0),
         ("server_learning_rate", math.nan),
         ("server_learning_rate", math.inf),
-        ("threads", 0),
-        ("threads", -1),
-        ("threads", 1.5),
+        ("parameters", 0),
+        ("parameters", 2.5),
+        ("buffers", -1),
+        ("most_weight", 0),
+        ("most_weight", 2**32),
+        ("mean_weight", 0.5),
+        ("mean_weight", 1.5),
+        ("mean_weight", math.nan),
         ("samples", 0),
         ("samples", -5),
         ("samples", 9.5),
@@ -46,10 +51,10 @@ def test_a_value_out_of_range_is_refused_by_its_name(field, value):
 )
 def test_weights_that_do_not_fit_are_refused(weights):
     with pytest.raises(ParameterError, match="weight"):
-        replace(GOOD, weights=weights)
+        small_plan(weights, clients=3)
 
 
 def test_the_ends_of_the_ranges_are_taken():
-    widest = replace(GOOD, min_clients=3, threads=1, samples=1, weights=(1, 2**32 - 1, 1), rounds=1)
-    assert max(widest.client_weights) == 2**32 - 1
-    assert replace(GOOD, clients=1, min_clients=1, samples=None).client_weights == (1,)
+    widest = small_plan((1, 2**32 - 1, 1), clients=3, min_clients=3, samples=1, rounds=1)
+    assert (widest.most_weight, widest.mean_weight) == (2**32 - 1, (2**32 + 1) / 3)
+    assert small_plan(clients=1, min_clients=1).most_weight == 1

@@ -1,0 +1,222 @@
+"""One method's run: its federation round by round, and what each round measured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from shieldfl.errors import PolicyError, RangeError
+from shieldfl.methods.global_model import GlobalModel
+from shieldfl.methods.local_update import StartingPoint
+from shieldfl.methods.method import Method
+from shieldfl.methods.model_adaptation import count_trained
+from shieldfl.methods.plan import checked_weights
+from shieldfl.privacy.events import PrivacySpent
+from shieldfl.simulation.config import RunConfig
+from shieldfl.simulation.convergence import averaging_window
+from shieldfl.simulation.data import Dataset
+from shieldfl.simulation.federation import EmbeddedFederation, RoundTraffic
+from shieldfl.simulation.local_training import LocalTrainer
+from shieldfl.simulation.results import MethodResult, RoundRecord
+from shieldfl.simulation.synthetic_shares import LabelledSamples, synthetic_shares
+from shieldfl.simulation.training import TrainingSettings, evaluate
+from shieldfl.torch_bridge import flatten, flatten_buffers, load_flat, load_flat_buffers, parameter_layout
+
+__all__ = ["MethodRun"]
+
+
+def _epsilons(spent: PrivacySpent) -> dict[str, Any]:
+    """Return what a record says was spent so far."""
+    return {
+        "epsilon": spent.epsilon,
+        "epsilon_of_noise": spent.of_noise,
+        "epsilon_if_participants_true": spent.if_participants_true,
+    }
+
+
+_NOTHING_SENT = {"encrypted": 0.0, "personalised": 1.0, "noise": 0.0, "clear": 0.0}
+
+
+class MethodRun:
+    """One method of a run."""
+
+    def __init__(
+        self,
+        method: Method,
+        config: RunConfig,
+        dataset: Dataset,
+        model: nn.Module,
+        partition: Sequence[np.ndarray],
+        weights: Sequence[int] | None,
+        given_synthetic: LabelledSamples | None,
+    ) -> None:
+        self._method = method
+        self._config = config
+        self._dataset = dataset
+        self._model = model
+        layout = parameter_layout(model)
+        self._size = layout.size
+        training = TrainingSettings(
+            local_epochs=config.local_epochs,
+            batch_size=config.batch_size,
+            learning_rate=config.learning_rate,
+            momentum=config.momentum,
+            weight_decay=config.weight_decay,
+        )
+        self._account = method.account()
+        self._weights = checked_weights(weights, config.clients)
+        synthetic = synthetic_shares(
+            method, self._account, dataset, config.clients, config.seed, given_synthetic
+        )
+        self._trainers = [
+            LocalTrainer(
+                model,
+                dataset.train_features[samples],
+                dataset.train_labels[samples],
+                training,
+                share,
+            )
+            for samples, share in zip(partition, synthetic, strict=True)
+        ]
+        self._federation = EmbeddedFederation(
+            method,
+            GlobalModel(flatten(model), flatten_buffers(model)),
+            self._trainers,
+            config.seed,
+            weights=weights,
+            threads=config.threads,
+            # Not secret: whoever knows the seed can repeat the run.
+            shared_secret=np.random.default_rng([config.seed, config.clients, 2]).bytes(32),
+            layout=layout,
+            account=self._account,
+        )
+        self.records: list[RoundRecord] = []
+        """Of the rounds that are finished."""
+        self.round_number = 1
+        """Of the round that runs."""
+
+    def run(self, on_round: Callable[[str, RoundRecord], None] | None) -> None:
+        """Run all rounds, or those before one that noise or a learning rate made impossible: other methods go on."""
+        method, config = self._method, self._config
+        records = self.records
+        for round_number in range(1, config.rounds + 1):
+            self.round_number = round_number
+            try:
+                participants = self._federation.draw(config.sample_rate, config.min_clients)
+            except PolicyError as error:
+                if not records:
+                    raise
+                self._account.note(f"stopped before round {round_number}: {error}")
+                break
+            start = time.perf_counter()
+            leaving = self._federation.draw_leavers(participants, config.dropout, round_number)
+            try:
+                traffic = self._federation.run_round(round_number, participants, config.min_clients, leaving)
+            except RangeError as error:
+                if not records:
+                    raise
+                self._account.note(
+                    f"broke down in round {round_number}, so its figures are of the rounds before: {error}"
+                )
+                break
+            seconds = time.perf_counter() - start
+            records.append(self._record(round_number, traffic, seconds))
+            if on_round is not None:
+                on_round(method.name, records[-1])
+
+    def result(self, setup_seconds: float) -> MethodResult:
+        """Return what the finished rounds measured."""
+        method = self._method
+        spent = self._account.spent()
+        if self.records:
+            # Also what left in a round that was not finished.
+            self.records[-1] = replace(self.records[-1], **_epsilons(spent))
+        reading = method.privacy_reading
+        reason = [] if spent.reason is None else [spent.reason]
+        return MethodResult(
+            method.name,
+            method.settings(self._weights) | self._account.settings(),
+            count_trained(self._model),
+            spent.delta,
+            self.records,
+            sum(record.seconds for record in self.records),
+            [reading.meaning, *reason, *self._account.notes],
+            averaging_window(method.interleaving),
+            reading.unit,
+            reading.adversary,
+            reading.neighbours,
+            method.aggregator_sees,
+            list(self._account.events.readable_parts),
+            training=self._training(),
+            alternates=method.interleaving is not None,
+            setup_seconds=setup_seconds,
+        )
+
+    def _training(self) -> str:
+        """Say how the clients have trained: all that decides how long it takes but for the data."""
+        kinds = sorted(set().union(*(trainer.kinds for trainer in self._trainers)))
+        trained = f"{count_trained(self._model):,} of {self._size:,} parameters, {' and '.join(kinds)}"
+        ratio = self._method.interleaving
+        return trained if ratio is None else f"{trained}, interleaved at {ratio}"
+
+    def _record(self, round_number: int, traffic: RoundTraffic, seconds: float) -> RoundRecord:
+        accuracy, personalised = self._evaluate()
+        spent = self._account.spent()
+        # Also of those who left after they had sent something.
+        stated = [self._federation.clients[index].disclosure for index in traffic.senders]
+        shares = [one.shares() for one in stated if one.kept.count < one.kept.size]
+        count = traffic.participants
+        finished = len(traffic.finished)
+        return RoundRecord(
+            round=round_number,
+            participants=finished,
+            dropped=count - finished,
+            loss=float(np.mean(traffic.losses)) if traffic.losses else float("nan"),
+            accuracy=accuracy,
+            personalised_accuracy=personalised,
+            zone_shares={zone: sum(share[zone] for share in shares) / len(shares) for zone in shares[0]}
+            if shares
+            else _NOTHING_SENT,
+            stage_seconds=self._account.clock.take(),
+            bytes_up=traffic.bytes_up / count,
+            bytes_down=traffic.bytes_down / count,
+            seconds=seconds,
+            **_epsilons(spent),
+        )
+
+    def _evaluate(self) -> tuple[float, float]:
+        """Return the accuracy of the global model and the mean over all clients of their merged models.
+
+        Where buffers stay local, or clusters have models of their own, there is no global model: then the first figure
+        too is a mean over the clients, of the global parameters with each client's buffers, or of the clusters' models.
+        Clients that are in no cluster yet do not count.
+        """
+        message = self._federation.model
+        merged = [
+            client.merged_model(self._method.message_for(index, message))
+            for index, client in enumerate(self._federation.clients)
+            if self._method.has_model(index, message)
+        ]
+        own = float(np.mean(self._accuracies(merged)))
+        if "parameters" not in message:
+            return own, own
+        parameters = message.vector("parameters", np.float32, self._size)
+        shared = len(message["buffers"]) == merged[0].buffers.nbytes
+        points = [StartingPoint(parameters, point.buffers) for point in (merged[:1] if shared else merged)]
+        return float(np.mean(self._accuracies(points))), own
+
+    def _accuracies(self, points: Sequence[StartingPoint]) -> list[float]:
+        """Return each model's accuracy on the test set; equal ones are evaluated once."""
+        keys = [(point.parameters.tobytes(), point.buffers.tobytes()) for point in points]
+        known: dict[tuple[bytes, bytes], float] = {}
+        for key, point in zip(keys, points, strict=True):
+            if key not in known:
+                load_flat(self._model, point.parameters)
+                load_flat_buffers(self._model, point.buffers)
+                known[key] = evaluate(self._model, self._dataset.test_features, self._dataset.test_labels)
+        return [known[key] for key in keys]

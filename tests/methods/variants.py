@@ -1,0 +1,176 @@
+"""Every registered method under settings that tests try it with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+
+import numpy as np
+import pytest
+
+from shieldfl.methods.registry import METHOD_NAMES
+from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
+from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
+from shieldfl.methods.settings import MethodSettings
+
+PARAMETERS = 333  # no multiple of 64
+BUFFERS = 5
+LAYER_OFFSETS = (0, 200, 320, PARAMETERS)
+# Where each value gets a ciphertext of its own: no multiple of 64 either, and more than a word of a mask.
+FEW_PARAMETERS = 70
+FEW_LAYER_OFFSETS = (0, 42, 67, FEW_PARAMETERS)
+CLIENTS = 4
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A method under one setting."""
+
+    method: str
+    settings: SelectiveShieldSettings
+    label: str
+    others: MethodSettings = field(default_factory=MethodSettings)
+    """The settings of all methods but SelectiveShield."""
+
+    @property
+    def averages_all(self) -> bool:
+        """Whether the mean of all updates is what it gives, up to the fixed point of what is encrypted."""
+        return self.method != "selective-shield"
+
+    @property
+    def layer_offsets(self) -> tuple[int, ...]:
+        """The layers of the model that it is tried with: a small one where each value gets its own ciphertext."""
+        own = getattr(self.others, self.method.replace("-", "_"), None)
+        single = self.method == "plain-he" or getattr(own, "encryption", None) == "paillier-single"
+        return FEW_LAYER_OFFSETS if single else LAYER_OFFSETS
+
+    @property
+    def size(self) -> int:
+        """The number of that model's parameters."""
+        return self.layer_offsets[-1]
+
+    @property
+    def first_trained(self) -> int:
+        """The first of the parameters that are trained; those before it stay as they are."""
+        return self.layer_offsets[-3] if self.method == "top-2" else 0
+
+    @property
+    def may_encrypt_nothing(self) -> bool:
+        """Whether there are settings under which every parameter is sent in the clear."""
+        return self.method not in ("full-he", "plain-he", "top-2", "dict-pfl", "batch-crypt")
+
+    @property
+    def shows(self) -> bool:
+        """Whether anything of a client but ciphertexts can be read."""
+        return self.method not in ("full-he", "plain-he", "top-2")
+
+    def all_settings(self) -> MethodSettings:
+        return replace(self.others, selective_shield=self.settings)
+
+    def with_others(self, **changes: object) -> Variant:
+        """Change the settings of its method, other than SelectiveShield; fields that it does not have are ignored."""
+        if self.method.replace("-", "_") not in {one.name for one in fields(MethodSettings)}:
+            return self
+        known = {one.name for one in fields(getattr(self.others, self.method.replace("-", "_")))}
+        fitting = {name: value for name, value in changes.items() if name in known}
+        return replace(self, others=self.others.changed(self.method, fitting))
+
+    @property
+    def noisy(self) -> bool:
+        return self.settings.noise_multiplier > 0.0
+
+    def with_settings(self, **changes: object) -> Variant:
+        return replace(self, settings=replace(self.settings, **changes))
+
+    def losing_nothing(self, fraction_bits: int) -> Variant:
+        """Every position is encrypted or sent in the clear, with so many bits behind the point."""
+        changed = self.with_settings(threshold=-1.0, consensus=1.0, fraction_bits=fraction_bits)
+        return changed.with_others(fraction_bits=fraction_bits, small_percent=0.0)
+
+    def encrypting_nothing(self) -> Variant:
+        """Where the method has a zone that may be empty, it is."""
+        return self.with_settings(threshold=1.0).with_others(
+            exposed_share=1.0,
+            exposure_decay=1e-300,
+            information_bits=9.0,
+            cost_weight=1e12,
+            ratio=1e-9,
+            encrypted_share=0.0,
+        )
+
+
+# Noise far below a float32 rounding of the weights, of which it may turn one or two a round; nothing is clipped.
+FAINT = {"noise_multiplier": 1e-12, "clip_norm": 100.0}
+# The least multiplier that discrete noise takes; the norm clips no update of these.
+FAINT_DISCRETE = {"noise_distribution": "discrete-gaussian", "noise_multiplier": 2.0**-29, "clip_norm": 8.0}
+FAINT_TOLERANCE = 6 * float(np.spacing(np.float32(1.0)))
+
+_SELECTIVE = {
+    "clear": {},
+    "encrypted": {"negotiation": "encrypted"},
+    "hidden": {"negotiation": "encrypted", "hide_personalised": True, **FAINT},
+    "hidden-discrete": {"negotiation": "encrypted", "hide_personalised": True, **FAINT_DISCRETE},
+    "participants": {"divisor": "participants"},
+    "buffers": {"buffers": "encrypted"},
+    "encrypted-buffers": {"negotiation": "encrypted", "buffers": "encrypted"},
+    "batch": {"sensitivity": "batch"},
+    "per-sample": {"sensitivity": "per-sample"},
+    "thresholds": {"threshold": (0.2, 0.4, 0.6, 1.0)},
+}
+
+
+_SENSE_CRYPT = {
+    "single": {"encryption": "paillier-single", "clustering": "none"},
+    "dense": {"clustering": "none", "bandwidths": (4.0, 3.0, 2.0, 1.0)},
+    "ckks": {"encryption": "ckks", "clustering": "none", "compute_speeds": (1.0, 0.3)},
+    "clusters": {"encryption": "ckks"},
+}
+
+
+# Methods that noise, without it; nothing is clipped.
+_WITHOUT_NOISE = {"noise_multiplier": 0.0, "clip_norm": 1000.0}
+# Alt-FL: two rounds of its first kind, one of the second. No data set says what delta is.
+_ENCRYPTED_FIRST = {"interleaving_ratio": "1/4", "encrypted_share": 0.5, "delta": 1e-5}
+
+
+def variants() -> list[Variant]:
+    """Every registered method, those with options under each of them."""
+    settings = SelectiveShieldSettings(threshold=0.5)
+    with_options = ("selective-shield", "sense-crypt")
+    found = [
+        Variant(name, settings, name).with_others(
+            key_bits=2048, width=32, patience_rounds=1, **_WITHOUT_NOISE, **_ENCRYPTED_FIRST
+        )
+        for name in METHOD_NAMES
+        if name not in with_options
+    ]
+    found += [
+        Variant(name, settings, f"{name}/{encryption}").with_others(encryption=encryption, key_bits=2048)
+        for name, encryption in (("full-he", "paillier-dense"), ("fedml-he", "paillier-dense"))
+    ]
+    found += [
+        Variant(name, settings, f"{name}/{label}").with_others(**_ENCRYPTED_FIRST | changes, key_bits=2048)
+        for name, label, changes in (
+            ("alt-fl-pi", "dense", {"encryption": "paillier-dense"}),
+            ("alt-fl-mp", "noised", {}),
+            ("alt-fl-si-dp", "noised", {}),
+            ("dp-sgd", "noised", {}),
+        )
+    ]
+    # Normal weights have more than 2 bits in 256 bins; a limit of 5 leaves something in the clear.
+    found += [
+        Variant(
+            "sense-crypt",
+            settings,
+            f"sense-crypt/{label}",
+            MethodSettings(sense_crypt=SenseCryptSettings(key_bits=2048, information_bits=5.0, **changes)),
+        )
+        for label, changes in _SENSE_CRYPT.items()
+    ]
+    found += [
+        Variant("selective-shield", replace(settings, **changes), f"selective-shield/{label}")
+        for label, changes in _SELECTIVE.items()
+    ]
+    return found
+
+
+every_variant = pytest.mark.parametrize("variant", variants(), ids=lambda variant: variant.label)
