@@ -23,9 +23,10 @@ import paillier_bars
 from bars import Bar
 from shieldfl.benchmarks import Effort
 from shieldfl.benchmarks.machine import describe_machine
-from shieldfl.cli import bench, bench_paillier
-from shieldfl.cli.bench_paillier_table import print_paillier_comparison
-from shieldfl.cli.bench_table import print_comparison, print_machine
+from shieldfl.cli.bench import command as bench
+from shieldfl.cli.bench import paillier as bench_paillier
+from shieldfl.cli.bench.paillier_table import print_paillier_comparison
+from shieldfl.cli.bench.table import print_comparison, print_machine
 from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
 from shieldfl.cli.result_console import result_console

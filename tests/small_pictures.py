@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shieldfl.simulation import figure_style
+from shieldfl.reporting import figure_style
 
 __all__ = ["small_pictures"]
 

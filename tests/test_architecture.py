@@ -60,12 +60,10 @@ FACES = {
 }
 PYTHON_LAYERS = {
     "reference": set(),
-    "reference_paillier": set(),
     # Schemes never import each other.
     "scheme": {"_core", "array_view", "errors", "masks", "uncopied"},
     "ckks": {"_core", "array_view", "errors", "masks", "scheme"},
     "paillier": {"_core", "array_view", "errors", "masks", "scheme"},
-    "reference_selection": set(),
     "profiling": {"errors"},
     "sgd_settings": {"array_view", "errors"},
     "torch_bridge": {"errors"},
@@ -73,13 +71,24 @@ PYTHON_LAYERS = {
     "privacy": {"errors", "_core", "array_view", "installing", "sgd_settings"},
     "roles": FACES | {"scheme"},
     "methods": FACES | {"roles", "privacy", "profiling", "sensitivity", "torch_bridge"},
+    "reporting": {"errors"},
     "simulation": FACES
-    | {"methods", "roles", "privacy", "profiling", "sensitivity", "sgd_settings", "torch_bridge"},
+    | {
+        "methods",
+        "reporting",
+        "roles",
+        "privacy",
+        "profiling",
+        "sensitivity",
+        "sgd_settings",
+        "torch_bridge",
+    },
     # Simulation, for the one training step that calibration measures.
-    "fleet": FACES | {"roles", "profiling", "torch_bridge", "simulation"},
+    "fleet": FACES | {"roles", "profiling", "reporting", "torch_bridge", "simulation"},
     # The package itself, "", is its public face: what stands on top may use it.
     "benchmarks": FACES | {"roles"},
-    "cli": FACES | {"", "benchmarks", "simulation", "fleet", "methods", "roles", "privacy", "profiling"},
+    "cli": FACES
+    | {"", "reporting", "benchmarks", "simulation", "fleet", "methods", "roles", "privacy", "profiling"},
     "__init__": FACES | {"roles"},
     "__main__": {"cli"},
 }
@@ -89,8 +98,8 @@ PYTHON_LIBRARIES = {
     "opacus": {"privacy", "methods"},
     "scipy": {"privacy"},
     "sklearn": {"methods", "simulation"},
-    "matplotlib": {"simulation", "fleet"},
-    "jinja2": {"simulation"},
+    "matplotlib": {"reporting", "simulation", "fleet"},
+    "jinja2": {"reporting"},
     "rich": {"cli"},
     "typer": {"cli"},
     "cryptography": {"roles"},
@@ -202,22 +211,22 @@ def test_only_the_key_authority_makes_what_holds_a_secret_key():
     }
     assert naming(r"roles\.opening_scheme|import opening_scheme") == {"roles/key_authority.py"}
     for role in ("client", "aggregator"):
-        text = (PACKAGE / "methods" / f"selective_shield_{role}.py").read_text()
+        text = (PACKAGE / "methods" / "selective_shield" / f"{role}.py").read_text()
         assert "KeyAuthority" not in text
 
 
 PACKAGES = ("torch", "sklearn", "opacus", "rich", "typer", "matplotlib", "jinja2")
 UNWANTED = {
     "shieldfl": (*PACKAGES, "cryptography", "scipy"),
-    "shieldfl.fleet.measured_client": ("torch", "sklearn", "opacus", "matplotlib", "scipy"),
+    "shieldfl.fleet.measure.measured_client": ("torch", "sklearn", "opacus", "matplotlib", "scipy"),
     "shieldfl.roles.message": ("torch", "sklearn", "opacus"),
     "shieldfl.frame_inspection": ("torch", "sklearn", "opacus"),
     "shieldfl.benchmarks": ("torch", "sklearn", "opacus", "rich", "typer", "tenseal", "phe", "heu"),
-    "shieldfl.methods.client_clustering": ("torch", "sklearn", "opacus"),
-    "shieldfl.methods.selective_shield_settings": ("torch", "sklearn", "opacus"),
+    "shieldfl.methods.sense_crypt.client_clustering": ("torch", "sklearn", "opacus"),
+    "shieldfl.methods.selective_shield.settings": ("torch", "sklearn", "opacus"),
     "shieldfl.simulation.config": ("torch", "sklearn", "opacus"),
-    "shieldfl.fleet.calibration": ("torch", "sklearn", "opacus", "matplotlib"),
-    "shieldfl.fleet.planner": ("torch", "sklearn", "opacus", "matplotlib"),
+    "shieldfl.fleet.costs.calibration": ("torch", "sklearn", "opacus", "matplotlib"),
+    "shieldfl.fleet.simulate.planner": ("torch", "sklearn", "opacus", "matplotlib"),
     "shieldfl.simulation.driver": ("opacus", "rich", "typer", "matplotlib", "jinja2"),
 }
 

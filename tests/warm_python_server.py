@@ -16,7 +16,7 @@ for _name in (
     "sklearn.datasets",
     "sklearn.model_selection",
     "shieldfl.cli.app",
-    "shieldfl.cli.run_session",
+    "shieldfl.cli.run.session",
 ):
     import_module(_name)
 

@@ -29,7 +29,7 @@ import torch
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
-from shieldfl.methods.client_clustering import cluster_clients, noised_sensitivity
+from shieldfl.methods.sense_crypt.client_clustering import cluster_clients, noised_sensitivity
 from shieldfl.privacy.gaussian_mechanism import gaussian_noise_multiplier
 from shieldfl.sensitivity.taylor import taylor_sensitivity
 from shieldfl.simulation.data import Dataset, load_dataset

@@ -30,10 +30,10 @@ from torch import nn
 
 from shieldfl.benchmarks.scheme import select
 from shieldfl.benchmarks.tenseal_peer import tenseal_peers
-from shieldfl.methods.dict_pfl_settings import DictPflSettings
-from shieldfl.methods.global_model import GlobalModel
+from shieldfl.methods.dict_pfl.settings import DictPflSettings
 from shieldfl.methods.model_adaptation import adapt_model, count_trained
-from shieldfl.methods.plan import FederationPlan
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.data import Dataset, load_dataset

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 from shieldfl.errors import RangeError
-from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
+from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accounting import noise_multiplier_for
 from shieldfl.simulation.config import RunConfig

@@ -30,8 +30,8 @@ from typing import Any
 
 import numpy as np
 
-from shieldfl.methods.global_model import GlobalModel
-from shieldfl.methods.plan import FederationPlan
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.data import load_dataset

@@ -3,8 +3,9 @@
     SHIELDFL_DATA=... python bench/experiments/heterogeneity.py --json heterogeneity.json
 
 Masks are those of clients that train on real data here (measured_masks.py), scaled to the paper's AlexNet; times
-follow from the paper's cost model (shieldfl.fleet.paper_costs) and, beside it, from this machine's calibrated schemes,
-for both sides alike, with the paper's training time and, as there, encryption spread perfectly over a client's CPUs.
+follow from the paper's cost model (shieldfl.fleet.simulate.paper_costs) and, beside it, from this machine's calibrated
+schemes, for both sides alike, with the paper's training time and, as there, encryption spread perfectly over a client's
+CPUs.
 
 "For fairness, the union of masks in SenseCrypt has the same size as that in MaskCrypt" (section 4.2): MaskCrypt's
 clients all encrypt as many positions as SenseCrypt's union has, of the largest cluster where there are several. A
@@ -21,15 +22,15 @@ from pathlib import Path
 
 from measured_masks import RULES, Rule, ScoredClient, measured_plan, score_clients, select_masks
 
-from shieldfl.fleet.calibration import CalibrationSettings, calibrate
-from shieldfl.fleet.costs import CostModel
-from shieldfl.fleet.device_profile import DeviceProfile, load_profile
-from shieldfl.fleet.encryption_plan import EncryptionPlan, MaskSettings, plan_encryption
+from shieldfl.fleet.costs.calibration import CalibrationSettings, calibrate
+from shieldfl.fleet.costs.cost_model import CostModel
+from shieldfl.fleet.costs.device_profile import DeviceProfile, load_profile
 from shieldfl.fleet.fleet import Fleet
 from shieldfl.fleet.fleet_file import load_fleet
-from shieldfl.fleet.paper_costs import ENCRYPT_CORE_SECONDS_BY_TABLE_2, paper_costs, paper_costs_for
-from shieldfl.fleet.round_simulation import FleetRounds, simulate_plan
-from shieldfl.fleet.sensitivity_curve import SecurityFloor
+from shieldfl.fleet.simulate.encryption_plan import EncryptionPlan, MaskSettings, plan_encryption
+from shieldfl.fleet.simulate.paper_costs import ENCRYPT_CORE_SECONDS_BY_TABLE_2, paper_costs, paper_costs_for
+from shieldfl.fleet.simulate.round_simulation import FleetRounds, simulate_plan
+from shieldfl.fleet.simulate.sensitivity_curve import SecurityFloor
 from shieldfl.simulation.data import load_dataset
 
 HERE = Path(__file__).parent

@@ -17,14 +17,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from shieldfl.simulation.paper_figures import ComparedFigure, PaperFigure
-from shieldfl.simulation.quantities import (
+from shieldfl.reporting.quantities import (
     accuracy_text,
     bytes_text,
     epsilon_text,
     seconds_text,
     share_text,
 )
+from shieldfl.simulation.report.paper_figures import ComparedFigure, PaperFigure
 
 CHANGED = 0.001
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from shieldfl.fleet.budgets import fleet_budgets
-from shieldfl.fleet.encryption_plan import EncryptionPlan
 from shieldfl.fleet.fleet import Fleet
-from shieldfl.fleet.sensitivity_curve import SecurityFloor
+from shieldfl.fleet.simulate.budgets import fleet_budgets
+from shieldfl.fleet.simulate.encryption_plan import EncryptionPlan
+from shieldfl.fleet.simulate.sensitivity_curve import SecurityFloor
 from shieldfl.masks import Mask
 from shieldfl.paillier import UnionOrder
 from shieldfl.selection import SelectionLimits, select

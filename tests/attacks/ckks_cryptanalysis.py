@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.wire_twin import reseal
-from shieldfl import ckks, reference
+from shieldfl import ckks
+from shieldfl.reference import ckks as reference
 
 _HEAD = 48
 _LIMB_BITS = 26

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods.variants import Variant
-from shieldfl.methods.global_model import GlobalModel
-from shieldfl.methods.local_update import LocalUpdate, PrivateSteps, StartingPoint
-from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.local_update import LocalUpdate, PrivateSteps, StartingPoint
+from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 
 SIZE = 6
 DELTA = 1e-5

@@ -15,17 +15,18 @@ import shieldfl as sf
 from attacks.linear_clients import MeanEstimation, origin, variant_of
 from core.paillier_keys import authority_for, factors_of
 from core.wire_twin import reseal
-from methods.dict_pfl_run import run_of
+from methods.dict_pfl.dict_pfl_run import run_of
 from methods.honest_outcome import assert_same_model, honest_outcome, recorded
 from methods.keys_made_once import keys_made_once  # noqa: F401
 from methods.method_conformance import SteppedRun, contraction
-from methods.selective_shield_noise import SIZE, shield, values_of, zeros
+from methods.selective_shield.selective_shield_noise import SIZE, shield, values_of, zeros
 from methods.variants import CLIENTS, every_variant
-from shieldfl import _testing, reference_paillier
+from shieldfl import _testing
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.masks import Mask
-from shieldfl.methods.local_update import LocalUpdate, StartingPoint
-from shieldfl.methods.training_client import TrainingClient
+from shieldfl.methods.protocol.local_update import LocalUpdate, StartingPoint
+from shieldfl.methods.protocol.training_client import TrainingClient
+from shieldfl.reference import paillier as reference_paillier
 from shieldfl.roles.message import Message
 
 

@@ -10,18 +10,18 @@ from scipy.stats import binom, norm
 
 from attacks.linear_clients import DELTA, SIZE, MeanEstimation, origin, variant_of
 from methods.method_conformance import SteppedRun
-from methods.selective_shield_noise import shield
+from methods.selective_shield.selective_shield_noise import shield
 from methods.variants import CLIENTS, Variant
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
 from shieldfl.methods import registry
 from shieldfl.methods.fedavg import FedAvg
-from shieldfl.methods.selective_shield import SelectiveShield
+from shieldfl.methods.selective_shield.method import SelectiveShield
 from shieldfl.privacy.accounting import PrivacyLedger
 from shieldfl.roles.message import Message
 from shieldfl.simulation import driver
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.summary import summarise
+from shieldfl.simulation.report.summary import summarise
 
 
 def update_of(run: SteppedRun, client: int) -> np.ndarray:

@@ -14,7 +14,7 @@ from methods.method_conformance import SteppedRun, contraction
 from methods.variants import CLIENTS, LAYER_OFFSETS, PARAMETERS, every_variant, variants
 from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError, RangeError, ShieldError
 from shieldfl.masks import Mask
-from shieldfl.methods.mixed_upload import MixedUpload
+from shieldfl.methods.encrypted_sum.mixed_upload import MixedUpload
 from shieldfl.roles.message import Message
 
 

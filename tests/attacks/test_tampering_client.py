@@ -14,7 +14,7 @@ from core.wire_twin import reseal
 from methods.honest_outcome import assert_same_model, honest_outcome
 from methods.method_conformance import SteppedRun
 from methods.variants import CLIENTS, every_variant, variants
-from shieldfl.methods.global_model import GlobalModel
+from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.roles.message import Message
 
 LOG2_SIZE = 22

@@ -12,14 +12,14 @@ from methods.honest_outcome import assert_same_model, honest_outcome, recorded
 from methods.method_conformance import SteppedRun, contraction
 from methods.variants import CLIENTS, every_variant, variants
 from shieldfl.errors import ParameterError, PolicyError
-from shieldfl.methods.collecting_aggregator import CollectingAggregator
-from shieldfl.methods.local_update import LocalUpdate
+from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
+from shieldfl.methods.protocol.local_update import LocalUpdate
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accounting import PrivacyLedger
 from shieldfl.roles.message import Message
 from shieldfl.simulation import driver
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.summary import summarise
+from shieldfl.simulation.report.summary import summarise
 
 
 def test_what_left_in_a_round_that_was_not_finished_is_in_the_figure(monkeypatch: pytest.MonkeyPatch):

@@ -1,1 +1,1 @@
-from cli.run_stand_in import driver  # noqa: F401
+from cli.run.run_stand_in import driver  # noqa: F401

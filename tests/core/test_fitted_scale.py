@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
-from shieldfl import reference
+from shieldfl.reference import ckks as reference
 
 FITS = {
     "ckks": sf.ckks.Parameters.fit,

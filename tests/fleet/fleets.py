@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shieldfl.fleet.costs import CostModel, SchemeCosts
+from shieldfl.fleet.costs.cost_model import CostModel, SchemeCosts
 from shieldfl.fleet.fleet import Aggregator, ClientKind, Fleet, Model, Training
 
 # A ciphertext holds 10 values in 100 bytes; encrypting takes 1 s, adding 0.25 s, opening 0.5 s.

@@ -9,8 +9,8 @@ import numpy as np
 
 from methods.method_conformance import SteppedRun
 from methods.variants import FAINT_TOLERANCE, Variant
-from shieldfl.methods.disclosure import Disclosure
-from shieldfl.methods.local_update import StartingPoint
+from shieldfl.methods.protocol.disclosure import Disclosure
+from shieldfl.methods.protocol.local_update import StartingPoint
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,14 +10,14 @@ import numpy as np
 from methods.small_plan import small_plan
 from methods.variants import BUFFERS, CLIENTS, PARAMETERS, Variant
 from shieldfl import ckks, paillier
-from shieldfl.methods.account import Account
-from shieldfl.methods.global_model import GlobalModel
-from shieldfl.methods.local_update import LocalUpdate, PrivateSteps, StartingPoint
-from shieldfl.methods.plan import checked_weights
-from shieldfl.methods.public_setup import PublicSetup
+from shieldfl.methods.protocol.account import Account
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.local_update import LocalUpdate, PrivateSteps, StartingPoint
+from shieldfl.methods.protocol.plan import checked_weights
+from shieldfl.methods.protocol.public_setup import PublicSetup
+from shieldfl.methods.protocol.reports import Report
+from shieldfl.methods.protocol.steps import AggregatorSteps, ClientSteps
 from shieldfl.methods.registry import make_method
-from shieldfl.methods.reports import Report
-from shieldfl.methods.steps import AggregatorSteps, ClientSteps
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import RoundKeyReader, round_key_parts
 

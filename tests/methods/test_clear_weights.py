@@ -10,7 +10,7 @@ import pytest
 from methods.method_conformance import SteppedRun
 from methods.variants import Variant
 from shieldfl.errors import RangeError
-from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
+from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.roles.message import Message
 
 METHODS = ("fedavg", "dp-fedavg", "dp-sgd", "alt-fl-si-dp")

@@ -12,10 +12,10 @@ from methods.method_conformance import SteppedRun, contraction
 from methods.variants import BUFFERS, Variant, variants
 from shieldfl import ckks
 from shieldfl.masks import Mask
-from shieldfl.methods.batch_quantisation import layer_ranges
-from shieldfl.methods.disclosure import Disclosure
-from shieldfl.methods.local_update import LocalUpdate, StartingPoint
-from shieldfl.methods.mask_crypt_consensus import decode_ranking
+from shieldfl.methods.batch_crypt.quantisation import layer_ranges
+from shieldfl.methods.mask_crypt.consensus import decode_ranking
+from shieldfl.methods.protocol.disclosure import Disclosure
+from shieldfl.methods.protocol.local_update import LocalUpdate, StartingPoint
 from shieldfl.roles.message import Message
 
 CIPHERTEXTS = {"ciphertexts", "votes", "scores"}

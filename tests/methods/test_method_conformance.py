@@ -9,7 +9,7 @@ import pytest
 
 from methods.honest_outcome import assert_same_model, float_spacing, honest_outcome
 from methods.method_conformance import SteppedRun, contraction
-from methods.selective_shield_twin import twin_round
+from methods.selective_shield.selective_shield_twin import twin_round
 from methods.variants import CLIENTS, FAINT_TOLERANCE, Variant, every_variant, variants
 from shieldfl.methods.registry import METHOD_NAMES
 from shieldfl.privacy.events import ClearUpload, EncryptedUpload, NoisedUpload, OpenedSum

@@ -21,7 +21,7 @@ from shieldfl.errors import (
     WireFormatError,
 )
 from shieldfl.masks import Mask
-from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
+from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.roles.message import Message
 
 

@@ -9,7 +9,7 @@ import pytest
 from methods.small_plan import small_plan
 from shieldfl.errors import ParameterError
 from shieldfl.methods.registry import METHOD_NAMES, make_method
-from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
+from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
 
 

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from shieldfl.errors import ParameterError
-from shieldfl.methods.dict_pfl_settings import DictPflSettings
-from shieldfl.methods.dictionary_layers import merged
+from shieldfl.methods.dict_pfl.dictionary_layers import merged
+from shieldfl.methods.dict_pfl.settings import DictPflSettings
 from shieldfl.methods.model_adaptation import adapt_model, count_trained
 from shieldfl.methods.registry import METHOD_NAMES
 from shieldfl.methods.settings import MethodSettings

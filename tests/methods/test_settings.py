@@ -11,9 +11,9 @@ from methods.method_conformance import SteppedRun
 from methods.small_plan import small_plan
 from methods.variants import CLIENTS, Variant
 from shieldfl.errors import ParameterError
-from shieldfl.methods.plan import checked_weights
+from shieldfl.methods.protocol.plan import checked_weights
 from shieldfl.methods.registry import METHOD_NAMES, make_method
-from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
+from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.config import RunConfig
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from shieldfl.methods.registry import METHOD_NAMES
-from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
-from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
+from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
+from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
 from shieldfl.methods.settings import MethodSettings
 
 PARAMETERS = 333  # no multiple of 64

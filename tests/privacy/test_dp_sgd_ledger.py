@@ -12,7 +12,7 @@ from opacus.accountants import RDPAccountant
 from torch import nn
 
 from shieldfl.errors import ParameterError
-from shieldfl.methods.alternating_schedule import AlternatingSchedule
+from shieldfl.methods.alt_fl.schedule import AlternatingSchedule
 from shieldfl.privacy.dp_sgd import train_privately
 from shieldfl.privacy.dp_sgd_ledger import DpSgdLedger
 

@@ -203,7 +203,8 @@ def test_the_wipe_of_a_round_that_is_over_leaves_the_newest_alone(keys):
 SCAN = '''
 import sys
 import numpy as np
-from shieldfl import ckks, reference
+from shieldfl import ckks
+from shieldfl.reference import ckks as reference
 from shieldfl.roles.round_keys import RoundKeys
 
 MASK = np.uint64(0x5A5AA5A51234FEDC)

@@ -9,7 +9,7 @@ import pytest
 
 from methods.small_plan import small_plan
 from shieldfl.errors import ConvergenceError
-from shieldfl.methods.public_setup import PublicSetup
+from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.simulation.federation import EmbeddedFederation
 
 SETUP = PublicSetup("fedavg", {}, small_plan(), bytes(32), bytes(16))

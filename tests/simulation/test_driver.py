@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from shieldfl.errors import DataError, ParameterError, RangeError
-from shieldfl.methods.dict_pfl_settings import DictPflSettings
+from shieldfl.methods.dict_pfl.settings import DictPflSettings
 from shieldfl.methods.registry import METHOD_NAMES
-from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
-from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
+from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
+from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accounting import PrivacyLedger
 from shieldfl.simulation import method_run

@@ -12,7 +12,7 @@ from shieldfl.methods.registry import METHOD_NAMES
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.experiment import Experiment, load_experiment, parse_experiment
-from shieldfl.simulation.paper_figures import FIGURES, PaperFigure
+from shieldfl.simulation.report.paper_figures import FIGURES, PaperFigure
 
 FOLDER = Path(__file__).parents[2] / "bench" / "experiments"
 FILES = sorted(path for path in FOLDER.glob("*.toml") if not path.name.startswith("fleet-"))

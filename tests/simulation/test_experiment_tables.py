@@ -12,7 +12,7 @@ import pytest
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
-from shieldfl.simulation.paper_figures import PaperFigure, compare_figures
+from shieldfl.simulation.report.paper_figures import PaperFigure, compare_figures
 
 SCRIPT = Path(__file__).parents[2] / "bench" / "experiments" / "markdown_table.py"
 PAPERS = (

@@ -12,7 +12,7 @@ from methods.method_conformance import initial_model
 from methods.small_plan import small_plan
 from methods.variants import LAYER_OFFSETS, PARAMETERS, every_variant
 from shieldfl.errors import ParameterError, RangeError
-from shieldfl.methods.local_update import LocalUpdate, PrivateSteps, StartingPoint
+from shieldfl.methods.protocol.local_update import LocalUpdate, PrivateSteps, StartingPoint
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.profiling.stages import StageClock

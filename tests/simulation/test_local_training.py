@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from shieldfl.errors import ParameterError
-from shieldfl.methods.local_update import StartingPoint
+from shieldfl.methods.protocol.local_update import StartingPoint
 from shieldfl.sensitivity.fisher import (
     FisherAccumulator,
     full_batch_fisher,

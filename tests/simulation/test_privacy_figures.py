@@ -11,8 +11,8 @@ from shieldfl.methods.registry import _CLASSES, METHOD_NAMES
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
+from shieldfl.simulation.report.summary import summarise
 from shieldfl.simulation.results import RunResult
-from shieldfl.simulation.summary import summarise
 from simulation.fewer_samples import fewer_samples
 from simulation.quick_synthetic_data import quick_synthetic_data
 

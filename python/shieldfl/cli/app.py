@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 import shieldfl
-from shieldfl.cli.bench import bench
+from shieldfl.cli.bench.command import bench
 from shieldfl.cli.inspect import inspect
-from shieldfl.cli.profile import profile
-from shieldfl.cli.run import run
+from shieldfl.cli.profile.app import profile
+from shieldfl.cli.run.command import run
 
 __all__ = ["app"]
 

@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.masks import Mask
-from shieldfl.methods.collecting_aggregator import CollectingAggregator
-from shieldfl.methods.disclosure import Disclosure
-from shieldfl.methods.global_model import GlobalModel
-from shieldfl.methods.local_update import FloatVector
-from shieldfl.methods.method import Method, Phase
-from shieldfl.methods.plan import stated_weights
-from shieldfl.methods.role_context import RoleContext
-from shieldfl.methods.steps import AggregatorSteps, ClientSteps
-from shieldfl.methods.training_client import TrainingClient
+from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
+from shieldfl.methods.protocol.disclosure import Disclosure
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.local_update import FloatVector
+from shieldfl.methods.protocol.method import Method, Phase
+from shieldfl.methods.protocol.plan import stated_weights
+from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.methods.protocol.steps import AggregatorSteps, ClientSteps
+from shieldfl.methods.protocol.training_client import TrainingClient
 from shieldfl.privacy.events import Noise
 from shieldfl.privacy.reading import NO_NOISE
 from shieldfl.roles.message import Message

@@ -8,9 +8,9 @@ from importlib import import_module
 from torch import nn
 
 from shieldfl.errors import ParameterError
-from shieldfl.methods.alt_fl_rounds import AltFlRounds
-from shieldfl.methods.alt_fl_settings import AltFlSettings, DpSgdSettings
-from shieldfl.methods.dictionary_layers import factorise
+from shieldfl.methods.alt_fl.rounds import AltFlRounds
+from shieldfl.methods.alt_fl.settings import AltFlSettings, DpSgdSettings
+from shieldfl.methods.dict_pfl.dictionary_layers import factorise
 from shieldfl.methods.settings import MethodSettings
 
 __all__ = ["adapt_model", "count_trained", "load_privacy_packages"]
@@ -19,8 +19,8 @@ __all__ = ["adapt_model", "count_trained", "load_privacy_packages"]
 def adapt_model(name: str, model: nn.Module, settings: MethodSettings) -> nn.Module:
     """Return the module that a method trains, evaluates and makes its flat vectors from.
 
-    - ``dict-pfl``: the factorised model, see :func:`shieldfl.methods.dictionary_layers.factorise`. Its flat vector is
-      far shorter; ``merged()`` of the same module makes a plain model of the result.
+    - ``dict-pfl``: the factorised model, see :func:`shieldfl.methods.dict_pfl.dictionary_layers.factorise`. Its flat
+      vector is far shorter; ``merged()`` of the same module makes a plain model of the result.
     - ``top-2``: a copy in which only the last layer's weight and bias are trained. The flat vector is that of the whole
       model. Batch statistics are no parameters: those in front of the last layer still follow the data.
     - every other method: the model itself.

@@ -6,20 +6,20 @@ from collections.abc import Callable
 from typing import Any
 
 from shieldfl.errors import ParameterError
-from shieldfl.methods.agreed_mask import FedMlHe
-from shieldfl.methods.alt_fl import AltFl, AltFlWithoutEncryption
-from shieldfl.methods.batch_crypt import BatchCrypt
-from shieldfl.methods.dict_pfl import DictPfl
-from shieldfl.methods.dp_fedavg import DpFedAvg
-from shieldfl.methods.dp_sgd_averaging import DpSgdAveraging
+from shieldfl.methods.agreed_mask.method import FedMlHe
+from shieldfl.methods.alt_fl.method import AltFl, AltFlWithoutEncryption
+from shieldfl.methods.batch_crypt.method import BatchCrypt
+from shieldfl.methods.dict_pfl.method import DictPfl
 from shieldfl.methods.fedavg import FedAvg
-from shieldfl.methods.mask_crypt import MaskCrypt
-from shieldfl.methods.masked_average import FullEncryption, LastLayerEncryption
-from shieldfl.methods.method import Method
-from shieldfl.methods.plan import FederationPlan
-from shieldfl.methods.public_setup import PublicSetup
-from shieldfl.methods.selective_shield import SelectiveShield
-from shieldfl.methods.sense_crypt import SenseCrypt
+from shieldfl.methods.mask_crypt.method import MaskCrypt
+from shieldfl.methods.masked_average.method import FullEncryption, LastLayerEncryption
+from shieldfl.methods.noised_average.dp_fedavg import DpFedAvg
+from shieldfl.methods.noised_average.dp_sgd import DpSgdAveraging
+from shieldfl.methods.protocol.method import Method
+from shieldfl.methods.protocol.plan import FederationPlan
+from shieldfl.methods.protocol.public_setup import PublicSetup
+from shieldfl.methods.selective_shield.method import SelectiveShield
+from shieldfl.methods.sense_crypt.method import SenseCrypt
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.reading import PrivacyReading
 

@@ -9,17 +9,17 @@ from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from shieldfl.errors import ParameterError
-from shieldfl.methods.alt_fl_settings import AltFlSettings, DpSgdSettings
-from shieldfl.methods.batch_crypt_settings import BatchCryptSettings
-from shieldfl.methods.dict_pfl_settings import DictPflSettings
-from shieldfl.methods.dp_fedavg_settings import DpFedAvgSettings
-from shieldfl.methods.encryption_settings import (
+from shieldfl.methods.alt_fl.settings import AltFlSettings, DpSgdSettings
+from shieldfl.methods.batch_crypt.settings import BatchCryptSettings
+from shieldfl.methods.dict_pfl.settings import DictPflSettings
+from shieldfl.methods.encrypted_sum.encryption_settings import (
     EncryptionSettings,
     FedMlHeSettings,
     MaskCryptSettings,
 )
-from shieldfl.methods.selective_shield_settings import SelectiveShieldSettings
-from shieldfl.methods.sense_crypt_settings import SenseCryptSettings
+from shieldfl.methods.noised_average.dp_fedavg_settings import DpFedAvgSettings
+from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
+from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
 
 __all__ = ["MethodSettings"]
 

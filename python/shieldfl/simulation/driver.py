@@ -11,9 +11,9 @@ from dataclasses import asdict, replace
 from torch import nn
 
 from shieldfl.errors import ParameterError
-from shieldfl.methods.method import Method
 from shieldfl.methods.model_adaptation import adapt_model, load_privacy_packages
-from shieldfl.methods.plan import FederationPlan
+from shieldfl.methods.protocol.method import Method
+from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.registry import METHOD_NAMES, make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.synthetic_data import load_labelled_samples

@@ -13,7 +13,7 @@ from shieldfl.errors import DataError, ParameterError
 from shieldfl.methods.registry import METHOD_NAMES
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.paper_figures import PaperFigure
+from shieldfl.simulation.report.paper_figures import PaperFigure
 
 __all__ = ["Experiment", "load_experiment", "parse_experiment"]
 
@@ -53,8 +53,8 @@ def parse_experiment(text: str) -> Experiment:
     ``methods`` lists names of methods. ``title`` may say what it is. ``[run]`` may have the fields of
     :class:`shieldfl.simulation.config.RunConfig`, ``alpha = "iid"`` among them. ``[settings.METHOD]`` may have that
     method's settings. Each ``[[paper]]`` has ``source``, ``method``, ``figure`` (out of
-    :data:`shieldfl.simulation.paper_figures.FIGURES`) and ``value``, a number or the two ends of a range, and may have
-    ``against`` and ``note``: see :class:`shieldfl.simulation.paper_figures.PaperFigure`.
+    :data:`shieldfl.simulation.report.paper_figures.FIGURES`) and ``value``, a number or the two ends of a range, and
+    may have ``against`` and ``note``: see :class:`shieldfl.simulation.report.paper_figures.PaperFigure`.
 
     Raises ParameterError that names the table and the key: for text that is not TOML, unknown or missing keys,
     unknown methods, and values of another type or out of range.

@@ -9,12 +9,12 @@ from contextlib import nullcontext
 import numpy as np
 
 from shieldfl.errors import ConvergenceError, RangeError
-from shieldfl.methods.account import Account
-from shieldfl.methods.global_model import GlobalModel
-from shieldfl.methods.method import Method, Phase
-from shieldfl.methods.plan import checked_weights
-from shieldfl.methods.public_setup import PublicSetup
-from shieldfl.methods.steps import ClientSteps
+from shieldfl.methods.protocol.account import Account
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.method import Method, Phase
+from shieldfl.methods.protocol.plan import checked_weights
+from shieldfl.methods.protocol.public_setup import PublicSetup
+from shieldfl.methods.protocol.steps import ClientSteps
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import round_key_parts
 from shieldfl.simulation.local_training import LocalTrainer, training_seed

@@ -9,7 +9,13 @@ import torch
 from torch import nn
 
 from shieldfl.errors import ParameterError
-from shieldfl.methods.local_update import FloatVector, GradientNoise, LocalUpdate, PrivateSteps, StartingPoint
+from shieldfl.methods.protocol.local_update import (
+    FloatVector,
+    GradientNoise,
+    LocalUpdate,
+    PrivateSteps,
+    StartingPoint,
+)
 from shieldfl.profiling.stages import StageClock
 from shieldfl.sensitivity.fisher import (
     FisherAccumulator,

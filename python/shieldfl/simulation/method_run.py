@@ -11,11 +11,11 @@ import numpy as np
 from torch import nn
 
 from shieldfl.errors import PolicyError, RangeError
-from shieldfl.methods.global_model import GlobalModel
-from shieldfl.methods.local_update import StartingPoint
-from shieldfl.methods.method import Method
 from shieldfl.methods.model_adaptation import count_trained
-from shieldfl.methods.plan import checked_weights
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.local_update import StartingPoint
+from shieldfl.methods.protocol.method import Method
+from shieldfl.methods.protocol.plan import checked_weights
 from shieldfl.privacy.events import PrivacySpent
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.convergence import averaging_window

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from shieldfl.simulation.convergence import converged_at
-from shieldfl.simulation.timing import compare_timings, repeated_rounds
+from shieldfl.simulation.report.timing import compare_timings, repeated_rounds
 
 __all__ = ["STAGES", "Interruption", "MethodResult", "RoundRecord", "RunResult"]
 
@@ -161,7 +161,7 @@ class RunResult:
         """Return plain JSON types: an undefined number becomes None, an infinite one the text ``"Infinity"``.
 
         JSON has neither; Python's ``float`` and JavaScript's ``Number`` read that text as infinity. Each method has its
-        ``timing``, see :class:`shieldfl.simulation.timing.Timing`; for this each must have a round.
+        ``timing``, see :class:`shieldfl.simulation.report.timing.Timing`; for this each must have a round.
         """
         cleaned = _plain(asdict(self))
         assert isinstance(cleaned, dict)

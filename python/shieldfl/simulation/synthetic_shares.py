@@ -12,8 +12,8 @@ from collections.abc import Iterable
 import torch
 
 from shieldfl.errors import ParameterError
-from shieldfl.methods.account import Account
-from shieldfl.methods.method import Method
+from shieldfl.methods.protocol.account import Account
+from shieldfl.methods.protocol.method import Method
 from shieldfl.privacy.mean_embedding import fit_synthetic_data
 from shieldfl.privacy.synthetic_data import check_labelled_samples
 from shieldfl.simulation.data import Dataset

@@ -1,0 +1,213 @@
+"""``shieldfl bench``: what encrypted sums cost on this machine, beside other libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from shieldfl.benchmarks.comparison import Case, Comparison, Effort, compare, grid
+from shieldfl.build_info import build_info
+from shieldfl.cli.bench.paillier import checked_paillier_grid, compare_paillier_with_progress, counts_of
+from shieldfl.cli.bench.progress import progress_of
+from shieldfl.cli.failures import failures_on_stderr
+from shieldfl.cli.given_options import is_given
+from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
+from shieldfl.cli.termination import interruptible
+from shieldfl.errors import ParameterError
+
+__all__ = [
+    "QUICK",
+    "KeyBits",
+    "Quick",
+    "Share",
+    "Threads",
+    "Values",
+    "bench",
+    "checked_grid",
+    "compare_with_progress",
+]
+
+Number = TypeVar("Number", int, float)
+
+# A minute on two cores, TenSEAL included; --quick only shows that everything works.
+_SHORT = Effort(seconds=6.0, peer_values=12 * 4096)
+QUICK = Effort(seconds=0.0, fewest_repetitions=1, most_repetitions=1, peer_values=4096)
+_QUICK_VALUES = (10_000,)
+
+
+def parse_counts(text: str) -> tuple[int, ...]:
+    """Read whole numbers with commas between; 1e6 is one of them."""
+    return _parse(text, _whole)
+
+
+def parse_shares(text: str) -> tuple[float, ...]:
+    """Read numbers with commas between."""
+    return _parse(text, float)
+
+
+def _parse(text: str, convert: Callable[[str], Number]) -> tuple[Number, ...]:
+    numbers = []
+    for part in str(text).split(","):
+        try:
+            numbers.append(convert(part))
+        except (ValueError, OverflowError):
+            raise typer.BadParameter(f"{part!r} is not such a number") from None
+    return tuple(numbers)
+
+
+def _whole(text: str) -> int:
+    number = float(text)
+    if number != int(number):
+        raise ValueError
+    return int(number)
+
+
+# typer takes no tuples of any length, so what has a parser is typed Any.
+Values = Annotated[
+    Any,
+    typer.Option(metavar="INT,...", parser=parse_counts, help="Values of an update."),
+]
+Share = Annotated[
+    Any,
+    typer.Option(
+        metavar="FLOAT,...",
+        parser=parse_shares,
+        help="Shares of them that are encrypted; below 1 a random mask picks the positions.",
+    ),
+]
+Threads = Annotated[
+    Any,
+    typer.Option(
+        metavar="INT,...",
+        parser=parse_counts,
+        help="Threads; by default one, and all cores.",
+        show_default=False,
+    ),
+]
+KeyBits = Annotated[
+    Any,
+    typer.Option(metavar="INT,...", parser=parse_counts, help="Paillier's key sizes: 2048, 3072, 4096."),
+]
+Peers = Annotated[
+    bool,
+    typer.Option(
+        "--peers/--no-peers",
+        help="Measure other libraries as well: SEAL and TenSEAL, or phe and HEU, where they are installed.",
+    ),
+]
+Quick = Annotated[
+    bool,
+    typer.Option(
+        "--quick",
+        help="One repetition, on few values unless --values says how many: shows that it works, not how fast.",
+    ),
+]
+
+
+class SchemeName(StrEnum):
+    """What is measured."""
+
+    CKKS = "ckks"
+    PAILLIER = "paillier"
+
+
+# Options that mean something for one scheme only.
+_ONLY_FOR = {"values": SchemeName.CKKS, "share": SchemeName.CKKS, "key_bits": SchemeName.PAILLIER}
+
+
+def bench(
+    context: typer.Context,
+    scheme: Annotated[SchemeName, typer.Option(help="Which encryption is measured.")] = SchemeName.CKKS,
+    values: Values = "1000000",
+    share: Share = "1,0.1",
+    key_bits: KeyBits = "2048",
+    threads: Threads = None,
+    peers: Peers = True,
+    quick: Quick = False,
+    json_file: JsonFile = None,
+) -> None:
+    """Measure encrypting, adding and opening on this machine, beside other libraries on the same values.
+
+    Takes about a minute. Each scheme's sums are checked against the plain ones.
+    """
+    for option, only_for in _ONLY_FOR.items():
+        if only_for != scheme and is_given(context, option):
+            raise typer.BadParameter(f"--{option.replace('_', '-')} is for --scheme {only_for}")
+    if scheme is SchemeName.PAILLIER:
+        _bench_paillier(key_bits, threads, peers, quick, json_file)
+    else:
+        _bench_ckks(context, values, share, threads, peers, quick, json_file)
+
+
+def _bench_ckks(
+    context: typer.Context,
+    values: tuple[int, ...],
+    share: tuple[float, ...],
+    threads: tuple[int, ...] | None,
+    peers: bool,
+    quick: bool,
+    json_file: Path | None,
+) -> None:
+    cases = checked_grid(context, values, share, threads, quick)
+    with interruptible(), failures_on_stderr():
+        comparison = compare_with_progress(cases, peers, QUICK if quick else _SHORT)
+        write_json(comparison.to_json(), json_file)
+        if not is_stdout(json_file):
+            from shieldfl.cli.bench.table import print_comparison
+            from shieldfl.cli.result_console import result_console
+
+            print_comparison(comparison, result_console())
+
+
+def _bench_paillier(
+    key_bits: tuple[int, ...],
+    threads: tuple[int, ...] | None,
+    peers: bool,
+    quick: bool,
+    json_file: Path | None,
+) -> None:
+    cases = checked_paillier_grid(key_bits, threads)
+    with interruptible(), failures_on_stderr():
+        effort = QUICK if quick else _SHORT
+        comparison = compare_paillier_with_progress(cases, peers, effort, counts_of(quick))
+        write_json(comparison.to_json(), json_file)
+        if not is_stdout(json_file):
+            from shieldfl.cli.bench.paillier_table import print_paillier_comparison
+            from shieldfl.cli.result_console import result_console
+
+            print_paillier_comparison(comparison, result_console())
+
+
+def checked_grid(
+    context: typer.Context,
+    values: tuple[int, ...],
+    shares: tuple[float, ...],
+    threads: tuple[int, ...] | None,
+    quick: bool,
+) -> list[Case]:
+    """Return the cases that the options ask for; a number out of range is wrong usage."""
+    if quick and not is_given(context, "values"):
+        values = _QUICK_VALUES
+    if threads is None:
+        threads = tuple(dict.fromkeys((1, build_info()["threads"])))
+    try:
+        return grid(values, shares, threads)
+    except ParameterError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def compare_with_progress(cases: Sequence[Case], peers: bool, effort: Effort) -> Comparison:
+    """Measure, with a bar on standard error where that is a terminal."""
+    with progress_of(len(cases)) as show:
+        return compare(
+            cases,
+            peers=peers,
+            effort=effort,
+            on_case=lambda done, case: show(
+                done, f"{case.values:,} values, share {case.share:g}, threads {case.threads}"
+            ),
+        )

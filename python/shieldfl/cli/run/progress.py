@@ -1,0 +1,83 @@
+"""The progress bars of ``shieldfl run``: on a terminal, on standard error, and nowhere else."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Column
+
+from shieldfl.reporting.quantities import accuracy_text
+from shieldfl.simulation.results import RoundRecord
+
+__all__ = ["RoundProgress"]
+_SHORT_NAMES = {"encrypted": "enc", "personalised": "pers"}
+
+
+class RoundProgress:
+    """One bar for each method; calling it with a method's name and a round's record moves one on."""
+
+    def __init__(self, methods: Sequence[str], rounds: int) -> None:
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=10),
+            TextColumn("round"),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn(
+                "{task.fields[figures]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
+            ),
+            console=Console(stderr=True),
+            expand=True,
+            # Not the console's own opinion: FORCE_COLOR asks for colours, not for a moving cursor in a file.
+            disable=not sys.stderr.isatty(),
+        )
+        self._rounds = rounds
+        self._waiting = [
+            (name, self._progress.add_task(name, total=rounds, start=False, figures="")) for name in methods
+        ]
+        self._tasks = dict(self._waiting)
+        self._start_next()
+
+    def __enter__(self) -> RoundProgress:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def __call__(self, method: str, record: RoundRecord) -> None:
+        """Show a finished round."""
+        self._progress.update(self._tasks[method], completed=record.round, figures=_figures(record))
+        if record.round == self._rounds:
+            self._start_next()
+
+    def _start_next(self) -> None:
+        if self._waiting:
+            self._progress.start_task(self._waiting.pop(0)[1])
+
+
+def _figures(record: RoundRecord) -> str:
+    """Two short lines, which fit beside the bar on a terminal of 80 columns."""
+    accuracy = accuracy_text(record.accuracy)
+    if record.personalised_accuracy != record.accuracy:
+        accuracy += f", own {accuracy_text(record.personalised_accuracy)}"
+    zones = [
+        f"{_SHORT_NAMES.get(zone, zone)} {share:.1%}"
+        for zone, share in record.zone_shares.items()
+        if share > 0.0
+    ]
+    return f"{accuracy}\n{' '.join(zones)}"

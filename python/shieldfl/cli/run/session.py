@@ -1,0 +1,122 @@
+"""What ``shieldfl run`` does once its options are read."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from importlib import import_module
+from pathlib import Path
+
+import typer
+
+from shieldfl.cli.json_output import is_stdout, write_json
+from shieldfl.cli.run.paper_table import print_compared
+from shieldfl.cli.run.progress import RoundProgress
+from shieldfl.cli.run.table import print_run
+from shieldfl.cli.termination import Terminated
+from shieldfl.methods.registry import METHOD_NAMES
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.reporting.output_files import kept_folder
+from shieldfl.simulation import driver
+from shieldfl.simulation.config import RunConfig
+from shieldfl.simulation.report.paper_figures import PaperFigure, compare_figures
+from shieldfl.simulation.results import RunResult
+
+__all__ = ["run_session"]
+
+
+def run_session(
+    config: RunConfig,
+    methods: Sequence[str],
+    settings: MethodSettings,
+    json_file: Path | None,
+    report_folder: Path | None,
+    papers: tuple[PaperFigure, ...] = (),
+) -> None:
+    """Run the methods, then write and print what they measured. Raises ShieldError, OSError, KeyboardInterrupt.
+
+    ``papers`` are what was published of such runs: ours are printed beside them. A run that is interrupted writes and
+    prints the rounds that were finished, and a file that cannot be written does not keep the table from being printed.
+    """
+    unknown = [name for name in methods if name not in METHOD_NAMES]
+    if unknown:
+        raise typer.BadParameter(
+            f"unknown method {unknown[0]!r}: choose from {', '.join(METHOD_NAMES)}", param_hint="--method"
+        )
+    if report_folder is not None:
+        # Before the run, so that a missing package or a folder that cannot be made is told at once.
+        import_module("shieldfl.simulation.report.page")
+    with nullcontext() if report_folder is None else kept_folder(report_folder):
+        stopped: driver.RunInterrupted | None = None
+        try:
+            with RoundProgress(methods, config.rounds) as progress:
+                result = driver.run_methods(config, methods, settings, progress)
+        except driver.RunInterrupted as error:
+            stopped, result = error, error.result
+        if result.methods:
+            _hand_over(result, papers, json_file, report_folder)
+    if stopped is not None:
+        kind = Terminated if isinstance(stopped.__cause__, Terminated) else KeyboardInterrupt
+        raise kind(f"{stopped}: {_what_was_kept(result, json_file, report_folder)}") from stopped
+
+
+def _hand_over(
+    result: RunResult, papers: tuple[PaperFigure, ...], json_file: Path | None, report_folder: Path | None
+) -> None:
+    ran = {method.method for method in result.methods}
+    if result.interrupted is not None:
+        papers = tuple(paper for paper in papers if {paper.method, paper.against or paper.method} <= ran)
+    compared = compare_figures(result, papers)
+    paper_facts = {"paper": [figure.to_json() for figure in compared]} if papers else {}
+    failures = [
+        error
+        for error in (
+            _failure_of(lambda: write_json(result.to_json() | paper_facts, json_file)),
+            _failure_of(lambda: _write_report(result, report_folder)),
+        )
+        if error is not None
+    ]
+    if not is_stdout(json_file):
+        print_run(result)
+        print_compared(compared)
+    if failures:
+        raise failures[0]
+
+
+def _failure_of(write: Callable[[], None]) -> OSError | None:
+    try:
+        write()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        return error
+    return None
+
+
+def _write_report(result: RunResult, folder: Path | None) -> None:
+    if folder is None:
+        return
+    from shieldfl.simulation.report.page import write_report
+
+    page = write_report(result, folder)[-1]
+    if sys.stderr.isatty():
+        typer.echo(f"report: {page}", err=True)
+
+
+def _what_was_kept(result: RunResult, json_file: Path | None, report_folder: Path | None) -> str:
+    if not result.methods:
+        return "no round was finished, so nothing was written"
+    rounds = [
+        f"{len(method.rounds)} finished round{'s' if len(method.rounds) > 1 else ''} of {method.method}"
+        for method in result.methods
+    ]
+    files = [str(json_file)] if json_file is not None and not is_stdout(json_file) else []
+    if report_folder is not None:
+        files.append(str(report_folder / "index.html"))
+    many = len(rounds) > 1 or len(result.methods[0].rounds) > 1
+    return f"{_listed(rounds)} {'are' if many else 'is'} in {_listed(files or ['the output'])}"
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))

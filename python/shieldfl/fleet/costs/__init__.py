@@ -1,0 +1,1 @@
+"""What a device takes for each step, measured or taken from papers."""

@@ -1,0 +1,263 @@
+"""Device profiles: what a machine was measured to take, in a small JSON file."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shieldfl.errors import DataError, ParameterError
+from shieldfl.fleet.costs.cost_model import CostModel, SchemeCosts, serial_share
+
+__all__ = ["FORMAT", "VERSION", "DeviceProfile", "ModelProfile", "SchemeProfile", "load_profile"]
+
+FORMAT = "shieldfl-device-profile"
+VERSION = 2
+
+SecondsByThreads = dict[int, float]
+
+
+@dataclass(frozen=True)
+class SchemeProfile:
+    """One scheme at one setting. Seconds are of one ciphertext; encryption by number of threads, the rest with one."""
+
+    name: str
+    setting: str
+    values_per_ciphertext: int
+    ciphertext_bytes: float
+    encrypt_seconds: SecondsByThreads
+    add_seconds: float
+    open_seconds: float
+    adds_clear_values: bool
+    pool_seconds: SecondsByThreads = field(default_factory=dict)
+    """Of making a randomiser ahead, by number of threads; empty for schemes that take none from a pool."""
+    other_sets: dict[str, float] = field(default_factory=dict)
+    """Encryption with one thread, pool included, by instruction set: those that were measured beside the best one."""
+
+    def costs(self, instruction_set: str = "") -> SchemeCosts:
+        """Return the costs of one core and how they scale."""
+        pool = self.pool_seconds or {1: 0.0}
+        own = self.encrypt_seconds[1] + pool[1]
+        return SchemeCosts(
+            name=self.name,
+            values_per_ciphertext=self.values_per_ciphertext,
+            ciphertext_bytes=self.ciphertext_bytes,
+            encrypt_seconds=self.encrypt_seconds[1],
+            add_seconds=self.add_seconds,
+            open_seconds=self.open_seconds,
+            serial_share=serial_share(self.encrypt_seconds),
+            pool_seconds=pool[1],
+            pool_serial_share=serial_share(pool) if self.pool_seconds else 0.0,
+            instruction_set=instruction_set,
+            set_factors={name: seconds / own for name, seconds in self.other_sets.items()},
+            adds_clear_values=self.adds_clear_values,
+        )
+
+
+@dataclass(frozen=True)
+class ModelProfile:
+    """The training step of one model: seconds of a sample in one epoch, by number of threads."""
+
+    name: str
+    sample_shape: tuple[int, ...]
+    parameters: int
+    train_seconds_per_sample: SecondsByThreads
+
+
+@dataclass(frozen=True)
+class DeviceProfile:
+    """Everything that was measured on one machine.
+
+    Raises ParameterError for times that are negative, zero or not finite, a scheme twice or none, or encryption and
+    training that were not measured with one thread.
+    """
+
+    machine: dict[str, Any]
+    """Processor, cores, versions: whatever a reader needs to judge the figures."""
+    schemes: tuple[SchemeProfile, ...]
+    gather_seconds_per_value: float
+    """Of a value that a mask of one in ten selects, for each value of the whole update."""
+    score_seconds_per_value: float
+    select_seconds_per_value: float
+    add_clear_seconds_per_value: float
+    model: ModelProfile | None = None
+
+    def __post_init__(self) -> None:
+        names = [scheme.name for scheme in self.schemes]
+        if not names or len(set(names)) < len(names):
+            raise ParameterError("a device profile needs schemes, each of them once")
+        times = [
+            self.gather_seconds_per_value,
+            self.score_seconds_per_value,
+            self.select_seconds_per_value,
+            self.add_clear_seconds_per_value,
+        ]
+        tables = [] if self.model is None else [self.model.train_seconds_per_sample]
+        for scheme in self.schemes:
+            times += [scheme.add_seconds, scheme.open_seconds, scheme.ciphertext_bytes]
+            tables.append(scheme.encrypt_seconds)
+            times += scheme.other_sets.values()
+            if scheme.pool_seconds or scheme.name.endswith("-pooled"):
+                tables.append(scheme.pool_seconds)
+        if any(1 not in table or min(table) < 1 for table in tables):
+            raise ParameterError("encryption and training must have been measured with one thread")
+        times += [seconds for table in tables for seconds in table.values()]
+        if not all(math.isfinite(seconds) and seconds > 0.0 for seconds in times):
+            raise ParameterError("the times and sizes of a device profile must be finite and above zero")
+
+    @property
+    def scheme_names(self) -> tuple[str, ...]:
+        """Names of the schemes that were measured."""
+        return tuple(scheme.name for scheme in self.schemes)
+
+    def encrypted_values_per_second(self, scheme: str, threads: int = 1) -> float:
+        """Return what this machine encrypts with so many threads: a better v_i than a clock rate (section 3.2)."""
+        profile = self._scheme(scheme)
+        if threads not in profile.encrypt_seconds:
+            measured = ", ".join(map(str, sorted(profile.encrypt_seconds)))
+            raise ParameterError(
+                f"{scheme} was not measured with {threads} threads: choose one of {measured}"
+            )
+        return profile.values_per_ciphertext / profile.encrypt_seconds[threads]
+
+    def cost_model(self, scheme: str) -> CostModel:
+        """Return the costs of rounds under one of the schemes.
+
+        Training costs nothing where no model was measured: the fleet file then has to state its cost.
+        Raises ParameterError for a scheme that was not measured.
+        """
+        per_sample = {1: 0.0} if self.model is None else self.model.train_seconds_per_sample
+        return CostModel(
+            scheme=self._scheme(scheme).costs(str(self.machine.get("instruction_set", ""))),
+            train_seconds_per_sample=per_sample[1],
+            score_seconds_per_value=self.score_seconds_per_value,
+            select_seconds_per_value=self.select_seconds_per_value,
+            add_clear_seconds_per_value=self.add_clear_seconds_per_value,
+            train_serial_share=0.0 if self.model is None else serial_share(per_sample),
+        )
+
+    def _scheme(self, name: str) -> SchemeProfile:
+        for scheme in self.schemes:
+            if scheme.name == name:
+                return scheme
+        raise ParameterError(f"{name!r} was not measured: choose one of {', '.join(self.scheme_names)}")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        return {"format": FORMAT, "version": VERSION, **asdict(self)}
+
+    def save(self, path: str | Path) -> None:
+        """Write the profile as JSON; OSError where that is not possible."""
+        Path(path).write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def from_json(cls, document: Any) -> DeviceProfile:
+        """Read what :meth:`to_json` returned, also after it went through a file.
+
+        Raises DataError for another format or version, and for keys that are missing, unknown or of another type.
+        """
+        if not isinstance(document, dict) or document.get("format") != FORMAT:
+            raise DataError("this is no device profile: make one with shieldfl profile calibrate")
+        if document.get("version") != VERSION:
+            raise DataError(f"the device profile is of another version than {VERSION}: calibrate again")
+        fields = {key: value for key, value in document.items() if key not in ("format", "version")}
+        readers: dict[str, Callable[[Any], Any]] = {
+            "machine": _table,
+            "schemes": lambda rows: tuple(_record(row, _SCHEME, SchemeProfile) for row in _list(rows)),
+            "gather_seconds_per_value": _number,
+            "score_seconds_per_value": _number,
+            "select_seconds_per_value": _number,
+            "add_clear_seconds_per_value": _number,
+            "model": lambda row: None if row is None else _record(row, _MODEL, ModelProfile),
+        }
+        try:
+            profile: DeviceProfile = _record(fields, readers, cls)
+        except ParameterError as error:
+            raise DataError(f"the device profile is damaged: {error}") from error
+        return profile
+
+
+def load_profile(path: str | Path) -> DeviceProfile:
+    """Read a profile's file; DataError where it cannot be read or is none."""
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"the device profile {path} cannot be read: give the path of its JSON file"
+        ) from error
+    return DeviceProfile.from_json(document)
+
+
+def _record(row: Any, readers: Mapping[str, Callable[[Any], Any]], make: Callable[..., Any]) -> Any:
+    fields = _table(row)
+    if set(fields) != set(readers):
+        wrong = ", ".join(sorted(set(fields) ^ set(readers)))
+        raise DataError(f"the device profile lacks keys or has unknown ones: {wrong}")
+    return make(**{key: readers[key](value) for key, value in fields.items()})
+
+
+def _table(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise DataError("the device profile is damaged: a table was expected")
+    return value
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list | tuple):
+        raise DataError("the device profile is damaged: a list was expected")
+    return list(value)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise DataError("the device profile is damaged: a number was expected")
+    return float(value)
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise DataError("the device profile is damaged: a whole number from 1 was expected")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise DataError("the device profile is damaged: a text was expected")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise DataError("the device profile is damaged: true or false was expected")
+    return value
+
+
+def _by_threads(value: Any) -> SecondsByThreads:
+    # JSON keys are texts.
+    try:
+        return {_whole(int(threads)): _number(seconds) for threads, seconds in _table(value).items()}
+    except ValueError as error:
+        raise DataError("the device profile is damaged: times by number of threads were expected") from error
+
+
+_SCHEME: dict[str, Callable[[Any], Any]] = {
+    "name": _text,
+    "setting": _text,
+    "values_per_ciphertext": _whole,
+    "ciphertext_bytes": _number,
+    "encrypt_seconds": _by_threads,
+    "add_seconds": _number,
+    "open_seconds": _number,
+    "adds_clear_values": _flag,
+    "pool_seconds": _by_threads,
+    "other_sets": lambda value: {_text(name): _number(seconds) for name, seconds in _table(value).items()},
+}
+_MODEL: dict[str, Callable[[Any], Any]] = {
+    "name": _text,
+    "sample_shape": lambda value: tuple(_whole(side) for side in _list(value)),
+    "parameters": _whole,
+    "train_seconds_per_sample": _by_threads,
+}

@@ -1,0 +1,147 @@
+"""What encrypting, adding and opening a ciphertext takes here, for each scheme."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl import ckks, paillier
+from shieldfl.errors import RangeError
+from shieldfl.fleet.costs.device_profile import SchemeProfile
+from shieldfl.fleet.costs.stopwatch import median_seconds
+from shieldfl.roles.key_authority import KeyAuthority
+
+__all__ = ["SCHEMES", "SchemeWork", "measure_schemes", "scheme_parameters"]
+
+SCHEMES = ("ckks", "paillier-dense", "paillier-dense-pooled", "paillier-single", "paillier-single-pooled")
+"""``-pooled`` takes randomisers that were made while the model trained, so only what is left is counted."""
+
+
+@dataclass(frozen=True)
+class SchemeWork:
+    """What each scheme is measured on."""
+
+    update: NDArray[np.float32]
+    """Encrypted whole under CKKS; repeated or cut under Paillier."""
+    paillier_ciphertexts: int
+    """For each thread."""
+    key_bits: int
+    """Of Paillier."""
+    threads: tuple[int, ...]
+    seconds: float
+    """For each figure, at least."""
+
+
+def scheme_parameters(name: str, key_bits: int) -> ckks.Parameters | paillier.Parameters:
+    """Return the parameters that one of :data:`SCHEMES` is measured with; ``key_bits`` are Paillier's."""
+    family, *how = name.split("-")
+    if family == "ckks":
+        return ckks.Parameters.plan(goal="speed")
+    return paillier.Parameters(key_bits=key_bits, packing=how[0])
+
+
+def measure_schemes(
+    names: Iterable[str], work: SchemeWork, on_step: Callable[[str], None] = lambda _: None
+) -> list[SchemeProfile]:
+    """Measure some of :data:`SCHEMES`; Paillier takes seconds more for each packing's key.
+
+    ``on_step`` is told the name of each before it is measured.
+
+    Adding and opening are measured with one thread, without integer weights and clear values.
+    Raises RangeError should a sum be opened wrongly.
+    """
+    authorities: dict[Any, KeyAuthority] = {}
+    profiles = []
+    for name in names:
+        on_step(name)
+        parameters = scheme_parameters(name, work.key_bits)
+        if parameters not in authorities:
+            # Each repetition opens anew; without the protection against two totals of a round, which costs nothing to
+            # check.
+            authorities[parameters] = KeyAuthority(
+                parameters, min_clients=1, one_total_per_round=False, threads=1
+            )
+        profiles.append(_measure_scheme(name, work, parameters, authorities[parameters]))
+    return profiles
+
+
+def _measure_scheme(name: str, work: SchemeWork, parameters: Any, authority: KeyAuthority) -> SchemeProfile:
+    family, *how = name.split("-")
+    module: Any = ckks if family == "ckks" else paillier
+    in_one = int(parameters.values_per_ciphertext)
+    encrypt_seconds = {}
+    pool_seconds = {}
+    for threads in work.threads:
+        count = work.update.size if family == "ckks" else in_one * work.paillier_ciphertexts * threads
+        encryptor = module.Encryptor(authority.public_key, threads=threads)
+        bench = _Bench(module, authority, encryptor, np.resize(work.update, count))
+        prepare = None
+        if "pooled" in how:
+            prepare = bench.fill_pool
+            # Used up before each repetition, since a pool keeps what is not taken.
+            taken = bench.encrypt
+            pool_seconds[threads] = median_seconds(prepare, work.seconds, taken, threads) / (count / in_one)
+        seconds = median_seconds(bench.encrypt, work.seconds, prepare, threads)
+        encrypt_seconds[threads] = seconds / (count / in_one)
+    bench.check(2.0**-parameters.fraction_bits)
+    return SchemeProfile(
+        name=name,
+        setting=repr(parameters),
+        values_per_ciphertext=in_one,
+        ciphertext_bytes=float(parameters.bytes_per_value) * in_one,
+        encrypt_seconds=encrypt_seconds,
+        add_seconds=median_seconds(bench.add, work.seconds, bench.prepare_add) / (count / in_one),
+        open_seconds=median_seconds(bench.open, work.seconds) / (count / in_one),
+        adds_clear_values=family == "paillier",
+        pool_seconds=pool_seconds,
+    )
+
+
+class _Bench:
+    """The roles of one scheme, and the values that they handle."""
+
+    def __init__(
+        self, module: Any, authority: KeyAuthority, encryptor: Any, values: NDArray[np.float32]
+    ) -> None:
+        self._module = module
+        self._authority = authority
+        self._encryptor = encryptor
+        self._values = values
+        self._frame = self._encryptor.encrypt(values).to_bytes()
+        self._aggregator = self._start_sum()
+        self._total = self._aggregator.total()
+
+    def fill_pool(self) -> None:
+        self._encryptor.precompute(self._encryptor.ciphertexts_for(self._values.size))
+        self._encryptor.wait()
+
+    def encrypt(self) -> None:
+        self._frame = self._encryptor.encrypt(self._values).to_bytes()
+
+    def prepare_add(self) -> None:
+        """Make a frame that is in no sum yet, since equal ones are refused, and see to a sum that has room for it.
+
+        A new sum begins with the frame before: adding to an empty one would be less work.
+        """
+        if self._aggregator.clients == self._authority.public_key.parameters.max_clients:
+            self._aggregator = self._start_sum()
+        self.encrypt()
+
+    def add(self) -> None:
+        self._aggregator.add(self._frame)
+
+    def open(self) -> None:
+        self._authority.open(self._total)
+
+    def check(self, step: float) -> None:
+        if not np.allclose(self._authority.open(self._total), self._values, rtol=0.0, atol=step):
+            raise RangeError("a sum was opened wrongly: this build cannot be relied on")
+
+    def _start_sum(self) -> Any:
+        aggregator = self._module.Aggregator(self._authority.public_key, threads=1)
+        aggregator.add(self._frame)
+        return aggregator

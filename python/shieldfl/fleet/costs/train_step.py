@@ -1,0 +1,78 @@
+"""What a training step takes here, and a client's training that consists of such steps. Needs torch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from shieldfl.fleet.costs.stopwatch import median_seconds
+from shieldfl.simulation.models import build_model
+from shieldfl.simulation.training import TrainingSettings, train_locally
+from shieldfl.torch_bridge import flatten, parameter_layout
+
+__all__ = ["BATCH_SIZE", "CLASSES", "LocalTraining", "TrainStep"]
+
+BATCH_SIZE = 32
+CLASSES = 10
+
+# A few batches at a time, so that starting an epoch weighs as little as it does in training.
+_BATCHES = 8
+
+
+class TrainStep:
+    """SGD with the default momentum, on random samples; errors as of ``build_model``."""
+
+    def __init__(self, model: str, sample_shape: tuple[int, ...], classes: int, batch_size: int) -> None:
+        self._model = build_model(model, sample_shape, classes, seed=0)
+        self._settings = TrainingSettings(local_epochs=1, batch_size=batch_size)
+        self._features, self._labels = _random_samples(_BATCHES * batch_size, sample_shape, classes, seed=0)
+        self.parameters = parameter_layout(self._model).size
+
+    def seconds_per_sample(self, threads: int, seconds: float) -> float:
+        """Time an epoch with so many threads; torch's own number of threads is left as it was."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            return median_seconds(self._train, seconds, threads=threads) / len(self._features)
+        finally:
+            torch.set_num_threads(before)
+
+    def _train(self) -> None:
+        train_locally(self._model, self._features, self._labels, self._settings, seed=0)
+
+
+class LocalTraining:
+    """The same step, on as many random samples and epochs as a client has in a round."""
+
+    def __init__(
+        self, model: str, sample_shape: tuple[int, ...], samples: int, local_epochs: int, seed: int
+    ) -> None:
+        self._model = build_model(model, sample_shape, CLASSES, seed=0)
+        self._settings = TrainingSettings(local_epochs=local_epochs, batch_size=BATCH_SIZE)
+        self._features, self._labels = _random_samples(samples, sample_shape, CLASSES, seed)
+
+    def train(self) -> None:
+        """Train for one round."""
+        train_locally(self._model, self._features, self._labels, self._settings, seed=0)
+
+    def train_few(self) -> int:
+        """Train for one epoch on as many samples as a measured step has, or all; return how many."""
+        few = self._features[: _BATCHES * BATCH_SIZE]
+        once = replace(self._settings, local_epochs=1)
+        train_locally(self._model, few, self._labels[: len(few)], once, seed=0)
+        return len(few)
+
+    def weights(self) -> NDArray[np.float32]:
+        """Return all parameters, float32 of shape (P,)."""
+        return flatten(self._model)
+
+
+def _random_samples(
+    count: int, sample_shape: tuple[int, ...], classes: int, seed: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    features = torch.randn((count, *sample_shape), generator=generator)
+    return features, torch.randint(classes, (count,), generator=generator)

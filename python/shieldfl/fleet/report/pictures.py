@@ -1,0 +1,219 @@
+"""Pictures of simulated fleets: who a round waits for, and what budgets and heterogeneity do to it.
+
+matplotlib is imported when the first one is drawn.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.errors import ParameterError
+from shieldfl.fleet.costs.cost_model import CostModel
+from shieldfl.fleet.fleet import Fleet, FloatVector
+from shieldfl.fleet.simulate.encryption_plan import MaskSettings, plan_encryption
+from shieldfl.fleet.simulate.round_simulation import STAGES, FleetRounds, stage_seconds
+from shieldfl.reporting.figure_style import LIGHT, LINE_COLOURS, LINE_MARKERS, Theme, new_figure, render_png
+from shieldfl.reporting.quantities import seconds_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "BUDGETS",
+    "SEGMENTS",
+    "Timelines",
+    "draw_gantt",
+    "draw_round_times",
+    "draw_straggler_index",
+    "straggler_index_by_budget",
+    "timelines",
+    "write_png",
+]
+
+SEGMENTS = (*STAGES, "wait", "download")
+"""What a client's round consists of, in order."""
+
+BUDGETS = tuple(float(share) for share in np.linspace(0.0, 1.0, 41))
+"""Shares of the parameters that a straggler index is computed for."""
+
+_MOST_CLIENTS = 20
+_SEGMENT_COLOURS = {
+    "score": "#F0E442",
+    "select": "#E69F00",
+    "encrypt": "#0072B2",
+    "upload": "#56B4E9",
+    "download": "#009E73",
+}
+_LONGEST_NAME = 24
+"""Characters; pictures shorten longer ones."""
+
+
+@dataclass(frozen=True)
+class Timelines:
+    """Some clients' ways through one round, the slowest first."""
+
+    clients: tuple[str, ...]
+    seconds: dict[str, FloatVector]
+    """Of each of ``SEGMENTS``, shape (clients,)."""
+    dropped: NDArray[np.bool_]
+    left_out: int
+    """Clients that were faster than all of these."""
+
+
+def timelines(rounds: FleetRounds, number: int = 0, most: int = _MOST_CLIENTS) -> Timelines:
+    """Return the timelines of the ``most`` slowest clients in round ``number``, from 0.
+
+    A client that drops out neither waits nor downloads. Raises ParameterError for a round that there is not.
+    """
+    if not 0 <= number < rounds.dropped.shape[0]:
+        raise ParameterError(f"there is no round {number}: choose one of {rounds.dropped.shape[0]}, from 0")
+    order = np.argsort(-rounds.client_seconds[number], kind="stable")[:most]
+    seconds = {name: rounds.stages[name][number, order] for name in STAGES}
+    seconds |= {"wait": rounds.idle[number, order], "download": rounds.download[number, order]}
+    return Timelines(
+        clients=tuple(rounds.fleet.client_names[client] for client in order),
+        seconds=seconds,
+        dropped=rounds.dropped[number, order],
+        left_out=rounds.fleet.size - order.size,
+    )
+
+
+def straggler_index_by_budget(
+    fleet: Fleet, costs: CostModel, settings: MaskSettings | None = None, budgets: Sequence[float] = BUDGETS
+) -> FloatVector:
+    """Return slowest over median client time when every client encrypts the same share, for each share.
+
+    Nobody drops out, and clients score and select as under MaskCrypt; a share of 0 is plain averaging.
+    """
+    chosen = settings or MaskSettings()
+    indices = []
+    for budget in budgets:
+        method = "mask-crypt" if budget > 0.0 else "plaintext"
+        uniform = replace(chosen, uniform_ratio=budget or None)
+        plan = plan_encryption(method, fleet, costs.scheme, uniform)
+        seconds = np.sum(list(stage_seconds(fleet, costs, plan).values()), axis=0)
+        indices.append(float(seconds.max() / np.median(seconds)))
+    return np.array(indices)
+
+
+def draw_gantt(
+    runs: Sequence[FleetRounds],
+    number: int = 0,
+    theme: Theme = LIGHT,
+    labels: Sequence[str] | None = None,
+) -> Figure:
+    """Draw one round of each run, a panel for each run and a bar for each client, on one axis of seconds.
+
+    Panels are named after the runs' methods unless ``labels`` says otherwise.
+    """
+    ways = [timelines(rounds, number) for rounds in runs]
+    height = 1.0 + sum(0.5 + 0.17 * len(way.clients) for way in ways)
+    figure, panels = new_figure(theme, height, rows=len(ways))
+    colours = {"train": theme.neutral, "wait": theme.faint, **_SEGMENT_COLOURS}
+    names = labels or [rounds.plan.method for rounds in runs]
+    for axes, way, rounds, name in zip(panels, ways, runs, names, strict=True):
+        rows = np.arange(len(way.clients))
+        begin = np.zeros(rows.size)
+        for segment in SEGMENTS:
+            width = way.seconds[segment]
+            axes.barh(rows, width, 0.72, begin, color=colours[segment], label=segment)
+            begin = begin + width
+        lost = way.dropped
+        if lost.any():
+            axes.plot(begin[lost], rows[lost], "x", color="#D55E00", label="dropped out", clip_on=False)
+        title = f"{name}, {seconds_text(float(rounds.round_seconds[number]))}"
+        if way.left_out:
+            title += f", the {rows.size} slowest of {rounds.fleet.size:,} clients"
+        axes.set_title(title, loc="left", fontsize=10.5, color=theme.text)
+        axes.set_yticks(rows, [_short(name) for name in way.clients], fontsize=8, parse_math=False)
+        axes.set_ylim(rows.size - 0.4, -0.6)
+        axes.grid(axis="x", color=theme.faint, linewidth=0.8)
+        axes.sharex(panels[-1])
+        axes.tick_params(labelbottom=axes is panels[-1])
+    ends = [np.sum(list(way.seconds.values()), axis=0).max() for way in ways]
+    panels[-1].set_xlim(0.0, 1.04 * float(max(ends)) or 1.0)
+    panels[-1].xaxis.set_major_formatter("{x:,g}")
+    panels[-1].set_xlabel("seconds from the start of the round")
+    named = dict(
+        pair[::-1] for axes in panels for pair in zip(*axes.get_legend_handles_labels(), strict=True)
+    )
+    figure.legend(
+        named.values(),
+        named.keys(),
+        loc="outside upper center",
+        ncols=len(named),
+        frameon=False,
+        fontsize=9,
+        handlelength=1.0,
+        handleheight=1.0,
+        columnspacing=1.2,
+        labelcolor=theme.text,
+    )
+    return figure
+
+
+def draw_straggler_index(
+    indices: Mapping[str, FloatVector], budgets: Sequence[float] = BUDGETS, theme: Theme = LIGHT
+) -> Figure:
+    """Draw what :func:`straggler_index_by_budget` returned, a line for each name."""
+    figure, (axes,) = new_figure(theme, height=4.0)
+    for (name, index), style in zip(indices.items(), _line_styles(), strict=False):
+        # Markers stand at different places, so that lines on top of each other can be told apart.
+        places = (len(axes.lines), 8)
+        axes.plot(100.0 * np.asarray(budgets), index, label=name, markevery=places, **style)
+    axes.set_xlabel("encrypted by every client, % of the parameters")
+    axes.set_ylabel("straggler index (slowest / median)")
+    # A scale of thousandths would make mountains of clients that are all alike.
+    above = max(0.2, 1.05 * (max(float(index.max()) for index in indices.values()) - 1.0))
+    axes.set_ylim(1.0 - 0.03 * above, 1.0 + above)
+    return _with_legend(figure, axes, theme)
+
+
+def draw_round_times(
+    fleets: Sequence[str], seconds: Mapping[str, Sequence[float]], theme: Theme = LIGHT
+) -> Figure:
+    """Draw mean seconds of a round over fleets of rising heterogeneity, a line for each name."""
+    figure, (axes,) = new_figure(theme, height=4.2)
+    for (name, times), style in zip(seconds.items(), _line_styles(), strict=False):
+        axes.plot(range(len(fleets)), times, label=name, **style)
+    # Names of more fleets than these would run into each other side by side.
+    slant: dict[str, Any] = {"rotation": 25, "ha": "right", "rotation_mode": "anchor"}
+    names = [_short(name) for name in fleets]
+    axes.set_xticks(range(len(fleets)), names, parse_math=False, **(slant if len(fleets) > 4 else {}))
+    axes.set_xlim(-0.4, len(fleets) - 0.6)
+    axes.set_ylabel("seconds a round")
+    top = 1.1 * max(max(times) for times in seconds.values()) or 1.0
+    axes.set_ylim(-0.03 * top, top)
+    axes.yaxis.set_major_formatter("{x:,g}")
+    return _with_legend(figure, axes, theme)
+
+
+def write_png(figure: Figure, path: str | Path) -> None:
+    """Write a figure, with nothing in the file that changes from run to run. Raises OSError."""
+    Path(path).write_bytes(render_png(figure))
+
+
+def _line_styles() -> Iterator[dict[str, Any]]:
+    """Yield looks of lines; later ones are thinner, so that earlier ones show below them."""
+    looks = zip(itertools.cycle(LINE_COLOURS), itertools.cycle(LINE_MARKERS), strict=False)
+    for line, (colour, marker) in enumerate(looks):
+        width = max(3.2 - 0.4 * line, 1.6)
+        yield {"color": colour, "marker": marker, "linewidth": width, "markersize": 3.0 + 1.8 * width}
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+
+
+def _with_legend(figure: Figure, axes: Axes, theme: Theme) -> Figure:
+    axes.grid(color=theme.faint, linewidth=0.8)
+    figure.legend(loc="outside right center", frameon=False, fontsize=9.5, labelcolor=theme.text)
+    return figure

@@ -1,0 +1,119 @@
+"""Costs of several schemes, and where they come from: a device profile, or the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shieldfl.errors import ParameterError
+from shieldfl.fleet.costs.cost_model import CostModel
+from shieldfl.fleet.costs.device_profile import DeviceProfile
+from shieldfl.fleet.fleet import Fleet
+from shieldfl.fleet.simulate.paper_costs import paper_costs_for
+from shieldfl.simulation.model_names import MODELS
+
+__all__ = ["CostSource"]
+
+_PAPER_MODEL = "AlexNet"
+
+
+@dataclass(frozen=True)
+class CostSource:
+    """Cost models by the name of their scheme, and whose they are."""
+
+    models: dict[str, CostModel]
+    profile: DeviceProfile | None
+    """None for the paper's costs."""
+
+    def for_method(self, method: str, scheme: str) -> CostModel:
+        """Return the costs of a scheme under a method."""
+        model = self.models[scheme]
+        return paper_costs_for(method, model) if self.profile is None else model
+
+    def check(self, fleets: Sequence[Fleet]) -> None:
+        """Refuse a fleet that trains another model than these costs are of, unless it states what training takes.
+
+        Raises ParameterError that names the choices.
+        """
+        for fleet in fleets:
+            name = fleet.model.name
+            if name is None or fleet.model.train_core_seconds_per_sample is not None:
+                continue
+            if self.profile is None:
+                known: tuple[str, ...] = (_PAPER_MODEL,)
+            else:
+                known = MODELS if self.profile.model is None else (self.profile.model.name,)
+            if name not in known:
+                raise ParameterError(
+                    f"{fleet.name}: these costs have no training step of the model {name!r}, only of "
+                    f"{', '.join(known)}: calibrate with --model, one of {', '.join(MODELS)}, or state "
+                    "train_core_seconds_per_sample in the fleet file"
+                )
+
+    def describe(self) -> str:
+        """Say in a line whose costs these are."""
+        if self.profile is None:
+            return "costs: those that the SenseCrypt paper reports"
+        machine = self.profile.machine
+        known = [str(machine[key]) for key in ("processor", "date") if machine.get(key)]
+        return f"costs: device profile{' of ' if known else ''}{', '.join(known)}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        profile = self.profile
+        return {
+            "source": "paper" if profile is None else "device profile",
+            "machine": None if profile is None else profile.machine,
+            "schemes": list(self.models),
+        }
+
+    def notes(self, fleets: Sequence[Fleet]) -> list[str]:
+        """Say what a reader has to know about training times that no fleet file states."""
+        if self.profile is None:
+            return []
+        return [*self._training_notes(fleets), *self._set_notes(fleets)]
+
+    def _set_notes(self, fleets: Sequence[Fleet]) -> list[str]:
+        """Warn of clients whose processor has another instruction set than the machine of their profile."""
+        notes = []
+        for fleet in fleets:
+            for kind in fleet.kinds:
+                for scheme, base in self.models.items():
+                    costs = base.clients.get(kind.profile, base).scheme
+                    there = costs.instruction_set
+                    if kind.simd in ("", there):
+                        continue
+                    whose = (
+                        f"{kind.name} has {kind.simd} and its profile's machine {there or 'an unknown set'}"
+                    )
+                    if kind.simd in costs.set_factors:
+                        factor = costs.factor_of(kind.simd)
+                        text = f"{whose}: its {scheme} counts as taking {factor:.3g} times as long, as measured there."
+                    else:
+                        text = (
+                            f"{whose}, where {kind.simd} was not measured: its {scheme} is wrong by an unknown factor. "
+                            "Calibrate a machine of its kind and name the file as its profile."
+                        )
+                    notes.append(f"{fleet.name}: {text}")
+        return notes
+
+    def _training_notes(self, fleets: Sequence[Fleet]) -> list[str]:
+        assert self.profile is not None
+        untold = [fleet for fleet in fleets if fleet.model.train_core_seconds_per_sample is None]
+        measured = self.profile.model
+        if measured is None:
+            return _note(
+                untold,
+                "training is counted as taking no time. State train_core_seconds_per_sample in the fleet file, or "
+                "calibrate with --model.",
+            )
+        return _note(
+            [fleet for fleet in untold if fleet.model.parameters != measured.parameters],
+            f"training takes what {measured.name} with {measured.parameters:,} parameters took, another number than "
+            "the fleet's model has.",
+        )
+
+
+def _note(fleets: Sequence[Fleet], text: str) -> list[str]:
+    return [f"{', '.join(fleet.name for fleet in fleets)}: {text}"] if fleets else []

@@ -1,0 +1,182 @@
+"""Who encrypts how much under each method: the part of a round that methods decide."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from shieldfl.errors import ParameterError
+from shieldfl.fleet.costs.cost_model import SchemeCosts
+from shieldfl.fleet.fleet import Fleet, FloatVector, IntVector
+from shieldfl.fleet.simulate.budgets import fleet_budgets
+from shieldfl.fleet.simulate.sensitivity_curve import SecurityFloor, SensitivityCurve
+
+__all__ = ["METHODS", "EncryptionPlan", "MaskSettings", "packed_fields", "plan_encryption", "union_ratio"]
+
+METHODS = ("plaintext", "sense-crypt", "mask-crypt", "fedml-he", "full-he")
+
+
+@dataclass(frozen=True)
+class MaskSettings:
+    """What decides the sizes of masks.
+
+    Attributes
+    ----------
+    uniform_ratio : float or None
+        Share of positions that MaskCrypt and FedML-HE encrypt at every client. None: as large as the union of
+        SenseCrypt's masks over the whole fleet is, at which the paper compares with MaskCrypt "for fairness"
+        (section 4.2).
+    curve, floor, cost_weight, leakage_ratio
+        See :meth:`shieldfl.fleet.simulate.sensitivity_curve.SensitivityCurve.mask_ratios`.
+    mask_overlap : float
+        Where the union of SenseCrypt's masks lies between the largest mask (1: nested masks, as equal scores give) and
+        the union of independent masks (0); see also :func:`packed_fields`. Clients with equal splits of
+        MNIST and CIFAR-10 show 0.5 to 0.7 (bench/experiments/heterogeneity.py).
+    union_ratios : tuple of float or None
+        The unions' shares where they are known, one for each cluster; then mask_overlap is not used.
+    """
+
+    uniform_ratio: float | None = None
+    curve: SensitivityCurve = field(default_factory=SensitivityCurve.log_normal)
+    floor: SecurityFloor = field(default_factory=SecurityFloor)
+    cost_weight: float = 1.0
+    leakage_ratio: float = 0.0
+    mask_overlap: float = 0.5
+    union_ratios: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        shares = (self.leakage_ratio, self.mask_overlap, *(self.union_ratios or ()))
+        if not all(0.0 <= share <= 1.0 for share in shares):
+            raise ParameterError("leakage_ratio, mask_overlap and union_ratios must lie in [0, 1]")
+        if self.uniform_ratio is not None and not 0.0 < self.uniform_ratio <= 1.0:
+            raise ParameterError("uniform_ratio must be above 0 and at most 1")
+
+
+@dataclass(frozen=True)
+class EncryptionPlan:
+    """What each client encrypts in a round, and which steps it takes for it."""
+
+    method: str
+    values: IntVector
+    """Encrypted by each client, int64 of shape (K,)."""
+    fields: IntVector
+    """In the ciphertexts that each client sends, int64 of shape (K,): its values and, where several share a
+    ciphertext with positions that only others selected, zeros."""
+    groups: IntVector
+    """Which clients are summed together, from 0, int64 of shape (K,)."""
+    union_values: IntVector
+    """Positions in which a group's total is encrypted, int64, one for each group."""
+    scores: bool
+    selects: bool
+    sends_mask: bool
+    budget_shortfall: FloatVector
+    """By how much each client's budget is below what its constraints ask for; 0 for most."""
+
+
+def plan_encryption(
+    method: str, fleet: Fleet, scheme: SchemeCosts, settings: MaskSettings | None = None
+) -> EncryptionPlan:
+    """Say what each client of a fleet encrypts under a method.
+
+    - ``plaintext``: nothing; ``full-he``: everything. Neither scores nor selects.
+    - ``sense-crypt``: budgets (section 3.2) and masks (eqs. 6 to 9) of each cluster. Clients of a scheme whose
+      ciphertexts take no plain numbers encrypt their cluster's union instead.
+    - ``mask-crypt``: one ratio for all, over a consensus of all clients' masks; scores and selects in each round.
+    - ``fedml-he``: one ratio for all; the mask is agreed upon before the first round, which is not counted.
+
+    Raises ParameterError for an unknown method or settings that do not fit the fleet.
+    """
+    if method not in METHODS:
+        raise ParameterError(f"unknown method {method!r}: choose one of {', '.join(METHODS)}")
+    chosen = settings or MaskSettings()
+    parameters = fleet.model.parameters
+    if method == "sense-crypt":
+        return _sense_crypt(fleet, scheme, chosen)
+    if method in ("plaintext", "full-he"):
+        share = 1.0 if method == "full-he" else 0.0
+    elif chosen.uniform_ratio is not None:
+        share = chosen.uniform_ratio
+    else:
+        share = float(_unions(fleet, _sense_crypt_ratios(fleet, chosen)[0], chosen).max())
+    count = _positions(share, parameters)
+    return EncryptionPlan(
+        method=method,
+        values=np.full(fleet.size, count),
+        fields=np.full(fleet.size, count),
+        groups=np.zeros(fleet.size, dtype=np.int64),
+        union_values=np.atleast_1d(count),
+        scores=method == "mask-crypt",
+        selects=method == "mask-crypt",
+        sends_mask=method == "mask-crypt",
+        budget_shortfall=np.zeros(fleet.size),
+    )
+
+
+def union_ratio(ratios: FloatVector, overlap: float) -> float:
+    """Return the union's share of masks with these ratios: between the largest and that of independent masks."""
+    independent = 1.0 - float(np.prod(1.0 - ratios))
+    return overlap * float(ratios.max()) + (1.0 - overlap) * independent
+
+
+def packed_fields(values: IntVector, unions: IntVector, scheme: SchemeCosts, overlap: float) -> IntVector:
+    """Estimate the fields of the ciphertexts that clients send when they pack in the order of their union.
+
+    Popular positions come first in that order. A share ``overlap`` of a client's positions is taken to be the first
+    ones, the others to lie at random in the rest of the union, where each of them may fall into a ciphertext of its
+    own. With one value in a ciphertext nothing is added.
+    """
+    first = overlap * values
+    rest = unions - first
+    chance = np.divide(values - first, rest, out=np.zeros(values.size), where=rest > 0.0)
+    hit = 1.0 - (1.0 - np.minimum(chance, 1.0)) ** scheme.values_per_ciphertext
+    fields: IntVector = np.ceil(first + rest * hit - 1e-6).astype(np.int64)
+    return np.clip(fields, values, unions)
+
+
+def _sense_crypt(fleet: Fleet, scheme: SchemeCosts, settings: MaskSettings) -> EncryptionPlan:
+    ratios, shortfall = _sense_crypt_ratios(fleet, settings)
+    union_values = _positions(_unions(fleet, ratios, settings), fleet.model.parameters)
+    own = _positions(ratios, fleet.model.parameters)
+    if not scheme.adds_clear_values:
+        own = union_values[fleet.clusters]
+    return EncryptionPlan(
+        method="sense-crypt",
+        values=own,
+        fields=packed_fields(own, union_values[fleet.clusters], scheme, settings.mask_overlap),
+        groups=fleet.clusters,
+        union_values=union_values,
+        scores=True,
+        selects=True,
+        sends_mask=True,
+        budget_shortfall=shortfall,
+    )
+
+
+def _sense_crypt_ratios(fleet: Fleet, settings: MaskSettings) -> tuple[FloatVector, FloatVector]:
+    return settings.curve.mask_ratios(
+        fleet_budgets(fleet),
+        settings.floor,
+        cost_weight=settings.cost_weight,
+        leakage_ratio=settings.leakage_ratio,
+    )
+
+
+def _unions(fleet: Fleet, ratios: FloatVector, settings: MaskSettings) -> FloatVector:
+    largest = np.zeros(len(fleet.cluster_names))
+    np.maximum.at(largest, fleet.clusters, ratios)
+    if settings.union_ratios is None:
+        each = range(largest.size)
+        return np.array([union_ratio(ratios[fleet.clusters == one], settings.mask_overlap) for one in each])
+    unions = np.asarray(settings.union_ratios, dtype=np.float64)
+    if unions.shape != largest.shape:
+        raise ParameterError(
+            f"union_ratios needs {largest.size} entries, one for each cluster, got {unions.size}"
+        )
+    return np.maximum(unions, largest)
+
+
+def _positions(shares: float | FloatVector, parameters: int) -> IntVector:
+    # Rounded up, so that a mask holds the share that is asked for; the epsilon takes back rounding alone.
+    whole: IntVector = np.ceil(np.asarray(shares) * parameters - 1e-6).astype(np.int64)
+    return np.clip(whole, 0, parameters)

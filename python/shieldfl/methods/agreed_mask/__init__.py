@@ -1,0 +1,1 @@
+"""Methods in which all clients encrypt the positions of one mask that they agreed on."""

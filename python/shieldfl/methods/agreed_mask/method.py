@@ -1,0 +1,233 @@
+"""One mask for the run, of the positions with the highest mean scores: FedML-HE (Jin et al. 2023)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shieldfl import ckks
+from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.masks import Mask
+from shieldfl.methods.encrypted_sum.encrypted_positions import (
+    read_agreed_positions,
+    settled_positions,
+)
+from shieldfl.methods.encrypted_sum.encryption_settings import FedMlHeSettings
+from shieldfl.methods.encrypted_sum.mixed_sum import stated_weight
+from shieldfl.methods.masked_average.aggregator import MaskedAverageAggregator
+from shieldfl.methods.masked_average.client import MaskedAverageClient
+from shieldfl.methods.masked_average.method import UPDATE, MaskedAverage
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.local_update import StartingPoint
+from shieldfl.methods.protocol.method import Phase
+from shieldfl.methods.protocol.plan import FederationPlan
+from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.privacy.events import ClearUpload
+from shieldfl.privacy.reading import NO_NOISE
+from shieldfl.roles.message import Message
+from shieldfl.selection import positions_in_budget
+
+if TYPE_CHECKING:
+    from shieldfl.methods.protocol.steps import AuthoritySteps
+    from shieldfl.roles.round_keys import RoundKeys
+
+__all__ = [
+    "SCORES",
+    "AgreedMask",
+    "AgreedMaskAggregator",
+    "AgreedMaskClient",
+    "FedMlHe",
+]
+
+SCORES = Phase("scores", answered_by_authority=True)
+SCORE_BITS = 40
+"""Scores span many orders of magnitude: the widest fixed point that the core has, most of it behind the point."""
+SCORE_FRACTION_BITS = 36
+
+
+def has_scores(context: RoleContext) -> bool:
+    """Say whether there is something to agree on: then scores are encrypted, under keys of their own."""
+    return "scores" in context.keys.parameters
+
+
+class AgreedMaskClient(MaskedAverageClient):
+    """Sends its scores, encrypted, in the first round; after that it encrypts what was agreed on, once for all rounds.
+
+    Where no scores are encrypted in this federation, nothing is to be agreed on.
+    """
+
+    phase_names = ("scores", "update")
+
+    def __init__(
+        self, index: int, weight: int, initial: GlobalModel, context: RoleContext, kind: str, ratio: float
+    ) -> None:
+        super().__init__(index, weight, initial, context, None)
+        self._kind = kind
+        self._ratio = ratio
+        self._agreed: Mask | None = None
+
+    def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+        """Bring scores along until there is a mask."""
+        start = super()._begin_round(round_number, participants, model)
+        self.scores = None if "zone" in model else self._kind
+        return replace(start, scores=self.scores)
+
+    def _read_zone(self, frame: bytes) -> Mask:
+        """Read a mask of the agreed size. Raises PolicyError for others, and for another one than was taken before."""
+        if not has_scores(self.context):
+            return super()._read_zone(frame)
+        count = positions_in_budget(self._ratio, self._size)
+        zone = read_agreed_positions(frame, self._size, self._buffer_count, count)
+        if self._agreed is None:
+            return zone
+        if zone != self._agreed:
+            raise PolicyError("another mask was agreed on, and it is for the whole run: nothing was sent")
+        return self._agreed
+
+    def _make(self, phase: str, answer: Message | None) -> Message:
+        """Hold on to the mask that the first update was encrypted by, for the whole run."""
+        message = super()._make(phase, answer)
+        # A round of another kind encrypts buffers alone.
+        if phase == "update" and self._agreed is None and self.zone is not None:
+            self._agreed = self.zone if self.zone.resized(self._size).count else None
+        return message
+
+    def _speak(self, phase: str) -> Message:
+        if not self.trained_scores.size:
+            raise ParameterError("no scores were asked for in this round: begin with the update phase")
+        context = self.context
+        with self.clock.stage("negotiate"):
+            # Of equal sign for all, so that a mean cannot cancel.
+            key = self._round_key("scores")
+            batch = ckks.Encryptor(key, context.threads).encrypt(
+                np.abs(self.trained_scores),
+                None,
+                self.weight / context.most_weight,
+                self.round,
+                clip=True,
+            )
+            # The mask is a function of these scores, without noise, and goes to everybody.
+            self.record(ClearUpload(self.round, self.index, "mask"))
+            return Message(
+                {
+                    "round": Message.from_number(self.round),
+                    "weight": Message.from_number(self.weight),
+                    "scores": batch.to_bytes(),
+                }
+            )
+
+
+class AgreedMaskAggregator(MaskedAverageAggregator):
+    """Adds encrypted scores, which it cannot read, where there are any."""
+
+    phase_names = ("scores", "update")
+
+    def __init__(self, context: RoleContext, weights: tuple[int, ...]) -> None:
+        super().__init__(context, weights, None)
+        self._scores: ckks.Aggregator | None = None
+        self._weight = 0
+
+    def _begin(self, phase: str, round_number: int) -> None:
+        if not has_scores(self.context):
+            raise ParameterError("there is nothing to agree on: begin with the update phase")
+        self._scores = ckks.Aggregator(
+            self.round_keys.key(round_number, "scores"),
+            self.context.threads,
+            round=round_number,
+            positions=Mask.full(self.context.plan.parameters),
+            weighted=True,
+        )
+        self._weight = 0
+
+    def _hear(self, phase: str, client: int, message: Message) -> None:
+        assert self._scores is not None
+        with self.clock.stage("negotiate"):
+            weight = stated_weight(client, message, self.weights)
+            self._scores.add(message["scores"])
+            self._weight += weight
+
+    def _conclude(self, phase: str) -> Message:
+        assert self._scores is not None
+        return Message(
+            {
+                "round": Message.from_number(self.round),
+                "weight": Message.from_number(self._weight),
+                "total": self._scores.total().to_bytes(),
+            }
+        )
+
+
+class AgreedMask(MaskedAverage):
+    """A mask of the highest mean scores, agreed on before the first update; scores travel encrypted.
+
+    Where the ratio covers all parameters, or none, nothing is agreed on: there are no scores, and no keys for them.
+
+    Parameters
+    ----------
+    name, settings, plan : as for :class:`MaskedAverage`.
+    ratio : the share of the parameters that is encrypted.
+    kind : of the scores, see ``StartingPoint.scores``.
+    """
+
+    def __init__(self, name: str, settings: Any, plan: FederationPlan, *, ratio: float, kind: str) -> None:
+        settled = settled_positions(ratio, plan.parameters, plan.buffers)
+        count = positions_in_budget(ratio, plan.parameters) + plan.buffers
+        other_keys = {}
+        if settled is None:
+            other_keys["scores"] = ckks.Parameters(
+                max_clients=plan.clients, value_bits=SCORE_BITS, fraction_bits=SCORE_FRACTION_BITS
+            )
+        super().__init__(name, settings, plan, settled, count=count, other_keys=other_keys)
+        self._kind = kind
+        self.ratio = ratio
+
+    @property
+    def agrees(self) -> bool:
+        """Whether there is something to agree on: then scores are encrypted, under keys of their own."""
+        return "scores" in self.purposes
+
+    def phases_of(self, model: Message, round_number: int) -> tuple[Phase, ...]:
+        """Scores first, until a model comes with the mask."""
+        return (SCORES, UPDATE) if self.agrees and "zone" not in model else (UPDATE,)
+
+    def _client(
+        self,
+        context: RoleContext,
+        index: int,
+        weight: int,
+        initial: GlobalModel,
+        shared_secret: bytes | None,
+    ) -> MaskedAverageClient:
+        if not self.agrees:
+            return super()._client(context, index, weight, initial, shared_secret)
+        return AgreedMaskClient(index, weight, initial, context, self._kind, self.ratio)
+
+    def _aggregator(
+        self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
+    ) -> MaskedAverageAggregator:
+        return (
+            AgreedMaskAggregator(context, weights)
+            if self.agrees
+            else super()._aggregator(context, weights, initial)
+        )
+
+    def _authority_steps(
+        self, initial: GlobalModel, context: RoleContext, keys: RoundKeys, shared_secret: bytes | None
+    ) -> AuthoritySteps:
+        if not self.agrees:
+            return super()._authority_steps(initial, context, keys, shared_secret)
+        from shieldfl.methods.agreed_mask.authority import AgreedMaskAuthority
+
+        return AgreedMaskAuthority(context, initial, keys, self.ratio)
+
+
+class FedMlHe(AgreedMask):
+    """``fedml-he``: scores by label sensitivity (see :mod:`shieldfl.sensitivity.label_sensitivity`)."""
+
+    privacy_reading = NO_NOISE
+    aggregator_sees = "values outside of the mask, the mask, and weights"
+
+    def __init__(self, name: str, settings: FedMlHeSettings, plan: FederationPlan) -> None:
+        super().__init__(name, settings, plan, ratio=settings.ratio, kind="label")

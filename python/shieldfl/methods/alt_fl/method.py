@@ -1,0 +1,125 @@
+"""Alt-FL: rounds of encryption, of DP-SGD and of synthetic data in turn.
+
+PI alternates S-HE and DP-SGD, SI/HE and SI/DP alternate one of them with training on synthetic data, MP applies both
+in every round. S-HE encrypts a mask of the largest mean gradients, fixed for the run.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from shieldfl.methods.agreed_mask.method import SCORES, AgreedMask
+from shieldfl.methods.alt_fl.roles import AltFlAggregator, AltFlClient
+from shieldfl.methods.alt_fl.rounds import AltFlRounds, ZonesOfRounds
+from shieldfl.methods.alt_fl.settings import AltFlSettings
+from shieldfl.methods.masked_average.method import UPDATE
+from shieldfl.methods.noised_average.dp_sgd import BY_DP_SGD, DpSgdAveraging
+from shieldfl.methods.noised_average.dp_sgd_account import DpSgdAccount, DpSgdRounds
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.method import Phase, SyntheticDemand
+from shieldfl.methods.protocol.plan import FederationPlan
+from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.privacy.reading import PrivacyReading
+from shieldfl.roles.message import Message
+
+if TYPE_CHECKING:
+    from shieldfl.methods.protocol.steps import AuthoritySteps
+    from shieldfl.roles.round_keys import RoundKeys
+
+__all__ = ["AltFl", "AltFlWithoutEncryption"]
+
+
+class AltFl(AgreedMask):
+    """``alt-fl-pi``, ``alt-fl-si-he`` and ``alt-fl-mp``; arguments as for :class:`MaskedAverage`.
+
+    Raises ParameterError where delta is not known.
+    """
+
+    privacy_reading = PrivacyReading(
+        "sample",
+        "the aggregator, which sees no model",
+        BY_DP_SGD.neighbours,
+        f"{BY_DP_SGD.meaning}; ∞ where real values or a mask made of them are readable without noise, and from the "
+        "first upload on that depends on a sum opened without noise; what opened sums, and with them the global model, "
+        "tell is not counted",
+    )
+    aggregator_sees = (
+        "what a round does not encrypt: updates from DP-SGD or synthetic data, and a mask where eta < 1"
+    )
+
+    def __init__(self, name: str, settings: AltFlSettings, plan: FederationPlan) -> None:
+        self.rounds = AltFlRounds(name, settings.interleaving_ratio)
+        share = settings.encrypted_share if self.rounds.encrypts else 0.0
+        super().__init__(name, settings, plan, ratio=share, kind="gradient")
+        self.dp_sgd = DpSgdRounds.of(settings, plan)
+        self.interleaving = _interleaving(self.rounds)
+        self.synthetic_demand = _synthetic_demand(self.rounds, settings, self.dp_sgd, plan)
+        self._zones = ZonesOfRounds(self.rounds, self.zone, plan.parameters, plan.buffers)
+        kinds = self.rounds.kinds(plan.rounds)
+        if any(kind.encrypts and not kind.noises for kind in kinds) and settings.encrypted_share < 1.0:
+            self.notes.append(
+                f"{name}: encrypted rounds send a share of {1 - settings.encrypted_share:g} of each update in the "
+                "clear, which no epsilon covers; epsilon_of_what_was_charged is that of the other rounds alone"
+            )
+        if any(self._zones.needs_mask(number) for number in range(1, plan.rounds + 1)):
+            self.notes.append(
+                f"{name}: the mask is computed from gradients without noise and travels in the clear, which no "
+                "epsilon covers; epsilon_of_what_was_charged is that of DP-SGD alone"
+            )
+
+    def phases_of(self, model: Message, round_number: int) -> tuple[Phase, ...]:
+        """Scores first in a round that encrypts, until a model comes with the mask."""
+        negotiates = self._zones.needs_mask(round_number) and "zone" not in model
+        return (SCORES, UPDATE) if negotiates else (UPDATE,)
+
+    def _client(
+        self,
+        context: RoleContext,
+        index: int,
+        weight: int,
+        initial: GlobalModel,
+        shared_secret: bytes | None,
+    ) -> AltFlClient:
+        return AltFlClient(index, weight, initial, context, self.ratio, self._zones, self.dp_sgd)
+
+    def _aggregator(
+        self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
+    ) -> AltFlAggregator:
+        return AltFlAggregator(context, weights, self._zones)
+
+    def _authority_steps(
+        self, initial: GlobalModel, context: RoleContext, keys: RoundKeys, shared_secret: bytes | None
+    ) -> AuthoritySteps:
+        from shieldfl.methods.alt_fl.authority import AltFlAuthority
+
+        return AltFlAuthority(context, initial, keys, self.ratio, self._zones)
+
+    def account(self) -> DpSgdAccount:
+        """Return an account of DP-SGD and synthetic data; infinite where its events say that no noise covers all."""
+        return DpSgdAccount(self.notes, self.dp_sgd.delta, self.plan.clients)
+
+
+class AltFlWithoutEncryption(DpSgdAveraging):
+    """``alt-fl-si-dp``: nothing is encrypted, so there are no keys; arguments as for :class:`MaskedAverage`."""
+
+    privacy_reading = BY_DP_SGD
+    aggregator_sees = "every client's update, noised by DP-SGD or from synthetic data"
+
+    def __init__(self, name: str, settings: AltFlSettings, plan: FederationPlan) -> None:
+        rounds = AltFlRounds(name, settings.interleaving_ratio)
+        super().__init__(name, settings, plan, rounds)
+        self.interleaving = _interleaving(rounds)
+        self.synthetic_demand = _synthetic_demand(rounds, settings, self.dp_sgd, plan)
+
+
+def _interleaving(rounds: AltFlRounds) -> Fraction | None:
+    return rounds.schedule.ratio if rounds.alternates else None
+
+
+def _synthetic_demand(
+    rounds: AltFlRounds, settings: AltFlSettings, dp_sgd: DpSgdRounds, plan: FederationPlan
+) -> SyntheticDemand | None:
+    if not any(kind.synthetic for kind in rounds.kinds(plan.rounds)):
+        return None
+    return SyntheticDemand(settings.synthetic_epsilon, dp_sgd.delta, settings.synthetic_samples)

@@ -1,0 +1,101 @@
+"""The roles of Alt-FL's methods with encryption: the kind of the round decides what is encrypted and how to train."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shieldfl.errors import PolicyError
+from shieldfl.masks import Mask
+from shieldfl.methods.agreed_mask.method import AgreedMaskAggregator, AgreedMaskClient
+from shieldfl.methods.alt_fl.rounds import RoundKind, ZonesOfRounds
+from shieldfl.methods.noised_average.dp_sgd_account import DpSgdRounds
+from shieldfl.methods.protocol.disclosure import Disclosure
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.local_update import LocalUpdate, PrivateSteps, StartingPoint
+from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.roles.message import Message
+
+__all__ = ["AltFlAggregator", "AltFlClient"]
+
+
+class AltFlClient(AgreedMaskClient):
+    """Trains and encrypts as the round's kind says."""
+
+    def __init__(
+        self,
+        index: int,
+        weight: int,
+        initial: GlobalModel,
+        context: RoleContext,
+        share: float,
+        zones: ZonesOfRounds,
+        dp_sgd: DpSgdRounds,
+    ) -> None:
+        super().__init__(index, weight, initial, context, "gradient", share)
+        self._zones = zones
+        self._dp_sgd = dp_sgd
+        self._kind_of_round = RoundKind()
+        self._steps: PrivateSteps | None = None
+
+    def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+        """Ask for DP-SGD or synthetic data, and for scores before the first mask."""
+        kind = self._zones.rounds.kind(round_number)
+        start = super()._begin_round(round_number, participants, model)
+        # Only now: a round that is refused must not change how the one that runs is protected.
+        self._kind_of_round = kind
+        if "zone" not in model:
+            self.zone = None
+        if not self._zones.needs_mask(round_number):
+            self.scores = None
+        noise = self._dp_sgd.noise if self._kind_of_round.noises else None
+        return replace(start, scores=self.scores, noise=noise, synthetic=self._kind_of_round.synthetic)
+
+    def _keep(self, update: LocalUpdate) -> None:
+        """Keep what is to be charged, too; refuse what was not trained by DP-SGD where that was asked for."""
+        steps = self._dp_sgd.check_steps(update) if self._kind_of_round.noises else None
+        super()._keep(update)
+        self._steps = steps
+
+    def _zone_from(self, answer: Message | None) -> Mask | None:
+        return self._zones.of(self.round, super()._zone_from(answer))
+
+    def _disclose(self, zone: Mask) -> None:
+        noise = self._dp_sgd.added_noise if self._kind_of_round.noises else None
+        self._state(
+            Disclosure.of_zone(
+                zone,
+                self._size,
+                rest="clear" if noise is None else "noised",
+                parts=self.clear_parts,
+                synthetic=self._kind_of_round.synthetic,
+                noise=noise,
+            )
+        )
+        if self._steps is not None:
+            self.record(self._dp_sgd.event(self.round, self.index, self._steps))
+
+
+class AltFlAggregator(AgreedMaskAggregator):
+    """Sums over the positions of the round's kind."""
+
+    def __init__(self, context: RoleContext, weights: tuple[int, ...], zones: ZonesOfRounds) -> None:
+        super().__init__(context, weights)
+        self._zones = zones
+        self._agreed: Mask | None = None
+
+    def _zone_from(self, round_number: int, answer: Message | None) -> Mask | None:
+        """Return what a round of its kind encrypts. Raises PolicyError for another mask than was agreed on."""
+        return self._zones.of(round_number, self._agreed_by(answer))
+
+    def _agreed_by(self, answer: Message | None) -> Mask | None:
+        if answer is None or "zone" not in answer:
+            return self._agreed
+        agreed = Mask.from_bytes(answer["zone"], expected_size=self.context.plan.update_size)
+        if self._agreed is not None and agreed != self._agreed:
+            raise PolicyError("another mask was agreed on, and it is for the whole run")
+        return agreed
+
+    def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
+        """Keep the mask that was agreed on, for later rounds of its kind."""
+        super()._begin_phase(phase, round_number, answer)
+        self._agreed = self._agreed_by(answer)

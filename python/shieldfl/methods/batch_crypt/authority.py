@@ -1,0 +1,43 @@
+"""The key authority of BatchCrypt."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.masks import Mask
+from shieldfl.methods.batch_crypt.method import Quantisation
+from shieldfl.methods.batch_crypt.quantisation import dequantise
+from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
+from shieldfl.methods.masked_average.authority import MaskedAverageAuthority
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.roles.key_authority import KeyAuthority
+from shieldfl.roles.message import Message
+from shieldfl.roles.round_keys import RoundKeys
+
+__all__ = ["BatchCryptAuthority"]
+
+
+class BatchCryptAuthority(MaskedAverageAuthority):
+    """Opens whole numbers, and only then makes an update of them."""
+
+    def __init__(
+        self,
+        context: RoleContext,
+        initial: GlobalModel,
+        keys: RoundKeys,
+        zone: Mask,
+        quantisation: Quantisation,
+    ) -> None:
+        super().__init__(context, initial, keys, zone, sends_rest=False)
+        self._quantisation = quantisation
+
+    def _open_mean(self, claim: MixedTotal, keys: KeyAuthority, message: Message) -> NDArray[np.float64]:
+        agreed = self._quantisation
+        bounds = agreed.read_bounds(message)
+        claim.check_weights(1)
+        sums = np.zeros(self.context.plan.update_size)
+        claim.union.scatter(keys.open(claim.total), sums)
+        opened = dequantise(sums, agreed.offsets, bounds, agreed.width, agreed.parties)
+        return opened / claim.total.clients

@@ -1,0 +1,230 @@
+"""BatchCrypt (Zhang et al. 2020): updates as small integers, many in one Paillier ciphertext, summed exactly."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.errors import ParameterError, RangeError, WireFormatError
+from shieldfl.masks import Mask
+from shieldfl.methods.batch_crypt.quantisation import (
+    checked_bounds,
+    clip_bounds,
+    layer_ranges,
+    paillier_parameters,
+    quantise,
+)
+from shieldfl.methods.batch_crypt.settings import BatchCryptSettings
+from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
+from shieldfl.methods.masked_average.aggregator import MaskedAverageAggregator
+from shieldfl.methods.masked_average.client import MaskedAverageClient
+from shieldfl.methods.masked_average.method import UPDATE, MaskedAverage
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.method import Phase
+from shieldfl.methods.protocol.plan import FederationPlan
+from shieldfl.methods.protocol.reports import Tally
+from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.privacy.reading import NO_NOISE
+from shieldfl.roles.message import Message
+
+if TYPE_CHECKING:
+    from shieldfl.methods.protocol.steps import AuthoritySteps
+    from shieldfl.roles.round_keys import RoundKeys
+
+__all__ = ["BatchCrypt", "Quantisation"]
+
+RANGES = Phase("ranges", answered_by_authority=False)
+
+
+@dataclass(frozen=True)
+class Quantisation:
+    """What all roles agree on: the layers, the width r, and m, the clients of the federation.
+
+    m is not the number of a round's participants: fields are as wide as a client's integer, and that is larger for a
+    smaller m.
+    """
+
+    offsets: tuple[int, ...]
+    width: int
+    parties: int
+
+    @property
+    def layers(self) -> int:
+        """How many there are."""
+        return len(self.offsets) - 1
+
+    def read_bounds(self, message: Message) -> NDArray[np.float64]:
+        """Read the clip bounds, float64 (L,). Raises WireFormatError for another number, or what is no bound."""
+        bounds = message.vector("bounds", np.float64, self.layers)
+        try:
+            return checked_bounds(bounds, self.layers)
+        except ParameterError as error:
+            raise WireFormatError(f"the round's clip bounds cannot be used: {error}") from None
+
+
+_CLIPPED = "values were outside of their layer's clip bound and count as the bound"
+_VANISHED = (
+    "updates were rounded to 0 everywhere: their clip bounds, which follow from all clients' ranges, are far too wide "
+    "for them"
+)
+
+
+class BatchCryptClient(MaskedAverageClient):
+    """Sends its layers' ranges, then its integers, encrypted."""
+
+    phase_names = ("ranges", "update")
+    clear_parts = ("weight", "ranges")
+
+    def __init__(
+        self,
+        index: int,
+        initial: GlobalModel,
+        context: RoleContext,
+        zone: Mask,
+        quantisation: Quantisation,
+    ) -> None:
+        super().__init__(index, 1, initial, context, zone, sends_rest=False)
+        self._quantisation = quantisation
+        self._bounds: NDArray[np.float64] = np.empty(0)
+
+    def _speak(self, phase: str) -> Message:
+        with self.clock.stage("negotiate"):
+            ranges = layer_ranges(self._difference(), self._quantisation.offsets)
+        return Message({"round": Message.from_number(self.round), "ranges": ranges.tobytes()})
+
+    def _make(self, phase: str, answer: Message | None) -> Message:
+        if phase == UPDATE.name:
+            if answer is None:
+                raise ParameterError("the update needs the clip bounds that the phase before decides")
+            self._bounds = self._quantisation.read_bounds(answer)
+        return super()._make(phase, answer)
+
+    def _vector(self) -> NDArray[np.float64]:
+        """Return the client's integers."""
+        agreed, update = self._quantisation, self._difference()
+        # Rounding hides nothing, so it need not be secret; this way the same training gives the same model, and
+        # only who knows the update can tell how it was rounded.
+        digest = hashlib.sha256(update.tobytes())
+        digest.update(np.array([self.round, self.index], dtype="<u8").tobytes())
+        generator = np.random.default_rng(int.from_bytes(digest.digest(), "little"))
+        quantised = quantise(update, agreed.offsets, self._bounds, agreed.width, agreed.parties, generator)
+        self.note(Tally(quantised.saturated, update.size, _CLIPPED))
+        self.note(Tally(int(update.any() and not quantised.values.any()), 1, _VANISHED))
+        return quantised.values.astype(np.float64)
+
+
+class BatchCryptAggregator(MaskedAverageAggregator):
+    """Makes clip bounds of the ranges, which it sees, and adds ciphertexts."""
+
+    phase_names = ("ranges", "update")
+
+    def __init__(
+        self,
+        context: RoleContext,
+        weights: tuple[int, ...],
+        zone: Mask,
+        quantisation: Quantisation,
+        largest_update: float,
+    ) -> None:
+        super().__init__(context, weights, zone, sends_rest=False)
+        self._quantisation = quantisation
+        self._largest_update = largest_update
+        self._ranges: list[NDArray[np.float32]] = []
+        self._bounds = b""
+
+    def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
+        """Start to collect; in the update phase, under the bounds that the clients have."""
+        if phase == UPDATE.name and answer is None:
+            raise ParameterError("the update phase needs the clip bounds that the phase before decides")
+        bounds = b"" if answer is None else self._quantisation.read_bounds(answer).tobytes()
+        super()._begin_phase(phase, round_number, answer)
+        self._bounds = bounds
+
+    def _begin(self, phase: str, round_number: int) -> None:
+        self._ranges = []
+
+    def _hear(self, phase: str, client: int, message: Message) -> None:
+        agreed = self._quantisation
+        with self.clock.stage("negotiate"):
+            ranges = message.vector("ranges", np.float32, 2 * agreed.layers).reshape(agreed.layers, 2)
+            clip_bounds([ranges], agreed.offsets, agreed.width)  # refuses what is no range
+            if np.abs(ranges).max(initial=0.0) > self._largest_update:
+                raise RangeError(
+                    f"client {client} states updates beyond largest_update = {self._largest_update:g}: "
+                    "lower the learning rate, or agree on a larger limit"
+                )
+            self._ranges.append(ranges)
+
+    def _conclude(self, phase: str) -> Message:
+        agreed = self._quantisation
+        with self.clock.stage("negotiate"):
+            bounds = clip_bounds(self._ranges, agreed.offsets, agreed.width)
+        return Message({"bounds": bounds.tobytes()})
+
+    def _result(self, phase: str) -> Message:
+        """Return the phase's result; of the update phase, the total and the bounds that it stands under."""
+        result = super()._result(phase)
+        return Message({**result, "bounds": self._bounds}) if phase == UPDATE.name else result
+
+
+class BatchCrypt(MaskedAverage):
+    """BatchCrypt for one federation; arguments as for :class:`MaskedAverage`. All clients count alike."""
+
+    privacy_reading = NO_NOISE
+    aggregator_sees = "ciphertexts, and the range of every layer of each client's update"
+
+    phases = (RANGES, UPDATE)
+
+    weighs_all_alike = True
+
+    def __init__(self, name: str, settings: BatchCryptSettings, plan: FederationPlan) -> None:
+        parameters = paillier_parameters(settings.width, plan.clients, key_bits=settings.key_bits)
+        encryption = EncryptionSettings(
+            "paillier-dense", settings.key_bits, parameters.value_bits, parameters.fraction_bits
+        )
+        everything = Mask.full(plan.update_size)
+        super().__init__(name, settings, plan, everything, encryption=encryption, sends_rest=False)
+        self._everything = everything
+        self._largest_update = settings.largest_update
+        offsets = plan.offsets if plan.buffers == 0 else (*plan.offsets, plan.update_size)
+        self._quantisation = Quantisation(offsets, settings.width, plan.clients)
+
+    def _why_alike(self) -> str:
+        return "batch-crypt weighs all clients alike, whatever their weights: its integers share one scale"
+
+    def _client(
+        self,
+        context: RoleContext,
+        index: int,
+        weight: int,
+        initial: GlobalModel,
+        shared_secret: bytes | None,
+    ) -> BatchCryptClient:
+        return BatchCryptClient(index, initial, context, self._everything, self._quantisation)
+
+    def _aggregator(
+        self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
+    ) -> BatchCryptAggregator:
+        return BatchCryptAggregator(
+            context, weights, self._everything, self._quantisation, self._largest_update
+        )
+
+    def _authority_steps(
+        self, initial: GlobalModel, context: RoleContext, keys: RoundKeys, shared_secret: bytes | None
+    ) -> AuthoritySteps:
+        from shieldfl.methods.batch_crypt.authority import BatchCryptAuthority
+
+        return BatchCryptAuthority(context, initial, keys, self._everything, self._quantisation)
+
+    def settings(self, weights: Sequence[int]) -> dict[str, Any]:
+        """Return the settings, with what they come to."""
+        return asdict(self._settings) | {
+            "weights": "uniform",
+            "bits_of_a_value": self.update_parameters.value_bits,
+            "bytes_per_encrypted_value": self.update_parameters.bytes_per_value,
+        }

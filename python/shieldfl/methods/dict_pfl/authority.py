@@ -1,0 +1,102 @@
+"""The key authority of DictPFL: opens the active positions, and keeps the history that all find them by."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.errors import ParameterError, PolicyError, WireFormatError
+from shieldfl.masks import Mask
+from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory
+from shieldfl.methods.dict_pfl.method import COUNT
+from shieldfl.methods.dict_pfl.pruning_message import model_message
+from shieldfl.methods.encrypted_sum.encrypted_positions import encrypted_positions
+from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
+from shieldfl.methods.masked_average.authority import MaskedAverageAuthority
+from shieldfl.methods.masked_average.method import UPDATE
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.reports import Note
+from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.privacy.events import OpenedSum
+from shieldfl.roles.message import Message
+from shieldfl.roles.round_keys import RoundKeys
+
+__all__ = ["DictPflAuthority"]
+
+_MOST_ROUNDS_AHEAD = 1000
+"""So many rounds after the last one that was opened the authority answers: all of them but one can be given up."""
+
+
+class DictPflAuthority(MaskedAverageAuthority):
+    """Opens the mean at the active positions, and sends the history that follows from it with the model."""
+
+    def __init__(
+        self,
+        context: RoleContext,
+        initial: GlobalModel,
+        keys: RoundKeys,
+        history: PruningHistory,
+    ) -> None:
+        super().__init__(context, initial, keys, None, sends_rest=False)
+        self._history = history
+        self._newest_begun = 0
+
+    def answer(self, phase: str, message: Message) -> Message:
+        """Answer a total with the new global model, and the question for a round's count from the history.
+
+        That question begins a round, and gives earlier ones up. Raises PolicyError for rounds that are over, were given
+        up or are more than 1,000 after the last opened one, WireFormatError, RangeError; then nothing has changed.
+        """
+        if phase != COUNT.name:
+            return super().answer(phase, message)
+        with self.clock.stage("negotiate"):
+            number = message.number("round")
+            active = self._active_mask(number)
+            count = active.count + self.context.plan.buffers
+            self._newest_begun = max(self._newest_begun, number)
+            return Message({"count": Message.from_number(count), "tag": self._history.tag(number, active)})
+
+    def _active_mask(self, number: int) -> Mask:
+        last = self._history.last_round
+        if not last < number <= last + _MOST_ROUNDS_AHEAD:
+            raise PolicyError(
+                f"round {number} is none of the {_MOST_ROUNDS_AHEAD:,} after round {last}, which was opened last: "
+                "number rounds one after the other"
+            )
+        return self._history.active_mask(number)
+
+    def _decide(self, phase: str, message: Message) -> Message:
+        if phase != UPDATE.name:
+            raise ParameterError(f"there is no phase {phase!r}")
+        number = message.number("round")
+        if number < self._newest_begun:
+            # Clients who have begun a later one may have sent what this total holds again.
+            raise PolicyError(
+                f"round {number} was given up when round {self._newest_begun} began: its total is not opened"
+            )
+        active = self._active_mask(number)
+        count = active.count + self.context.plan.buffers
+        claim = MixedTotal.read(message, "", self.context.parameters, count, number, has_rest=False)
+        if claim.positions != Mask.full(count):
+            raise WireFormatError("the total leaves out values that every client sends")
+        values = claim.open_mean(self.keys.authority(number), self.context.most_weight)
+        if count:
+            self.record(OpenedSum(number))
+        self.model = self.model.moved_finite(self._spread(values, active), self._learning_rate)
+        self._history.observe(number, values[: active.count])
+        self._tell_of_pruning()
+        return model_message(self.model, self._history)
+
+    def _tell_of_pruning(self) -> None:
+        history, trained = self._history, self.context.plan.parameters
+        text = (
+            f"{history.pruned:,} of {trained:,} trained positions are pruned after round {history.last_round}; pruned "
+            f"ones were tried again {history.tried:,} times, and {history.returned:,} times became active again"
+        )
+        self.note(Note(text, "pruning"))
+
+    def _spread(self, values: NDArray[np.float64], active: Mask) -> NDArray[np.float64]:
+        """Put the values back to their positions, float64 (N,); the others stay where they are."""
+        mean = np.zeros(self.context.plan.update_size)
+        encrypted_positions(active, self.context.plan.buffers).scatter(values, mean)
+        return mean

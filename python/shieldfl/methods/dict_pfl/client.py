@@ -1,0 +1,112 @@
+"""A client of DictPFL: encrypts the active positions and holds the others back."""
+
+from __future__ import annotations
+
+import hmac
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.errors import PolicyError, RangeError
+from shieldfl.masks import Mask
+from shieldfl.methods.dict_pfl.consistent_pruning import PruningSettings
+from shieldfl.methods.dict_pfl.held_back import HeldBack
+from shieldfl.methods.dict_pfl.pruning_message import read_history
+from shieldfl.methods.masked_average.client import MaskedAverageClient
+from shieldfl.methods.protocol.disclosure import Disclosure
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.local_update import LocalUpdate, StartingPoint
+from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.roles.message import Message
+
+__all__ = ["DictPflClient"]
+
+
+class DictPflClient(MaskedAverageClient):
+    """Finds the active positions from the history that comes with the model, and sends their values close-packed.
+
+    A batch is of n values, positions 0 to n - 1: which of the model's parameters these are stands nowhere in it. What
+    was trained elsewhere is held back until its position is active again, and so is an upload whose round was given up
+    (:class:`HeldBack`). An update whose values do not fit what is encrypted is forgotten with all that was held back:
+    otherwise it would be refused again in every later round.
+
+    Parameters
+    ----------
+    index, weight, initial, context : as for :class:`MaskedAverageClient`.
+    secret : decides who is reactivated; shared with the key authority, unknown to the aggregator.
+    settings : of pruning, the same for all.
+    """
+
+    phase_names = ("count", "update")
+
+    def __init__(
+        self,
+        index: int,
+        weight: int,
+        initial: GlobalModel,
+        context: RoleContext,
+        secret: bytes,
+        settings: PruningSettings,
+    ) -> None:
+        super().__init__(index, weight, initial, context, None, sends_rest=False)
+        self._secret = secret
+        self._settings = settings
+        self._held = HeldBack(self._size)
+        self._active = Mask.full(self._size)
+        self._tag = b""
+
+    def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+        """Train from the global model, whose history shows what became of the last upload.
+
+        All positions move, also those that will not be sent.
+        """
+        history = read_history(model, self._size, self._secret, self._settings)
+        active = history.active_mask(round_number)
+        start = super()._begin_round(round_number, participants, model)
+        self._active, self._tag = active, history.tag(round_number, active)
+        self._held.begin_round(round_number, history)
+        return start
+
+    def _keep(self, update: LocalUpdate) -> None:
+        """Add the update to what is held back, in place of an earlier one of this round that was not sent."""
+        self._held.train(update.parameters - self.start.parameters)
+        super()._keep(update)
+
+    def _speak(self, phase: str) -> Message:
+        return Message({"round": Message.from_number(self.round)})
+
+    def _zone_from(self, answer: Message | None) -> Mask:
+        count = self._active.count + self.context.plan.buffers
+        if (
+            answer is None
+            or answer.number("count") != count
+            or not hmac.compare_digest(answer["tag"], self._tag)
+        ):
+            raise PolicyError(
+                "the key authority expects the values of other positions than this client has active: "
+                "begin the round again from the newest model"
+            )
+        return Mask.full(count)
+
+    def _vector(self) -> NDArray[np.float32]:
+        """Return the active positions' values, then the differences of buffers, float32 (n,)."""
+        buffers = self.update.buffers - self.start.buffers
+        return np.concatenate((self._held.values_at(self._active), buffers))
+
+    def _make(self, phase: str, answer: Message | None) -> Message:
+        try:
+            message = super()._make(phase, answer)
+        except RangeError:
+            self._held.forget()
+            # Zeros in place of what was forgotten would draw the mean towards them.
+            self._has_trained = False
+            raise
+        if phase == "update":
+            self._held.mark_uploaded(self._active)
+        return message
+
+    def _disclose(self, zone: Mask) -> None:
+        nothing = Mask.empty(self._size)
+        # How many values the batch holds follows from what was trained before, and the aggregator is told it.
+        parts = (*self.clear_parts, "count")
+        self._state(Disclosure(self._active, nothing, nothing, parts=parts, buffers="encrypted"))

@@ -1,0 +1,285 @@
+"""DePE: weight matrices trained through a small table against a frozen dictionary. Needs torch.
+
+Source: DictPFL, "Decompose-for-Partial-Encrypt".
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from shieldfl.errors import ParameterError, RangeError
+from shieldfl.methods.dict_pfl.settings import check_factorisation
+
+__all__ = ["DictionarySize", "dictionary_size", "factorise", "merged"]
+
+_ATTENTION_WEIGHTS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
+
+
+def factorise(model: nn.Module, rank: int = 4, train_fully: Sequence[str] = ()) -> nn.Module:
+    """Return a copy of a model that trains a small table in place of each large weight.
+
+    The weight W0 (n x m; a convolution as output channels x the rest) of every ``nn.Linear``, ``nn.Conv2d`` and
+    ``nn.MultiheadAttention`` becomes W = W0 + D T. The dictionary D = U_r Sigma_r (n x r) comes from the truncated
+    singular value decomposition of W0 and is frozen, as is W0; the table T (r x m), at first 0, is trained. So the
+    copy computes what the model computes until it is trained. Everything else stays trained as it was: biases,
+    norms, embeddings, other kinds of layers.
+
+    The gradient of T is D^T times that of W, and a step of T moves W by D times it: in the directions that the
+    dictionary spans, a learning rate counts Sigma_r^2 times. A layer as torch initialises it has
+    Sigma_1 of 1 to 2; for pretrained weights with larger singular values, lower the learning rate.
+
+    The copy's parameters are named after the layer: ``"fc.weight_dictionary.table"`` stands for ``"fc.weight"``.
+    W0 and D are neither parameters nor buffers, so that nothing that exchanges those can send them; they follow
+    the model to another device. A ``state_dict()`` therefore holds what is trained, and is loaded into a copy that
+    was factorised from the same start.
+
+    All clients get the same dictionary from the same model: it is computed on the CPU in double precision, and of
+    each pair (u, -u) the vector is taken whose entry of largest magnitude (the first such) is positive. On other
+    processors or versions of NumPy, its last bits may differ.
+
+    Parameters
+    ----------
+    model : nn.Module
+        The start, the same for all clients; is not changed.
+    rank : int
+        r: 1 <= r <= min(n, m) for every layer that is replaced.
+    train_fully : sequence of str
+        Modules by their names in ``model.named_modules()``: these, and all inside of them, keep their weights.
+        ``"blocks.1"`` means ``"blocks.1.mlp"`` too, but not ``"blocks.10"``.
+
+    Returns
+    -------
+    nn.Module
+        Of the same class. Layers with frozen weights (``requires_grad`` False) are as they were; layers that share
+        a weight share its dictionary and table.
+
+    Raises
+    ------
+    ParameterError
+        For a rank that a layer does not allow, an unknown name in ``train_fully``, a model without a layer to
+        replace or with layers replaced already, a weight of zeros (its dictionary would be zeros, and never
+        learn), or one that is shared with something that stays fully trained.
+    RangeError
+        If a weight is not finite.
+    """
+    rank = check_factorisation(rank, train_fully)
+    _check_names(model, train_fully)
+    copy = deepcopy(model)
+    found = False
+    for uses in list(_uses_of_trained_parameters(copy, tuple(train_fully))):
+        if any(use.is_replaceable for use in uses):
+            found = True
+            _replace(uses, rank)
+    if not found:
+        raise ParameterError(
+            "there is no layer to factorise: DePE needs a trained Linear, Conv2d or MultiheadAttention that is not "
+            "named in train_fully"
+        )
+    return copy
+
+
+def merged(model: nn.Module) -> nn.Module:
+    """Return a copy of a factorised model as a plain one: W0 + D T in ordinary layers.
+
+    Its ``state_dict()`` and parameters have the names and the order of the model that was factorised. Raises
+    ParameterError for a model that is not factorised.
+    """
+    copy = deepcopy(model)
+    weights = {id(dictionary): nn.Parameter(dictionary().detach()) for dictionary in _dictionaries(copy)}
+    for layer in _computed_layers(copy):
+        attributes = layer.computed
+        layer.__class__ = layer.plain_class  # type: ignore[assignment]
+        for attribute in attributes:
+            layer.register_parameter(attribute, weights[id(layer.get_submodule(_child(attribute)))])
+            delattr(layer, _child(attribute))
+    return copy
+
+
+@dataclass(frozen=True)
+class DictionarySize:
+    """What a factorised model trains, and what the plain one would."""
+
+    dictionaries: int
+    """Weights that are computed from a table; a shared one counts once."""
+    trained: int
+    """Parameters that are trained, and so exchanged."""
+    trained_plain: int
+    """The same of the model that was factorised."""
+
+    @property
+    def reduction(self) -> float:
+        """How many times fewer parameters are trained."""
+        return self.trained_plain / self.trained
+
+
+def dictionary_size(model: nn.Module) -> DictionarySize:
+    """Count what a factorised model trains. Raises ParameterError for a model that is not factorised."""
+    dictionaries = _dictionaries(model)
+    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    saved = sum(dictionary.start.numel() - dictionary.table.numel() for dictionary in dictionaries)
+    return DictionarySize(len(dictionaries), trained, trained + saved)
+
+
+class _Dictionary(nn.Module):
+    """W0 + D T, of the shape of W0.
+
+    Parameters
+    ----------
+    start : W0, of a layer's own shape; frozen.
+    directions : D, (n, r); frozen.
+    """
+
+    def __init__(self, start: torch.Tensor, directions: torch.Tensor) -> None:
+        super().__init__()
+        self.start = start
+        self.directions = directions
+        columns = start.numel() // start.shape[0]
+        self.table = nn.Parameter(start.new_zeros(directions.shape[1], columns))
+
+    def forward(self) -> torch.Tensor:
+        return self.start + (self.directions @ self.table).view(self.start.shape)
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> _Dictionary:
+        """What moves a module to a device or dtype; torch does it for parameters and buffers alone."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.start, self.directions = fn(self.start), fn(self.directions)
+        return self
+
+
+class _ComputedLayer(nn.Module):
+    """Base of layers some of whose weights are computed anew whenever they are read."""
+
+    plain_class: type[nn.Module]
+    computed: tuple[str, ...]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by what makes the class, which exists in this process alone."""
+        return _blank_layer, (self.plain_class, self.computed), self.__dict__
+
+
+def _computed_class(layer: nn.Module, attribute: str) -> type[_ComputedLayer]:
+    """Return the layer's class with one more attribute computed."""
+    if isinstance(layer, _ComputedLayer):
+        return _make_class(layer.plain_class, (*layer.computed, attribute))
+    return _make_class(type(layer), (attribute,))
+
+
+def _make_class(plain_class: type[nn.Module], computed: tuple[str, ...]) -> type[_ComputedLayer]:
+    """Make a subclass in which attributes are properties, so that all code that reads them works on."""
+
+    def dictionary_product(attribute: str) -> property:
+        return property(lambda layer: layer.get_submodule(_child(attribute))())
+
+    members = {"plain_class": plain_class, "computed": computed}
+    properties = {attribute: dictionary_product(attribute) for attribute in computed}
+    return type(f"Dictionary{plain_class.__name__}", (_ComputedLayer, plain_class), members | properties)
+
+
+def _blank_layer(plain_class: type[nn.Module], computed: tuple[str, ...]) -> _ComputedLayer:
+    kind = _make_class(plain_class, computed)
+    return kind.__new__(kind)
+
+
+def _child(attribute: str) -> str:
+    return f"{attribute}_dictionary"
+
+
+def _computed_layers(model: nn.Module) -> list[_ComputedLayer]:
+    return [module for module in model.modules() if isinstance(module, _ComputedLayer)]
+
+
+def _dictionaries(model: nn.Module) -> list[_Dictionary]:
+    found = [module for module in model.modules() if isinstance(module, _Dictionary)]
+    if not found:
+        raise ParameterError("the model is not factorised: pass what factorise() returned")
+    return found
+
+
+@dataclass(frozen=True)
+class _Use:
+    """One place where a parameter is used."""
+
+    layer: nn.Module
+    layer_name: str
+    attribute: str
+    is_replaceable: bool
+
+
+def _uses_of_trained_parameters(model: nn.Module, train_fully: tuple[str, ...]) -> Iterator[list[_Use]]:
+    """Yield, for every parameter that is trained, all the places where it is used."""
+    if _computed_layers(model):
+        raise ParameterError("the model is factorised already: factorise the plain one, or merged(model)")
+    uses: dict[nn.Parameter, list[_Use]] = defaultdict(list)
+    for name, module in model.named_modules():
+        stays = any(name == prefix or name.startswith(f"{prefix}.") for prefix in train_fully)
+        for attribute, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+            if parameter.requires_grad:
+                is_replaceable = not stays and attribute in _replaceable(module)
+                uses[parameter].append(_Use(module, name or type(module).__name__, attribute, is_replaceable))
+    yield from uses.values()
+
+
+def _replace(uses: list[_Use], rank: int) -> None:
+    """Compute a parameter from a dictionary in all the places where it is used."""
+    replaced = next(use for use in uses if use.is_replaceable)
+    for use in uses:
+        if not use.is_replaceable:
+            raise ParameterError(
+                f"layer {replaced.layer_name!r} shares its weight with {use.layer_name!r}, which is trained fully: "
+                f"name {replaced.layer_name!r} in train_fully too"
+            )
+    weight = replaced.layer.get_parameter(replaced.attribute)
+    dictionary = _decompose(weight, rank, replaced.layer_name)
+    for use in uses:
+        layer, attribute = use.layer, use.attribute
+        layer.add_module(_child(attribute), dictionary)
+        # Without a value, but in its place, so that the merged model has its parameters in the old order.
+        layer.register_parameter(attribute, None)
+        layer.__class__ = _computed_class(layer, attribute)
+
+
+def _replaceable(module: nn.Module) -> tuple[str, ...]:
+    if isinstance(module, (nn.Linear, nn.Conv2d)):
+        return ("weight",)
+    return _ATTENTION_WEIGHTS if isinstance(module, nn.MultiheadAttention) else ()
+
+
+def _decompose(weight: torch.Tensor, rank: int, layer_name: str) -> _Dictionary:
+    start = weight.detach()
+    matrix = start.flatten(1)
+    rows, columns = matrix.shape
+    if rank > min(rows, columns):
+        raise ParameterError(
+            f"rank {rank} is larger than layer {layer_name!r} allows (min({rows}, {columns})): "
+            "lower the rank or name the layer in train_fully"
+        )
+    if not bool(torch.isfinite(matrix).all()):
+        raise RangeError(f"the weight of layer {layer_name!r} is not finite: start from another model")
+    if not bool(matrix.any()):
+        raise ParameterError(
+            f"the weight of layer {layer_name!r} is all zeros and has no directions to train: initialise it or name "
+            "it in train_fully"
+        )
+    left, scales, _ = np.linalg.svd(matrix.double().cpu().numpy(), full_matrices=False)
+    directions = left[:, :rank] * scales[:rank]
+    peaks = np.take_along_axis(directions, np.abs(directions).argmax(axis=0)[np.newaxis], axis=0)
+    return _Dictionary(start, torch.from_numpy(directions * np.sign(peaks)).to(matrix))
+
+
+def _check_names(model: nn.Module, names: Sequence[str]) -> None:
+    known = [name for name, _ in model.named_modules() if name]
+    for name in names:
+        if name not in known:
+            closest = difflib.get_close_matches(name, known, n=3, cutoff=0.0)
+            raise ParameterError(
+                f"train_fully names no module of the model: {name!r}; the closest are {', '.join(closest) or 'none'}"
+            )

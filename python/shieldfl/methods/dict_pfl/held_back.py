@@ -1,0 +1,83 @@
+"""What a client of DictPFL trained that does not count yet, so that every update counts once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.array_view import as_unsigned, as_vector
+from shieldfl.errors import ParameterError, RangeError
+from shieldfl.masks import Mask
+from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory
+
+__all__ = ["HeldBack"]
+
+
+class HeldBack:
+    """Values of float32, one a position, in three parts.
+
+    - The update of this round. Another training in the same round replaces it, unless it was sent.
+    - What was uploaded last, until a history shows what became of it: it counts where its round was observed, and is
+      sent again where that round was given up.
+    - All that earlier rounds trained and did not send.
+
+    Parameters
+    ----------
+    size : P, the number of trained parameters.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._unsent = np.zeros(as_unsigned(size, "size"), dtype=np.float32)
+        self._update = np.zeros_like(self._unsent)
+        self._uploaded = np.zeros_like(self._unsent)
+        self._round = 0
+        self._uploaded_round: int | None = None
+
+    def begin_round(self, round_number: int, history: PruningHistory) -> None:
+        """Settle the last upload by the history, and keep the update of the round before, unless it is begun again."""
+        self.settle(history)
+        if round_number != self._round:
+            self._unsent += self._update
+            self._update[:] = 0.0
+        self._round = round_number
+
+    def train(self, update: Any) -> None:
+        """Take this round's update, float32 (P,). Raises ArrayTypeError, ParameterError, or RangeError, unchanged."""
+        vector = as_vector(update, (np.float32,), "the update")
+        if vector.size != self._unsent.size:
+            raise ParameterError(f"the update has {vector.size} values, expected {self._unsent.size}")
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = self._unsent + vector + self._uploaded
+        if not np.isfinite(total).all():
+            raise RangeError(
+                "the update has NaN or infinity: lower the learning rate or check the client's data"
+            )
+        if self._uploaded_round != self._round:
+            self._update[:] = vector
+
+    def values_at(self, active: Mask) -> NDArray[np.float32]:
+        """Copy what is held at the active positions, ascending: what an upload has to bring."""
+        return active.gather(self._total())
+
+    def mark_uploaded(self, active: Mask) -> None:
+        """Note that this round's upload was made, from :meth:`values_at` the active positions."""
+        total, is_active = self._total(), active.to_bool()
+        self._uploaded = np.where(is_active, total, np.float32(0.0))
+        self._unsent = np.where(is_active, np.float32(0.0), total)
+        self._update[:] = 0.0
+        self._uploaded_round = self._round
+
+    def settle(self, history: PruningHistory) -> None:
+        """Forget what was uploaded, if its round was observed."""
+        if self._uploaded_round is not None and history.has_observed(self._uploaded_round):
+            self._uploaded[:] = 0.0
+
+    def forget(self) -> None:
+        """Forget everything."""
+        for part in (self._unsent, self._update, self._uploaded):
+            part[:] = 0.0
+
+    def _total(self) -> NDArray[np.float32]:
+        return self._unsent + self._update + self._uploaded

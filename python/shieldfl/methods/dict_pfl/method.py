@@ -1,0 +1,120 @@
+"""DictPFL (NeurIPS 2025): small tables are trained, quiet positions are not sent, all that is sent is encrypted.
+
+What is trained is decided before: :mod:`shieldfl.methods.dict_pfl.dictionary_layers` factorises the model, and its flat
+vector holds tables, biases and norms alone. Here P is the size of that vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from shieldfl.errors import ParameterError
+from shieldfl.masks import Mask
+from shieldfl.methods.dict_pfl.client import DictPflClient
+from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory, check_secret
+from shieldfl.methods.dict_pfl.pruning_message import model_message
+from shieldfl.methods.dict_pfl.settings import DictPflSettings
+from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
+from shieldfl.methods.masked_average.aggregator import MaskedAverageAggregator
+from shieldfl.methods.masked_average.method import UPDATE, MaskedAverage
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.method import Phase
+from shieldfl.methods.protocol.plan import FederationPlan
+from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.privacy.reading import NO_NOISE
+from shieldfl.roles.message import Message
+
+if TYPE_CHECKING:
+    from shieldfl.methods.protocol.steps import AuthoritySteps
+    from shieldfl.roles.round_keys import RoundKeys
+
+__all__ = ["DictPfl"]
+
+COUNT = Phase("count", answered_by_authority=True)
+"""Says how many values the round encrypts. The aggregator must know it before the first batch, which must not decide
+it, and must not know more; the clients' messages carry nothing. A tag beside it tells clients alone whether they have
+the same active positions as the authority."""
+
+
+class DictPflAggregator(MaskedAverageAggregator):
+    """Adds batches of as many values as the key authority says; which positions they are, nobody tells it."""
+
+    phase_names = ("count", "update")
+
+    def __init__(self, context: RoleContext, weights: tuple[int, ...]) -> None:
+        super().__init__(context, weights, None, sends_rest=False)
+
+    def _zone_from(self, round_number: int, answer: Message | None) -> Mask | None:
+        """Take the number of values from the answer to the phase before."""
+        return None if answer is None else Mask.full(answer.number("count"))
+
+    def _hear(self, phase: str, client: int, message: Message) -> None:
+        """The messages of the count phase say nothing."""
+
+    def _conclude(self, phase: str) -> Message:
+        return Message({"round": Message.from_number(self.round)})
+
+
+class DictPfl(MaskedAverage):
+    """DictPFL for one federation, under CKKS; arguments as for :class:`MaskedAverage`.
+
+    A shared secret, at least 16 random bytes, goes to clients and key authority, never to the aggregator. Raises
+    ParameterError where there is none, or a shorter one.
+    """
+
+    privacy_reading = NO_NOISE
+    aggregator_sees = "ciphertexts, their number, which follows from all clients' updates, and weights"
+
+    phases = (COUNT, UPDATE)
+
+    needs_shared_secret = True
+
+    def __init__(self, name: str, settings: DictPflSettings, plan: FederationPlan) -> None:
+        self._encryption = EncryptionSettings(
+            value_bits=settings.value_bits, fraction_bits=settings.fraction_bits
+        )
+        super().__init__(name, settings, plan, None, encryption=self._encryption, sends_rest=False)
+
+    def _client(
+        self,
+        context: RoleContext,
+        index: int,
+        weight: int,
+        initial: GlobalModel,
+        shared_secret: bytes | None,
+    ) -> DictPflClient:
+        return DictPflClient(index, weight, initial, context, _secret_of(shared_secret), self._settings)
+
+    def _aggregator(
+        self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
+    ) -> DictPflAggregator:
+        return DictPflAggregator(context, weights)
+
+    def _authority_steps(
+        self, initial: GlobalModel, context: RoleContext, keys: RoundKeys, shared_secret: bytes | None
+    ) -> AuthoritySteps:
+        from shieldfl.methods.dict_pfl.authority import DictPflAuthority
+
+        return DictPflAuthority(context, initial, keys, self._first_history(shared_secret))
+
+    def first_message(self, initial: GlobalModel, shared_secret: bytes | None = None) -> Message:
+        """Return the model that the first round starts from, with a history of no rounds."""
+        return model_message(initial, self._first_history(shared_secret))
+
+    def _first_history(self, shared_secret: bytes | None) -> PruningHistory:
+        return PruningHistory(self.plan.parameters, _secret_of(shared_secret), self._settings)
+
+    def settings(self, weights: Sequence[int]) -> dict[str, Any]:
+        """Return the settings, with what they come to; not the secret."""
+        return asdict(self._encryption) | super().settings(weights)
+
+
+def _secret_of(shared_secret: bytes | None) -> bytes:
+    if shared_secret is None:
+        raise ParameterError(
+            "clients and key authority of dict-pfl share a secret: draw one, and give it to them"
+        )
+    check_secret(shared_secret)
+    return shared_secret

@@ -1,0 +1,1 @@
+"""Sums of clients' vectors that are encrypted in part: uploads, totals, positions."""

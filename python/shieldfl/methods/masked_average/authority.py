@@ -1,0 +1,98 @@
+"""The key authority of methods in which all clients encrypt the same positions."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.errors import ParameterError, WireFormatError
+from shieldfl.masks import Mask
+from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.replies import Replies
+from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.methods.protocol.steps import AuthoritySteps
+from shieldfl.privacy.events import OpenedSum
+from shieldfl.roles.key_authority import KeyAuthority
+from shieldfl.roles.message import Message
+from shieldfl.roles.round_keys import RoundKeys
+
+__all__ = ["MaskedAverageAuthority"]
+
+
+class MaskedAverageAuthority(AuthoritySteps):
+    """Opens the round's total and keeps the global model.
+
+    Parameters
+    ----------
+    context : what all roles of the federation know.
+    initial : the model before the first round.
+    keys : the rounds' keys, which open the totals.
+    zone : the N positions that every total must cover; None where the aggregator says which.
+    sends_rest : whether clients send the values outside of it.
+    """
+
+    def __init__(
+        self,
+        context: RoleContext,
+        initial: GlobalModel,
+        keys: RoundKeys,
+        zone: Mask | None,
+        *,
+        sends_rest: bool = True,
+    ) -> None:
+        super().__init__()
+        self.context = context
+        self.zone = zone
+        self.model = initial
+        self.keys = keys
+        self._learning_rate = context.plan.server_learning_rate
+        self._sends_rest = sends_rest
+        self._replies = Replies()
+
+    def begin_round(self, round_number: int, model: Message) -> Message:
+        """Make the round's keys, wipe those of the round before."""
+        with self.clock.stage("open"):
+            purposes = self._purposes(round_number, model)
+            return Message({**model, **self.keys.begin_round(round_number, purposes)})
+
+    def _purposes(self, round_number: int, model: Message) -> tuple[str, ...]:
+        """Return what a round that starts from this model encrypts."""
+        return ("update",)
+
+    def answer(self, phase: str, message: Message) -> Message:
+        """Answer a total with the new global model. A repeated message gets its answer again.
+
+        Raises PolicyError, WireFormatError, RangeError; then nothing has changed.
+        """
+        stage = "open" if phase == "update" else "negotiate"
+        with self.clock.stage(stage):
+            number = message.number("round")
+            reply = self._replies.reply(phase, number, message, lambda: self._decide(phase, message))
+            # A phase is named as the purpose of what it encrypts. No other total of it will be opened.
+            self.keys.wipe(number, phase)
+            return reply
+
+    def _decide(self, phase: str, message: Message) -> Message:
+        if phase != "update":
+            raise ParameterError(f"there is no phase {phase!r}")
+        number = message.number("round")
+        size = self.context.plan.update_size
+        claim = MixedTotal.read(message, "", self.context.parameters, size, number, has_rest=self._sends_rest)
+        zone = self._zone_of(number)
+        if zone is not None and claim.positions != zone:
+            raise WireFormatError("the total covers other positions than those that were agreed on")
+        self.model = self.model.moved_finite(
+            self._open_mean(claim, self.keys.authority(number), message), self._learning_rate
+        )
+        if claim.positions.count:
+            self.record(OpenedSum(number))
+        return self.model.to_message()
+
+    def _zone_of(self, round_number: int) -> Mask | None:
+        """Return the positions that the round's total must cover."""
+        return self.zone
+
+    def _open_mean(self, claim: MixedTotal, keys: KeyAuthority, message: Message) -> NDArray[np.float64]:
+        """Return the mean update, float64 (N,)."""
+        return claim.open_mean(keys, self.context.most_weight)

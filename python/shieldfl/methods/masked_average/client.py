@@ -1,0 +1,126 @@
+"""A client of methods in which all encrypt the same positions: the zone, which may be everything."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.masks import Mask
+from shieldfl.methods.encrypted_sum.mixed_upload import MixedUpload
+from shieldfl.methods.protocol.disclosure import Disclosure
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.local_update import StartingPoint
+from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.methods.protocol.training_client import TrainingClient
+from shieldfl.roles.message import Message
+
+__all__ = ["MaskedAverageClient"]
+
+
+class MaskedAverageClient(TrainingClient):
+    """Encrypts its update on the zone and sends the rest in the clear, or not at all.
+
+    Methods that agree on the zone first add phases: see ``_speak``, ``_read_zone`` and ``scores``.
+
+    Parameters
+    ----------
+    index, weight : its number, and how much it counts.
+    initial : the model before the first round.
+    context : what all roles of the federation know.
+    zone : the N positions, of parameters and then buffers, that are encrypted from the first round on; None where a
+        phase decides.
+    sends_rest : whether values outside of the zone are sent.
+    """
+
+    clear_parts: tuple[str, ...] = ("weight",)
+    """Message parts beside the update, of all phases, that tell of the client's data and travel unprotected."""
+
+    def __init__(
+        self,
+        index: int,
+        weight: int,
+        initial: GlobalModel,
+        context: RoleContext,
+        zone: Mask | None,
+        *,
+        sends_rest: bool = True,
+    ) -> None:
+        super().__init__(index, initial, context.plan.min_clients, context.keys)
+        self.context = context
+        self.weight = weight
+        self.zone = zone
+        self._sends_rest = sends_rest
+        self._upload: MixedUpload | None = None
+
+    def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+        """Train from the global model; take the round's keys, and the zone where one was agreed on."""
+        # Looked at before anything changes: a round that is refused must not leave the one that runs without its zone.
+        zone = self._read_zone(model["zone"]) if "zone" in model else None
+        start = super()._begin_round(round_number, participants, model)
+        if zone is not None:
+            self.zone = zone
+        return start
+
+    def _make(self, phase: str, answer: Message | None) -> Message:
+        if phase != "update":
+            message = self._speak(phase)
+            spoken = tuple(one for one in self.clear_parts if one in message)
+            self._state(replace(self.disclosure, parts=self.disclosure.parts + spoken))
+            return message
+        zone = self._zone_from(answer)
+        if zone is None:
+            raise ParameterError("the update needs the zone that the phase before decides")
+        with self.clock.stage("merge"):
+            vector = self._vector()
+        with self.clock.stage("encrypt"):
+            upload = self._upload_under_round_key()
+            union = upload.union_of(zone)
+            ciphertexts, _ = upload.encrypt(vector, zone, union, self.round)
+        with self.clock.stage("upload"):
+            self._disclose(zone)
+            self.zone = zone
+            parts = upload.parts(vector, ciphertexts, zone)
+            return Message({"round": Message.from_number(self.round), **parts})
+
+    def _upload_under_round_key(self) -> MixedUpload:
+        key = self._round_key("update")
+        if self._upload is None or self._upload.key != key:
+            context = self.context
+            self._upload = MixedUpload(
+                key, self.weight, context.most_weight, context.threads, sends_rest=self._sends_rest
+            )
+        return self._upload
+
+    def _speak(self, phase: str) -> Message:
+        """Make the message of a phase before the update."""
+        raise NotImplementedError
+
+    def _zone_from(self, answer: Message | None) -> Mask | None:
+        """Return the zone, which an answer to the phase before may bring."""
+        if answer is not None and "zone" in answer:
+            return self._read_zone(answer["zone"])
+        return self.zone
+
+    def _read_zone(self, frame: bytes) -> Mask:
+        """Read a zone that other roles agreed on. Raises PolicyError where it protects less than it has to.
+
+        What is outside of it leaves in the clear, so a client does not take any zone that it is sent.
+        """
+        raise PolicyError("what is encrypted is settled from the start: no message can change it")
+
+    def _vector(self) -> NDArray[np.float32] | NDArray[np.float64]:
+        """Return what is averaged (N,)."""
+        return self._difference()
+
+    def _state(self, disclosure: Disclosure) -> None:
+        """State what the message that is about to leave shows, with those before it."""
+        self.disclosure = disclosure
+
+    def _disclose(self, zone: Mask) -> None:
+        """State what an update with this zone shows."""
+        rest: Literal["clear", "local"] = "clear" if self._sends_rest else "local"
+        self._state(Disclosure.of_zone(zone, self._size, rest=rest, parts=self.clear_parts))

@@ -1,0 +1,141 @@
+"""Averaging with one zone of encrypted positions for all: full encryption, and what methods with a mask stand on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from shieldfl import ckks, paillier
+from shieldfl.errors import ParameterError
+from shieldfl.masks import Mask
+from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
+from shieldfl.methods.encrypted_sum.update_parameters import update_parameters
+from shieldfl.methods.masked_average.aggregator import MaskedAverageAggregator
+from shieldfl.methods.masked_average.client import MaskedAverageClient
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.method import Method, Phase
+from shieldfl.methods.protocol.plan import FederationPlan, stated_weights
+from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.privacy.reading import NO_NOISE
+from shieldfl.roles.message import Message
+
+if TYPE_CHECKING:
+    from shieldfl.methods.protocol.steps import AuthoritySteps
+    from shieldfl.roles.round_keys import RoundKeys
+
+__all__ = ["FullEncryption", "LastLayerEncryption", "MaskedAverage"]
+
+UPDATE = Phase("update", answered_by_authority=True)
+
+
+class MaskedAverage(Method):
+    """Federated averaging in which every client encrypts the same positions.
+
+    Parameters
+    ----------
+    name, plan : as for :class:`Method`; buffers are averaged, always encrypted.
+    settings : of the method.
+    encryption : how updates are encrypted; None for what the settings say.
+    zone : the N positions that are encrypted; None where the clients agree on them.
+    count : how many positions are encrypted, where no zone says it and it is known.
+    sends_rest : whether values outside of the zone are sent, in the clear.
+    other_keys : what else than updates is encrypted, under keys of their own: parameters by purpose.
+    """
+
+    phases: tuple[Phase, ...] = (UPDATE,)
+
+    def __init__(
+        self,
+        name: str,
+        settings: Any,
+        plan: FederationPlan,
+        zone: Mask | None,
+        *,
+        encryption: EncryptionSettings | None = None,
+        count: int | None = None,
+        sends_rest: bool = True,
+        other_keys: Mapping[str, ckks.Parameters] | None = None,
+    ) -> None:
+        super().__init__(name, settings, plan)
+        self.zone = zone
+        self.sends_rest = sends_rest
+        self._settings = settings
+        chosen: EncryptionSettings = settings if encryption is None else encryption
+        parameters = update_parameters(
+            chosen.encryption,
+            plan.clients,
+            chosen.fixed_point,
+            count=count if zone is None else zone.count,
+            most_weight=self.most_weight,
+            mean_weight=1.0 if self.weighs_all_alike else plan.mean_weight,
+            key_bits=chosen.key_bits,
+        )
+        self.purposes = {"update": parameters, **(other_keys or {})}
+
+    @property
+    def update_parameters(self) -> ckks.Parameters | paillier.Parameters:
+        """How updates are encrypted."""
+        return self.purposes["update"]
+
+    def _client(
+        self,
+        context: RoleContext,
+        index: int,
+        weight: int,
+        initial: GlobalModel,
+        shared_secret: bytes | None,
+    ) -> MaskedAverageClient:
+        return MaskedAverageClient(index, weight, initial, context, self.zone, sends_rest=self.sends_rest)
+
+    def _aggregator(
+        self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
+    ) -> MaskedAverageAggregator:
+        return MaskedAverageAggregator(context, weights, self.zone, sends_rest=self.sends_rest)
+
+    def _authority_steps(
+        self, initial: GlobalModel, context: RoleContext, keys: RoundKeys, shared_secret: bytes | None
+    ) -> AuthoritySteps:
+        from shieldfl.methods.masked_average.authority import MaskedAverageAuthority
+
+        return MaskedAverageAuthority(context, initial, keys, self.zone, sends_rest=self.sends_rest)
+
+    def first_message(self, initial: GlobalModel, shared_secret: bytes | None = None) -> Message:
+        """Return the model that the first round starts from."""
+        return initial.to_message()
+
+    def settings(self, weights: Sequence[int]) -> dict[str, Any]:
+        """Return the settings, with what they come to."""
+        return asdict(self._settings) | {
+            "weights": stated_weights(weights),
+            "bytes_per_encrypted_value": self.update_parameters.bytes_per_value,
+        }
+
+
+class FullEncryption(MaskedAverage):
+    """Everything is encrypted: ``full-he`` under CKKS, ``plain-he`` with a Paillier ciphertext for each value."""
+
+    privacy_reading = NO_NOISE
+    aggregator_sees = "ciphertexts, their number, and weights"
+
+    def __init__(self, name: str, settings: EncryptionSettings, plan: FederationPlan) -> None:
+        super().__init__(name, settings, plan, Mask.full(plan.update_size))
+
+
+class LastLayerEncryption(MaskedAverage):
+    """``top-2``: the last layer's weight and bias alone are trained and shared, encrypted (DictPFL's FedHE-Top2).
+
+    Training has to leave the other parameters as they are: :mod:`shieldfl.methods.model_adaptation` freezes them.
+    Nothing of them is sent.
+    """
+
+    privacy_reading = NO_NOISE
+    aggregator_sees = "ciphertexts of the last layer, their number, and weights"
+
+    def __init__(self, name: str, settings: EncryptionSettings, plan: FederationPlan) -> None:
+        offsets = plan.offsets
+        if len(offsets) < 3:
+            raise ParameterError("top-2 needs a model whose last layer has a weight and a bias")
+        size = plan.update_size
+        zone = Mask.full(size) - Mask.from_indices(list(range(offsets[-3])), size)
+        super().__init__(name, settings, plan, zone, sends_rest=False)

@@ -1,0 +1,1 @@
+"""Averages of noised updates in the clear: dp-fedavg and dp-sgd."""

@@ -1,0 +1,176 @@
+"""``dp-fedavg``: every client clips its whole update and noises it, so that a round hides who took part.
+
+Source: McMahan, Ramage, Talwar, Zhang, "Learning differentially private recurrent language models" (ICLR 2018). There
+a trusted server clips and noises; here each client does it itself and trusts nobody. Buffers stay with the client.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from shieldfl.methods.fedavg import FedAvgAggregator
+from shieldfl.methods.noised_average.dp_fedavg_settings import DpFedAvgSettings
+from shieldfl.methods.noised_average.roles import NoisedAverage, NoisedAverageClient
+from shieldfl.methods.protocol.account import Account
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.local_update import FloatVector
+from shieldfl.methods.protocol.plan import FederationPlan
+from shieldfl.methods.protocol.reports import Report
+from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.privacy.accounting import PrivacyLedger, noise_multiplier_for
+from shieldfl.privacy.events import ClearUpload, Noise, NoisedUpload, SummedUploads
+from shieldfl.privacy.mechanisms import clip_and_noise
+from shieldfl.privacy.reading import PrivacyReading
+from shieldfl.roles.message import Message
+
+__all__ = ["DpFedAvg"]
+
+
+class ClientLevelAccount(Account):
+    """Charges clients for the updates that have left them.
+
+    Parameters
+    ----------
+    notes, delta : as for :class:`Account`.
+    noise_multiplier : of every update.
+    """
+
+    def __init__(self, notes: Iterable[str], delta: float, noise_multiplier: float) -> None:
+        super().__init__(notes, delta)
+        self._noise_multiplier = noise_multiplier
+        self._rounds_of: dict[int, list[int]] = {}
+        self._summed: dict[int, int] = {}
+
+    def take(self, report: Report) -> None:
+        """Add what a role tells: who sent an update in which round, and how many of a round's were summed."""
+        super().take(report)
+        for event in report.events:
+            if isinstance(event, NoisedUpload) or (isinstance(event, ClearUpload) and event.what == "values"):
+                self._rounds_of.setdefault(event.client, []).append(event.round)
+            elif isinstance(event, SummedUploads):
+                # The difference of two means of a round may be one client's update, with its own noise alone.
+                self._summed[event.round] = 1 if event.round in self._summed else event.clients
+
+    def _of_noise(self) -> tuple[float, float]:
+        """Return the largest epsilon of all clients against the aggregator, and against those who see models alone.
+
+        NaN where no client has sent anything. A round that was given up showed the aggregator the updates that it got,
+        each with its own noise.
+        """
+        if not self._rounds_of:
+            return math.nan, math.nan
+        largest = 0.0, 0.0
+        for rounds in self._rounds_of.values():
+            ledger = PrivacyLedger(self._noise_multiplier)
+            for number in rounds:
+                ledger.charge_round(self._summed.get(number, 1))
+            spent = ledger.epsilon(self.delta)
+            largest = max(largest[0], spent.of_noise), max(largest[1], spent.if_participants_true)
+        return largest
+
+
+class DpFedAvgClient(NoisedAverageClient):
+    """Clips its update to C and adds N(0, (sigma C)^2) to every value."""
+
+    def __init__(
+        self,
+        index: int,
+        initial: GlobalModel,
+        min_clients: int,
+        clip_norm: float,
+        noise_multiplier: float,
+        threads: int | None,
+    ) -> None:
+        super().__init__(index, initial, 1, min_clients)
+        self._clip_norm = clip_norm
+        self._deviation = noise_multiplier * clip_norm
+        self._noise = Noise(noise_multiplier, "client") if noise_multiplier > 0.0 else None
+        self._threads = threads
+
+    def _protect(self, update: FloatVector) -> FloatVector:
+        self._state(noise=self._noise)
+        sent, _, _ = clip_and_noise(update, self._clip_norm, self._deviation, threads=self._threads)
+        return sent
+
+
+class DpFedAvgAggregator(FedAvgAggregator):
+    """Adds what it gets, and tells how many clients' noise a mean has."""
+
+    def _result(self, phase: str) -> Message:
+        """Return the new global model."""
+        answer = super()._result(phase)
+        self.record(SummedUploads(self.round, len(self._seen)))
+        return answer
+
+
+class DpFedAvg(NoisedAverage):
+    """Averaging of clipped and noised updates; all clients count alike.
+
+    Parameters
+    ----------
+    name, plan : as for :class:`Method`.
+    settings : of clipping and noise.
+
+    Raises ParameterError for a target epsilon that no noise reaches.
+    """
+
+    privacy_reading = PrivacyReading(
+        "client",
+        "everybody else",
+        "all updates of a client are zeroed out, K stays",
+        "ε is against the aggregator, which sees every update with its own noise of σ; the figure with σ·√K is against "
+        "who sees models alone, if the stated number K of participants was true",
+    )
+    aggregator_sees = "every client's update, clipped and noised"
+
+    weighs_all_alike = True
+
+    def __init__(self, name: str, settings: DpFedAvgSettings, plan: FederationPlan) -> None:
+        self._target_epsilon = settings.target_epsilon
+        if settings.target_epsilon is not None:
+            sigma = noise_multiplier_for(settings.target_epsilon, settings.delta, plan.rounds)
+            settings = replace(settings, noise_multiplier=sigma, target_epsilon=None)
+        super().__init__(name, settings, plan)
+        self._settings = settings
+
+    def _why_alike(self) -> str:
+        return f"{self.name} weighs all clients alike: a weight would let one count for more than C"
+
+    def _client(
+        self,
+        context: RoleContext,
+        index: int,
+        weight: int,
+        initial: GlobalModel,
+        shared_secret: bytes | None,
+    ) -> DpFedAvgClient:
+        settings = self._settings
+        return DpFedAvgClient(
+            index,
+            initial,
+            self.plan.min_clients,
+            settings.clip_norm,
+            settings.noise_multiplier,
+            context.threads,
+        )
+
+    def _aggregator(
+        self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
+    ) -> DpFedAvgAggregator:
+        return DpFedAvgAggregator(self._shared(initial), self.plan.server_learning_rate, weights)
+
+    def account(self) -> ClientLevelAccount:
+        """Return an account of the client that spent most: against the aggregator, and against who sees models alone.
+
+        The unit is a client: all its updates as they are, or zeros in their place, with the same participants. The
+        first is with multiplier sigma; the second, with sigma * sqrt(K) for the K updates in a mean, takes the server's
+        word for K.
+        """
+        return ClientLevelAccount(self.notes, self._settings.delta, self._settings.noise_multiplier)
+
+    def settings(self, weights: Sequence[int]) -> dict[str, Any]:
+        """Return the settings, with what they come to."""
+        return asdict(self._settings) | {"target_epsilon": self._target_epsilon, "weights": "uniform"}

@@ -1,0 +1,116 @@
+"""``dp-sgd``: every client trains by DP-SGD (Abadi et al. 2016) and sends the result in the clear."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from shieldfl.methods.alt_fl.rounds import AltFlRounds, RoundKind
+from shieldfl.methods.alt_fl.settings import AltFlSettings, DpSgdSettings
+from shieldfl.methods.noised_average.dp_sgd_account import DpSgdAccount, DpSgdRounds
+from shieldfl.methods.noised_average.roles import NoisedAverage, NoisedAverageClient
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.local_update import FloatVector, LocalUpdate, PrivateSteps, StartingPoint
+from shieldfl.methods.protocol.plan import FederationPlan
+from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.privacy.reading import PrivacyReading
+from shieldfl.roles.message import Message
+
+__all__ = ["BY_DP_SGD", "DpSgdAveraging"]
+
+BY_DP_SGD = PrivacyReading(
+    "sample",
+    "everybody else",
+    "what a sample contributes is zeroed out, numbers of samples stay",
+    "ε is for one sample of one client, by DP-SGD, the largest of all clients; its sampling of batches counts, since "
+    "nobody but the client knows who is in them",
+)
+
+
+class DpSgdClient(NoisedAverageClient):
+    """Trains by DP-SGD, or on synthetic data where the round says so; training has noised what it sends."""
+
+    def __init__(
+        self,
+        index: int,
+        initial: GlobalModel,
+        weight: int,
+        min_clients: int,
+        rounds: AltFlRounds,
+        dp_sgd: DpSgdRounds,
+    ) -> None:
+        super().__init__(index, initial, weight, min_clients)
+        self._rounds = rounds
+        self._dp_sgd = dp_sgd
+        self._kind = RoundKind()
+        self._steps: PrivateSteps | None = None
+
+    def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+        """Ask for DP-SGD or synthetic data."""
+        kind = self._rounds.kind(round_number)
+        start = super()._begin_round(round_number, participants, model)
+        # Only now: a round that is refused must not change how the one that runs is protected.
+        self._kind = kind
+        noise = self._dp_sgd.noise if self._kind.noises else None
+        return replace(start, noise=noise, synthetic=self._kind.synthetic)
+
+    def _keep(self, update: LocalUpdate) -> None:
+        """Keep what is to be charged, too; refuse what was not trained by DP-SGD where that was asked for."""
+        steps = self._dp_sgd.check_steps(update) if self._kind.noises else None
+        super()._keep(update)
+        self._steps = steps
+
+    def _protect(self, update: FloatVector) -> FloatVector:
+        self._state(
+            noise=self._dp_sgd.added_noise if self._kind.noises else None, synthetic=self._kind.synthetic
+        )
+        if self._steps is not None:
+            self.record(self._dp_sgd.event(self.round, self.index, self._steps))
+        return update
+
+
+class DpSgdAveraging(NoisedAverage):
+    """Averaging of what DP-SGD trained.
+
+    Parameters
+    ----------
+    name, plan : as for :class:`Method`.
+    settings : of DP-SGD.
+    rounds : what each round does; None for DP-SGD in all.
+
+    Raises ParameterError where delta is not known.
+    """
+
+    privacy_reading = BY_DP_SGD
+    aggregator_sees = "every client's update, noised by DP-SGD"
+
+    def __init__(
+        self,
+        name: str,
+        settings: AltFlSettings | DpSgdSettings,
+        plan: FederationPlan,
+        rounds: AltFlRounds | None = None,
+    ) -> None:
+        super().__init__(name, settings, plan)
+        self.rounds = rounds or AltFlRounds("dp-sgd")
+        self.dp_sgd = DpSgdRounds.of(settings, plan)
+        self._settings = settings
+
+    def _client(
+        self,
+        context: RoleContext,
+        index: int,
+        weight: int,
+        initial: GlobalModel,
+        shared_secret: bytes | None,
+    ) -> DpSgdClient:
+        return DpSgdClient(index, initial, weight, self.plan.min_clients, self.rounds, self.dp_sgd)
+
+    def account(self) -> DpSgdAccount:
+        """Return an account of what DP-SGD costs the client that it costs most, for one sample, against everybody."""
+        return DpSgdAccount(self.notes, self.dp_sgd.delta, self.plan.clients)
+
+    def settings(self, weights: Sequence[int]) -> dict[str, Any]:
+        """Return the settings, with what they come to."""
+        return asdict(self._settings) | super().settings(weights)

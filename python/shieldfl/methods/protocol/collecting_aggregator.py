@@ -1,0 +1,108 @@
+"""An aggregator's door: one message of each client in a phase, of the round that runs."""
+
+from __future__ import annotations
+
+import abc
+import threading
+from typing import ClassVar
+
+from shieldfl.array_view import as_unsigned
+from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError
+from shieldfl.methods.protocol.reports import Report
+from shieldfl.methods.protocol.steps import AggregatorSteps
+from shieldfl.roles.message import Message
+
+__all__ = ["CollectingAggregator"]
+
+
+class CollectingAggregator(AggregatorSteps):
+    """Refuses second messages and those of other rounds, phases and clients.
+
+    The rest is for ``_begin_phase``, ``_collect`` and ``_result``.
+
+    Parameters
+    ----------
+    clients : how many there are.
+    """
+
+    phase_names: ClassVar[tuple[str, ...]] = ("update",)
+    """The phases that it collects messages of."""
+
+    def __init__(self, clients: int) -> None:
+        super().__init__()
+        self.round = 0
+        self._clients = clients
+        self._phase: str | None = None
+        self._seen: set[int] = set()
+        self._closed: Message | None = None
+        self._lock = threading.Lock()
+
+    def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
+        """Forget the phase before, also where it was the same. A phase that is refused does not begin.
+
+        Raises ParameterError for a phase that the method does not have, PolicyError for a round before the newest.
+        """
+        if phase not in self.phase_names:
+            raise ParameterError(f"there is no phase {phase!r}: the method has {', '.join(self.phase_names)}")
+        number = as_unsigned(round_number, "round_number")
+        with self._lock:
+            if number < self.round:
+                raise PolicyError(
+                    f"round {number} is over since round {self.round} began: begin a later round"
+                )
+            self._begin_phase(phase, number, answer)
+            self.round = number
+            self._phase = phase
+            self._seen = set()
+            self._closed = None
+
+    def receive(self, phase: str, client: int, message: Message) -> None:
+        """Add one client's message. What is refused changes nothing."""
+        if as_unsigned(client, "client") >= self._clients:
+            raise ParameterError(
+                f"there is no client {client}: they are numbered from 0 to {self._clients - 1}"
+            )
+        with self._lock:
+            self._check_phase(phase)
+            if client in self._seen:
+                raise DuplicateFrameError(
+                    f"client {client} has sent its message already: it was not added again"
+                )
+            if self._closed is not None:
+                raise PolicyError(f"phase {phase!r} is closed: the message of client {client} came too late")
+            if message.number("round") != self.round:
+                raise PolicyError(f"client {client} sent a message of another round: it was not used")
+            self._collect(phase, client, message)
+            self._seen.add(client)
+
+    def close(self, phase: str) -> Message:
+        """Return the phase's result. Raises ParameterError where nobody has sent anything."""
+        with self._lock:
+            self._check_phase(phase)
+            if not self._seen:
+                raise ParameterError("no message has arrived: wait for at least one client")
+            if self._closed is None:
+                self._closed = self._result(phase)
+            return self._closed
+
+    def report(self) -> Report:
+        """Return what there is to tell since the last report."""
+        with self._lock:
+            return super().report()
+
+    def _check_phase(self, phase: str) -> None:
+        if phase != self._phase:
+            begun = "no phase has begun" if self._phase is None else f"phase {self._phase!r} runs"
+            raise PolicyError(f"messages of phase {phase!r} are not taken: {begun}")
+
+    @abc.abstractmethod
+    def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
+        """Start to collect from nothing; one that raises must change nothing. ``round`` is still the one before."""
+
+    @abc.abstractmethod
+    def _collect(self, phase: str, client: int, message: Message) -> None:
+        """Add a message; one that raises must change nothing."""
+
+    @abc.abstractmethod
+    def _result(self, phase: str) -> Message:
+        """Return what the phase's messages come to."""

@@ -1,0 +1,59 @@
+"""The global model as roles keep and send it: parameters, and buffers where these are shared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.errors import RangeError
+from shieldfl.methods.protocol.local_update import FloatVector, StartingPoint
+from shieldfl.roles.message import Message
+
+__all__ = ["GlobalModel"]
+
+
+@dataclass(frozen=True)
+class GlobalModel:
+    """Float32 parameters (P,) and shared float buffers (B,); B is 0 where buffers stay local."""
+
+    parameters: FloatVector
+    buffers: FloatVector
+
+    def to_message(self) -> Message:
+        """Encode as message parts ``parameters`` and ``buffers``."""
+        return Message({"parameters": self.parameters.tobytes(), "buffers": self.buffers.tobytes()})
+
+    @classmethod
+    def from_message(cls, message: Message, parameter_count: int, buffer_count: int) -> GlobalModel:
+        """Read what :meth:`to_message` wrote. Raises WireFormatError for other sizes."""
+        return cls(
+            message.vector("parameters", np.float32, parameter_count),
+            message.vector("buffers", np.float32, buffer_count),
+        )
+
+    def moved(self, mean: NDArray[np.float64], learning_rate: float) -> GlobalModel:
+        """Take a server step along the mean update (P + B,): model + learning_rate * mean (eq. 26).
+
+        Buffers are statistics, not parameters: they move by the whole mean.
+        """
+        count = self.parameters.size
+        with np.errstate(over="ignore"):  # callers look whether the result is finite
+            return GlobalModel(
+                (self.parameters + learning_rate * mean[:count]).astype(np.float32),
+                (self.buffers + mean[count:]).astype(np.float32),
+            )
+
+    def moved_finite(self, mean: NDArray[np.float64], learning_rate: float) -> GlobalModel:
+        """Move as :meth:`moved` does. Raises RangeError where the result is not finite."""
+        moved = self.moved(mean, learning_rate)
+        if not (np.isfinite(moved.parameters).all() and np.isfinite(moved.buffers).all()):
+            raise RangeError(
+                "the new global model is not finite: lower the server's learning rate or the noise"
+            )
+        return moved
+
+    def starting_point(self, local_buffers: FloatVector | None = None) -> StartingPoint:
+        """Return a client's starting point, with its own buffers where they stay local."""
+        return StartingPoint(self.parameters, self.buffers if local_buffers is None else local_buffers)

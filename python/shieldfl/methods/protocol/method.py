@@ -1,0 +1,222 @@
+"""The interface of a method."""
+
+from __future__ import annotations
+
+import abc
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from shieldfl import ckks, paillier
+from shieldfl.array_view import as_unsigned
+from shieldfl.errors import ParameterError
+from shieldfl.methods.protocol.account import Account
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.plan import FederationPlan, checked_weights
+from shieldfl.methods.protocol.public_setup import PublicSetup, model_digest, plain_settings
+from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps, ClientSteps
+from shieldfl.privacy.reading import PrivacyReading
+from shieldfl.roles.message import Message
+from shieldfl.roles.round_key_check import SESSION_BYTES, RoundKeyCheck
+
+if TYPE_CHECKING:
+    from shieldfl.roles.round_keys import RoundKeys
+
+__all__ = ["Method", "Phase", "SyntheticDemand"]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One exchange of messages in a round."""
+
+    name: str
+    answered_by_authority: bool
+    """Whether the aggregator's message goes to the key authority, whose answer the clients get."""
+
+
+@dataclass(frozen=True)
+class SyntheticDemand:
+    """What synthetic data set a method's rounds train on, if nobody brings one."""
+
+    epsilon: float
+    """What it may cost the real data."""
+    delta: float
+    samples: int | None
+    """For all clients together; None for as many as there are real ones."""
+
+
+class Method(abc.ABC):
+    """What a method does in one federation: it makes the roles, and holds no key, no model and nothing that changes.
+
+    Every method's class is called with the method's name, its settings (None where it has none) and the plan. Every
+    class that is registered declares for itself how its figures are to be read and what the aggregator sees: what a
+    base class says was said of another method.
+    """
+
+    privacy_reading: ClassVar[PrivacyReading]
+    """For whom, against whom and between which neighbours its epsilon is, if it has one."""
+    aggregator_sees: ClassVar[str]
+    """What the aggregator can read, in words."""
+
+    needs_shared_secret: ClassVar[bool] = False
+    """Whether clients and key authority share a secret, which whoever sets the federation up draws."""
+    weighs_all_alike: ClassVar[bool] = False
+    """Whether clients count alike whatever their weights are."""
+
+    phases: tuple[Phase, ...]
+    """What :meth:`phases_of` returns where a method does not decide it round by round."""
+    synthetic_demand: SyntheticDemand | None = None
+    """None where no round trains on synthetic data."""
+    interleaving: Fraction | None = None
+    """The share of the second of two kinds of rounds; None where all are alike."""
+    purposes: Mapping[str, ckks.Parameters | paillier.Parameters] = MappingProxyType({})
+    """What is encrypted, and how: parameters by purpose, ``"update"`` among them; nothing for a method without keys."""
+
+    def __init__(self, name: str, settings: Any, plan: FederationPlan) -> None:
+        self.name = name
+        self.plan = plan
+        self.notes: list[str] = []
+        """What a reader of the results must know before the first round."""
+        self._resolved = settings
+        if self.weighs_all_alike and plan.most_weight > 1:
+            self.notes.append(self._why_alike())
+
+    def _why_alike(self) -> str:
+        """Return a remark for readers where weights are given and do not count."""
+        return f"{self.name} weighs all clients alike, whatever their weights"
+
+    @property
+    def most_weight(self) -> int:
+        """The largest that a client counts."""
+        return 1 if self.weighs_all_alike else self.plan.most_weight
+
+    def authority_setup(
+        self, initial: GlobalModel, *, threads: int | None = None, shared_secret: bytes | None = None
+    ) -> tuple[AuthoritySteps | None, PublicSetup]:
+        """Make the key authority, where the method has one, and what everybody else needs to know.
+
+        The only step that makes secrets. ``shared_secret`` is for methods in which clients and key authority share one.
+        Raises ParameterError for a model of other sizes than the plan's, and what :class:`RoundKeys` refuses.
+        """
+        if (initial.parameters.size, initial.buffers.size) != (self.plan.parameters, self.plan.buffers):
+            raise ParameterError("the model has other sizes than the plan says")
+        public = self.name, plain_settings(self._resolved), self.plan, model_digest(initial)
+        if not self.purposes:
+            return None, PublicSetup(*public, session=secrets.token_bytes(SESSION_BYTES))
+        # Only here: what makes clients and aggregators imports nothing that holds a secret.
+        from shieldfl.roles.round_keys import RoundKeys
+
+        keys = RoundKeys(
+            self.purposes,
+            self.plan.min_clients,
+            weight_bounds=(1 / self.most_weight, 1.0),
+            threads=threads,
+        )
+        setup = PublicSetup(*public, session=keys.check.session, signing_key=keys.check.signing_key)
+        context = self._context(setup, threads)
+        return self._authority_steps(initial, context, keys, shared_secret), setup
+
+    def _authority_steps(
+        self, initial: GlobalModel, context: RoleContext, keys: RoundKeys, shared_secret: bytes | None
+    ) -> AuthoritySteps:
+        """Make the key authority's steps; for methods with keys alone."""
+        raise NotImplementedError
+
+    def client_steps(
+        self,
+        setup: PublicSetup,
+        index: int,
+        weight: int,
+        initial: GlobalModel,
+        *,
+        threads: int | None = None,
+        shared_secret: bytes | None = None,
+    ) -> ClientSteps:
+        """Make the client of this index, which counts so much. It knows no other client's weight.
+
+        Raises ParameterError for the set-up of another method, settings or plan, and an index or weight that the plan
+        does not have; KeyMismatchError for another model.
+        """
+        setup.check_model(initial)
+        if as_unsigned(index, "index") >= self.plan.clients:
+            raise ParameterError(f"the plan has clients 0 to {self.plan.clients - 1}")
+        if not 1 <= as_unsigned(weight, "weight") <= self.plan.most_weight:
+            raise ParameterError(f"the plan has weights from 1 to {self.plan.most_weight}")
+        own = 1 if self.weighs_all_alike else weight
+        return self._client(self._context(setup, threads), index, own, initial, shared_secret)
+
+    def aggregator_steps(
+        self,
+        setup: PublicSetup,
+        weights: Sequence[int],
+        *,
+        initial: GlobalModel | None = None,
+        threads: int | None = None,
+    ) -> AggregatorSteps:
+        """Make the aggregator for clients that count so much.
+
+        ``initial`` is for methods in which it holds the model; the others must not see it. Raises as
+        :meth:`client_steps` does, and ParameterError for a missing model.
+        """
+        if initial is not None:
+            setup.check_model(initial)
+        known = checked_weights(weights, self.plan.clients)
+        if max(known) > self.plan.most_weight:
+            raise ParameterError(f"the plan has weights from 1 to {self.plan.most_weight}")
+        own = (1,) * len(known) if self.weighs_all_alike else known
+        return self._aggregator(self._context(setup, threads), own, initial)
+
+    @abc.abstractmethod
+    def _client(
+        self,
+        context: RoleContext,
+        index: int,
+        weight: int,
+        initial: GlobalModel,
+        shared_secret: bytes | None,
+    ) -> ClientSteps:
+        """Make a client."""
+
+    @abc.abstractmethod
+    def _aggregator(
+        self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
+    ) -> AggregatorSteps:
+        """Make the aggregator."""
+
+    def _context(self, setup: PublicSetup, threads: int | None) -> RoleContext:
+        """Return what roles know. Raises ParameterError for the set-up of another method, settings or plan."""
+        own = self.name, plain_settings(self._resolved), self.plan
+        if own != (setup.method, dict(setup.settings), setup.plan):
+            raise ParameterError(
+                "the public set-up is of another method, plan or settings: make the method from it"
+            )
+        check = RoundKeyCheck(setup.signing_key, setup.session, self.purposes)
+        return RoleContext(self.plan, check, self.most_weight, threads)
+
+    def account(self) -> Account:
+        """Return an account of a run, of nothing yet: it takes the roles' reports."""
+        return Account(self.notes)
+
+    @abc.abstractmethod
+    def first_message(self, initial: GlobalModel, shared_secret: bytes | None = None) -> Message:
+        """Return the model message that the first round starts from."""
+
+    def phases_of(self, model: Message, round_number: int) -> tuple[Phase, ...]:
+        """Return the phases of a round that starts from this model; what was agreed on before travels with it."""
+        return self.phases
+
+    def message_for(self, client: int, message: Message) -> Message:
+        """Return the part of the last phase's answer, or of an earlier one, that this client gets: here all of it."""
+        return message
+
+    def has_model(self, client: int, message: Message) -> bool:
+        """Say whether a model of the answer is the client's: not so for one that no cluster has taken in."""
+        return True
+
+    @abc.abstractmethod
+    def settings(self, weights: Sequence[int]) -> dict[str, Any]:
+        """Return the method's settings as plain data, for reports, with what the clients' weights come to in it."""

@@ -1,0 +1,113 @@
+"""The local steps of three roles, with no networking in them.
+
+A round goes through the method's phases. In each phase every client makes a message, the aggregator receives
+the messages one by one and closes the phase with one message, and where the phase says so, the key authority
+turns that into the answer to the clients. A driver moves the messages; it may run the roles in one process or on
+many machines.
+"""
+
+from __future__ import annotations
+
+import abc
+
+from shieldfl.methods.protocol.disclosure import Disclosure
+from shieldfl.methods.protocol.local_update import LocalUpdate, StartingPoint
+from shieldfl.methods.protocol.reports import Reporter
+from shieldfl.roles.message import Message
+
+__all__ = ["AggregatorSteps", "AuthoritySteps", "ClientSteps"]
+
+
+class ClientSteps(Reporter, abc.ABC):
+    """One client: its own data's update, its own model, the public keys.
+
+    What clients of all methods do alike is in :class:`~shieldfl.methods.protocol.training_client.TrainingClient`.
+    """
+
+    disclosure: Disclosure
+    """What has left the client in its round, and how: each message adds to it, and the begin of another round starts
+    from nothing. A round that is begun again goes on with what it had."""
+
+    @abc.abstractmethod
+    def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+        """Take the round's first message: the global model and, in methods that encrypt, the round's public keys.
+
+        It is what :meth:`AuthoritySteps.begin_round` returned; without a key authority the model alone. Raises
+        PolicyError for a missing key, KeyMismatchError for one that the authority did not sign for this round.
+        """
+
+    @abc.abstractmethod
+    def finish_training(self, update: LocalUpdate) -> None:
+        """Take the result of local training.
+
+        Raises PolicyError for one that was trained in another round, or comes after a message has told of another,
+        ParameterError and RangeError as :meth:`LocalUpdate.check` and :meth:`LocalUpdate.checked_scores` do.
+        """
+
+    @abc.abstractmethod
+    def step(self, phase: str, answer: Message | None) -> Message:
+        """Make this phase's message from the answer to the phase before (None in the first).
+
+        Asked again, it gives the same bytes again, never fresh noise on the same values.
+        """
+
+    @abc.abstractmethod
+    def end_round(self, answer: Message) -> None:
+        """Take the answer to the last phase: the new global model."""
+
+    @abc.abstractmethod
+    def merged_model(self, model: Message) -> StartingPoint:
+        """Return the client's own model, given the global one: what it would use for inference."""
+
+
+class AggregatorSteps(Reporter, abc.ABC):
+    """The aggregator: sums what it cannot read.
+
+    What most do alike is in :class:`~shieldfl.methods.protocol.collecting_aggregator.CollectingAggregator`.
+    """
+
+    def begin_round(self, round_number: int, keys: Message) -> None:
+        """Take the round's public keys: of its first message those parts alone, never the model; here there are none.
+
+        They are what :func:`shieldfl.roles.round_key_check.round_key_parts` returns. Raises as
+        :meth:`ClientSteps.begin_round` does.
+        """
+
+    @abc.abstractmethod
+    def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
+        """Forget the phase before and start to collect.
+
+        ``answer`` is what the clients got for the phase before, None in the first: from it the aggregator
+        knows what their messages must look like, whichever of them comes first.
+        """
+
+    @abc.abstractmethod
+    def receive(self, phase: str, client: int, message: Message) -> None:
+        """Add one client's message. A refused message raises and changes nothing."""
+
+    @abc.abstractmethod
+    def close(self, phase: str) -> Message:
+        """Return the phase's result: the answer to the clients, or what goes to the key authority.
+
+        Asked again, it returns the same.
+        """
+
+
+class AuthoritySteps(Reporter, abc.ABC):
+    """The key authority: makes each round's keys, opens totals and keeps the global model."""
+
+    @abc.abstractmethod
+    def begin_round(self, round_number: int, model: Message) -> Message:
+        """Begin a round that starts from this model, and return its first message, for the clients.
+
+        That is the model with the round's public keys, signed; the aggregator gets the keys alone. Secrets of the round
+        before are wiped. A round that is begun again has the same keys. Raises PolicyError for a round before the
+        newest.
+        """
+
+    @abc.abstractmethod
+    def answer(self, phase: str, message: Message) -> Message:
+        """Turn the aggregator's result into the answer to the clients. Raises PolicyError.
+
+        The same message gets the same answer, so that a lost one can be asked for again.
+        """

@@ -1,0 +1,256 @@
+"""A client's side of a round: it sends what it has trained in this round, each message once."""
+
+from __future__ import annotations
+
+import abc
+import threading
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from shieldfl.array_view import as_unsigned
+from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.methods.protocol.disclosure import Disclosure
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.local_update import FloatVector, LocalUpdate, StartingPoint
+from shieldfl.methods.protocol.replies import Replies
+from shieldfl.methods.protocol.reports import Report
+from shieldfl.methods.protocol.steps import ClientSteps
+from shieldfl.privacy.events import ClearUpload, EncryptedUpload, NoisedUpload
+from shieldfl.roles.message import Message
+from shieldfl.roles.round_key_check import RoundKeyCheck, RoundKeyReader
+
+__all__ = ["PUBLIC_PARTS", "TrainingClient"]
+
+PUBLIC_PARTS = ("weight", "capability")
+"""Message parts that are the same whatever the data hold: how many samples there are, and how fast the machine is."""
+
+
+_NO_SCORES: FloatVector = np.empty(0, dtype=np.float32)
+
+
+class TrainingClient(ClientSteps):
+    """Sends nothing before training has finished, and no second reply; what it keeps and says: ``_keep``, ``_make``.
+
+    Once a message of a round tells of an update, the round's other messages are of that update, whatever is trained
+    later: a mask that was chosen for one must not decide what of another leaves in the clear.
+
+    Parameters
+    ----------
+    index : its number.
+    initial : the model before the first round, with all float buffers.
+    min_clients : of the public set-up; a round with fewer is refused, whoever says so.
+    keys : tells the public keys that a round brings from others; None for a method without keys.
+    shares_buffers : whether the global model has them.
+    """
+
+    phase_names: ClassVar[tuple[str, ...]] = ("update",)
+    """The phases that it has messages for."""
+    scores: str | None = None
+    """What training brings along, see ``StartingPoint.scores``."""
+
+    def __init__(
+        self,
+        index: int,
+        initial: GlobalModel,
+        min_clients: int,
+        keys: RoundKeyCheck | None = None,
+        *,
+        shares_buffers: bool = True,
+    ) -> None:
+        super().__init__()
+        self.index = index
+        self.disclosure = Disclosure.of_nothing(initial.parameters.size)
+        self.round = 0
+        self.start = initial
+        """The global model that the round began with."""
+        self.update = initial
+        """What training gave: not the difference, the model itself."""
+        self.trained_scores: FloatVector = _NO_SCORES
+        self._size, self._buffer_count = initial.parameters.size, initial.buffers.size
+        self._min_clients = min_clients
+        self._shares_buffers = shares_buffers
+        self._has_trained = False
+        self._has_told = False
+        self._beginnings = 0
+        self._begun: StartingPoint | None = None
+        self._begun_with: tuple[int, Message] | None = None
+        self._replies = Replies()
+        # Rounds protect differently: none may begin while an update is handed in, or a message made, for another one.
+        self._lock = threading.Lock()
+        self._round_keys = None if keys is None else RoundKeyReader(keys)
+
+    def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+        """Train from the client's own model, given the global one.
+
+        Raises PolicyError for a round of too few: its sum would tell of each, and noise that grows with the number of
+        participants would be missing. Raises what :meth:`RoundKeyReader.begin_round` does for its keys, WireFormatError
+        for a model of other sizes. A round that is refused changes nothing.
+
+        A round that is begun again as it was changes nothing. With another model or number of participants it is to be
+        trained anew, and refused with PolicyError once a message has told of its update.
+        """
+        number = as_unsigned(round_number, "round_number")
+        with self._lock:
+            if self._begun is not None and number < self.round:
+                raise PolicyError(
+                    f"round {number} is over since round {self.round} began: begin a later round"
+                )
+            if self._begun is not None and number == self.round:
+                if (participants, model) == self._begun_with:
+                    return self._begun
+                if self._has_told:
+                    raise PolicyError(
+                        f"round {number} began with another model or number of participants, and the client has sent "
+                        "something of it: begin a later round"
+                    )
+            start = self._begin_round(number, participants, model)
+            self._beginnings += 1
+            self._begun = replace(start, round=number, beginning=self._beginnings)
+            self._begun_with = participants, model
+            self._has_told = False
+            return self._begun
+
+    def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+        if isinstance(participants, bool) or not isinstance(participants, int):
+            raise ParameterError(f"participants must be a whole number, not {type(participants).__name__}")
+        if participants < self._min_clients:
+            raise PolicyError(
+                f"round {round_number} is said to have {participants} participants: the set-up needs at least "
+                f"{self._min_clients}, so nothing is trained or sent"
+            )
+        start = self._read_model(model)
+        if self._round_keys is not None:
+            self._round_keys.begin_round(round_number, model)
+        # A round that is begun again has disclosed what it had: its messages are repeated.
+        if round_number != self.round:
+            self.disclosure = Disclosure.of_nothing(self._size)
+        self.round = round_number
+        self._has_trained = False
+        self.start = start
+        return replace(self._merged_model(model), scores=self.scores)
+
+    def _round_key(self, purpose: str) -> Any:
+        """Return the round's public key for a purpose. Raises PolicyError where its first message did not bring it."""
+        assert self._round_keys is not None
+        return self._round_keys.key(self.round, purpose)
+
+    def finish_training(self, update: LocalUpdate) -> None:
+        """Keep what training gave. What is refused changes nothing."""
+        with self._lock:
+            if self._begun is None or update.round != self.round:
+                trained_in = "no round" if update.round is None else f"round {update.round}"
+                client_in = "no round" if self._begun is None else f"round {self.round}"
+                raise PolicyError(
+                    f"the update was trained in {trained_in}, and the client is in {client_in}: train from what "
+                    "begin_round returned"
+                )
+            if update.beginning != self._begun.beginning:
+                raise PolicyError(
+                    f"round {self.round} was begun again since the update's training began: train from what "
+                    "begin_round returned last"
+                )
+            if self._has_told:
+                raise PolicyError(
+                    f"a message of round {self.round} has told of the update that was trained before, and the others "
+                    "will be of that one too: go on with the round's phases, or leave it"
+                )
+            own = update.copied()
+            own.check(self._size, self._buffer_count)
+            self._keep(own)
+            self._has_trained = True
+
+    def _keep(self, update: LocalUpdate) -> None:
+        """Keep the trained model and its scores, before training counts as finished.
+
+        One that raises must change nothing.
+        """
+        self.trained_scores = _NO_SCORES if self.scores is None else update.checked_scores()
+        self.update = GlobalModel(update.parameters, update.buffers)
+
+    def step(self, phase: str, answer: Message | None) -> Message:
+        """Make this phase's message; the same bytes when asked again.
+
+        Raises ParameterError before training has finished, and for a phase that the method does not have; PolicyError
+        for another answer than before.
+        """
+        if phase not in self.phase_names:
+            raise ParameterError(f"there is no phase {phase!r}: the method has {', '.join(self.phase_names)}")
+        with self._lock:
+            return self._replies.reply(phase, self.round, answer, lambda: self._make_trained(phase, answer))
+
+    def _make_trained(self, phase: str, answer: Message | None) -> Message:
+        if not self._has_trained:
+            raise ParameterError("there is nothing to send before training has finished")
+        before, reported = self.disclosure, self.pending()
+        try:
+            message = self._make(phase, answer)
+        except BaseException:
+            # Nothing has left: made again, the message is to be recorded.
+            self.disclosure = before
+            self.take_back(reported)
+            raise
+        self._record(before, self.disclosure)
+        self._has_told |= not message.keys() <= {"round", *PUBLIC_PARTS}
+        return message
+
+    def _record(self, before: Disclosure, now: Disclosure) -> None:
+        """Record what a message has shown, by what the client stated before it and after."""
+        for part in now.parts:
+            if part not in before.parts and self._tells(part):
+                self.record(ClearUpload(self.round, self.index, part, now.synthetic))
+        if replace(now, parts=()) == replace(before, parts=()):
+            return
+        encrypts_buffers = self._buffer_count > 0 and now.buffers == "encrypted"
+        if now.encrypted.count or encrypts_buffers:
+            # Statistics of the data have no noise, whatever the parameters have.
+            noise = now.noise if now.encrypts_noised and not encrypts_buffers else None
+            self.record(EncryptedUpload(self.round, self.index, noise, now.synthetic))
+        if now.noised.count and now.noise is not None:
+            self.record(NoisedUpload(self.round, self.index, now.noise))
+        without_proof = now.noised.count and now.noise is None
+        if now.clear.count or without_proof or (self._buffer_count and now.buffers in ("clear", "noised")):
+            self.record(ClearUpload(self.round, self.index, synthetic=now.synthetic))
+
+    def _tells(self, part: str) -> bool:
+        """Say whether a message part that travels in the clear depends on the data: all that is not public does."""
+        return part not in PUBLIC_PARTS
+
+    @abc.abstractmethod
+    def _make(self, phase: str, answer: Message | None) -> Message:
+        """Make the phase's message and state what it discloses."""
+
+    def _difference(self) -> FloatVector:
+        """Return what training changed of the global model, float32 (P + B,); B is 0 where buffers stay local."""
+        # What is too large for a float32 is refused where it is clipped, encrypted or added.
+        with np.errstate(over="ignore"):
+            parameters = self.update.parameters - self.start.parameters
+            if not (self._shares_buffers and self._buffer_count):
+                return parameters
+            return np.concatenate((parameters, self.update.buffers - self.start.buffers))
+
+    def report(self) -> Report:
+        """Return what there is to tell since the last report; of a message that is being made, with it."""
+        with self._lock:
+            return super().report()
+
+    def end_round(self, answer: Message) -> None:
+        """Take the answer to the last phase."""
+        with self._lock:
+            self._end_round(answer)
+
+    def _end_round(self, answer: Message) -> None:
+        """Nothing is kept from round to round."""
+
+    def merged_model(self, model: Message) -> StartingPoint:
+        """Return the client's own model, given the global one."""
+        with self._lock:
+            return self._merged_model(model)
+
+    def _merged_model(self, model: Message) -> StartingPoint:
+        """The global model is everybody's."""
+        return self._read_model(model).starting_point()
+
+    def _read_model(self, model: Message) -> GlobalModel:
+        return GlobalModel.from_message(model, self._size, self._buffer_count if self._shares_buffers else 0)

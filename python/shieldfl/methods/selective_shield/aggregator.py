@@ -1,0 +1,174 @@
+"""SelectiveShield, the aggregator: counts votes, adds ciphertexts and noised values (its section 4.5)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl import ckks
+from shieldfl.errors import ParameterError, PolicyError, WireFormatError
+from shieldfl.masks import Mask, Votes, split_zones
+from shieldfl.methods.encrypted_sum.encrypted_positions import encrypted_positions
+from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
+from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
+from shieldfl.roles.message import Message
+from shieldfl.roles.round_key_check import RoundKeyCheck, RoundKeyReader
+
+__all__ = ["SelectiveShieldAggregator"]
+
+
+class SelectiveShieldAggregator(CollectingAggregator):
+    """Holds the round's public keys and sums; in a clear negotiation also the clients' masks.
+
+    Parameters
+    ----------
+    size : P, the number of parameters.
+    buffers : how many buffer values are averaged in the encrypted zone.
+    clients : how many there are.
+    settings : the method's settings.
+    keys : tells the public keys that a round brings from others.
+    threads : for the core; None for as many as the work is worth.
+    """
+
+    phase_names = ("negotiate", "update")
+
+    def __init__(
+        self,
+        size: int,
+        buffers: int,
+        clients: int,
+        settings: SelectiveShieldSettings,
+        keys: RoundKeyCheck,
+        threads: int | None,
+    ) -> None:
+        super().__init__(clients)
+        self._size = size
+        self._buffers = buffers
+        self._settings = settings
+        self._round_keys = RoundKeyReader(keys)
+        self._votes_in_clear = "votes" not in keys.parameters
+        self._threads = threads
+        self._masks: dict[int, Mask] = {}
+        self._voters: set[int] = set()
+        self._negotiated: int | None = None
+        """The round of these masks and voters."""
+        self._encrypted_zone = Mask.empty(size)
+        self._ciphertexts: ckks.Aggregator | None = None
+        self._begin_sums()
+
+    def begin_round(self, round_number: int, keys: Message) -> None:
+        """Take the round's public keys."""
+        self._round_keys.begin_round(round_number, keys)
+
+    def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
+        """Start from zero; what the negotiation told is kept for the update phase of the round."""
+        if phase == "negotiate":
+            everything = Mask.full(self._size)
+            self._ciphertexts = (
+                None if self._votes_in_clear else self._sum_under("votes", round_number, everything)
+            )
+            self._masks = {}
+            self._voters = set()
+            self._negotiated = round_number
+        elif answer is None:
+            raise ParameterError("the update phase needs the answer to the negotiation")
+        elif self._negotiated != round_number:
+            raise PolicyError(
+                f"nobody has negotiated what is encrypted in the update phase of round {round_number}"
+            )
+        else:
+            zone = Mask.from_bytes(answer["encrypted zone"], expected_size=self._size)
+            positions = encrypted_positions(zone, self._buffers)
+            self._ciphertexts = self._sum_under("update", round_number, positions)
+            self._encrypted_zone = zone
+        self._begin_sums()
+
+    def _begin_sums(self) -> None:
+        self._votes = Votes(self._size)
+        # By position; or, where personalised positions are hidden, by rank among those that are not encrypted.
+        self._sums: NDArray[np.float64] | None = None
+
+    def _sum_under(self, purpose: str, round_number: int, positions: Mask) -> ckks.Aggregator:
+        return ckks.Aggregator(
+            self._round_keys.key(round_number, purpose),
+            self._threads,
+            round=round_number,
+            positions=positions,
+            weighted=False,
+        )
+
+    def _collect(self, phase: str, client: int, message: Message) -> None:
+        if phase == "negotiate":
+            with self.clock.stage("negotiate"):
+                self._receive_vote(client, message)
+            self._voters.add(client)
+        elif client in self._voters:
+            self._receive_update(client, message)
+        else:
+            raise PolicyError(f"client {client} sent an update without having negotiated in this round")
+
+    def _receive_vote(self, client: int, message: Message) -> None:
+        if self._ciphertexts is not None:
+            self._ciphertexts.add(message["votes"])
+            return
+        mask = Mask.from_bytes(message["mask"], expected_size=self._size)
+        self._votes.add(mask, self._threads)
+        self._masks[client] = mask
+
+    def _receive_update(self, client: int, message: Message) -> None:
+        with self.clock.stage("upload"):
+            positions = self._positions_of(client, message)
+            values = self._values_of(message, positions)
+        with self.clock.stage("aggregate"):
+            assert self._ciphertexts is not None
+            # Everything that can be refused has been looked at before the ciphertexts are added.
+            self._ciphertexts.add(message["ciphertexts"])
+            if self._sums is None:
+                self._sums = np.zeros(self._size if positions is not None else values.size)
+            if positions is None:
+                self._sums += values
+            else:
+                positions.scatter_add(values.astype(np.float64), self._sums, self._threads)
+                self._votes.add(positions, self._threads)
+
+    def _positions_of(self, client: int, message: Message) -> Mask | None:
+        """Return where the client's noised values belong; None where that is hidden."""
+        if self._settings.hide_personalised:
+            return None
+        if not self._votes_in_clear:
+            positions = Mask.from_bytes(message["positions"], expected_size=self._size)
+            if (positions & self._encrypted_zone).count:
+                raise WireFormatError("a client sent values for encrypted positions: they were not added")
+            return positions
+        return split_zones(self._masks[client], self._encrypted_zone).noise
+
+    def _values_of(self, message: Message, positions: Mask | None) -> NDArray[np.float32]:
+        # Hidden: the client sends a value for each position that is not encrypted.
+        hidden_count = self._size - self._encrypted_zone.count
+        values = message.vector("values", np.float32, hidden_count if positions is None else positions.count)
+        if not np.isfinite(values).all():
+            raise WireFormatError("a client's noised values hold NaN or infinity: they were not added")
+        return values
+
+    def _result(self, phase: str) -> Message:
+        """Return the encrypted zone (clear negotiation), or the sums for the key authority."""
+        if phase == "negotiate":
+            with self.clock.stage("negotiate"):
+                return self._close_negotiation()
+        with self.clock.stage("aggregate"):
+            assert self._ciphertexts is not None
+            parts = {
+                "total": self._ciphertexts.total().to_bytes(),
+                "sums": (np.zeros(0) if self._sums is None else self._sums).tobytes(),
+            }
+            if self._votes_in_clear:
+                parts["encrypted zone"] = self._encrypted_zone.to_bytes()
+            if not self._settings.hide_personalised:
+                parts["contributors"] = self._votes.counts(self._threads).tobytes()
+            return Message(parts)
+
+    def _close_negotiation(self) -> Message:
+        if self._ciphertexts is not None:
+            return Message({"votes": self._ciphertexts.total().to_bytes()})
+        zone = self._votes.consensus(self._settings.consensus, self._threads)
+        return Message({"encrypted zone": zone.to_bytes()})

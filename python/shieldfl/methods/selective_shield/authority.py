@@ -1,0 +1,135 @@
+"""SelectiveShield, the key authority: opens sums and keeps the global model (its section 4.5, step 2)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl import _core, ckks
+from shieldfl.errors import PolicyError, RangeError, WireFormatError
+from shieldfl.masks import Mask
+from shieldfl.methods.encrypted_sum.encrypted_positions import encrypted_positions
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.replies import Replies
+from shieldfl.methods.protocol.reports import Note
+from shieldfl.methods.protocol.steps import AuthoritySteps
+from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
+from shieldfl.privacy.events import OpenedSum
+from shieldfl.roles.message import Message
+from shieldfl.roles.round_keys import RoundKeys
+
+__all__ = ["SelectiveShieldAuthority"]
+
+
+class SelectiveShieldAuthority(AuthoritySteps):
+    """Opens the round's totals, divides, and moves the global model.
+
+    Parameters
+    ----------
+    initial : the global model; its buffers are empty where buffers stay local.
+    settings : the method's settings.
+    keys : the rounds' keys, which open the totals of updates and, in an encrypted negotiation, those of votes.
+    server_learning_rate : eta_g of eq. 26.
+    """
+
+    def __init__(
+        self,
+        initial: GlobalModel,
+        settings: SelectiveShieldSettings,
+        keys: RoundKeys,
+        server_learning_rate: float,
+    ) -> None:
+        super().__init__()
+        self._model = initial
+        self._settings = settings
+        self._keys = keys
+        self._votes_in_clear = "votes" not in keys.check.parameters
+        self._learning_rate = server_learning_rate
+        self._tallies: NDArray[np.float64] = np.zeros(0)
+        self._voters = 0
+        self._voted_round = 0
+        self._encrypted_zone = Mask.empty(initial.parameters.size)
+        self._replies = Replies()
+
+    def begin_round(self, round_number: int, model: Message) -> Message:
+        """Make the round's keys, wipe those of the round before."""
+        with self.clock.stage("open"):
+            return Message({**model, **self._keys.begin_round(round_number, self._keys.check.parameters)})
+
+    def answer(self, phase: str, message: Message) -> Message:
+        """Answer votes with the encrypted zone, sums with the new global model.
+
+        A repeated message gets its answer again, and the model does not move twice. Raises PolicyError for
+        any other message of a round that was answered, or of one before it.
+        """
+        voting = phase == "negotiate"
+        with self.clock.stage("negotiate" if voting else "open"):
+            total = ckks.Total.from_bytes(message["votes" if voting else "total"])
+            reply = self._replies.reply(
+                phase,
+                total.round,
+                message,
+                lambda: self._open_votes(total) if voting else self._open_update(total, message),
+            )
+            # No other total of what was answered will be opened.
+            self._keys.wipe(total.round, "votes" if voting else "update")
+            return reply
+
+    def _open_votes(self, total: ckks.Total) -> Message:
+        if not total.is_of(Mask.full(self._model.parameters.size)):
+            raise WireFormatError("the total does not have one tally for each parameter")
+        tallies = self._keys.authority(total.round, "votes").open(total)
+        if tallies.min(initial=0.0) < 0.0 or tallies.max(initial=0.0) > total.clients:
+            raise RangeError("a tally is not between 0 and the number of clients: a vote was forged")
+        self._tallies = tallies
+        self._voters = total.clients
+        self._voted_round = total.round
+        needed = _core.votes_needed(self._settings.consensus, self._voters)
+        self._encrypted_zone = Mask.from_bool(self._tallies >= needed)
+        return Message({"encrypted zone": self._encrypted_zone.to_bytes()})
+
+    def _open_update(self, total: ckks.Total, message: Message) -> Message:
+        size, buffers = self._model.parameters.size, self._model.buffers.size
+        if not self._votes_in_clear and total.round != self._voted_round:
+            raise PolicyError(f"the encrypted zone of round {total.round} has not been negotiated")
+        if self._votes_in_clear:
+            self._encrypted_zone = Mask.from_bytes(message["encrypted zone"], expected_size=size)
+        zone = self._encrypted_zone
+        if not total.is_of(encrypted_positions(zone, buffers)):
+            raise WireFormatError("the total's values do not belong to the positions of the encrypted zone")
+        # Everything that the aggregator says is looked at before a total is opened.
+        sums, contributors = self._noise_zone(message, total.clients)
+        if not np.isfinite(sums).all() or contributors.max(initial=0.0) > total.clients:
+            raise WireFormatError(
+                "the sums hold NaN or infinity, or more contributors than there are clients"
+            )
+        opened = self._keys.authority(total.round).open(total)
+        if total.count:
+            self.record(OpenedSum(total.round))
+        divisors = np.full(size, float(total.clients))
+        if self._settings.divisor == "contributors":
+            # Nobody contributed: the sum is zero (or hidden clients' noise), and the old value stays.
+            divisors = np.where(contributors > 0.0, contributors, np.inf)
+        zone.scatter(opened[: zone.count], sums)
+        zone.scatter(np.full(zone.count, float(total.clients)), divisors)
+        mean = np.concatenate((sums / divisors, opened[zone.count :] / total.clients))
+        self._model = self._model.moved_finite(mean, self._learning_rate)
+        return self._model.to_message()
+
+    def _noise_zone(self, message: Message, clients: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return sums and number of contributors by position, float64 (P,) each."""
+        size = self._model.parameters.size
+        if not self._settings.hide_personalised:
+            contributors = message.vector("contributors", np.uint32, size).astype(np.float64)
+            return message.vector("sums", np.float64, size).copy(), contributors
+        rest = ~self._encrypted_zone
+        sums = np.zeros(size)
+        rest.scatter(message.vector("sums", np.float64, rest.count).astype(np.float64), sums)
+        contributors = self._voters - self._tallies
+        if clients != self._voters:
+            # Which of the voters are missing is hidden as well, so their votes cannot be taken back.
+            contributors = contributors * (clients / self._voters)
+            self.note(
+                Note("clients dropped out after voting: the number of contributors was scaled, not counted")
+            )
+        return sums, contributors

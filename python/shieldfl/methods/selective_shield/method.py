@@ -1,0 +1,219 @@
+"""SelectiveShield (Li, Yan, Liu): encrypted, personalised and noised zones, two servers.
+
+The steps of the roles are in the modules beside this one; here they are set up. docs/methods/selective-shield.md
+says what it protects, what leaks and how the paper was read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from shieldfl import ckks
+from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.methods.protocol.account import Account
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.method import Method, Phase
+from shieldfl.methods.protocol.plan import FederationPlan
+from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.methods.selective_shield.aggregator import SelectiveShieldAggregator
+from shieldfl.methods.selective_shield.client import SelectiveShieldClient
+from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
+from shieldfl.privacy.accounting import PrivacyLedger, noise_multiplier_for
+from shieldfl.privacy.discrete_gaussian import float32_grid
+from shieldfl.privacy.reading import PrivacyReading
+from shieldfl.roles.message import Message
+
+if TYPE_CHECKING:
+    from shieldfl.methods.protocol.steps import AuthoritySteps
+    from shieldfl.roles.round_keys import RoundKeys
+
+__all__ = ["SelectiveShield"]
+
+
+class SelectiveShield(Method):
+    """SelectiveShield for one federation.
+
+    Parameters
+    ----------
+    name, plan : as for :class:`Method`. A target epsilon is spread over the plan's rounds; ``server_learning_rate`` is
+        eta_g of eq. 26.
+    settings : the method's settings.
+    """
+
+    privacy_reading = PrivacyReading(
+        "client",
+        "the aggregator, which sees no model",
+        "all updates of a client are zeroed out, K stays",
+        "ε counts the noise zone, by the paper's eq. 22 with a noise of σ; ∞ where masks follow from the data and are "
+        "readable, and from the first noised upload on that depends on an encrypted zone opened without noise. Of the "
+        "noise alone there are two figures: charged is that of σ; that of σ·√K, which clients add, holds only if the "
+        "stated number K of participants was true",
+    )
+    aggregator_sees = "noised values and their positions, every client's mask or the negotiated zone"
+
+    weighs_all_alike = True
+
+    def __init__(self, name: str, settings: SelectiveShieldSettings, plan: FederationPlan) -> None:
+        if isinstance(settings.threshold, tuple) and len(settings.threshold) != plan.clients:
+            raise ParameterError(
+                f"there are {len(settings.threshold)} thresholds (tau) for {plan.clients} clients"
+            )
+        self._target_epsilon = settings.target_epsilon
+        if settings.target_epsilon is not None:
+            sigma = noise_multiplier_for(settings.target_epsilon, settings.delta, plan.rounds)
+            settings = replace(settings, noise_multiplier=sigma, target_epsilon=None)
+        if settings.has_discrete_noise:
+            _check_grid(settings, plan.clients, plan.parameters)
+        super().__init__(name, settings, plan)
+        self._settings = settings
+        encrypted_votes = settings.negotiation == "encrypted"
+        self.phases = (Phase("negotiate", encrypted_votes), Phase("update", answered_by_authority=True))
+        if settings.adaptive_clip and settings.noise_multiplier > 0.0:
+            self.notes.append("the clipping norm follows the data, so the stated epsilon is no guarantee")
+        if self._target_epsilon is not None:
+            self.notes.append(
+                "target_epsilon bounds what the noise alone is charged for, not what masks and opened sums tell besides"
+            )
+        parameters = {
+            "update": ckks.Parameters(
+                max_clients=plan.clients, value_bits=settings.value_bits, fraction_bits=settings.fraction_bits
+            )
+        }
+        if encrypted_votes:
+            # A vote is 0 or 1: two bits with the sign, several to a coefficient.
+            parameters["votes"] = ckks.Parameters.plan(
+                max_clients=plan.clients, value_bits=2, fraction_bits=0, goal="size", count=plan.parameters
+            )
+        self.purposes = parameters
+
+    def _why_alike(self) -> str:
+        return f"{self.name} weighs all clients alike (its eq. 26), whatever their weights"
+
+    @property
+    def _shared_buffers(self) -> int:
+        return self.plan.buffers if self._settings.buffers == "encrypted" else 0
+
+    def _shared(self, initial: GlobalModel) -> GlobalModel:
+        return GlobalModel(initial.parameters, initial.buffers[: self._shared_buffers])
+
+    def _client(
+        self,
+        context: RoleContext,
+        index: int,
+        weight: int,
+        initial: GlobalModel,
+        shared_secret: bytes | None,
+    ) -> SelectiveShieldClient:
+        return SelectiveShieldClient(
+            index, initial, self._settings, context.keys, self.plan.min_clients, context.threads
+        )
+
+    def _aggregator(
+        self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
+    ) -> SelectiveShieldAggregator:
+        return SelectiveShieldAggregator(
+            self.plan.parameters,
+            self._shared_buffers,
+            self.plan.clients,
+            self._settings,
+            context.keys,
+            context.threads,
+        )
+
+    def _authority_steps(
+        self, initial: GlobalModel, context: RoleContext, keys: RoundKeys, shared_secret: bytes | None
+    ) -> AuthoritySteps:
+        from shieldfl.methods.selective_shield.authority import SelectiveShieldAuthority
+
+        return SelectiveShieldAuthority(
+            self._shared(initial), self._settings, keys, self.plan.server_learning_rate
+        )
+
+    def first_message(self, initial: GlobalModel, shared_secret: bytes | None = None) -> Message:
+        """Return the model that the first round starts from."""
+        return self._shared(initial).to_message()
+
+    def account(self) -> SelectiveShieldAccount:
+        """Return an account of the noise zone: eq. 22's sigma, in every round that was drawn."""
+        return SelectiveShieldAccount(self.notes, self._settings, self._target_epsilon)
+
+    def settings(self, weights: Sequence[int]) -> dict[str, Any]:
+        """Return the settings, with the noise multiplier that a target epsilon gave."""
+        return asdict(self._settings) | {
+            "target_epsilon": self._target_epsilon,
+            "bytes_per_encrypted_value": self.purposes["update"].bytes_per_value,
+        }
+
+
+class SelectiveShieldAccount(Account):
+    """Charges draws of clients for the noise zone: those that are repeated because too few came cost as much as others.
+
+    Parameters
+    ----------
+    notes : as for :class:`Account`.
+    settings : the method's settings, noise multiplier resolved.
+    target_epsilon : what the noise may be charged in all; None for no limit.
+    """
+
+    def __init__(
+        self, notes: Iterable[str], settings: SelectiveShieldSettings, target_epsilon: float | None
+    ) -> None:
+        super().__init__(notes, settings.delta)
+        self._noise_multiplier = settings.noise_multiplier
+        self._target_epsilon = target_epsilon
+        self._drawn: list[int] = []
+
+    def charge_draw(self, participants: int) -> None:
+        """Charge a draw. Raises PolicyError, and charges nothing, when a target epsilon would be exceeded."""
+        if self._target_epsilon is not None:
+            ledger = self._ledger_of([*self._charged, participants])
+            if ledger.epsilon(self.delta).of_noise > self._target_epsilon:
+                raise PolicyError(
+                    f"the privacy budget of epsilon = {self._target_epsilon:g} is spent after "
+                    f"{self.rounds} draws: no further round is started"
+                )
+        super().charge_draw(participants)
+        self._drawn.append(participants)
+
+    def _ledger_of(self, drawn: Iterable[int]) -> PrivacyLedger:
+        ledger = PrivacyLedger(self._noise_multiplier)
+        for participants in drawn:
+            ledger.charge_round(participants)
+        return ledger
+
+    @property
+    def rounds(self) -> int:
+        """How many have been charged: whoever drives the rounds may not have told of every draw."""
+        return max(super().rounds, self.events.noised_uploads())
+
+    @property
+    def _charged(self) -> list[int]:
+        """How many were drawn, by round; 1 for each round that was not told of."""
+        return [*self._drawn, *[1] * (self.rounds - len(self._drawn))]
+
+    def _of_noise(self) -> tuple[float, float]:
+        if self._noise_multiplier == 0.0:
+            return math.nan, math.nan
+        spent = self._ledger_of(self._charged).epsilon(self.delta)
+        return spent.of_noise, spent.if_participants_true
+
+    def settings(self) -> dict[str, Any]:
+        """Return what the noise was charged."""
+        return {"epsilon_of_what_was_charged": self.spent().of_noise}
+
+
+def _check_grid(settings: SelectiveShieldSettings, clients: int, size: int) -> None:
+    """Refuse settings under which a client could not make its discrete noise, before any round starts."""
+    deviation = settings.clip_norm * settings.noise_multiplier
+    for participants in (1, clients):
+        float32_grid(deviation * math.sqrt(participants))
+    # Rounding a vector may add sqrt(P) half steps to its norm, and values are clipped to that much less than C.
+    # With 2^20 steps to a deviation of C sigma sqrt(K), this keeps it to half of C.
+    if settings.noise_multiplier * math.sqrt(clients * size) > 2.0**20:
+        raise ParameterError(
+            f"noise_multiplier (sigma) {settings.noise_multiplier:g} is too large for discrete-gaussian noise on "
+            f"{size} parameters of {clients} clients: its grid would be too coarse for the clipping norm"
+        )

@@ -1,0 +1,137 @@
+"""SenseCrypt, the aggregator: clusters, budgets, unions of masks, sums of ciphertexts and plain numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shieldfl.encryption_budgets import sense_crypt_budgets
+from shieldfl.errors import PolicyError
+from shieldfl.masks import Mask
+from shieldfl.methods.encrypted_sum.encrypted_positions import encrypted_positions
+from shieldfl.methods.encrypted_sum.mixed_sum import MixedSum
+from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
+from shieldfl.methods.protocol.reports import Note
+from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.methods.sense_crypt.client import cluster_round
+from shieldfl.methods.sense_crypt.cluster_registry import ClusterRegistry
+from shieldfl.roles.message import Message
+from shieldfl.roles.round_key_check import RoundKeyReader
+
+__all__ = ["SenseCryptAggregator"]
+
+
+class SenseCryptAggregator(CollectingAggregator):
+    """Holds the round's public key; sees sensitivities (noised, if so set), masks and what is not encrypted.
+
+    Parameters
+    ----------
+    context : what all roles of the federation know.
+    weights : how much each client counts.
+    registry : which client is in which cluster.
+    """
+
+    phase_names = ("cluster", "mask", "update")
+
+    def __init__(self, context: RoleContext, weights: tuple[int, ...], registry: ClusterRegistry) -> None:
+        super().__init__(len(weights))
+        self._size = context.plan.parameters
+        self._buffers = context.plan.buffers
+        self._registry = registry
+        self._round_keys = RoundKeyReader(context.keys)
+        self._weights = weights
+        self._weighted = context.most_weight > 1
+        self._threads = context.threads
+        self._masks: dict[int, Mask] = {}
+        self._masks_of: int | None = None
+        """The round of these masks."""
+        self._sums: dict[int, MixedSum] = {}
+
+    def begin_round(self, round_number: int, keys: Message) -> None:
+        """Take the round's public keys."""
+        self._round_keys.begin_round(round_number, keys)
+
+    def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
+        """Start to collect; who is in which cluster is kept from round to round, masks for the update phase."""
+        if phase == "update":
+            if self._masks_of != round_number:
+                raise PolicyError(f"nobody has sent a mask for the update phase of round {round_number}")
+            with self.clock.stage("negotiate"):
+                self._sums = self._new_sums(round_number)
+        else:
+            self._masks, self._masks_of = {}, round_number
+
+    def _collect(self, phase: str, client: int, message: Message) -> None:
+        if phase == "cluster":
+            with self.clock.stage("negotiate"):
+                self._receive_introduction(client, message)
+        elif phase == "mask":
+            with self.clock.stage("negotiate"):
+                self._receive_mask(client, message)
+        else:
+            self._receive_update(client, message)
+
+    def _receive_introduction(self, client: int, message: Message) -> None:
+        if self._registry.knows(client) and "capability" not in message:
+            return
+        vector = None
+        if self._registry.by_sensitivity:
+            vector = message.vector("sensitivity", np.float32, self._size)
+        bandwidth, speed = message.vector("capability", np.float64, 2)
+        self._registry.introduce(client, vector, float(bandwidth), float(speed))
+
+    def _receive_mask(self, client: int, message: Message) -> None:
+        if not self._registry.knows(client):
+            raise PolicyError(f"client {client} sent a mask without being in a cluster")
+        mask = Mask.from_bytes(message["mask"], expected_size=self._size)
+        self._masks[client] = encrypted_positions(mask, self._buffers)
+
+    def _receive_update(self, client: int, message: Message) -> None:
+        if client not in self._masks:
+            raise PolicyError(f"client {client} sent an update without a mask in this round")
+        own = self._masks[client]
+        self._sums[self._registry.cluster_of(client)].add(client, message, own)
+
+    def _result(self, phase: str) -> Message:
+        """Return assignments and budgets; the clusters' unions; their totals."""
+        if phase == "cluster":
+            with self.clock.stage("negotiate"):
+                return self._assign()
+        if phase == "mask":
+            with self.clock.stage("negotiate"):
+                return self._unite()
+        with self.clock.stage("aggregate"):
+            parts = {
+                "round": Message.from_number(self.round),
+                "clusters": self._registry.assignments().tobytes(),
+            }
+            for cluster, total in self._sums.items():
+                parts |= total.parts(f" {cluster}")
+            return Message(parts)
+
+    def _assign(self) -> Message:
+        for text in self._registry.assign():
+            self.note(Note(text))
+        clusters = self._registry.assignments()
+        known = np.flatnonzero(clusters >= 0)
+        budgets = np.zeros(clusters.size)
+        budgets[known] = sense_crypt_budgets(*self._registry.capabilities(known), clusters[known])
+        return Message({"clusters": clusters.tobytes(), "budgets": budgets.tobytes()})
+
+    def _unite(self) -> Message:
+        parts = {"clusters": self._registry.assignments().tobytes()}
+        for cluster, total in self._new_sums(self.round).items():
+            parts |= total.union_parts(f" {cluster}")
+        return Message(parts)
+
+    def _new_sums(self, round_number: int) -> dict[int, MixedSum]:
+        """Return a sum for each cluster that has a mask, of nothing yet."""
+        clusters = self._registry.assignments()
+        key = self._round_keys.key(round_number, "update")
+        sums = {}
+        for cluster in sorted({int(clusters[client]) for client in self._masks}):
+            masks = [mask for client, mask in self._masks.items() if clusters[client] == cluster]
+            number = cluster_round(round_number, cluster, clusters.size)
+            sums[cluster] = MixedSum(
+                key, masks, number, self._weights, self.clock, self._threads, weighted=self._weighted
+            )
+        return sums

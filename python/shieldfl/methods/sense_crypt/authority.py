@@ -1,0 +1,106 @@
+"""SenseCrypt, the key authority: opens the clusters' sums and keeps their models (its algorithm 3)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.errors import PolicyError, WireFormatError
+from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.replies import Replies
+from shieldfl.methods.protocol.reports import Note
+from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.methods.protocol.steps import AuthoritySteps
+from shieldfl.methods.sense_crypt.client import cluster_round
+from shieldfl.privacy.events import OpenedSum
+from shieldfl.roles.key_authority import KeyAuthority
+from shieldfl.roles.message import Message
+from shieldfl.roles.round_keys import RoundKeys
+
+__all__ = ["SenseCryptAuthority"]
+
+
+class SenseCryptAuthority(AuthoritySteps):
+    """Opens one total for each cluster and moves that cluster's model.
+
+    Parameters
+    ----------
+    initial : the model that every cluster starts from.
+    context : what all roles of the federation know.
+    keys : the rounds' keys, which open the totals.
+    """
+
+    def __init__(self, initial: GlobalModel, context: RoleContext, keys: RoundKeys) -> None:
+        super().__init__()
+        self._initial = initial
+        self._models: dict[int, GlobalModel] = {}
+        self._clusters: NDArray[np.int64] = np.full(context.plan.clients, -1)
+        self._keys = keys
+        self._clients = context.plan.clients
+        self._most_weight = context.most_weight
+        self._learning_rate = context.plan.server_learning_rate
+        self._replies = Replies()
+
+    def begin_round(self, round_number: int, model: Message) -> Message:
+        """Make the round's key, wipe that of the round before."""
+        with self.clock.stage("open"):
+            return Message({**model, **self._keys.begin_round(round_number)})
+
+    def answer(self, phase: str, message: Message) -> Message:
+        """Answer the clusters' sums with their models.
+
+        A cluster of too few clients keeps its model, which is noted. A repeated message gets its answer again, and no
+        model moves twice. Raises PolicyError, WireFormatError, RangeError; then no model has moved.
+        """
+        with self.clock.stage("open"):
+            round_number = message.number("round")
+            reply = self._replies.reply(phase, round_number, message, lambda: self._open(message))
+            # No other total of this round will be opened.
+            self._keys.wipe(round_number)
+            return reply
+
+    def _open(self, message: Message) -> Message:
+        clusters = message.vector("clusters", np.int64, self._clients)
+        if clusters.min() < -1 or clusters.max() >= self._clients:
+            raise WireFormatError("there is no cluster of this number")
+        if ((self._clusters >= 0) & (clusters != self._clusters)).any():
+            raise PolicyError(
+                "a client has changed its cluster: totals of changing groups would single clients out"
+            )
+        round_number = message.number("round")
+        known = range(int(clusters.max(initial=-1)) + 1)
+        claims = {
+            cluster: self._read(message, round_number, cluster)
+            for cluster in known
+            if f"total {cluster}" in message
+        }
+        moved = dict(self._models)
+        keys = self._keys.authority(round_number)
+        for cluster, claim in claims.items():
+            if claim.total.clients < keys.min_clients:
+                text = (
+                    f"round {round_number}: {claim.total.clients} client(s) of cluster {cluster} sent an update, too "
+                    "few to open: its model stays"
+                )
+                self.note(Note(text))
+                continue
+            moved[cluster] = self._move(cluster, claim, keys)
+            if claim.positions.count:
+                self.record(OpenedSum(round_number))
+        self._models = moved
+        self._clusters = clusters
+        parts = {"clusters": message["clusters"]}
+        for cluster in known:
+            model = self._models.get(cluster, self._initial).to_message()
+            parts |= {f"{name} {cluster}": part for name, part in model.items()}
+        return Message(parts)
+
+    def _read(self, message: Message, round_number: int, cluster: int) -> MixedTotal:
+        size = self._initial.parameters.size + self._initial.buffers.size
+        number = cluster_round(round_number, cluster, self._clients)
+        return MixedTotal.read(message, f" {cluster}", self._keys.check.parameters["update"], size, number)
+
+    def _move(self, cluster: int, claim: MixedTotal, keys: KeyAuthority) -> GlobalModel:
+        mean = claim.open_mean(keys, self._most_weight)
+        return self._models.get(cluster, self._initial).moved_finite(mean, self._learning_rate)

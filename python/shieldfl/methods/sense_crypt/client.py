@@ -1,0 +1,192 @@
+"""SenseCrypt, the client: sensitivity, mask, selective encryption (its algorithm 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from shieldfl.errors import ParameterError, WireFormatError
+from shieldfl.methods.encrypted_sum.encrypted_positions import encrypted_positions
+from shieldfl.methods.encrypted_sum.mixed_upload import MixedUpload
+from shieldfl.methods.protocol.disclosure import Disclosure
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.local_update import StartingPoint
+from shieldfl.methods.protocol.reports import Note
+from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.methods.protocol.training_client import TrainingClient
+from shieldfl.methods.sense_crypt.client_clustering import noised_sensitivity
+from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
+from shieldfl.privacy.events import ClearUpload, Noise, NoisedUpload
+from shieldfl.roles.message import Message
+from shieldfl.selection import Selection, select
+
+__all__ = ["Capability", "SenseCryptClient", "cluster_round"]
+
+
+@dataclass(frozen=True)
+class Capability:
+    """What a client reports of itself, so that its budget follows (section 3.2), and how much it counts."""
+
+    bandwidth: float
+    compute_speed: float
+    weight: int
+
+
+def cluster_round(round_number: int, cluster: int, clients: int) -> int:
+    """Return the number under which a cluster's ciphertexts of a round travel: no two clusters share one.
+
+    The key authority opens one total for each. There are at most as many clusters as clients.
+    """
+    return round_number * clients + cluster
+
+
+class SenseCryptClient(TrainingClient):
+    """One client, whose global model is its cluster's.
+
+    Parameters
+    ----------
+    index : its number.
+    initial : the global model before the first round, with all buffers, which are encrypted in full.
+    settings : the method's settings.
+    noise_multiplier : of the sensitivity that it uploads once; 0 for no noise.
+    capability : what it reports of itself.
+    context : what all roles of the federation know.
+    """
+
+    phase_names = ("cluster", "mask", "update")
+    scores = "taylor"
+
+    def __init__(
+        self,
+        index: int,
+        initial: GlobalModel,
+        settings: SenseCryptSettings,
+        noise_multiplier: float,
+        capability: Capability,
+        context: RoleContext,
+    ) -> None:
+        super().__init__(index, initial, context.plan.min_clients, context.keys)
+        self.introduced = False
+        """Whether its sensitivity, or without clustering what it reports of itself, has arrived."""
+        self.selection: Selection | None = None
+        """What it chose in the last round."""
+        self._settings = settings
+        self._noise_multiplier = noise_multiplier
+        self._capability = capability
+        self._upload: MixedUpload | None = None
+        self._initial = initial
+        self._most_weight = context.most_weight
+        self._clients = context.plan.clients
+        self._threads = context.threads
+        self._introduction: bytes | None = None
+        self._sensitivity_recorded = False
+        self._introduced_in: int | None = None
+        """The last round in which it introduced itself, or said that it is there."""
+        self._cluster = 0
+
+    def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+        """Train from the cluster's model, with sensitivities (eq. 2)."""
+        start = super()._begin_round(round_number, participants, model)
+        # What an earlier round left must not be sent in this one.
+        self.selection = None
+        return start
+
+    def _read_model(self, model: Message) -> GlobalModel:
+        """Read the cluster's model; a client that is in none begins with the initial one."""
+        return super()._read_model(model) if "parameters" in model else self._initial
+
+    def _make(self, phase: str, answer: Message | None) -> Message:
+        """Introduce itself; send its mask; send its update."""
+        if phase == "cluster":
+            return self._introduce()
+        if answer is None:
+            raise ParameterError(f"phase {phase!r} needs the answer to the phase before")
+        if phase == "mask":
+            return self._choose(answer)
+        return self._protect(answer)
+
+    def _introduce(self) -> Message:
+        """Send the sensitivity vector, noised once, until an answer shows that it has arrived (section 3.1)."""
+        parts = {"round": Message.from_number(self.round)}
+        self._introduced_in = self.round
+        if self.introduced:
+            return Message(parts)
+        with self.clock.stage("negotiate"):
+            reported = np.array([self._capability.bandwidth, self._capability.compute_speed])
+            parts["capability"] = reported.tobytes()
+            if self._settings.clustering != "none":
+                if self._introduction is None:
+                    self._introduction = noised_sensitivity(
+                        self.trained_scores,
+                        self._settings.clustering_clip_norm,
+                        self._noise_multiplier,
+                        self._threads,
+                    ).tobytes()
+                parts["sensitivity"] = self._introduction
+            self._name("capability", *({"sensitivity"} & set(parts)))
+            return Message(parts)
+
+    def _record(self, before: Disclosure, now: Disclosure) -> None:
+        super()._record(before, now)
+        # Once: sent again in a later round, it is the same.
+        if "sensitivity" in now.parts and not self._sensitivity_recorded:
+            self._record_sensitivity()
+            self._sensitivity_recorded = True
+
+    def _record_sensitivity(self) -> None:
+        if self._noise_multiplier > 0.0:
+            noise = Noise(self._noise_multiplier, "client")
+            self.record(NoisedUpload(self.round, self.index, noise, "sensitivity"))
+        else:
+            self.record(ClearUpload(self.round, self.index, "sensitivity"))
+
+    def _tells(self, part: str) -> bool:
+        # Its noise is recorded with it. A mask tells even where it chooses all: whether it does follows from scores.
+        return part != "sensitivity" and super()._tells(part)
+
+    def _choose(self, answer: Message) -> Message:
+        if self._introduced_in != self.round:
+            raise ParameterError("the mask phase follows the one in which the client introduces itself")
+        with self.clock.stage("score"):
+            cluster = answer.number("cluster")
+            if cluster >= self._clients:
+                raise WireFormatError("there is no cluster of this number")
+            # A budget follows from what others report, so it does not decide alone how little is protected.
+            budget = max(float(answer.vector("budget", np.float64, 1)[0]), self._settings.least_budget)
+            chosen = select(
+                self.trained_scores, self.update.parameters, self._settings.limits(budget), self._threads
+            )
+            self.selection, self._cluster, self.introduced = chosen, cluster, True
+            if not (chosen.meets_security and chosen.meets_information):
+                text = f"client {self.index}: its budget is too small for eq. 7 or eq. 8, and was kept"
+                self.note(Note(text))
+        with self.clock.stage("negotiate"):
+            self._name("mask")
+            return Message({"round": Message.from_number(self.round), "mask": chosen.mask.to_bytes()})
+
+    def _name(self, *parts: str) -> None:
+        """State that these parts leave in the clear."""
+        self.disclosure = replace(self.disclosure, parts=self.disclosure.parts + parts)
+
+    def _protect(self, answer: Message) -> Message:
+        if self.selection is None:
+            raise ParameterError("the update phase needs the mask that the phase before has chosen")
+        with self.clock.stage("merge"):
+            update = self._difference()
+        mask = encrypted_positions(self.selection.mask, self._buffer_count)
+        number = cluster_round(self.round, self._cluster, self._clients)
+        with self.clock.stage("encrypt"):
+            upload = self._upload_under_round_key()
+            union = upload.read_union(answer, mask.size)
+            ciphertexts, mask = upload.encrypt(update, mask, union, number)
+        self.disclosure = Disclosure.of_zone(mask, self._size, parts=(*self.disclosure.parts, "weight"))
+        with self.clock.stage("upload"):
+            parts = upload.parts(update, ciphertexts, mask)
+            return Message({"round": Message.from_number(self.round), **parts})
+
+    def _upload_under_round_key(self) -> MixedUpload:
+        key = self._round_key("update")
+        if self._upload is None or self._upload.key != key:
+            self._upload = MixedUpload(key, self._capability.weight, self._most_weight, self._threads)
+        return self._upload

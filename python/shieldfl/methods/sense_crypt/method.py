@@ -1,0 +1,181 @@
+"""SenseCrypt: each client encrypts what is sensitive and what it has the time for, in clusters of like data.
+
+The steps of the roles are in the modules beside this one; here they are set up. docs/methods/sense-crypt.md says what
+it protects, what leaks and how the paper was read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shieldfl.methods.encrypted_sum.update_parameters import FixedPoint, update_parameters
+from shieldfl.methods.protocol.account import Account
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.method import Method, Phase
+from shieldfl.methods.protocol.plan import FederationPlan, stated_weights
+from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.methods.sense_crypt.aggregator import SenseCryptAggregator
+from shieldfl.methods.sense_crypt.client import Capability, SenseCryptClient
+from shieldfl.methods.sense_crypt.cluster_registry import ClusterRegistry
+from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
+from shieldfl.privacy.gaussian_mechanism import gaussian_noise_multiplier
+from shieldfl.privacy.reading import PrivacyReading
+from shieldfl.roles.message import Message
+from shieldfl.roles.round_key_check import round_key_parts
+
+if TYPE_CHECKING:
+    from shieldfl.methods.protocol.steps import AuthoritySteps
+    from shieldfl.roles.round_keys import RoundKeys
+
+__all__ = ["SenseCrypt"]
+
+
+class SenseCrypt(Method):
+    """SenseCrypt for one federation.
+
+    Clusters of fewer than ``min_clients`` are merged; buffers are averaged, always encrypted.
+    """
+
+    privacy_reading = PrivacyReading(
+        "client",
+        "the aggregator, which sees no model",
+        "the sensitivity that a client uploads is zeroed out",
+        "ε is ∞ once masks, or values outside of them, are readable; the noise alone counts the one upload for "
+        "clustering; what opened sums, and with them the model, tell is not counted",
+    )
+    aggregator_sees = (
+        "values outside of the masks, masks, every client's sensitivity once, speeds and weights"
+    )
+
+    phases = (
+        Phase("cluster", answered_by_authority=False),
+        Phase("mask", answered_by_authority=False),
+        Phase("update", answered_by_authority=True),
+    )
+
+    def __init__(self, name: str, settings: SenseCryptSettings, plan: FederationPlan) -> None:
+        super().__init__(name, settings, plan)
+        self._settings = settings
+        self._noise_multiplier = 0.0
+        if settings.clustering_epsilon is not None and settings.clustering != "none":
+            self._noise_multiplier = gaussian_noise_multiplier(
+                settings.clustering_epsilon, settings.clustering_delta
+            )
+        self.purposes = {
+            "update": update_parameters(
+                settings.encryption,
+                plan.clients,
+                FixedPoint(settings.value_bits, settings.fraction_bits),
+                most_weight=plan.most_weight,
+                mean_weight=plan.mean_weight,
+                key_bits=settings.key_bits,
+                takes_clear_values=True,
+            )
+        }
+
+    def _client(
+        self,
+        context: RoleContext,
+        index: int,
+        weight: int,
+        initial: GlobalModel,
+        shared_secret: bytes | None,
+    ) -> SenseCryptClient:
+        return SenseCryptClient(
+            index,
+            initial,
+            self._settings,
+            self._noise_multiplier,
+            Capability(
+                bandwidth=self._settings.bandwidths[index % len(self._settings.bandwidths)],
+                compute_speed=self._settings.compute_speeds[index % len(self._settings.compute_speeds)],
+                weight=weight,
+            ),
+            context,
+        )
+
+    def _aggregator(
+        self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
+    ) -> SenseCryptAggregator:
+        return SenseCryptAggregator(
+            context,
+            weights,
+            ClusterRegistry(
+                self.plan.clients,
+                self._settings.clustering != "none",
+                self.plan.min_clients,
+                self._settings.least_silhouette,
+                self._noise_multiplier * self._settings.clustering_clip_norm,
+            ),
+        )
+
+    def _authority_steps(
+        self, initial: GlobalModel, context: RoleContext, keys: RoundKeys, shared_secret: bytes | None
+    ) -> AuthoritySteps:
+        from shieldfl.methods.sense_crypt.authority import SenseCryptAuthority
+
+        return SenseCryptAuthority(initial, context, keys)
+
+    def first_message(self, initial: GlobalModel, shared_secret: bytes | None = None) -> Message:
+        """Return the model that the first round starts from."""
+        return initial.to_message()
+
+    def message_for(self, client: int, message: Message) -> Message:
+        """Return what concerns the client's cluster; no model for a client that is in none: it has the initial one."""
+        if "clusters" not in message:
+            return message
+        cluster = int(message.vector("clusters", np.int64, self.plan.clients)[client])
+        if "budgets" in message:
+            budget = message.vector("budgets", np.float64, self.plan.clients)[client]
+            return Message({"cluster": Message.from_number(cluster), "budget": budget.tobytes()})
+        keys = round_key_parts(message)
+        if cluster < 0:
+            return Message(keys)
+        suffix = f" {cluster}"
+        own = {name.removesuffix(suffix): part for name, part in message.items() if name.endswith(suffix)}
+        return Message({**own, **keys})
+
+    def has_model(self, client: int, message: Message) -> bool:
+        """Say whether the client is in a cluster."""
+        if "clusters" not in message:
+            return True
+        return bool(message.vector("clusters", np.int64, self.plan.clients)[client] >= 0)
+
+    def account(self) -> SenseCryptAccount:
+        """Return an account: of values and masks in the clear; without them the upload for clustering is charged."""
+        epsilon = self._settings.clustering_epsilon if self._noise_multiplier > 0.0 else None
+        return SenseCryptAccount(self.notes, self._settings.clustering_delta, epsilon)
+
+    def settings(self, weights: Sequence[int]) -> dict[str, Any]:
+        """Return the settings, with what they come to."""
+        return asdict(self._settings) | {
+            "clustering_noise_multiplier": self._noise_multiplier,
+            "weights": stated_weights(weights),
+            "bytes_per_encrypted_value": self.purposes["update"].bytes_per_value,
+        }
+
+
+class SenseCryptAccount(Account):
+    """Charges a client's one upload for clustering.
+
+    Parameters
+    ----------
+    notes, delta : as for :class:`Account`.
+    epsilon : what that upload costs; None where it has no noise.
+    """
+
+    def __init__(self, notes: Iterable[str], delta: float, epsilon: float | None) -> None:
+        super().__init__(notes, delta)
+        self._epsilon = epsilon
+
+    def _of_noise(self) -> tuple[float, float]:
+        if self._epsilon is None:
+            return math.nan, math.nan
+        # A client that comes again as a new one draws fresh noise, which no figure covers.
+        charged = math.inf if self.events.noised_uploads("sensitivity") > 1 else self._epsilon
+        return charged, charged

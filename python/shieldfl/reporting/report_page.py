@@ -1,0 +1,77 @@
+"""What report pages have in common: pictures for light and dark screens, and templates that share one frame."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from shieldfl.reporting.figure_style import DARK, LIGHT, Theme, render_png
+from shieldfl.reporting.output_files import write_whole
+from shieldfl.reporting.quantities import accuracy_text, bytes_text, epsilon_text, seconds_text, share_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Picture", "draw_picture", "render_page"]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A plot as a page shows it: data URIs for a light and for a dark screen."""
+
+    title: str
+    explanation: str
+    light: str
+    dark: str
+
+
+def draw_picture(title: str, explanation: str, draw: Callable[[Theme], Figure], path: Path) -> Picture:
+    """Draw a plot in both themes and write the light one to a PNG file. Raises OSError."""
+    light, dark = (render_png(draw(theme)) for theme in (LIGHT, DARK))
+    write_whole(path, light)
+    return Picture(title, explanation, _data_uri(light), _data_uri(dark))
+
+
+def render_page(template: Path, **facts: Any) -> str:
+    """Fill in a template, which may extend and import those that stand beside this file."""
+    environment = Environment(
+        loader=FileSystemLoader([template.parent, Path(__file__).parent]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(
+        accuracy=accuracy_text,
+        bytes=bytes_text,
+        epsilon=epsilon_text,
+        seconds=seconds_text,
+        share=share_text,
+        setting=_setting_text,
+    )
+    return environment.get_template(template.name).render(**facts)
+
+
+def _data_uri(png: bytes) -> str:
+    return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
+
+
+def _setting_text(value: Any) -> str:
+    if value is None:
+        return "default"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return "∞" if math.isinf(value) else f"{value:g}"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_setting_text(item) for item in value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {_setting_text(item)}" for name, item in value.items())
+    return str(value)

@@ -1,0 +1,157 @@
+"""Figures that papers publish, and the same figures of a run here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from statistics import fmean
+from typing import Any
+
+from shieldfl.errors import ParameterError
+from shieldfl.reporting.quantities import (
+    MISSING,
+    accuracy_text,
+    bytes_text,
+    epsilon_text,
+    ratio_text,
+    seconds_text,
+    share_text,
+)
+from shieldfl.simulation.report.summary import ZONES, mean_over_rounds
+from shieldfl.simulation.report.timing import repeated_rounds
+from shieldfl.simulation.results import STAGES, MethodResult, RunResult
+
+__all__ = ["FIGURES", "ComparedFigure", "PaperFigure", "compare_figures"]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """How a figure is read off a result, and written."""
+
+    label: str
+    read: Callable[[MethodResult], float]
+    text: Callable[[float], str]
+
+
+def _per_round(method: MethodResult, attribute: str) -> float:
+    """A mean over the rounds after the first, as in the table above it."""
+    return fmean(getattr(record, attribute) for record in repeated_rounds(method))
+
+
+def _per_client(method: MethodResult, stage: str) -> float:
+    """Seconds of a stage for one client and round."""
+    rounds = repeated_rounds(method)
+    begun = sum(record.participants + record.dropped for record in rounds)
+    return sum(record.stage_seconds.get(stage, 0.0) for record in rounds) / begun
+
+
+def _stage(stage: str) -> dict[str, Figure]:
+    return {
+        f"{stage}_seconds": Figure(
+            f"{stage}, a round", lambda method: method.mean_stage_seconds()[stage], seconds_text
+        ),
+        f"{stage}_seconds_per_client": Figure(
+            f"{stage}, a round and client", lambda method: _per_client(method, stage), seconds_text
+        ),
+    }
+
+
+def _zone(zone: str) -> Figure:
+    return Figure(f"{zone} share", lambda method: mean_over_rounds(method, zone), share_text)
+
+
+FIGURES: dict[str, Figure] = {
+    "accuracy": Figure("accuracy", lambda method: method.last.accuracy, accuracy_text),
+    "best_accuracy": Figure(
+        "accuracy, best round", lambda method: max(record.accuracy for record in method.rounds), accuracy_text
+    ),
+    "personalised_accuracy": Figure(
+        "accuracy, personalised", lambda method: method.last.personalised_accuracy, accuracy_text
+    ),
+    **{f"{zone}_share": _zone(zone) for zone in ZONES},
+    **{name: figure for stage in STAGES for name, figure in _stage(stage).items()},
+    "round_seconds": Figure("whole round", lambda method: _per_round(method, "seconds"), seconds_text),
+    "bytes_up": Figure("up, a round and client", lambda method: _per_round(method, "bytes_up"), bytes_text),
+    "bytes_down": Figure(
+        "down, a round and client", lambda method: _per_round(method, "bytes_down"), bytes_text
+    ),
+    "total_bytes": Figure(
+        "up and down, a client in all rounds",
+        lambda method: sum(record.bytes_up + record.bytes_down for record in method.rounds),
+        bytes_text,
+    ),
+    "epsilon": Figure("ε", lambda method: method.last.epsilon, epsilon_text),
+}
+"""By the name that experiment files give them."""
+
+
+@dataclass(frozen=True)
+class PaperFigure:
+    """One published figure.
+
+    Raises ParameterError for a figure that is not in :data:`FIGURES`, or numbers that are none. Where ``against`` names
+    another method, the figure is that method's, divided by ``method``'s: how many times less it takes.
+    """
+
+    source: str
+    """Paper and table."""
+    method: str
+    figure: str
+    least: float
+    most: float
+    """Above ``least`` where the paper states a range."""
+    against: str | None = None
+    note: str = ""
+    """How the paper's setting differs from the one here."""
+
+    def __post_init__(self) -> None:
+        if self.figure not in FIGURES:
+            raise ParameterError(f"unknown figure {self.figure!r}: choose from {', '.join(FIGURES)}")
+        if not (math.isfinite(self.least) and math.isfinite(self.most) and self.least <= self.most):
+            raise ParameterError("a paper's value is a number, or two with the smaller one first")
+
+    @property
+    def label(self) -> str:
+        """What is compared."""
+        label = FIGURES[self.figure].label
+        return label if self.against is None else f"{label}: {self.against} / {self.method}"
+
+    def text(self, value: float) -> str:
+        """Write a value of this figure."""
+        return FIGURES[self.figure].text(value) if self.against is None else ratio_text(value, 1.0) or MISSING
+
+
+@dataclass(frozen=True)
+class ComparedFigure:
+    """A published figure and ours; NaN where the run has none."""
+
+    paper: PaperFigure
+    ours: float
+
+    def cells(self) -> tuple[str, str, str, str, str]:
+        """Return method, figure, ours, the paper's and its source, as text."""
+        paper = self.paper
+        stated = [paper.text(value) for value in dict.fromkeys((paper.least, paper.most))]
+        source = f"{paper.source}; {paper.note}" if paper.note else paper.source
+        return paper.method, paper.label, paper.text(self.ours), " to ".join(stated), source
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        return asdict(self.paper) | {"ours": self.ours if math.isfinite(self.ours) else None}
+
+
+def compare_figures(result: RunResult, papers: tuple[PaperFigure, ...]) -> tuple[ComparedFigure, ...]:
+    """Read each figure off the run. Raises ParameterError for a method that did not run."""
+    methods = {method.method: method for method in result.methods}
+    compared = []
+    for paper in papers:
+        for name in (paper.method, paper.against):
+            if name is not None and name not in methods:
+                raise ParameterError(f"{paper.source}: the run has no method {name!r}")
+        read = FIGURES[paper.figure].read
+        ours = read(methods[paper.method])
+        if paper.against is not None:
+            ours = read(methods[paper.against]) / ours if ours else math.nan
+        compared.append(ComparedFigure(paper, ours))
+    return tuple(compared)

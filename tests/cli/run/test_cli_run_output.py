@@ -1,0 +1,129 @@
+"""What ``shieldfl run`` prints and writes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("typer")
+
+from cli.run.run_stand_in import Driver, invoke, table_rows
+from shieldfl.errors import RangeError
+from shieldfl.methods.registry import METHOD_NAMES
+from shieldfl.simulation.results import STAGES
+from small_pictures import small_pictures
+
+BOTH = ["--method", "fedavg,selective-shield"]
+
+
+@pytest.fixture(autouse=True)
+def _small_pictures() -> Iterator[None]:
+    with small_pictures():
+        yield
+
+
+def test_table_side_by_side(driver: Driver) -> None:
+    result = invoke(*BOTH, "--rounds", "2")
+    assert result.exit_code == 0
+    assert result.stdout.startswith(
+        "made-up data, mlp, 1,000 parameters, 20 clients, 2 rounds, Dirichlet α = 0.5\n"
+    )
+    rows = table_rows(result.stdout)
+    assert rows["global model"] == "91.25 % 91.25 %"
+    assert rows["personalised, mean of clients"] == "91.25 % 93.75 %"
+    assert rows["encrypted"] == "2.00 % 2.00 %"
+    assert rows["noise"] == "95.00 % 95.00 %"
+    for stage in STAGES:
+        assert rows[stage] == "125 ms 125 ms"
+    assert rows["all but training"] == "875 ms 1.88 s (×2.1)"
+    assert rows["whole round"] == "1.00 s 2.00 s (×2.0)"
+    assert rows["up"] == "2.00 kB 3.00 kB (×1.50)"
+    assert rows["set-up, once"] == "– –"
+    assert "fedavg, selective-shield: train alike" in result.stdout
+    assert rows["for one"] == "– client"
+    assert rows["ε"] == "∞ 8.5"
+    assert rows["hidden from the aggregator"] == "2.06 % 2.06 %"
+    assert rows["of the noise alone"] == "– 8.5"
+    assert rows["noise of σ·√K, if K was true"] == "– 2.5"
+    assert rows["at δ"] == "1e-05 1e-05"
+    assert "selective-shield: what a reader must know" in result.stdout
+
+
+@pytest.mark.parametrize("columns", [80, 100, 250])
+def test_many_methods_stand_below_each_other_where_columns_are_few(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    result = invoke("--method", ",".join(METHOD_NAMES))
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert max(map(len, lines)) <= columns
+    assert "…" not in result.stdout
+    for label in ("whole round", "up", "down", "encrypted", "noise", "clear", "ε", *STAGES):
+        rows = [re.match(rf" {{2,3}}{re.escape(label)} {{2,}}(\S.*)$", line) for line in lines]
+        cells = " ".join(row[1] for row in rows if row)
+        assert len(re.findall(r"\d+(?:\.\d+)? (?:s|ms|kB|%)|∞|8\.5", cells)) == len(METHOD_NAMES), label
+
+
+def test_a_note_of_several_methods_stands_once(driver: Driver) -> None:
+    text = invoke("--method", "fedavg,full-he,selective-shield").stdout
+    assert [line for line in text.splitlines() if "must know" in line] == [
+        "full-he, selective-shield: what a reader must know"
+    ]
+
+
+def test_one_method_is_compared_with_nothing(driver: Driver) -> None:
+    assert "×" not in invoke().stdout
+
+
+def test_json_on_standard_output_is_alone_there(driver: Driver) -> None:
+    result = invoke(*BOTH, "--json", "-")
+    read = json.loads(result.stdout)
+    assert [method["method"] for method in read["methods"]] == ["fedavg", "selective-shield"]
+    assert read["methods"][0]["rounds"][0]["epsilon"] == "Infinity"
+    assert read["config"]["clients"] == 20
+
+
+def test_json_in_a_file_beside_the_table(driver: Driver, tmp_path: Path) -> None:
+    result = invoke("--json", tmp_path / "result.json", "--alpha", "iid")
+    assert "global model" in result.stdout
+    assert json.loads((tmp_path / "result.json").read_text())["config"]["alpha"] == "Infinity"
+
+
+def test_report_is_written(driver: Driver, tmp_path: Path) -> None:
+    result = invoke("--report", tmp_path / "report")
+    assert result.exit_code == 0
+    assert {"index.html", "result.json", "accuracy.png"} <= {
+        path.name for path in (tmp_path / "report").iterdir()
+    }
+
+
+def test_a_disk_that_is_full_keeps_the_table(driver: Driver, tmp_path: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    result = invoke("--json", "/dev/full", "--report", tmp_path / "report")
+    assert result.exit_code == 1
+    assert result.stderr == "shieldfl: /dev/full: No space left on device\n"
+    assert table_rows(result.stdout)["global model"] == "91.25 %"
+    assert (tmp_path / "report" / "index.html").exists()
+
+
+def test_a_run_that_fails_leaves_no_empty_folder(driver: Driver, tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    driver.error = RangeError("training diverged")
+    for folder in ("new/report", "old"):
+        assert invoke("--report", tmp_path / folder).exit_code == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+
+
+def test_a_report_folder_that_cannot_be_made_is_told_before_the_run(driver: Driver, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = invoke("--report", tmp_path / "file" / "report")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("shieldfl: ")
+    assert driver.methods == ()

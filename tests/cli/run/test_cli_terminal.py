@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from cli.run.terminal_run import run_on_terminal
+from warm_python import WarmPython
+
+pytest.importorskip("torch")
+pytest.importorskip("typer")
+
+COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3\d|4\d|9\d)m")
+
+
+TINY = ("run", "--rounds", "2", "--clients", "3", "--local-epochs", "1", "--threads", "1")
+
+
+def test_progress_is_on_the_terminal_and_the_piped_table_is_clean(warm_python: WarmPython) -> None:
+    out, err = run_on_terminal(TINY, warm=warm_python)
+    assert "\x1b" not in out
+    assert "global model" in out
+    assert "selective-shield" in err
+    assert "2/2" in err
+    assert re.search(r"\d\d\.\d\d %", err)
+    assert re.search(r"enc \d+\.\d%", err)
+    assert COLOUR.search(err)
+
+
+def test_no_color_is_respected(warm_python: WarmPython) -> None:
+    out, err = run_on_terminal(TINY, warm=warm_python, stdout_is_terminal=True, NO_COLOR="1")
+    assert "global model" in out
+    assert "2/2" in err
+    assert not COLOUR.search(out)
+    assert not COLOUR.search(err)
+
+
+def test_colours_on_a_terminal(warm_python: WarmPython) -> None:
+    out, _ = run_on_terminal(TINY, warm=warm_python, stdout_is_terminal=True)
+    assert COLOUR.search(out)

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import shieldfl as sf
+from core.paillier_keys import authority_for
+from shieldfl.errors import ParameterError
+from shieldfl.fleet.costs import scheme_calibration, stopwatch
+from shieldfl.fleet.costs.calibration import CalibrationSettings, calibrate
+from shieldfl.fleet.costs.device_profile import load_profile
+from shieldfl.fleet.costs.scheme_calibration import SCHEMES, SchemeWork, measure_schemes, scheme_parameters
+from shieldfl.fleet.fleet import INSTRUCTION_SETS
+from shieldfl.fleet.fleet_file import parse_fleet
+from shieldfl.fleet.simulate.round_simulation import simulate
+
+TINY = {"values": 5000, "seconds": 0.0, "paillier_ciphertexts": 2, "key_bits": 2048, "threads": (1, 2)}
+
+
+def authority(parameters, **options):
+    """Of Paillier with a key that is at hand: the search for one takes seconds, and is measured by nothing here."""
+    if isinstance(parameters, sf.paillier.Parameters):
+        assert options == {"min_clients": 1, "one_total_per_round": False, "threads": 1}
+        return authority_for(parameters)
+    return sf.KeyAuthority(parameters, **options)
+
+
+@pytest.fixture(scope="module")
+def profile():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scheme_calibration, "KeyAuthority", authority)
+        return calibrate(CalibrationSettings(**TINY))
+
+
+def test_every_scheme_is_measured(profile, tmp_path):
+    assert profile.scheme_names == SCHEMES
+    assert profile.model is None
+    assert all(set(scheme.encrypt_seconds) == {1, 2} for scheme in profile.schemes)
+    by_name = {scheme.name: scheme for scheme in profile.schemes}
+    assert by_name["paillier-single"].values_per_ciphertext == 1
+    assert by_name["paillier-single"].ciphertext_bytes == 512
+    assert by_name["paillier-dense"].values_per_ciphertext > 50
+    assert by_name["ckks"].values_per_ciphertext >= 2048
+    assert [scheme.name for scheme in profile.schemes if not scheme.adds_clear_values] == ["ckks"]
+    assert [one.name for one in profile.schemes if one.pool_seconds] == [
+        name for name in SCHEMES if name.endswith("-pooled")
+    ]
+    assert all(scheme.other_sets == {} for scheme in profile.schemes)
+    profile.save(tmp_path / "profile.json")
+    assert load_profile(tmp_path / "profile.json") == profile
+
+
+def test_a_profile_says_what_was_measured_and_not_where(profile):
+    assert set(profile.machine) == {
+        "date",
+        "processor",
+        "cores",
+        "instruction_set",
+        "shieldfl",
+        "numpy",
+        "python",
+    }
+    assert all("Parameters(" in scheme.setting for scheme in profile.schemes)
+
+
+def test_a_measured_profile_drives_a_simulation(profile):
+    fleet = parse_fleet(
+        """
+        [model]
+        parameters = 10000
+        train_core_seconds_per_sample = 0.001
+        [[client]]
+        count = 3
+        cores = 2
+        bandwidth = "10 MB/s"
+        samples = 100
+        """
+    )
+    for name in profile.scheme_names:
+        rounds = simulate("sense-crypt", fleet, profile.cost_model(name))
+        assert (rounds.stages["encrypt"] > 0.0).all()
+
+
+def test_a_training_step_is_measured():
+    torch = pytest.importorskip("torch")
+    threads = torch.get_num_threads()
+    steps: list[str] = []
+    settings = CalibrationSettings(
+        **(TINY | {"threads": (1,)}), schemes=("ckks",), model="linear", sample_shape=(4, 4), batch_size=8
+    )
+    model = calibrate(settings, steps.append).model
+    assert steps == ["gather, score and select", "ckks", "training linear"]
+    assert model is not None
+    assert (model.name, model.sample_shape, model.parameters) == ("linear", (4, 4), 170)
+    assert model.train_seconds_per_sample[1] > 0.0
+    assert torch.get_num_threads() == threads
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schemes": ()},
+        {"schemes": ("rsa",)},
+        {"values": 0},
+        {"paillier_ciphertexts": -1},
+        {"seconds": -1.0},
+        {"seconds": float("nan")},
+        {"threads": (0,)},
+    ],
+)
+def test_refused(change):
+    with pytest.raises(ParameterError):
+        CalibrationSettings(**(TINY | change)).thread_counts()
+
+
+def test_what_differs_only_in_its_pool_is_measured_under_one_key(monkeypatch):
+    asked = []
+
+    def count(parameters, **options):
+        asked.append(parameters)
+        return authority(parameters, **options)
+
+    monkeypatch.setattr(scheme_calibration, "KeyAuthority", count)
+    names = ("paillier-dense", "paillier-dense-pooled")
+    work = SchemeWork(np.full(100, 0.25, dtype=np.float32), 1, 2048, (1,), seconds=0.0)
+    assert [one.name for one in measure_schemes(names, work)] == list(names)
+    assert asked == [scheme_parameters("paillier-dense", 2048)]
+
+
+def test_a_fast_machine_repeats_more_often_than_a_sum_has_room(monkeypatch):
+    """As many repetitions as fill two sums, and so any smaller number of them."""
+    monkeypatch.setattr(stopwatch, "_FEWEST", 2 * scheme_parameters("ckks", 2048).max_clients + 1)
+    work = SchemeWork(np.full(100, 0.25, dtype=np.float32), 1, 2048, (1,), seconds=0.0)
+    (measured,) = measure_schemes(["ckks"], work)
+    assert measured.add_seconds > 0.0
+
+
+def test_other_instruction_sets_are_measured(tmp_path):
+    settings = CalibrationSettings(**(TINY | {"threads": (1,)}), schemes=("ckks",), other_sets=True)
+    profile = calibrate(settings)
+    best = profile.machine["instruction_set"]
+    (scheme,) = profile.schemes
+    assert tuple(scheme.other_sets) == INSTRUCTION_SETS[: INSTRUCTION_SETS.index(best)]
+    assert profile.cost_model("ckks").scheme.factor_of(best) == 1.0
+    for name, seconds in scheme.other_sets.items():
+        assert profile.cost_model("ckks").scheme.factor_of(name) == seconds / scheme.encrypt_seconds[1]
+    profile.save(tmp_path / "profile.json")
+    assert load_profile(tmp_path / "profile.json") == profile
+
+
+def test_one_thread_is_always_measured():
+    assert CalibrationSettings(threads=(4, 2)).thread_counts() == (1, 2, 4)
+
+
+def test_the_median_leaves_out_preparation_and_the_first_time(monkeypatch):
+    now = [0.0]
+    steps = iter([100.0, 3.0, 1.0, 2.0, 9.0, 9.0])
+    for clock in ("perf_counter", "process_time"):
+        monkeypatch.setattr(stopwatch.time, clock, lambda: now[0])
+
+    def spend(seconds: float) -> None:
+        now[0] += seconds
+
+    assert stopwatch.median_seconds(lambda: spend(next(steps)), 0.0, lambda: spend(1000.0)) == 2.0
+    assert next(steps) == 9.0  # four were enough
+
+
+def test_the_median_is_of_as_many_times_as_there_is_time_for(monkeypatch):
+    now = [0.0]
+    for clock in ("perf_counter", "process_time"):
+        monkeypatch.setattr(stopwatch.time, clock, lambda: now[0])
+    count = [0]
+
+    def step() -> None:
+        count[0] += 1
+        now[0] += 1.0
+
+    assert stopwatch.median_seconds(step, 10.0) == 1.0
+    assert count == [10]
+
+
+def test_other_programs_do_not_slow_a_step_of_one_thread(monkeypatch):
+    monkeypatch.setattr(stopwatch.time, "process_time", iter(range(100)).__next__)
+    monkeypatch.setattr(stopwatch.time, "perf_counter", iter(range(0, 1000, 10)).__next__)
+    assert stopwatch.median_seconds(lambda: None, 0.0) == 1.0
+    assert stopwatch.median_seconds(lambda: None, 0.0, threads=2) == 10.0
+
+
+def test_calibrating_schemes_needs_no_torch():
+    code = "import sys, shieldfl.fleet.costs.calibration; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

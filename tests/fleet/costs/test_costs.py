@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fleet.fleets import COSTS, SCHEME, client, fleet_of, three_clients
+from shieldfl.errors import ParameterError
+from shieldfl.fleet.costs.cost_model import CostModel, serial_share, speedup
+from shieldfl.fleet.fleet import Model
+
+
+def test_ciphertexts_are_whole():
+    np.testing.assert_array_equal(SCHEME.ciphertexts([0, 1, 10, 11]), [0, 1, 1, 2])
+
+
+def test_seconds_by_hand():
+    fleet = three_clients()  # rates 2 x 1, 1 x 0.5, 1 x 1
+    np.testing.assert_allclose(COSTS.train_seconds(fleet), [0.5, 2.0, 1.0])
+    np.testing.assert_allclose(COSTS.score_seconds(fleet), [1.0, 2.0, 1.0])  # on one core
+    np.testing.assert_allclose(COSTS.select_seconds(fleet), [2.0, 4.0, 2.0])
+    np.testing.assert_allclose(COSTS.encrypt_seconds(fleet, [25, 20, 0]), [1.5, 4.0, 0.0])
+
+
+def test_bytes_by_hand():
+    fleet = three_clients()
+    sent = COSTS.upload_bytes(fleet, [25, 100, 0], [25, 100, 0], sends_mask=False)
+    np.testing.assert_allclose(sent, [3 * 100 + 75 * 4, 10 * 100, 400])
+    np.testing.assert_allclose(
+        COSTS.upload_bytes(fleet, [25, 100, 0], [25, 100, 0], sends_mask=True), sent + 13
+    )
+    half_empty = COSTS.upload_bytes(fleet, [25, 90, 0], [50, 100, 0], sends_mask=False)
+    np.testing.assert_allclose(half_empty - sent, [200, 40, 0])
+    np.testing.assert_allclose(COSTS.download_bytes(fleet), 400.0)
+
+
+def test_the_aggregators_seconds():
+    fleet = fleet_of(client("one"), cores=4.0)
+    costs = replace(COSTS, add_clear_seconds_per_value=0.5)
+    assert costs.add_seconds(fleet, 20) == pytest.approx((2 * 0.25 + 80 * 0.5) / 4)
+    assert costs.open_seconds(fleet, 21) == pytest.approx(3 * 0.5 / 4)
+
+
+def test_a_fleet_may_state_its_own_training():
+    fleet = three_clients()
+    stated = replace(fleet, model=replace(fleet.model, train_core_seconds_per_sample=1.0))
+    np.testing.assert_allclose(COSTS.train_seconds(stated), [5.0, 20.0, 10.0])
+    twice = replace(fleet, training=replace(fleet.training, local_epochs=2))
+    np.testing.assert_allclose(COSTS.train_seconds(twice), [1.0, 4.0, 2.0])
+
+
+def test_on_an_accelerator_the_processor_does_not_matter():
+    costs = replace(COSTS, trains_on_accelerator=True)
+    for seconds in (costs.train_seconds, costs.score_seconds, costs.select_seconds):
+        assert len(set(seconds(three_clients()).tolist())) == 1
+    assert costs.encrypt_seconds(three_clients(), 20).tolist() == [1.0, 4.0, 2.0]
+
+
+def test_speedup_is_amdahls():
+    np.testing.assert_allclose(speedup([0.5, 1, 2, 4], 0.0), [0.5, 1, 2, 4])
+    np.testing.assert_allclose(speedup([0.5, 1, 2, 4], 0.5), [0.5, 1, 1 / 0.75, 1 / 0.625])
+    np.testing.assert_allclose(speedup([1, 64], 1.0), 1.0)
+
+
+@pytest.mark.parametrize("serial", [0.0, 0.2, 1.0])
+def test_the_serial_share_is_found_again(serial):
+    times = {threads: 3.0 / float(speedup(threads, serial)) for threads in (1, 2, 4, 8)}
+    assert serial_share(times) == pytest.approx(serial)
+
+
+def test_the_serial_share_of_odd_measurements():
+    assert serial_share({1: 2.0}) == 0.0
+    assert serial_share({1: 2.0, 4: 0.1}) == 0.0  # faster than four times
+    assert serial_share({1: 2.0, 4: 9.0}) == 1.0  # slower than with one
+
+
+@pytest.mark.parametrize("field", ["encrypt_seconds", "add_seconds", "open_seconds", "serial_share"])
+@pytest.mark.parametrize("value", [-1.0, math.nan, math.inf])
+def test_no_scheme_costs(field, value):
+    with pytest.raises(ParameterError, match="the costs of tens"):
+        replace(SCHEME, **{field: value})
+
+
+@pytest.mark.parametrize("change", [{"values_per_ciphertext": 0}, {"ciphertext_bytes": 0.0}])
+def test_no_ciphertext(change):
+    with pytest.raises(ParameterError, match="must hold a value and have a size"):
+        replace(SCHEME, **change)
+
+
+@pytest.mark.parametrize("value", [-1.0, math.nan, math.inf])
+def test_no_cost_model(value):
+    with pytest.raises(ParameterError, match="cost model"):
+        CostModel(SCHEME, train_seconds_per_sample=value)
+
+
+def test_costs_are_linear_in_the_model():
+    small, large = (replace(three_clients(), model=Model(parameters)) for parameters in (1_000, 5_000))
+    np.testing.assert_allclose(5 * COSTS.score_seconds(small), COSTS.score_seconds(large))
+    np.testing.assert_allclose(
+        5 * COSTS.upload_bytes(small, 500, 500, True), COSTS.upload_bytes(large, 2500, 2500, True)
+    )

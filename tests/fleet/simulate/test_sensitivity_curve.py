@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+
+from shieldfl.errors import ParameterError, RangeError
+from shieldfl.fleet.simulate.sensitivity_curve import SecurityFloor, SensitivityCurve
+
+
+def test_the_floor_is_equation_7():
+    floor = SecurityFloor(exposed_share=0.5, exposure_decay=2.0)
+    np.testing.assert_allclose(floor.shares(np.array([1.0, 0.5])), [1 - 0.5 / math.e**2, 1 - 0.5 / math.e])
+
+
+@pytest.mark.parametrize(("c", "b"), [(-0.1, 1), (1.1, 1), (0.5, -1), (0.5, math.inf), (math.nan, 1)])
+def test_no_floor(c, b):
+    with pytest.raises(ParameterError, match="security floor"):
+        SecurityFloor(c, b)
+
+
+def test_a_curve_of_four_scores():
+    curve = SensitivityCurve.from_scores([0.0, 2.0, 1.0, 7.0])
+    np.testing.assert_allclose(curve.least_ratio([0.0, 0.7, 0.9, 1.0]), [0.0, 0.25, 0.5, 0.75], atol=0.005)
+    # The mean is 2.5: one score is above it, and two are above six tenths of it.
+    assert curve.best_ratio() == pytest.approx(0.25, abs=0.005)
+    assert curve.best_ratio(cost_weight=0.6) == pytest.approx(0.5, abs=0.005)
+    assert curve.best_ratio(cost_weight=math.inf) == 0.0
+
+
+def test_of_scores_and_in_theory_alike():
+    scores = np.random.default_rng(1).lognormal(0.0, 1.5, 400_000)
+    measured, ideal = SensitivityCurve.from_scores(scores), SensitivityCurve.log_normal(1.5)
+    for share in (0.5, 0.7, 0.9):
+        assert measured.least_ratio(share) == pytest.approx(float(ideal.least_ratio(share)), rel=0.03)
+    assert measured.best_ratio() == pytest.approx(NormalDist().cdf(-0.75), rel=0.02)
+    assert ideal.best_ratio() == pytest.approx(NormalDist().cdf(-0.75), rel=0.02)
+
+
+def test_equal_scores_hold_what_they_are():
+    curve = SensitivityCurve.log_normal(0.0)
+    np.testing.assert_allclose(curve.least_ratio([0.1, 0.5]), [0.1, 0.5], atol=1e-9)
+
+
+def test_ratios_are_clamped_between_the_constraints():
+    curve = SensitivityCurve.from_scores(np.repeat([9.0, 1.0], [100, 900]))  # the top tenth holds half
+    budgets = np.array([1.0, 0.3, 0.05])
+    floor = SecurityFloor(exposed_share=0.5, exposure_decay=0.0)  # half of the sensitivity
+    ratios, short = curve.mask_ratios(budgets, floor)
+    np.testing.assert_allclose(ratios, [0.1, 0.1, 0.05], atol=1e-3)
+    np.testing.assert_allclose(short, [0.0, 0.0, 0.05], atol=1e-3)
+    ratios, short = curve.mask_ratios(budgets, floor, leakage_ratio=0.4)
+    np.testing.assert_allclose(ratios, [0.4, 0.3, 0.05], atol=1e-3)
+    np.testing.assert_allclose(short, [0.0, 0.1, 0.35], atol=1e-3)
+    lax = SecurityFloor(exposed_share=1.0, exposure_decay=0.0)
+    np.testing.assert_allclose(curve.mask_ratios(budgets, lax)[0], [0.1, 0.1, 0.05], atol=1e-3)
+    np.testing.assert_allclose(curve.mask_ratios(budgets, lax, cost_weight=math.inf)[0], 0.0)
+
+
+@pytest.mark.parametrize("scores", [[1.0, math.nan], [1.0, -1.0], [math.inf, 1.0]])
+def test_scores_out_of_range(scores):
+    with pytest.raises(RangeError, match="finite and not negative"):
+        SensitivityCurve.from_scores(scores)
+
+
+@pytest.mark.parametrize("scores", [[], [0.0, 0.0]])
+def test_scores_without_any(scores):
+    with pytest.raises(ParameterError, match="a score above zero"):
+        SensitivityCurve.from_scores(scores)
+
+
+@pytest.mark.parametrize(
+    ("positions", "shares"),
+    [
+        ((0.0,), (0.0,)),
+        ((0.0, 1.0), (0.0, 0.5, 1.0)),
+        ((0.0, 0.5), (0.0, 1.0)),
+        ((0.0, 0.6, 0.5, 1.0), (0.0, 0.1, 0.2, 1.0)),
+        ((0.0, math.nan, 1.0), (0.0, 0.5, 1.0)),
+    ],
+)
+def test_no_curve(positions, shares):
+    with pytest.raises(ParameterError):
+        SensitivityCurve(positions, shares)
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, math.nan])
+def test_no_cost_weight(weight):
+    with pytest.raises(ParameterError, match="cost_weight"):
+        SensitivityCurve.log_normal(1.0).best_ratio(weight)
+
+
+@pytest.mark.parametrize("deviation", [-1.0, math.nan, math.inf])
+def test_no_deviation(deviation):
+    with pytest.raises(ParameterError, match="deviation"):
+        SensitivityCurve.log_normal(deviation)

@@ -1,0 +1,172 @@
+"""FedML-HE's mask: agreed on once, kept by who has read it, and not agreed on where there is nothing to choose."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from methods.method_conformance import SteppedRun, contraction
+from methods.variants import BUFFERS, CLIENTS, PARAMETERS, Variant, variants
+from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
+from shieldfl.masks import Mask
+from shieldfl.methods.encrypted_sum.encrypted_positions import read_agreed_positions, settled_positions
+from shieldfl.methods.masked_average.method import UPDATE
+from shieldfl.methods.protocol.disclosure import Disclosure
+from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
+from shieldfl.roles.message import Message
+
+
+def run_of(method: str, **changes: object) -> SteppedRun:
+    plain = Variant(method, SelectiveShieldSettings(), method)
+    return SteppedRun(plain.with_others(key_bits=2048, delta=1e-5, interleaving_ratio="0", **changes))
+
+
+@pytest.mark.parametrize("share", [0.0, 1e-9, 0.004])
+def test_a_share_of_less_than_one_position_settles_on_buffers_alone(share):
+    assert settled_positions(share, 100, 3) == Mask.from_indices([100, 101, 102], 103)
+    assert settled_positions(share, 100, 0) == Mask.empty(100)
+
+
+def test_a_share_of_all_settles_on_everything_and_others_have_to_be_agreed_on():
+    assert settled_positions(1.0, 100, 3) == Mask.full(103)
+    assert settled_positions(0.3, 0, 3) == Mask.full(3)
+    for share in (0.01, 0.29, 0.999):
+        assert settled_positions(share, 100, 3) is None
+
+
+def test_the_mask_has_the_share_as_it_is_written():
+    run = run_of("fedml-he", ratio=29 / PARAMETERS)
+    run.run_round()
+    assert Mask.from_bytes(run.model["zone"]).count == 29 + BUFFERS
+
+
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [
+        ("fedml-he", {"ratio": 1.0}),
+        ("fedml-he", {"ratio": 1e-9}),
+        ("alt-fl-pi", {"encrypted_share": 1.0}),
+        ("alt-fl-mp", {"encrypted_share": 0.0}),
+    ],
+)
+def test_without_a_choice_no_scores_are_sent_and_no_keys_made_for_them(method, changes):
+    run = run_of(method, **changes)
+    assert set(run.method.purposes) == {"update"}
+    starts = [client.begin_round(1, CLIENTS, run.begin_round(1)) for client in run.clients]
+    assert {start.scores for start in starts} == {None}
+    run.run_round()
+    assert list(run.sent) == ["update"]
+    assert run.method.phases_of(run.model, 2) == (UPDATE,)
+    everything = max(changes.values()) == 1.0
+    assert run.clients[0].disclosure.encrypted.count == (PARAMETERS if everything else 0)
+    with pytest.raises(ParameterError, match=r"no phase|no scores"):
+        run.clients[0].step("scores", None)
+    with pytest.raises(ParameterError, match=r"no phase|no scores"):
+        run.authority.answer("scores", Message({"round": Message.from_number(2), "total": b""}))
+
+
+def test_an_aggregator_without_a_key_for_scores_asks_for_none():
+    run = run_of("alt-fl-pi", encrypted_share=1.0)
+    run.begin_round(1)
+    with pytest.raises(ParameterError, match="nothing to agree on"):
+        run.aggregator.begin_phase("scores", 1, None)
+
+
+def test_whole_encryption_gives_the_model_of_full_he():
+    first, second = run_of("fedml-he", ratio=1.0), run_of("full-he")
+    for run in (first, second):
+        run.run_round()
+        run.run_round()
+    np.testing.assert_array_equal(first.parameters, second.parameters)
+    np.testing.assert_array_equal(first.buffers, second.buffers)
+
+
+@pytest.mark.parametrize("encryption", ["ckks", "paillier-dense"])
+def test_a_mask_is_read_once_and_no_other_is_taken_after_it(encryption):
+    run = run_of("fedml-he", ratio=0.2, encryption=encryption)
+    run.run_round()
+    run.run_round()
+    client = run.clients[0]
+    zone = client.zone
+    client.begin_round(3, CLIENTS, run.begin_round(3))
+    assert client.zone is zone
+    inside = zone.to_bool()
+    inside[:PARAMETERS] = np.roll(inside[:PARAMETERS], 1)
+    other = Mask.from_bool(inside)
+    assert other.count == zone.count
+    with pytest.raises(PolicyError, match="whole run"):
+        client.begin_round(3, CLIENTS, run.begin_round(3, Message({**run.model, "zone": other.to_bytes()})))
+    newcomer = run.new_client(0)
+    newcomer.begin_round(3, CLIENTS, run.begin_round(3, Message({**run.model, "zone": other.to_bytes()})))
+    assert newcomer.zone == other
+
+
+def positions(*chosen: int) -> bytes:
+    return Mask.from_indices(list(chosen), 8).to_bytes()
+
+
+def zones(count: int) -> list[bytes]:
+    """Two of so many parameters, and all buffers."""
+    buffers = np.arange(PARAMETERS, PARAMETERS + BUFFERS)
+    return [
+        Mask.from_indices(np.r_[first : first + count, buffers], PARAMETERS + BUFFERS).to_bytes()
+        for first in (0, 100)
+    ]
+
+
+def test_a_mask_by_which_nothing_was_sent_is_not_held_on_to():
+    """Else a wrong mask, taken with an update that cannot be encrypted, would shut the client out of the run."""
+    run = SteppedRun(Variant("fedml-he", SelectiveShieldSettings(), "fedml-he"))
+    client = run.clients[0]
+    update = contraction(1, 0, client.begin_round(1, CLIENTS, run.begin_round(1)))
+    client.finish_training(replace(update, parameters=np.full_like(update.parameters, 1e6)))
+    client.step("scores", None)
+    wrong, right = zones(PARAMETERS // 10)
+    with pytest.raises(RangeError):
+        client.step("update", Message({"zone": wrong}))
+    model = Message({**run.model, "zone": right})
+    client.finish_training(contraction(2, 0, client.begin_round(2, CLIENTS, run.begin_round(2, model))))
+    client.step("update", None)
+    assert client.disclosure.encrypted == Mask.from_bytes(right).resized(PARAMETERS)
+    with pytest.raises(PolicyError, match="another mask was agreed on"):
+        client.begin_round(3, CLIENTS, run.begin_round(3, Message({**run.model, "zone": wrong})))
+
+
+def test_a_mask_that_came_with_a_round_that_encrypts_by_none_is_not_held_on_to():
+    run = SteppedRun(next(one for one in variants() if one.label == "alt-fl-pi"))
+    client = run.clients[0]
+    # The third round is noised, the fourth encrypted.
+    for number, zone in zip((3, 4), zones(PARAMETERS // 2), strict=True):
+        first = run.begin_round(number, Message({**run.model, "zone": zone}))
+        client.finish_training(contraction(number, 0, client.begin_round(number, CLIENTS, first)))
+        client.step("update", None)
+        assert client.disclosure.encrypted.count == (0 if number == 3 else PARAMETERS // 2)
+
+
+def test_agreed_positions_are_as_many_as_agreed_and_have_all_buffers():
+    """Six parameters, then two buffers."""
+    for frame in (positions(0, 5, 6, 7), positions(1, 2, 6, 7)):
+        assert read_agreed_positions(frame, 6, 2, 2).to_bytes() == frame
+    assert read_agreed_positions(positions(0, 1, 2, 6, 7), 6, 2, 2, or_more=True).count == 5
+    for frame, or_more in [
+        (positions(0, 1, 2, 6, 7), False),
+        (positions(0, 6, 7), True),
+        (positions(0, 1, 2, 6), False),
+        (positions(0, 1, 2, 3, 7), True),
+        (positions(), True),
+    ]:
+        with pytest.raises(PolicyError, match="all buffers"):
+            read_agreed_positions(frame, 6, 2, 2, or_more=or_more)
+    with pytest.raises(WireFormatError):
+        read_agreed_positions(positions(0, 1, 6, 7), 7, 2, 2)
+    assert read_agreed_positions(positions(0, 1), 8, 0, 2).count == 2
+
+
+def test_only_buffers_that_are_all_encrypted_count_as_such():
+    for chosen, buffers in (([0, 6, 7], "encrypted"), ([0, 6], "clear"), ([0], "clear")):
+        stated = Disclosure.of_zone(Mask.from_indices(chosen, 8), 6)
+        assert stated.buffers == buffers
+        assert stated.encrypted == Mask.from_indices([0], 6)
+        assert stated.clear == ~stated.encrypted

@@ -1,0 +1,346 @@
+"""Alt-FL's four methods and averaging with DP-SGD: schedules act, steps are charged, what leaves is stated."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from opacus.accountants import RDPAccountant
+
+from methods.method_conformance import SteppedRun, contraction, initial_model
+from methods.small_plan import small_plan
+from methods.variants import CLIENTS, PARAMETERS, Variant
+from shieldfl.errors import ParameterError, PolicyError, WireFormatError
+from shieldfl.methods.alt_fl.settings import AltFlSettings, DpSgdSettings
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.local_update import PrivateSteps
+from shieldfl.methods.registry import make_method
+from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.roles.message import Message
+
+DELTA = 1e-5
+
+
+def variant_of(method: str, **changes: object) -> Variant:
+    return Variant(method, SelectiveShieldSettings(), method).with_others(delta=DELTA, **changes)
+
+
+def starts_of(variant: Variant, rounds: int, **options: object) -> tuple[SteppedRun, list[str]]:
+    """Run, and say of each round what the first client was asked for."""
+    asked: list[str] = []
+
+    def train(round_number, client, start):
+        if client == 0:
+            words = ["synthetic" if start.synthetic else "real"]
+            words += ["noise"] if start.noise else []
+            words += [start.scores] if start.scores else []
+            asked.append(" ".join(words))
+        return contraction(round_number, client, start)
+
+    run = SteppedRun(variant, rounds=rounds, train=train, **options)
+    for _ in range(rounds):
+        run.run_round()
+    return run, asked
+
+
+@pytest.mark.parametrize(
+    ("method", "first", "second"),
+    [
+        ("alt-fl-pi", "real", "real noise"),
+        ("alt-fl-si-dp", "real noise", "synthetic"),
+        ("alt-fl-si-he", "real", "synthetic"),
+        ("alt-fl-mp", "real noise", "real noise"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("ratio", "kinds"), [("1/4", "112111"), ("1/2", "212121"), ("0", "111111"), ("1", "222222")]
+)
+def test_the_schedule_decides_what_a_round_does(method, first, second, ratio, kinds):
+    _, asked = starts_of(variant_of(method, interleaving_ratio=ratio), 6)
+    assert asked == [first if kind == "1" else second for kind in kinds]
+
+
+def test_the_mask_is_negotiated_before_the_first_encrypted_round_alone():
+    run, asked = starts_of(variant_of("alt-fl-pi", encrypted_share=0.25), 4)
+    assert asked == ["real noise", "real gradient", "real noise", "real"]
+    assert run.clients[0].disclosure.encrypted.count == PARAMETERS // 4
+    assert any("mask is computed from gradients without noise" in note for note in run.account.notes)
+
+
+def test_the_mask_is_the_top_of_the_weighted_mean_magnitudes_and_stays():
+    def train(round_number, client, start):
+        update = contraction(round_number, client, start)
+        return replace(update, scores=update.scores - np.float32(0.5))
+
+    weights = (1, 2, 3, 4)
+    run = SteppedRun(
+        variant_of("alt-fl-si-he", encrypted_share=0.25, interleaving_ratio="0"), train=train, weights=weights
+    )
+    start = run.initial.starting_point()
+    scores = np.array([np.abs(train(1, client, start).scores) for client in range(CLIENTS)])
+    mean = np.average(scores.astype(np.float64), axis=0, weights=weights)
+    run.run_round()
+    first = run.clients[1].disclosure.encrypted
+    assert set(first.to_indices()) == set(np.argsort(-mean)[: PARAMETERS // 4])
+    run.run_round()
+    assert run.clients[2].disclosure.encrypted == first
+
+
+@pytest.mark.parametrize("ratio", ["1/2", "1/4", "0"])
+def test_privacy_interleaving_charges_its_share_of_the_steps_as_opacus_does(ratio):
+    share = {"1/2": 4, "1/4": 2, "0": 0}[ratio]
+    run, _ = starts_of(variant_of("alt-fl-pi", interleaving_ratio=ratio, noise_multiplier=0.8), 8)
+    dp, _ = starts_of(variant_of("dp-sgd", noise_multiplier=0.8), 8)
+    assert (run.account.steps(0), dp.account.steps(0)) == (2 * share, 16)
+    expected = RDPAccountant()
+    for _ in range(2 * share):
+        expected.step(noise_multiplier=0.8, sample_rate=0.5)
+    spent = run.account.spent()
+    assert spent.delta == DELTA
+    if not share:
+        assert math.isnan(spent.epsilon)
+        assert math.isnan(spent.of_noise)
+        return
+    assert spent.of_noise == spent.if_participants_true == expected.get_epsilon(DELTA)
+    assert run.settings()["epsilon_of_what_was_charged"] == spent.of_noise
+    # Rounds of DP-SGD came after sums that were opened without noise.
+    assert math.isinf(spent.epsilon)
+
+
+def test_the_client_that_spent_most_is_reported():
+    def train(round_number, client, start):
+        update = contraction(round_number, client, start)
+        return replace(update, private_steps=PrivateSteps(steps=1 + client, sample_rate=0.5))
+
+    run = SteppedRun(variant_of("dp-sgd"), train=train)
+    run.run_round([0, 1, 3])
+    run.run_round([0, 1])
+    expected = RDPAccountant()
+    for _ in range(4):
+        expected.step(noise_multiplier=1.0, sample_rate=0.5)
+    assert run.account.spent().epsilon == expected.get_epsilon(DELTA)
+    assert run.settings()["most_steps_charged_to_a_client"] == 4
+
+
+@pytest.mark.parametrize("method", ["alt-fl-pi", "alt-fl-mp", "alt-fl-si-dp", "dp-sgd"])
+def test_what_leaves_is_charged_once_and_what_does_not_is_free(method):
+    run = SteppedRun(variant_of(method, interleaving_ratio="1" if method == "alt-fl-pi" else "0"))
+    run.run_round(dropping=[3])
+    again = run.clients[0].step("update", None)
+    assert again == run.sent["update"][0]
+    assert [run.account.steps(client) for client in (0, 3)] == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("method", "share", "zones"),
+    [
+        ("alt-fl-mp", 0.25, ("encrypted", "noise")),
+        ("alt-fl-mp", 0.0, ("noise",)),
+        ("alt-fl-mp", 1.0, ("encrypted",)),
+        ("alt-fl-pi", 0.25, ("encrypted", "clear")),
+        ("dp-sgd", None, ("noise",)),
+    ],
+)
+def test_a_protected_round_states_what_it_protects_and_how(method, share, zones):
+    changes = {} if share is None else {"encrypted_share": share, "interleaving_ratio": "0"}
+    run, _ = starts_of(variant_of(method, **changes), 1)
+    shares = run.clients[0].disclosure.shares()
+    assert {zone for zone, value in shares.items() if value} == set(zones)
+    if share is not None:
+        assert run.clients[0].disclosure.encrypted.count == {0.0: 0, 0.25: 83, 1.0: 333}[share]
+    assert not run.clients[0].disclosure.synthetic
+    # Real values without noise in the clear, or a mask made of such: no epsilon holds.
+    assert math.isinf(run.account.spent().epsilon) == ("clear" in zones or share == 0.25)
+
+
+def test_real_values_in_the_clear_cost_everything_and_the_rest_is_stated_beside():
+    run, _ = starts_of(variant_of("alt-fl-pi", encrypted_share=0.5), 2)
+    assert math.isinf(run.account.spent().epsilon)
+    assert 0.0 < run.settings()["epsilon_of_what_was_charged"] < math.inf
+    assert any("which no epsilon covers" in note for note in run.account.notes)
+
+
+@pytest.mark.parametrize(("method", "ratio"), [("alt-fl-mp", "0"), ("alt-fl-pi", "1/4")])
+def test_a_mask_made_of_gradients_without_noise_costs_everything(method, ratio):
+    run = SteppedRun(variant_of(method, encrypted_share=0.5, interleaving_ratio=ratio))
+    assert math.isnan(run.account.spent().epsilon)
+    for client in run.clients[:2]:
+        client.finish_training(contraction(1, 0, client.begin_round(1, CLIENTS, run.begin_round(1))))
+        client.step("scores", None)
+    assert math.isinf(run.account.spent().epsilon)
+    # The round was given up, so no update was sent or charged.
+    assert run.settings()["epsilon_of_what_was_charged"] == 0.0
+    (note,) = [note for note in run.account.notes if "mask" in note]
+    assert "no epsilon covers" in note
+
+
+@pytest.mark.parametrize("method", ["fedml-he", "mask-crypt", "batch-crypt", "alt-fl-mp", "alt-fl-si-he"])
+def test_what_follows_from_data_without_noise_and_goes_to_others_has_no_finite_epsilon(method):
+    changes = {"encrypted_share": 0.5, "interleaving_ratio": "0", "ratio": 0.5, "key_bits": 2048, "width": 32}
+    run = SteppedRun(variant_of(method, **changes))
+    run.run_round()
+    assert math.isinf(run.account.spent().epsilon)
+
+
+def test_a_share_is_counted_by_quotients():
+    """0.29 of 100 are 29: the product is just below."""
+    initial = GlobalModel(initial_model().parameters[:100].copy(), np.empty(0, np.float32))
+    run, _ = starts_of(variant_of("alt-fl-mp", encrypted_share=0.29), 1, initial=initial)
+    assert run.clients[0].disclosure.encrypted.count == 29
+
+
+@pytest.mark.parametrize(("ratio", "makes_keys"), [("1", False), ("1/4", True)])
+@pytest.mark.parametrize("method", ["alt-fl-pi", "alt-fl-si-he"])
+def test_score_keys_are_made_only_if_a_round_encrypts(method, ratio, makes_keys):
+    run, asked = starts_of(variant_of(method, encrypted_share=0.5, interleaving_ratio=ratio), 2)
+    assert ("scores" in run.method.purposes) == makes_keys
+    assert any("gradient" in words for words in asked) == makes_keys
+
+
+@pytest.mark.parametrize("method", ["alt-fl-pi", "alt-fl-mp", "alt-fl-si-dp", "dp-sgd"])
+def test_without_noise_nothing_is_called_noised(method):
+    changes = {"noise_multiplier": 0.0, "interleaving_ratio": "1" if method == "alt-fl-pi" else "0"}
+    run, _ = starts_of(variant_of(method, encrypted_share=0.0, **changes), 1)
+    assert run.clients[0].disclosure.shares()["clear"] == 1.0
+    assert math.isinf(run.account.spent().epsilon)
+
+
+@pytest.mark.parametrize("method", ["alt-fl-si-dp", "alt-fl-si-he"])
+def test_a_synthetic_round_is_clear_free_and_says_so(method):
+    run, _ = starts_of(variant_of(method, interleaving_ratio="1"), 1)
+    stated = run.clients[0].disclosure
+    assert (stated.clear.count, stated.synthetic) == (PARAMETERS, True)
+    assert math.isnan(run.account.spent().epsilon)
+    assert run.method.synthetic_demand.epsilon == 10.0
+    run.account.charge_release(0.9)
+    expected = RDPAccountant()
+    expected.step(noise_multiplier=0.9, sample_rate=1.0)
+    assert run.account.spent().epsilon == expected.get_epsilon(DELTA)
+
+
+@pytest.mark.parametrize(("ratio", "demands"), [("0", False), ("1/4", True)])
+def test_synthetic_data_are_asked_for_only_if_a_round_needs_them(ratio, demands):
+    run = SteppedRun(variant_of("alt-fl-si-dp", interleaving_ratio=ratio))
+    assert (run.method.synthetic_demand is not None) == demands
+
+
+@pytest.mark.parametrize("encryption", ["ckks", "paillier-dense"])
+def test_an_empty_zone_works_without_buffers_too(encryption):
+    initial = GlobalModel(initial_model().parameters, np.empty(0, np.float32))
+    changed = variant_of("alt-fl-pi", encryption=encryption, key_bits=2048, encrypted_share=0.5)
+    run, _ = starts_of(changed, 3, initial=initial)
+    plain, _ = starts_of(variant_of("fedavg"), 3, initial=initial)
+    np.testing.assert_allclose(run.parameters, plain.parameters, rtol=0.0, atol=1e-5)
+
+
+def test_a_round_is_given_up_between_scores_and_update_and_the_mask_stays():
+    run = SteppedRun(variant_of("alt-fl-si-he", encrypted_share=0.5, interleaving_ratio="0"))
+    for client in run.clients:
+        client.finish_training(contraction(1, 0, client.begin_round(1, CLIENTS, run.begin_round(1))))
+    run.aggregator.begin_phase("scores", 1, None)
+    for index, client in enumerate(run.clients):
+        run.aggregator.receive("scores", index, client.step("scores", None))
+    mask = run.authority.answer("scores", run.aggregator.close("scores"))["zone"]
+    run._round = 1
+    run.run_round()
+    assert list(run.sent) == ["scores", "update"]
+    assert run.model["zone"] == mask
+
+
+def test_the_authority_opens_only_what_a_round_of_its_kind_encrypts():
+    run = SteppedRun(variant_of("alt-fl-pi", encrypted_share=0.5, interleaving_ratio="1/4"))
+    run.run_round()
+    total = run.closed["update"]
+    other = Message({**total, "round": Message.from_number(3)})
+    with pytest.raises(WireFormatError):
+        run.authority.answer("update", other)
+    fresh = SteppedRun(variant_of("alt-fl-pi", encrypted_share=0.5, interleaving_ratio="1/4"))
+    with pytest.raises(PolicyError, match="no mask has been agreed on"):
+        fresh.authority.answer("update", total)
+
+
+@pytest.mark.parametrize("method", ["alt-fl-mp", "dp-sgd"])
+def test_training_without_dp_sgd_is_refused(method):
+    def train(round_number, client, start):
+        return replace(contraction(round_number, client, start), private_steps=None)
+
+    with pytest.raises(ParameterError, match="private_steps"):
+        SteppedRun(variant_of(method), train=train).run_round()
+
+
+@pytest.mark.parametrize("method", ["alt-fl-mp", "alt-fl-si-dp", "dp-sgd"])
+@pytest.mark.parametrize(
+    ("steps", "rate", "words"),
+    [
+        (0, 0.5, "at least 1 step"),
+        (-3, 0.5, "steps must not be negative"),
+        (1.5, 0.5, "steps must be a whole number"),
+        (2, 0.0, "sample rate"),
+        (2, 2.0, "sample rate"),
+        (2, math.nan, "sample rate"),
+    ],
+)
+def test_steps_that_cannot_be_are_refused_before_anything_is_said_to_have_left(method, steps, rate, words):
+    def train(round_number, client, start):
+        done = PrivateSteps(steps=steps, sample_rate=rate)
+        return replace(contraction(round_number, client, start), private_steps=done)
+
+    run = SteppedRun(variant_of(method, interleaving_ratio="0"), train=train)
+    with pytest.raises(ParameterError, match=words):
+        run.run_round()
+    assert run.clients[0].disclosure.kept.count == PARAMETERS
+    assert run.account.steps(0) == 0
+
+
+@pytest.mark.parametrize("method", ["alt-fl-mp", "alt-fl-si-dp", "dp-sgd"])
+def test_an_update_that_was_refused_is_not_sent_uncharged(method):
+    run = SteppedRun(variant_of(method, interleaving_ratio="0"))
+    run.run_round()
+    client = run.clients[0]
+    update = contraction(2, 0, client.begin_round(2, CLIENTS, run.begin_round(2)))
+    with pytest.raises(ParameterError, match="private_steps"):
+        client.finish_training(replace(update, private_steps=None))
+    with pytest.raises(ParameterError, match=r"private_steps|before training has finished"):
+        client.step("update", None)
+    assert run.account.steps(0) == 2
+
+
+@pytest.mark.parametrize("method", ["alt-fl-pi", "alt-fl-si-dp", "dp-sgd"])
+def test_delta_is_one_over_the_samples_or_set(method):
+    known = small_plan(samples=500)
+    made = make_method(method, MethodSettings(), known)
+    assert made.account().spent().delta == 1 / 500
+    with pytest.raises(ParameterError, match="set delta"):
+        make_method(method, MethodSettings(), replace(known, samples=None))
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ({"encrypted_share": -0.01}, "encrypted_share"),
+        ({"encrypted_share": 1.01}, "encrypted_share"),
+        ({"encrypted_share": math.nan}, "encrypted_share"),
+        ({"interleaving_ratio": "1/0"}, "zero rounds"),
+        ({"interleaving_ratio": "5/4"}, "lie in"),
+        ({"interleaving_ratio": 0.5}, "text such as"),
+        ({"noise_multiplier": -1.0}, "noise_multiplier"),
+        ({"noise_multiplier": math.inf}, "noise_multiplier"),
+        ({"max_grad_norm": 0.0}, "max_grad_norm"),
+        ({"delta": 1.0}, "delta"),
+        ({"synthetic_epsilon": 0.0}, "synthetic_epsilon"),
+        ({"synthetic_samples": 0}, "synthetic_samples"),
+        ({"encryption": "rsa"}, "encryption"),
+    ],
+)
+def test_settings_out_of_range(bad, words):
+    with pytest.raises(ParameterError, match=words):
+        AltFlSettings(**bad)
+
+
+@pytest.mark.parametrize("bad", [{"noise_multiplier": -1.0}, {"max_grad_norm": math.nan}, {"delta": 0.0}])
+def test_settings_of_dp_sgd_out_of_range(bad):
+    with pytest.raises(ParameterError, match=next(iter(bad))):
+        DpSgdSettings(**bad)

@@ -1,0 +1,279 @@
+"""BatchCrypt as a method: exact sums of integers, clip bounds, values that they cut off."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from methods.method_conformance import SteppedRun, contraction
+from methods.variants import BUFFERS, CLIENTS, LAYER_OFFSETS, PARAMETERS, Variant
+from shieldfl.errors import ParameterError, RangeError, WireFormatError
+from shieldfl.methods.batch_crypt.quantisation import clip_bounds, dequantise, layer_ranges
+from shieldfl.methods.batch_crypt.settings import BatchCryptSettings
+from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.roles.message import Message
+
+OFFSETS = (*LAYER_OFFSETS, PARAMETERS + BUFFERS)
+
+
+def variant(width: int = 16) -> Variant:
+    settings = MethodSettings(batch_crypt=BatchCryptSettings(width=width, key_bits=2048))
+    return Variant("batch-crypt", SelectiveShieldSettings(), "batch-crypt", settings)
+
+
+def updates_of(run: SteppedRun, clients: list[int], train=contraction) -> list[np.ndarray]:
+    start = run.initial.starting_point()
+    trained = [train(1, client, start) for client in clients]
+    return [
+        np.concatenate((one.parameters - start.parameters, one.buffers - start.buffers)) for one in trained
+    ]
+
+
+def bounds_of(run: SteppedRun) -> np.ndarray:
+    return np.frombuffer(run.closed["ranges"]["bounds"], np.float64)
+
+
+@pytest.mark.parametrize("width", [2, 8, 16])
+@pytest.mark.parametrize("dropping", [[], [2]], ids=["all", "one leaves"])
+def test_sums_are_exact_in_the_quantised_domain(width, dropping):
+    run = SteppedRun(variant(width))
+    integers = []
+    for client in run.clients:
+        made = client._vector
+
+        def watch(made=made):
+            integers.append(made())
+            return integers[-1]
+
+        client._vector = watch
+    run.run_round(dropping=dropping)
+    assert len(integers) == CLIENTS - len(dropping)
+    total = np.sum(np.array(integers, dtype=np.int64), axis=0)
+    bounds = clip_bounds(
+        [layer_ranges(update, OFFSETS) for update in updates_of(run, list(range(CLIENTS)))], OFFSETS, width
+    )
+    np.testing.assert_array_equal(bounds_of(run), bounds)
+    mean = dequantise(total, OFFSETS, bounds, width, CLIENTS) / len(integers)
+    expected = (run.initial.parameters + mean[:PARAMETERS]).astype(np.float32)
+    np.testing.assert_array_equal(run.parameters, expected)
+    np.testing.assert_array_equal(run.buffers, (run.initial.buffers + mean[PARAMETERS:]).astype(np.float32))
+    # Within a step of what plain averaging gives, where nothing is cut off.
+    step = np.repeat(CLIENTS * bounds / (2 ** (width - 1) - 1), np.diff(OFFSETS))
+    senders = [client for client in range(CLIENTS) if client not in dropping]
+    updates = np.array(updates_of(run, senders), dtype=np.float64)
+    cut = np.clip(updates, *(sign * np.repeat(bounds, np.diff(OFFSETS)) for sign in (-1, 1)))
+    assert np.all(np.abs(mean - cut.mean(axis=0)) <= step * (1 + 1e-9))
+
+
+def test_narrow_fields_saturate_and_say_so():
+    """With 2 bits the clip bound is 1.7 standard deviations, so that values are outside of it."""
+    run = SteppedRun(variant(2))
+    run.run_round()
+    bounds = np.repeat(bounds_of(run), np.diff(OFFSETS))
+    outside = sum(int(np.sum(np.abs(update) > bounds)) for update in updates_of(run, [0, 1, 2, 3]))
+    assert outside > 0
+    values = CLIENTS * (PARAMETERS + BUFFERS)
+    assert run.account.notes == [
+        f"{outside:,} of {values:,} values were outside of their layer's clip bound and count as the bound"
+    ]
+    run.run_round()
+    assert len(run.account.notes) == 1
+    assert f"of {2 * values:,} values" in run.account.notes[0]
+
+
+def test_a_range_beyond_the_agreed_limit_is_refused():
+    """Ranges make the clip bounds, so a huge one, with the largest integers under it, would move the model at will."""
+    run, honest = SteppedRun(variant()), SteppedRun(variant())
+    refused = []
+
+    def overstate(phase, aggregator, messages):
+        if phase == "ranges":
+            for bound in (8.5, 1e30):
+                wide = np.tile(np.array([-bound, bound], np.float32), len(OFFSETS) - 1)
+                with pytest.raises(RangeError, match=r"client 0 .*largest_update = 8"):
+                    aggregator.receive(phase, 0, Message({**messages[0], "ranges": wide.tobytes()}))
+                refused.append(bound)
+
+    run.run_round(intrude=overstate)
+    honest.run_round()
+    assert len(refused) == 2
+    np.testing.assert_array_equal(run.parameters, honest.parameters)
+
+
+def test_updates_that_a_huge_range_rounds_away_are_noted():
+    """One client's ranges decide how coarse the steps of all are."""
+    run = SteppedRun(variant().with_others(largest_update=3.2e38))
+    wide = np.tile(np.array([-3e38, 3e38], np.float32), len(OFFSETS) - 1)
+
+    def overstate(phase, aggregator, messages):
+        if phase == "ranges":
+            messages[0] = Message({**messages[0], "ranges": wide.tobytes()})
+
+    run.run_round(intrude=overstate)
+    np.testing.assert_array_equal(run.parameters, run.initial.parameters)
+    (note,) = run.account.notes
+    assert note.startswith(f"{CLIENTS} of {CLIENTS} updates were rounded to 0 everywhere")
+    run.run_round()
+    assert not np.array_equal(run.parameters, run.initial.parameters)
+    assert run.account.notes[0].startswith(f"{CLIENTS} of {2 * CLIENTS} updates")
+
+
+def test_an_update_that_is_0_did_not_vanish():
+    def stay(round_number, client, start):
+        return start.trained(start.parameters.copy(), start.buffers.copy(), None)
+
+    run = SteppedRun(variant(), train=stay)
+    run.run_round()
+    assert run.account.notes == []
+
+
+def test_a_value_beyond_its_bound_becomes_the_bound():
+    """The aggregator is lied to about one client's ranges: what is outside is cut off, nothing wraps."""
+    run = SteppedRun(variant())
+    narrow = np.zeros((len(OFFSETS) - 1, 2), np.float32) + np.array([-1e-3, 1e-3], np.float32)
+
+    def understate(phase, aggregator, messages):
+        if phase == "ranges":
+            for client in messages:
+                messages[client] = Message({**messages[client], "ranges": narrow.tobytes()})
+
+    run.run_round(intrude=understate)
+    bounds = np.repeat(bounds_of(run), np.diff(OFFSETS))
+    updates = np.array(updates_of(run, [0, 1, 2, 3]), dtype=np.float64)
+    expected = np.clip(updates, -bounds, bounds).mean(axis=0)
+    step = CLIENTS * bounds / (2**15 - 1)
+    moved = np.concatenate((run.parameters, run.buffers)).astype(np.float64) - np.concatenate(
+        (run.initial.parameters, run.initial.buffers)
+    )
+    assert np.all(np.abs(moved - expected) <= step + np.spacing(np.float32(1.0)))
+    assert "clip bound" in run.account.notes[0]
+
+
+def test_layers_in_which_all_clients_agree():
+    """A layer that did not move has bound 0, one that moved everywhere alike its magnitude."""
+
+    def train(round_number, client, start):
+        moved = contraction(round_number, client, start)
+        moved.parameters[:200] = start.parameters[:200]
+        moved.parameters[200:320] = np.float32(0.75)
+        return start.trained(moved.parameters, moved.buffers, moved.scores)
+
+    initial = SteppedRun(variant()).initial
+    initial = replace(
+        initial,
+        parameters=np.concatenate(
+            (initial.parameters[:200], np.full(120, 0.5, np.float32), initial.parameters[320:])
+        ),
+    )
+    run = SteppedRun(variant(), initial=initial, train=train)
+    run.run_round()
+    assert bounds_of(run)[:2].tolist() == [0.0, 0.25]
+    np.testing.assert_array_equal(run.parameters[:200], initial.parameters[:200])
+    np.testing.assert_allclose(run.parameters[200:320], 0.75, atol=1e-4)
+
+
+def test_a_repeated_question_gets_the_same_bytes_and_counts_once():
+    run = SteppedRun(variant(2))
+    run.run_round()
+    notes = list(run.account.notes)
+    for phase, answer in (("ranges", None), ("update", run.answers["ranges"])):
+        assert run.clients[0].step(phase, answer) == run.sent[phase][0]
+    assert run.account.notes == notes
+
+
+def test_equal_updates_of_two_clients_are_rounded_apart():
+    run = SteppedRun(variant(8), train=lambda number, client, start: contraction(number, 0, start))
+    run.run_round()
+    first, second = (client._vector() for client in run.clients[:2])
+    assert np.abs(first - second).max() == 1.0
+    np.testing.assert_array_equal(first, run.clients[0]._vector())
+
+
+def test_weights_are_left_out_and_that_is_said():
+    weighted, plain = SteppedRun(variant(), weights=(1, 5, 2, 9)), SteppedRun(variant())
+    weighted.run_round()
+    plain.run_round()
+    np.testing.assert_array_equal(weighted.parameters, plain.parameters)
+    assert any("weighs all clients alike" in note for note in weighted.account.notes)
+    assert weighted.settings()["weights"] == "uniform"
+
+
+def with_bounds(message: Message, bounds: np.ndarray) -> Message:
+    return Message({**message, "bounds": bounds.tobytes()})
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        np.zeros(len(OFFSETS)),
+        np.zeros(0),
+        *(np.array([1.0, value, 1.0, 1.0]) for value in (np.nan, np.inf, -1.0, 1e-300, 1e300)),
+    ],
+    ids=["too many", "none", "nan", "infinite", "negative", "tiny", "huge"],
+)
+def test_bounds_that_are_none_are_refused_by_everybody(bounds):
+    run = SteppedRun(variant())
+    run.run_round()
+    before = run.parameters.copy()
+    for client in run.clients[:2]:
+        start = client.begin_round(2, 2, run.begin_round(2))
+        client.finish_training(contraction(2, 0, start))
+    run.aggregator.begin_phase("ranges", 2, None)
+    for index in (0, 1):
+        run.aggregator.receive("ranges", index, run.clients[index].step("ranges", None))
+    answer = run.aggregator.close("ranges")
+    lie = with_bounds(answer, bounds)
+    with pytest.raises(WireFormatError):
+        run.aggregator.begin_phase("update", 2, lie)
+    with pytest.raises(WireFormatError):
+        run.clients[0].step("update", lie)
+    run.aggregator.begin_phase("update", 2, answer)
+    for index in (0, 1):
+        run.aggregator.receive("update", index, run.clients[index].step("update", answer))
+    total = run.aggregator.close("update")
+    with pytest.raises(WireFormatError):
+        run.authority.answer("update", with_bounds(total, bounds))
+    # Nothing was opened: the honest message is still answered.
+    moved = run.authority.answer("update", total).vector("parameters", np.float32, PARAMETERS)
+    assert not np.array_equal(moved, before)
+
+
+@pytest.mark.parametrize("wrong", [(np.nan, 1.0), (1.0, -1.0), (0.0, np.inf)], ids=str)
+def test_ranges_that_are_none_are_refused(wrong):
+    ranges = np.zeros((len(OFFSETS) - 1, 2), np.float32)
+    ranges[1] = wrong
+    refused = []
+
+    def lie(phase, aggregator, messages):
+        if phase == "ranges":
+            with pytest.raises(RangeError):
+                aggregator.receive(phase, 0, Message({**messages[0], "ranges": ranges.tobytes()}))
+            refused.append(phase)
+
+    run, expected = SteppedRun(variant()), SteppedRun(variant())
+    run.run_round(intrude=lie)
+    expected.run_round()
+    assert refused
+    np.testing.assert_array_equal(run.parameters, expected.parameters)
+
+
+def test_an_update_without_bounds_is_not_asked_for():
+    run = SteppedRun(variant())
+    first = run.begin_round(1)
+    with pytest.raises(ParameterError, match="clip bounds"):
+        run.aggregator.begin_phase("update", 1, None)
+    start = run.clients[0].begin_round(1, 4, first)
+    run.clients[0].finish_training(contraction(1, 0, start))
+    with pytest.raises(ParameterError, match="clip bounds"):
+        run.clients[0].step("update", None)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"width": 1}, {"width": 33}, {"width": 8.0}, {"key_bits": 1024}, {"key_bits": -1}], ids=str
+)
+def test_bad_settings(bad):
+    with pytest.raises(ParameterError, match=next(iter(bad))):
+        BatchCryptSettings(**bad)

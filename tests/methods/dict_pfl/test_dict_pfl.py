@@ -1,0 +1,212 @@
+"""DictPFL's rounds: who sends what, what is refused, and what nobody learns."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pytest
+
+from methods.dict_pfl.dict_pfl_run import SECRET, active_of, ask_count, held_by, run_of
+from methods.method_conformance import contraction
+from methods.variants import BUFFERS, PARAMETERS
+from shieldfl import ckks
+from shieldfl.errors import ParameterError, PolicyError, WireFormatError
+from shieldfl.masks import Mask
+from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory
+from shieldfl.methods.dict_pfl.pruning_message import HISTORY, history_part, read_history
+from shieldfl.methods.dict_pfl.settings import DictPflSettings
+from shieldfl.roles.message import Message
+
+
+def test_all_roles_find_the_same_positions_after_dropouts_and_absences():
+    run = run_of(first_probability=0.3)
+    counts = []
+    for participants, dropping in (([0, 1, 2, 3], [3]), ([0, 1], []), ([0, 1, 3], [0]), ([1, 2, 3], [])):
+        run.run_round(participants, dropping)
+        senders = sorted(set(participants) - set(dropping))
+        for client in senders:
+            np.testing.assert_array_equal(active_of(run, client), active_of(run, senders[0]))
+        counts.append(active_of(run, senders[0]).sum())
+        assert run.answers["count"].number("count") == counts[-1] + BUFFERS
+    assert counts[0] == PARAMETERS > max(counts[1:])
+    assert min(counts) > 0
+
+
+@pytest.mark.parametrize(("probability", "returns"), [(0.0, False), (1.0, True)])
+def test_pruned_positions_come_back_with_all_that_was_held_back(probability, returns):
+    run = run_of(first_probability=probability, ranked="sent")
+    run.run_round()
+    first = active_of(run)
+    run.run_round()
+    assert first.all()
+    assert active_of(run).all() == returns
+    pruned = ~active_of(run)
+    run.run_round()
+    assert not (active_of(run) & pruned).any()
+    held = np.abs(held_by(run.clients[0], run.model))
+    assert (held[~active_of(run)] > 0.0).all()
+    assert not held[active_of(run)].any()
+
+
+def test_a_position_that_others_overtook_is_reactivated_and_moves_again():
+    def train(round_number, client, start):
+        update = contraction(round_number, client, start)
+        # Quiet at first, then by far the largest.
+        update.parameters[7] = start.parameters[7] + np.float32(1e-6 if round_number == 1 else 0.5)
+        return update
+
+    run = run_of(train, first_probability=0.5)
+    before = run.parameters[7]
+    was_held = 0.0
+    for _ in range(12):
+        run.run_round()
+        if active_of(run)[7]:
+            if was_held:
+                break
+        else:
+            was_held = held_by(run.clients[0], run.model)[7]
+    moved = float(run.parameters[7] - before)
+    assert was_held == pytest.approx(0.5 * round(was_held / 0.5), abs=1e-6)
+    assert was_held > 0.4
+    assert moved == pytest.approx(was_held + 0.5 + 1e-6, abs=1e-5)
+
+
+def test_an_aggregator_sees_ciphertexts_and_their_number_alone():
+    run = run_of()
+    for _ in range(3):
+        run.run_round()
+        assert set(run.answers["count"]) == {"count", "tag"}
+        assert {name for message in run.sent["count"].values() for name in message} == {"round"}
+        for message in run.sent["update"].values():
+            assert set(message) == {"round", "weight", "ciphertexts"}
+            # A batch names its positions: all of so many, whichever of the model's they are.
+            count = run.answers["count"].number("count")
+            batch = run.batch(message["ciphertexts"])
+            assert batch.is_of(Mask.full(count))
+        for message in (*run.sent["update"].values(), *run.closed.values(), *run.answers.values()):
+            assert SECRET not in message.to_bytes()
+    assert 0 < active_of(run).sum() < PARAMETERS
+
+
+def test_a_client_refuses_a_count_or_tag_that_is_not_its_own():
+    run = run_of()
+    client = run.clients[0]
+    start = client.begin_round(1, 2, run.begin_round(1))
+    client.finish_training(contraction(1, 0, start))
+    right = ask_count(run, 1)
+    assert right.number("count") == PARAMETERS + BUFFERS
+    for answer in (
+        None,
+        Message({**right, "count": Message.from_number(PARAMETERS)}),
+        Message({**right, "tag": ask_count(run, 2)["tag"]}),
+        Message({**right, "tag": b""}),
+    ):
+        with pytest.raises(PolicyError, match="newest model"):
+            client.step("update", answer)
+    assert client.step("update", right) == client.step("update", right)
+
+
+def test_a_client_with_an_older_model_is_refused_even_where_it_has_as_many_values():
+    run = run_of()
+    run.run_round()
+    older = run.model
+    run.run_round()
+    client = run.clients[0]
+    held = held_by(client, run.model)
+    start = client.begin_round(3, 2, run.begin_round(3, older))
+    client.finish_training(contraction(3, 0, start))
+    right = ask_count(run, 3)
+    count = Message.from_number(client._active.count + BUFFERS)
+    with pytest.raises(PolicyError, match="newest model"):
+        client.step("update", Message({**right, "count": count}))
+    start = client.begin_round(3, 2, run.begin_round(3))
+    update = contraction(3, 0, start)
+    client.finish_training(update)
+    assert client.step("update", right)
+    np.testing.assert_array_equal(
+        held_by(client), held.astype(np.float32) + (update.parameters - start.parameters)
+    )
+
+
+def test_an_authority_counts_the_rounds_that_may_come_next_and_goes_on_from_the_newest():
+    run = run_of()
+    run.run_round()
+    history = run.model[HISTORY]
+    for round_number in (0, 1, 1002, 2**40, 2**64 - 1):
+        with pytest.raises(PolicyError, match=r"none of the 1,000 after round 1"):
+            ask_count(run, round_number)
+    next_one = ask_count(run, 2)
+    run.run_round()
+    assert run.answers["count"] == next_one
+    assert run.model[HISTORY] != history
+    next_one, farthest = ask_count(run, 3), ask_count(run, 1002)
+    assert (ask_count(run, 1002), ask_count(run, 3)) == (farthest, next_one)
+    assert farthest["tag"] != next_one["tag"]
+    with pytest.raises(PolicyError, match="round 3 was given up when round 1002 began"):
+        run.run_round()
+
+
+def test_a_total_of_a_far_round_is_refused():
+    run = run_of()
+    run.run_round()
+    with pytest.raises(PolicyError, match=r"none of the 1,000 after round 1"):
+        run.authority.answer("update", Message({**run.closed["update"], "round": Message.from_number(2**40)}))
+    run.run_round()
+
+
+def test_an_authority_refuses_a_total_of_fewer_values():
+    run = run_of()
+    run.run_round()
+    aggregator, count = run.new_aggregator(), 40
+    aggregator.begin_round(2, run.begin_round(2))
+    encryptor = ckks.Encryptor(aggregator.round_keys.key(2, "update"))
+    aggregator.begin_phase("update", 2, Message({"count": Message.from_number(count)}))
+    for client in (0, 1):
+        batch = encryptor.encrypt(np.zeros(count, dtype=np.float32), Mask.full(count), round=2)
+        parts = {"round": Message.from_number(2), "weight": Message.from_number(1)}
+        aggregator.receive("update", client, Message({**parts, "ciphertexts": batch.to_bytes()}))
+    with pytest.raises(WireFormatError):
+        run.authority.answer("update", aggregator.close("update"))
+    history = run.model[HISTORY]
+    run.run_round()
+    assert run.model[HISTORY] != history
+
+
+def test_an_aggregator_must_know_the_count_first():
+    run = run_of()
+    with pytest.raises(ParameterError, match="phase before"):
+        run.aggregator.begin_phase("update", 1, None)
+
+
+def test_unknown_phases_are_refused():
+    run = run_of()
+    start = run.clients[0].begin_round(1, 2, run.begin_round(1))
+    run.clients[0].finish_training(contraction(1, 0, start))
+    numbered = Message({"round": Message.from_number(1)})
+    for act in (
+        lambda: run.clients[0].step("vote", None),
+        lambda: run.aggregator.begin_phase("vote", 1, None),
+        lambda: run.authority.answer("vote", numbered),
+    ):
+        with pytest.raises(ParameterError, match="no phase 'vote'"):
+            act()
+
+
+def test_a_history_is_read_back_and_damage_is_refused():
+    settings = DictPflSettings()
+    history = PruningHistory(PARAMETERS, SECRET, settings)
+    part = history_part(history)
+    compressed = part[32:]
+    assert len(part) < len(history.to_bytes()) / 10
+    read = read_history(Message({HISTORY: part}), PARAMETERS, SECRET, settings)
+    assert read.to_bytes() == history.to_bytes()
+    bomb = zlib.compress(bytes(10_000_000))
+    for damaged in (b"", part[:-1], part + b"\0", b"\0" + part, bomb):
+        with pytest.raises(PolicyError, match="damaged"):
+            read_history(Message({HISTORY: damaged}), PARAMETERS, SECRET, settings)
+    for damaged in (b"", compressed[:-1], compressed + b"\0", b"\0" + compressed, bomb):
+        with pytest.raises(WireFormatError):
+            read_history(Message({HISTORY: history.tag_of(damaged) + damaged}), PARAMETERS, SECRET, settings)
+    with pytest.raises(ParameterError, match="other settings"):
+        read_history(Message({HISTORY: part}), PARAMETERS, SECRET, DictPflSettings(decay=0.5))

@@ -1,0 +1,183 @@
+"""What of DictPFL counts, and counts once: updates that are lost, sent or trained again, or do not fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from methods.dict_pfl.dict_pfl_run import SECRET, active_of, ask_count, held_by, run_of
+from methods.method_conformance import contraction
+from methods.variants import CLIENTS, PARAMETERS
+from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
+from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory
+from shieldfl.methods.dict_pfl.pruning_message import HISTORY, history_part
+from shieldfl.methods.dict_pfl.settings import DictPflSettings
+from shieldfl.roles.message import Message
+
+
+def once(round_number, client, start):
+    """Train in the first round alone, every position by 0.1."""
+    moved = start.parameters + np.float32(0.1 if round_number == 1 else 0.0)
+    return replace(contraction(round_number, client, start), parameters=moved)
+
+
+def test_what_was_sent_and_what_is_held_back_is_all_that_was_trained():
+    trained = np.zeros((CLIENTS, PARAMETERS))
+
+    def train(round_number, client, start):
+        update = contraction(round_number, client, start)
+        trained[client] += (update.parameters - start.parameters).astype(np.float64)
+        return update
+
+    run = run_of(train, first_probability=0.3)
+    sent = np.zeros(PARAMETERS)
+    # Who takes part, and who leaves before the update.
+    plan = [
+        ([0, 1, 2, 3], []),
+        ([0, 1, 2], []),
+        ([0, 1, 2, 3], [1, 2, 3]),
+        ([0, 1, 2, 3], [1]),
+        ([1, 3], []),
+        ([0, 1, 2, 3], [0, 2]),
+    ]
+    for participants, dropping in plan:
+        before = run.parameters.astype(np.float64)
+        if len(participants) - len(dropping) < 2:
+            with pytest.raises(PolicyError, match="min_clients"):
+                run.run_round(participants, dropping)
+        else:
+            run.run_round(participants, dropping)
+            moved = run.parameters - before
+            assert not moved[~active_of(run, participants[-1])].any()
+            sent += moved * (len(participants) - len(dropping))
+    for client in run.clients:
+        client.begin_round(99, CLIENTS, run.begin_round(99))
+    held = sum(held_by(client) for client in run.clients)
+    # In each of five rounds: a quantisation for each client, and a rounding of a float32 below 4, counted K times.
+    tolerance = 5 * CLIENTS * (2.0**-21 + float(np.spacing(np.float32(2.0))))
+    np.testing.assert_allclose(sent + held, trained.sum(axis=0), rtol=0.0, atol=tolerance)
+    assert np.abs(held).max() > 100 * tolerance
+
+
+def test_a_round_that_is_given_up_prunes_nothing_and_loses_nothing():
+    run = run_of()
+    run.run_round()
+    history = run.model[HISTORY]
+    with pytest.raises(PolicyError, match="min_clients"):
+        run.run_round(dropping=[1, 2, 3])
+    assert run.model[HISTORY] == history
+    kept = [held_by(client, run.model) for client in run.clients]
+    run.run_round()
+    active = active_of(run)
+    for before, client in zip(kept, run.clients, strict=True):
+        assert before[active].any()
+        assert not held_by(client, run.model)[active].any()
+
+
+def test_an_upload_of_a_round_that_was_given_up_is_sent_again_also_after_rounds_away():
+    run = run_of(once, small_percent=0.0)
+    with pytest.raises(PolicyError, match="min_clients"):
+        run.run_round(dropping=[1, 2, 3])
+    run.run_round([1, 2])
+    np.testing.assert_allclose(run.parameters, run.initial.parameters + 0.1, rtol=0.0, atol=1e-5)
+    run.run_round([0, 3])
+    np.testing.assert_allclose(run.parameters, run.initial.parameters + 0.2, rtol=0.0, atol=1e-5)
+    assert not any(held_by(client, run.model).any() for client in run.clients)
+
+
+def test_values_that_count_are_not_sent_again():
+    run = run_of(once, small_percent=0.0)
+    run.run_round()
+    first = run.parameters.copy()
+    assert (first != run.initial.parameters).all()
+    # A model from before the upload tells nothing of it.
+    client = run.clients[0]
+    client.begin_round(
+        2, CLIENTS, run.begin_round(2, run.method.first_message(run.initial, run.shared_secret))
+    )
+    assert held_by(client).all()
+    client.begin_round(2, CLIENTS, run.begin_round(2))
+    assert not held_by(client).any()
+    run.run_round()
+    np.testing.assert_array_equal(run.parameters, first)
+
+
+def test_a_client_that_was_sent_a_damaged_or_foreign_history_goes_on_with_the_right_one():
+    run, twin = run_of(first_probability=0.3), run_of(first_probability=0.3)
+    for one in (run, twin):
+        one.run_round()
+    client, part = run.clients[0], run.model[HISTORY]
+    foreign = PruningHistory(PARAMETERS, SECRET, DictPflSettings(decay=0.5))
+    larger = PruningHistory(PARAMETERS + 1, SECRET, client._settings)
+    for history in (b"", part[:-1], part[::-1], history_part(foreign), history_part(larger)):
+        with pytest.raises((ParameterError, PolicyError, WireFormatError)):
+            client.begin_round(2, CLIENTS, run.begin_round(2, Message({**run.model, HISTORY: history})))
+        assert client.step("update", run.answers["count"]) == run.sent["update"][0]
+        np.testing.assert_array_equal(held_by(client), held_by(twin.clients[0]))
+    for one in (run, twin):
+        one.run_round()
+    np.testing.assert_array_equal(run.parameters, twin.parameters)
+    assert 0 < active_of(run).sum() < PARAMETERS
+
+
+def test_a_total_that_comes_after_a_later_round_has_begun_is_not_opened(monkeypatch):
+    run = run_of(once, small_percent=0.0)
+    late = []
+
+    def hold_up(phase, message):
+        if phase == "update":
+            late.append(message)
+            raise PolicyError("held up")
+        return type(run.authority).answer(run.authority, phase, message)
+
+    with monkeypatch.context() as held_up:
+        held_up.setattr(run.authority, "answer", hold_up)
+        with pytest.raises(PolicyError, match="held up"):
+            run.run_round()
+    ask_count(run, 2)
+    with pytest.raises(PolicyError, match="round 1 was given up when round 2 began"):
+        run.authority.answer("update", late[0])
+    run.run_round()
+    np.testing.assert_allclose(run.parameters, run.initial.parameters + 0.1, rtol=0.0, atol=1e-5)
+
+
+def test_a_round_that_is_begun_or_trained_again_counts_once():
+    run = run_of(once, small_percent=0.0)
+    client = run.clients[0]
+    for _ in range(3):
+        start = client.begin_round(1, CLIENTS, run.begin_round(1))
+        client.finish_training(once(1, 0, start))
+        client.finish_training(once(1, 0, start))
+        np.testing.assert_allclose(held_by(client), 0.1, rtol=1e-5)
+    right = ask_count(run, 1)
+    upload = client.step("update", right)
+    # What was sent stays, whatever is trained for the round after it.
+    start = client.begin_round(1, CLIENTS, run.begin_round(1))
+    with pytest.raises(PolicyError, match="told of the update"):
+        client.finish_training(contraction(1, 0, start))
+    np.testing.assert_allclose(held_by(client), 0.1, rtol=1e-5)
+    assert client.step("update", right) == upload
+
+
+def test_an_update_that_does_not_fit_is_forgotten_and_its_client_goes_on():
+    wild = {"on": True}
+
+    def train(round_number, client, start):
+        update = contraction(round_number, client, start)
+        if wild["on"]:
+            update.parameters[:] += np.float32(9.0)
+        return update
+
+    run = run_of(train)
+    with pytest.raises(RangeError):
+        run.run_round()
+    assert not held_by(run.clients[0]).any()
+    with pytest.raises(ParameterError, match="before training has finished"):
+        run.clients[0].step("update", ask_count(run, 1))
+    wild["on"] = False
+    client = run.clients[0]
+    start = client.begin_round(2, 2, run.begin_round(2))
+    client.finish_training(train(2, 0, start))
+    assert client.step("update", ask_count(run, 2))

@@ -1,0 +1,316 @@
+"""DePE: the copy computes what the model computes, trains a table alone, and merges back into the plain model."""
+
+from __future__ import annotations
+
+import pickle
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.func import functional_call, grad, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from shieldfl.errors import ParameterError, RangeError
+from shieldfl.methods.dict_pfl.dictionary_layers import DictionarySize, dictionary_size, factorise, merged
+from shieldfl.simulation.models import build_model
+from shieldfl.simulation.vision_transformer import VisionTransformer
+from shieldfl.torch_bridge import flatten, flatten_buffers, load_flat, parameter_layout
+
+SHAPE = (3, 8, 8)
+
+
+class Attention(nn.Module):
+    """torch's own attention and a transformer layer, which read each other's weights for a fused kernel."""
+
+    def __init__(self, **sizes: int) -> None:
+        super().__init__()
+        self.attend = nn.MultiheadAttention(8, 2, batch_first=True, **sizes)
+        self.encode = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.sizes = sizes
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        keys = tokens[..., : self.sizes.get("kdim", 8)]
+        values = tokens[..., : self.sizes.get("vdim", 8)]
+        attended, _ = self.attend(tokens, keys, values, need_weights=False)
+        return self.encode(attended)
+
+
+class Tied(nn.Module):
+    """Two layers with one weight, and an embedding that may share it too."""
+
+    def __init__(self, embedding: bool = False) -> None:
+        super().__init__()
+        self.words = nn.Embedding(6, 6)
+        self.there, self.back = nn.Linear(6, 6), nn.Linear(6, 6, bias=False)
+        self.back.weight = self.there.weight
+        if embedding:
+            self.words.weight = self.there.weight
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        return self.back(torch.tanh(self.there(self.words(words))))
+
+
+def cases() -> dict[str, tuple[nn.Module, torch.Tensor]]:
+    torch.manual_seed(3)
+    images, tokens = torch.randn(4, *SHAPE), torch.randn(4, 5, 8)
+    grouped = nn.Sequential(nn.Conv2d(3, 6, 3, groups=3, bias=False), nn.Flatten(), nn.Linear(6 * 6 * 6, 3))
+    return {
+        "simple-cnn": (build_model("simple-cnn", SHAPE, 5, 1), images),
+        "transformer": (VisionTransformer(SHAPE, 5, width=16, depth=2), images),
+        "grouped": (grouped, images),
+        "attention": (Attention(), tokens),
+        "attention of three widths": (Attention(kdim=6, vdim=4), tokens),
+        "tied": (Tied(), torch.arange(6)),
+        "one layer": (nn.Linear(8, 3), tokens),
+    }
+
+
+CASES = list(cases())
+
+
+def train(model: nn.Module, inputs: torch.Tensor, steps: int = 3) -> None:
+    model.train()
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(inputs).square().mean().backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("training", [True, False])
+def test_an_untrained_copy_computes_the_same(case: str, training: bool) -> None:
+    model, inputs = cases()[case]
+    copy = factorise(model, rank=2)
+    with torch.set_grad_enabled(training):
+        expected, got = deepcopy(model).train(training)(inputs), copy.train(training)(inputs)
+    torch.testing.assert_close(expected, got)
+    assert type(model) is type(cases()[case][0]), "the model itself was changed"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_trained_copy_merges_into_the_plain_model(case: str) -> None:
+    model, inputs = cases()[case]
+    copy = factorise(model, rank=2)
+    train(copy, inputs)
+    plain = merged(copy)
+    assert parameter_layout(plain) == parameter_layout(model)
+    assert list(plain.state_dict()) == list(model.state_dict())
+    assert [type(module) for module in plain.modules()] == [type(module) for module in model.modules()]
+    assert all(parameter.requires_grad for parameter in plain.parameters())
+    # In evaluation torch's attention takes its fused kernel, which reads the weights by itself.
+    for module in (copy, plain):
+        module.eval()
+    with torch.no_grad():
+        torch.testing.assert_close(copy(inputs), plain(inputs))
+        assert not torch.allclose(copy(inputs), deepcopy(model).eval()(inputs), atol=1e-4)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_weights_move_along_the_dictionary_alone(case: str) -> None:
+    """A slow twin: D by NumPy's decomposition, W - W0 in its span, the rest of the parameters trained directly."""
+    model, inputs = cases()[case]
+    copy = factorise(model, rank=2)
+    train(copy, inputs)
+    before, after = dict(model.named_parameters()), dict(merged(copy).named_parameters())
+    trained = set(dict(copy.named_parameters()))
+    for name, start in before.items():
+        owner, _, attribute = name.rpartition(".")
+        table = f"{owner}.{attribute}_dictionary.table".lstrip(".")
+        assert (table in trained) != (name in trained)
+        change = (after[name] - start).detach().double().flatten(1 if table in trained else 0).numpy()
+        if table in trained:
+            left, scales, _ = np.linalg.svd(start.detach().double().flatten(1).numpy(), full_matrices=False)
+            signs = [np.sign(column[np.abs(column).argmax()]) for column in left.T[:2]]
+            dictionary = left[:, :2] * scales[:2] * signs
+            product = dictionary @ copy.get_parameter(table).detach().double().numpy()
+            np.testing.assert_allclose(change, product, atol=1e-6)
+        assert np.abs(change).max() > 0 or "bias" in name, name
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_bridge_sees_what_is_trained_and_nothing_else(case: str) -> None:
+    model, inputs = cases()[case]
+    copy, other = factorise(model, rank=2), factorise(model, rank=2)
+    assert flatten_buffers(copy).size == flatten_buffers(model).size
+    size = dictionary_size(copy)
+    assert parameter_layout(copy).size == size.trained < size.trained_plain == flatten(model).size
+    assert size.reduction == size.trained_plain / size.trained
+    train(copy, inputs)
+    load_flat(other, flatten(copy))
+    np.testing.assert_array_equal(flatten(merged(other)), flatten(merged(copy)))
+    third = factorise(model, rank=2)
+    third.load_state_dict(copy.state_dict())
+    np.testing.assert_array_equal(flatten(merged(third)), flatten(merged(copy)))
+
+
+def test_names_and_sizes_of_a_known_model() -> None:
+    model = nn.Sequential(nn.Linear(10, 64), nn.ReLU(), nn.LayerNorm(64), nn.Linear(64, 7))
+    copy = factorise(model)
+    assert parameter_layout(copy).names == (
+        "0.bias",
+        "0.weight_dictionary.table",
+        "2.weight",
+        "2.bias",
+        "3.bias",
+        "3.weight_dictionary.table",
+    )
+    assert copy.get_parameter("0.weight_dictionary.table").shape == (4, 10)
+    assert dictionary_size(copy) == DictionarySize(
+        dictionaries=2, trained=64 + 40 + 128 + 7 + 256, trained_plain=704 + 128 + 455
+    )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_functional_calls_and_per_sample_gradients_work(case: str) -> None:
+    model, inputs = cases()[case]
+    copy = factorise(model, rank=2).eval()
+    tables = {name: torch.randn_like(p) / 8 for name, p in copy.named_parameters() if "table" in name}
+    moved = factorise(model, rank=2).eval()
+    moved.load_state_dict({**moved.state_dict(keep_vars=True), **tables}, strict=False)
+
+    def loss(tables: dict[str, torch.Tensor], sample: torch.Tensor) -> torch.Tensor:
+        return functional_call(copy, tables, (sample[None],)).square().sum()
+
+    with sdpa_kernel(SDPBackend.MATH):  # The fused kernels of attention cannot be vectorised over samples.
+        each = vmap(grad(loss), in_dims=(None, 0))(tables, inputs)
+    moved(inputs).square().sum().backward()
+    for name, gradients in each.items():
+        expected = moved.get_parameter(name).grad
+        torch.testing.assert_close(gradients.sum(dim=0), expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_copies_and_pickles_keep_what_was_trained(case: str) -> None:
+    model, inputs = cases()[case]
+    copy = factorise(model, rank=2)
+    train(copy, inputs)
+    for other in (deepcopy(copy), pickle.loads(pickle.dumps(copy))):
+        np.testing.assert_array_equal(flatten(merged(other)), flatten(merged(copy)))
+        train(other, inputs)
+        assert not np.array_equal(flatten(merged(other)), flatten(merged(copy)))
+
+
+def test_the_frozen_part_follows_the_model() -> None:
+    copy = factorise(build_model("mlp", (8,), 4, 0)).double()
+    assert merged(copy).get_parameter("1.weight").dtype == torch.float64
+    assert copy.to("meta")(torch.zeros(2, 8, dtype=torch.float64, device="meta")).shape == (2, 4)
+
+
+def test_convolutions_keep_their_fast_memory_layout() -> None:
+    copy = factorise(build_model("simple-cnn", SHAPE, 5, 0))
+    convolution = copy.get_submodule("4")
+    assert convolution.weight.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_a_shared_weight_has_one_dictionary() -> None:
+    copy = factorise(Tied(), rank=3)
+    assert dictionary_size(copy).dictionaries == 1
+    train(copy, torch.arange(6))
+    plain = merged(copy)
+    assert plain.there.weight is plain.back.weight
+
+
+@given(st.integers(1, 6), st.integers(1, 9), st.integers(0, 2**32 - 1), st.data())
+@settings(max_examples=40, deadline=None)
+def test_dictionaries_do_not_depend_on_the_sign_that_a_decomposition_finds(
+    rows: int, columns: int, seed: int, data: st.DataObject
+) -> None:
+    rank = data.draw(st.integers(1, min(rows, columns)))
+    layer = nn.Linear(columns, rows, bias=False)
+    layer.weight = nn.Parameter(torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed)))
+    negated = deepcopy(layer)
+    negated.weight = nn.Parameter(-layer.weight.detach())
+    directions = [factorise(model, rank).weight_dictionary.directions for model in (layer, negated)]
+    torch.testing.assert_close(directions[0], directions[1], rtol=1e-4, atol=1e-4)
+    gram = directions[0].T @ directions[0]
+    torch.testing.assert_close(gram, torch.diag(gram.diagonal()), rtol=1e-4, atol=1e-4)
+    peaks = directions[0].gather(0, directions[0].abs().argmax(dim=0, keepdim=True))
+    assert bool((peaks > 0).all())
+    assert factorise(layer, rank).weight_dictionary.directions.equal(directions[0])
+
+
+def test_named_modules_and_all_inside_them_are_trained_fully() -> None:
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)) for _ in range(11)))
+    names = parameter_layout(factorise(model, 2, train_fully=("1", "2.1"))).names
+    full = {name.removesuffix(".weight") for name in names if name.endswith(".weight")}
+    assert full == {"1.0", "1.1", "2.1"}
+
+
+def test_frozen_layers_are_left_alone() -> None:
+    model = build_model("mlp", (8,), 4, 0)
+    model.get_submodule("3").requires_grad_(False)
+    copy = factorise(model)
+    assert type(copy.get_submodule("3")) is nn.Linear
+    assert torch.equal(copy.get_parameter("3.weight"), model.get_parameter("3.weight"))
+    assert dictionary_size(copy).trained == 8 * 4 + 256 + 128 * 4 + 4
+    model.requires_grad_(False)
+    with pytest.raises(ParameterError, match="no layer to factorise"):
+        factorise(model)
+
+
+def zeros() -> nn.Module:
+    model = nn.Sequential(nn.Linear(4, 4))
+    nn.init.zeros_(model[0].weight)
+    return model
+
+
+def infinite() -> nn.Module:
+    model = nn.Sequential(nn.Linear(4, 4))
+    nn.init.constant_(model[0].weight, float("inf"))
+    return model
+
+
+MLP = build_model("mlp", (8,), 4, 0)
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "error", "message"),
+    [
+        (MLP, {"rank": 0}, ParameterError, "at least 1"),
+        (MLP, {"rank": 1.5}, ParameterError, "whole number"),
+        (MLP, {"rank": 5}, ParameterError, r"rank 5 is larger than layer '5' allows \(min\(4, 128\)\)"),
+        (nn.Linear(3, 9), {"rank": 4}, ParameterError, r"layer 'Linear' allows \(min\(9, 3\)\)"),
+        (nn.Conv2d(4, 4, 1, groups=4), {"rank": 2}, ParameterError, r"min\(4, 1\)"),
+        (
+            VisionTransformer(SHAPE, 5, width=16),
+            {"rank": 6},
+            ParameterError,
+            r"'head' allows \(min\(5, 16\)\)",
+        ),
+        (
+            VisionTransformer(SHAPE, 5, width=16),
+            {"train_fully": ("blocks.0.atention",)},
+            ParameterError,
+            "'blocks.0.atention'; the closest are blocks.0.attention",
+        ),
+        (MLP, {"train_fully": ("",)}, ParameterError, "no module"),
+        (nn.Linear(4, 4), {"train_fully": ("fc",)}, ParameterError, "'fc'; the closest are none"),
+        (nn.Sequential(nn.Linear(4, 4)), {"train_fully": "0"}, ParameterError, "tuple of modules' names"),
+        (MLP, {"train_fully": [0]}, ParameterError, "tuple of modules' names"),
+        (MLP, {"train_fully": 5}, ParameterError, "tuple of modules' names"),
+        (MLP, {"train_fully": None}, ParameterError, "tuple of modules' names"),
+        (MLP, {"train_fully": ("1", "3", "5")}, ParameterError, "no layer to factorise"),
+        (nn.LayerNorm(4), {}, ParameterError, "no layer to factorise"),
+        (zeros(), {}, ParameterError, "layer '0' is all zeros"),
+        (infinite(), {}, RangeError, "layer '0' is not finite"),
+        (Tied(embedding=True), {}, ParameterError, "'there' shares its weight with 'words'"),
+        (Tied(), {"train_fully": ("there",)}, ParameterError, "'back' shares its weight with 'there'"),
+        (factorise(MLP), {}, ParameterError, "already"),
+    ],
+)
+def test_impossible_dictionaries_are_refused(
+    model: nn.Module, arguments: dict[str, object], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        factorise(model, **arguments)
+
+
+@pytest.mark.parametrize("use", [merged, dictionary_size])
+def test_plain_models_have_nothing_to_merge(use) -> None:
+    with pytest.raises(ParameterError, match="not factorised"):
+        use(MLP)

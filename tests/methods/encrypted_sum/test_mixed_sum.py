@@ -1,0 +1,156 @@
+"""What clients encrypt and what they send in the clear becomes one weighted mean, whatever their masks."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+
+import numpy as np
+import pytest
+
+from core.paillier_keys import authority_for
+from shieldfl.errors import PolicyError, RangeError, WireFormatError
+from shieldfl.masks import Mask
+from shieldfl.methods.encrypted_sum.mixed_sum import MixedSum
+from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
+from shieldfl.methods.encrypted_sum.mixed_upload import MixedUpload
+from shieldfl.methods.encrypted_sum.update_parameters import ENCRYPTIONS, FixedPoint, update_parameters
+from shieldfl.profiling.stages import StageClock
+from shieldfl.roles.key_authority import KeyAuthority
+from shieldfl.roles.message import Message
+
+SIZE = 130  # no multiple of 64
+WEIGHTS = (1, 3, 2)
+ROUND = 5
+
+every_encryption = pytest.mark.parametrize("encryption", ENCRYPTIONS)
+
+
+def masks_of(kind: str) -> list[Mask]:
+    positions = np.arange(SIZE)
+    chosen = {
+        "everything": [positions >= 0] * 3,
+        "nothing": [positions < 0] * 3,
+        "one for all": [positions % 3 == 0] * 3,
+        "different": [positions % 5 == 0, positions % 3 == 0, (positions > 20) & (positions < 60)],
+        "one is the union": [positions % 3 == 0, positions % 6 == 0, positions < 0],
+    }[kind]
+    return [Mask.from_bool(mask) for mask in chosen]
+
+
+class Round:
+    """Three clients, their updates and what they send."""
+
+    def __init__(self, encryption: str, masks: list[Mask], *, sends_rest: bool = True) -> None:
+        parameters = update_parameters(
+            encryption, 3, FixedPoint(), most_weight=3, key_bits=2048, takes_clear_values=True
+        )
+        self.keys = (
+            KeyAuthority(parameters, min_clients=1) if encryption == "ckks" else authority_for(parameters)
+        )
+        self.masks = masks
+        self.sends_rest = sends_rest
+        generator = np.random.default_rng(1)
+        self.updates = generator.normal(0.0, 0.1, (3, SIZE)).astype(np.float32)
+        key, clock = self.keys.public_key, StageClock()
+        self.sum = MixedSum(key, masks, ROUND, WEIGHTS, clock, 1, weighted=True, has_rest=sends_rest)
+        union = Message(self.sum.union_parts(""))
+        self.messages = []
+        for update, mask, weight in zip(self.updates, masks, WEIGHTS, strict=True):
+            upload = MixedUpload(key, weight, max(WEIGHTS), 1, sends_rest=sends_rest)
+            frame, encrypted = upload.encrypt(update, mask, upload.read_union(union, SIZE), ROUND)
+            self.messages.append(Message(upload.parts(update, frame, encrypted)))
+
+    def add(self, *clients: int) -> None:
+        for client in clients:
+            self.sum.add(client, self.messages[client], self.masks[client])
+
+    def mean(self) -> np.ndarray:
+        message = Message(self.sum.parts(""))
+        claim = MixedTotal.read(
+            message, "", self.keys.public_key.parameters, SIZE, ROUND, has_rest=self.sends_rest
+        )
+        assert claim.positions == reduce(or_, self.masks)
+        assert claim.sums.size == (SIZE - claim.positions.count if self.sends_rest else 0)
+        return claim.open_mean(self.keys, max(WEIGHTS))
+
+    def assert_mean(self) -> None:
+        """All three together give the mean of their updates."""
+        expected = np.average(self.updates.astype(np.float64), axis=0, weights=WEIGHTS)
+        encrypted = reduce(or_, self.masks).to_bool()
+        mean = self.mean()
+        np.testing.assert_allclose(mean[encrypted], expected[encrypted], rtol=0.0, atol=2.0**-20)
+        np.testing.assert_allclose(mean[~encrypted], expected[~encrypted], rtol=1e-12, atol=1e-17)
+
+
+@pytest.mark.parametrize("kind", ["everything", "nothing", "one for all", "different", "one is the union"])
+@every_encryption
+def test_the_mean_is_that_of_the_updates(encryption, kind):
+    one = Round(encryption, masks_of(kind))
+    one.add(2, 0, 1)
+    one.assert_mean()
+
+
+@every_encryption
+def test_what_is_held_back_counts_as_zero(encryption):
+    one = Round(encryption, masks_of("one for all"), sends_rest=False)
+    one.add(0, 1)
+    assert all(set(message) == {"weight", "ciphertexts"} for message in one.messages)
+    assert not one.mean()[~one.masks[0].to_bool()].any()
+
+
+BAD_PARTS = [
+    ("weight", lambda part: np.uint64(0).tobytes(), RangeError),
+    ("weight", lambda part: np.uint64(4).tobytes(), RangeError),
+    ("values", lambda part: part[4:], WireFormatError),
+    ("values", lambda part: part + part[:4], WireFormatError),
+    ("values", lambda part: np.float32(np.nan).tobytes() + part[4:], WireFormatError),
+    ("values", lambda part: part[:-4] + np.float32(np.inf).tobytes(), WireFormatError),
+    ("ciphertexts", lambda part: part[:-1], WireFormatError),
+]
+
+
+@pytest.mark.parametrize("kind", ["one for all", "different"])
+@every_encryption
+def test_a_bad_upload_is_refused_and_changes_nothing(encryption, kind):
+    one = Round(encryption, masks_of(kind))
+    one.add(0, 1)
+    before = one.sum.parts("")
+    good = one.messages[2]
+    for part, alter, error in BAD_PARTS:
+        one.messages[2] = Message({**good, part: alter(good[part])})
+        with pytest.raises(error):
+            one.add(2)
+        assert one.sum.parts("") == before
+    # After all that, the good one is taken.
+    one.messages[2] = good
+    one.add(2)
+    one.assert_mean()
+
+
+def test_plain_numbers_that_no_field_holds_are_refused_where_others_encrypt():
+    one = Round("paillier-dense", masks_of("different"))
+    values = np.frombuffer(one.messages[0]["values"], dtype=np.float32) + np.float32(100.0)
+    one.messages[0] = Message({**one.messages[0], "values": values.tobytes()})
+    with pytest.raises(RangeError):
+        one.add(0)
+    assert one.sum.parts("") == {}
+
+
+@every_encryption
+def test_a_common_zone_is_its_own_union_until_it_changes(encryption):
+    one = Round(encryption, masks_of("one for all"))
+    upload = MixedUpload(one.keys.public_key, 1, 3, 1)
+    zone, other = one.masks[0], Mask.full(SIZE)
+    union = upload.union_of(zone)
+    assert union.to_bytes() == one.sum.union_parts("").popitem()[1]
+    assert upload.union_of(Mask.from_bytes(zone.to_bytes())) is union or encryption == "ckks"
+    assert upload.union_of(other).count == SIZE
+    assert upload.union_of(Mask.full(7)).size == 7
+
+
+def test_under_ckks_the_union_holds_all_that_a_client_protects():
+    one = Round("ckks", masks_of("different"))
+    upload = MixedUpload(one.keys.public_key, 1, 3, 1)
+    with pytest.raises(PolicyError, match="leaves out"):
+        upload.encrypt(one.updates[0], Mask.full(SIZE), one.sum.union, ROUND)

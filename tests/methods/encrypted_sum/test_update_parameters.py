@@ -1,0 +1,148 @@
+"""Parameters of updates: the ring fits how much is encrypted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from methods.small_plan import small_plan
+from shieldfl import ckks
+from shieldfl.errors import ParameterError
+from shieldfl.methods.agreed_mask.method import FedMlHe
+from shieldfl.methods.encrypted_sum.encryption_settings import (
+    EncryptionSettings,
+    FedMlHeSettings,
+    MaskCryptSettings,
+)
+from shieldfl.methods.encrypted_sum.update_parameters import FixedPoint, update_parameters
+from shieldfl.methods.mask_crypt.method import MaskCrypt
+from shieldfl.methods.masked_average.method import FullEncryption
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.roles.key_authority import KeyAuthority
+
+CLIENTS = 20
+
+
+def wire_bytes(parameters: ckks.Parameters, count: int, weight: float | None) -> int:
+    key = KeyAuthority(parameters).public_key
+    zeros = np.zeros(count, dtype=np.float32)
+    return len(ckks.Encryptor(key, 1).encrypt(zeros, weight=weight, round=1).to_bytes())
+
+
+@pytest.mark.parametrize("most_weight", [1, 7])
+@pytest.mark.parametrize("value_bits", [16, 24])
+@pytest.mark.parametrize("count", [1, 6_144, 7_850, 8_192, 12_288, 12_289, 50_890])
+def test_the_ring_is_the_one_that_sends_the_fewest_bytes(
+    count: int, value_bits: int, most_weight: int
+) -> None:
+    fixed_point = FixedPoint(value_bits, 12)
+    chosen = update_parameters("ckks", CLIENTS, fixed_point, count=count, most_weight=most_weight)
+    weight = None if most_weight == 1 else 0.5
+    sizes = {
+        degree: wire_bytes(
+            ckks.Parameters(max_clients=CLIENTS, value_bits=value_bits, fraction_bits=12, ring_degree=degree),
+            count,
+            weight,
+        )
+        for degree in (2048, 4096)
+    }
+    assert sizes[chosen.ring_degree] == min(sizes.values())
+
+
+def test_few_and_many_values_take_different_rings() -> None:
+    degrees = {
+        count: update_parameters("ckks", CLIENTS, FixedPoint(), count=count).ring_degree
+        for count in (100, 1_000_000)
+    }
+    assert degrees == {100: 2048, 1_000_000: 4096}
+
+
+def test_an_unknown_or_empty_count_takes_the_smallest_ring() -> None:
+    for count in (None, 0):
+        assert update_parameters("ckks", CLIENTS, FixedPoint(), count=count).ring_degree == 2048
+
+
+def test_paillier_takes_no_notice_of_the_count() -> None:
+    few, many = (update_parameters("paillier-dense", 3, FixedPoint(), count=count) for count in (1, 10**6))
+    assert few == many
+
+
+def test_an_unknown_encryption_is_refused() -> None:
+    with pytest.raises(ParameterError, match="paillier-dense"):
+        update_parameters("rot13", 3, FixedPoint())
+
+
+@pytest.mark.parametrize(("share", "degree"), [(0.01, 2048), (0.5, 4096)])
+def test_a_share_of_the_parameters_takes_the_ring_of_that_share(share: float, degree: int) -> None:
+    for make, settings in (
+        (FedMlHe, FedMlHeSettings(ratio=share)),
+        (MaskCrypt, MaskCryptSettings(ratio=share)),
+    ):
+        method = make("by share", settings, small_plan(parameters=24_576, buffers=0))
+        assert method.update_parameters.ring_degree == degree
+
+
+@pytest.mark.parametrize(("size", "degree"), [(100, 2048), (12_288, 4096)])
+def test_full_encryption_averages_in_either_ring(size: int, degree: int) -> None:
+    initial = GlobalModel(np.zeros(size, dtype=np.float32), np.empty(0, dtype=np.float32))
+    plan = small_plan(clients=2, rounds=1, parameters=size, buffers=0)
+    method = FullEncryption("full-he", EncryptionSettings(), plan)
+    assert method.update_parameters.ring_degree == degree
+    authority, setup = method.authority_setup(initial)
+    aggregator = method.aggregator_steps(setup, (1, 1))
+    first = authority.begin_round(1, method.first_message(initial))
+    aggregator.begin_round(1, first)
+    aggregator.begin_phase("update", 1, None)
+    # Multiples of the step of 2^-20, so that nothing is lost.
+    updates = np.random.default_rng(7).integers(-(2**19), 2**19, (2, size)).astype(np.float32) * 2.0**-19
+    for index, update in enumerate(updates):
+        client = method.client_steps(setup, index, 1, initial)
+        start = client.begin_round(1, 2, first)
+        client.finish_training(start.trained(update, initial.buffers))
+        aggregator.receive("update", index, client.step("update", None))
+    answer = authority.answer("update", aggregator.close("update"))
+    opened = GlobalModel.from_message(answer, size, 0)
+    np.testing.assert_array_equal(opened.parameters, updates.mean(axis=0))
+
+
+def largest_error(parameters: ckks.Parameters, weights: list[float] | None) -> float:
+    """Of the mean of eight updates, in steps of the settings' fixed point."""
+    updates = np.random.default_rng(1).uniform(-0.01, 0.01, (8, 1000))
+    authority = KeyAuthority(parameters)
+    aggregator, encryptor = ckks.Aggregator(authority.public_key, 1), ckks.Encryptor(authority.public_key, 1)
+    for number, update in enumerate(updates):
+        aggregator.add(encryptor.encrypt(update, weight=None if weights is None else weights[number]))
+    mean = np.average(updates, axis=0, weights=weights)
+    return float(np.abs(authority.open_mean(aggregator.total()) - mean).max() * 2.0**20)
+
+
+def test_weights_that_differ_cost_a_mean_no_precision() -> None:
+    counts = [1] * 7 + [400]
+    weights = [count / 400 for count in counts]
+    plain = update_parameters("ckks", 8, FixedPoint())
+    kept = update_parameters("ckks", 8, FixedPoint(), most_weight=400, mean_weight=sum(counts) / 8)
+    assert (kept.value_bits, kept.fraction_bits) == (24 + 3, 20 + 3)  # 400 / 50.9 is below 2^3
+    assert largest_error(plain, None) <= 0.5
+    assert largest_error(kept, weights) <= 0.51  # what rounding the weights does is far below a step
+    assert largest_error(update_parameters("ckks", 8, FixedPoint(), most_weight=400), weights) > 0.9
+
+
+def test_bits_for_weights_end_where_the_core_has_no_room() -> None:
+    def bits(fixed_point: FixedPoint) -> tuple[int, int]:
+        parameters = update_parameters("ckks", 1000, fixed_point, most_weight=1000, mean_weight=1.999)
+        return parameters.value_bits, parameters.fraction_bits
+
+    assert bits(FixedPoint(24, 20)) == (33, 29)
+    assert bits(FixedPoint(38, 20)) == (40, 22)
+    assert bits(FixedPoint(24, 50)) == (26, 52)
+    assert bits(FixedPoint(40, 20)) == (40, 20)
+
+
+def test_equal_weights_and_paillier_s_integer_ones_need_no_more_bits() -> None:
+    plain = update_parameters("ckks", CLIENTS, FixedPoint())
+    assert update_parameters("ckks", CLIENTS, FixedPoint(), most_weight=7, mean_weight=7.0) == plain
+    paillier = [
+        update_parameters("paillier-dense", CLIENTS, FixedPoint(), most_weight=7, mean_weight=mean)
+        for mean in (None, 2.0)
+    ]
+    assert paillier[0] == paillier[1]

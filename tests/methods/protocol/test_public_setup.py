@@ -1,0 +1,128 @@
+"""The public set-up: everybody gets the same, as bytes, and takes no other."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from methods.method_conformance import SteppedRun, initial_model
+from methods.small_plan import small_plan
+from methods.variants import every_variant, variants
+from shieldfl.errors import KeyMismatchError, ParameterError, WireFormatError
+from shieldfl.methods.protocol.public_setup import PublicSetup
+from shieldfl.methods.registry import make_method, method_of
+from shieldfl.methods.settings import MethodSettings
+
+
+@every_variant
+def test_a_set_up_comes_back_from_its_bytes_and_makes_the_method(variant):
+    run = SteppedRun(variant, weights=(1, 2, 3, 4))
+    read = PublicSetup.from_bytes(run.setup.to_bytes())
+    assert read == run.setup
+    assert read.digest == run.setup.digest
+    made = method_of(read)
+    assert type(made) is type(run.method)
+    assert (made.name, made.plan, dict(made.purposes)) == (
+        run.method.name,
+        run.method.plan,
+        dict(run.method.purposes),
+    )
+    made.client_steps(read, 3, 4, run.initial, shared_secret=run.shared_secret)
+
+
+def test_no_two_set_ups_are_one():
+    runs = [SteppedRun(variants()[0]) for _ in range(2)]
+    first, second = (run.setup for run in runs)
+    assert first.digest != second.digest
+    first.check_digest(first.digest)
+    for pinned in (second.digest, b"", bytes(32)):
+        with pytest.raises(KeyMismatchError, match="pinned"):
+            first.check_digest(pinned)
+
+
+def test_another_model_is_refused():
+    run = SteppedRun(next(one for one in variants() if one.label == "fedavg"))
+    other = replace(run.initial, parameters=np.nextafter(run.initial.parameters, np.float32(9.0)))
+    with pytest.raises(KeyMismatchError, match="another model"):
+        run.method.client_steps(run.setup, 0, 1, other)
+    with pytest.raises(KeyMismatchError, match="another model"):
+        run.method.aggregator_steps(run.setup, run.weights, initial=other)
+    with pytest.raises(ParameterError, match="holds the model"):
+        run.method.aggregator_steps(run.setup, run.weights)
+    with pytest.raises(ParameterError, match="other sizes"):
+        run.method.authority_setup(initial_model(7))
+
+
+def test_the_set_up_of_another_method_plan_or_settings_is_refused():
+    run = SteppedRun(next(one for one in variants() if one.label == "fedml-he"))
+    settings = MethodSettings()
+    for method in (
+        make_method("fedml-he", settings.changed("fedml-he", {"ratio": 0.25}), run.method.plan),
+        make_method("mask-crypt", settings, run.method.plan),
+        make_method("fedml-he", settings, replace(run.method.plan, rounds=4)),
+    ):
+        with pytest.raises(ParameterError, match="another method, plan or settings"):
+            method.client_steps(run.setup, 0, 1, run.initial)
+        with pytest.raises(ParameterError, match="another method, plan or settings"):
+            method.aggregator_steps(run.setup, run.weights)
+
+
+@pytest.mark.parametrize(("index", "weight"), [(-1, 1), (4, 1), (0.0, 1), (0, 0), (0, 6), (0, 1.0)])
+def test_a_client_that_the_plan_does_not_have_is_refused(index, weight):
+    run = SteppedRun(next(one for one in variants() if one.label == "full-he"), weights=(1, 2, 3, 5))
+    with pytest.raises(ParameterError):
+        run.method.client_steps(run.setup, index, weight, run.initial)
+
+
+@pytest.mark.parametrize("weights", [(1, 1, 1), (1, 1, 1, 6), (1, 1, 1, 0)])
+def test_weights_that_the_plan_does_not_have_are_refused(weights):
+    run = SteppedRun(next(one for one in variants() if one.label == "full-he"), weights=(1, 2, 3, 5))
+    with pytest.raises(ParameterError, match="weight"):
+        run.method.aggregator_steps(run.setup, weights)
+
+
+GOOD = PublicSetup("fedavg", {}, small_plan(), bytes(32), bytes(16))
+
+
+def altered(**changes: object) -> bytes:
+    entry = json.loads(GOOD.to_bytes())
+    for name, value in changes.items():
+        entry[name] = value
+    return json.dumps(entry).encode()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b"\xff",
+        b"[" * 100_000,
+        altered(format="shieldfl public set-up 2"),
+        altered(more=1),
+        altered(method=1),
+        altered(settings=[]),
+        altered(session="00"),
+        altered(session="zz" * 16),
+        altered(initial_digest=""),
+        altered(signing_key="00" * 31),
+        altered(plan={}),
+        altered(plan={**json.loads(GOOD.to_bytes())["plan"], "clients": 0}),
+        altered(plan={**json.loads(GOOD.to_bytes())["plan"], "layer_offsets": 3}),
+        altered(plan={**json.loads(GOOD.to_bytes())["plan"], "extra": 3}),
+    ],
+)
+def test_damaged_bytes_are_refused(data):
+    with pytest.raises(WireFormatError):
+        PublicSetup.from_bytes(data)
+
+
+def test_an_unknown_method_or_setting_is_refused():
+    with pytest.raises(ParameterError, match="unknown method"):
+        method_of(replace(GOOD, method="fedprox"))
+    with pytest.raises(ParameterError):
+        method_of(replace(GOOD, settings={"ratio": 0.5}))

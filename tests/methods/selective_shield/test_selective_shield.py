@@ -1,0 +1,348 @@
+"""SelectiveShield's rounds against its twin in NumPy, its zones, and what its key authority refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from methods.honest_outcome import float_spacing
+from methods.method_conformance import SteppedRun, contraction
+from methods.selective_shield.selective_shield_noise import shield, zeros
+from methods.selective_shield.selective_shield_twin import twin_merge, twin_round
+from shieldfl import ckks
+from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
+from shieldfl.masks import Mask
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.local_update import LocalUpdate, StartingPoint
+from shieldfl.roles.message import Message
+
+
+class RecordedTraining:
+    """Random updates and scores; remembers what each client started from and came to."""
+
+    def __init__(self, seed: int, scale: float = 0.5) -> None:
+        self._generator = np.random.default_rng(seed)
+        self._scale = scale
+        self.starts: dict[int, np.ndarray] = {}
+        self.trained: dict[int, np.ndarray] = {}
+        self.scores: dict[int, np.ndarray] = {}
+
+    def __call__(self, round_number: int, client: int, start: StartingPoint) -> LocalUpdate:
+        size = start.parameters.size
+        self.starts[client] = start.parameters.copy()
+        step = self._generator.normal(0.0, self._scale, size).astype(np.float32)
+        self.trained[client] = start.parameters + step
+        self.scores[client] = self._generator.random(size, dtype=np.float32) ** 2
+        return start.trained(self.trained[client].copy(), start.buffers, self.scores[client])
+
+    def updates(self, clients, model: np.ndarray) -> dict[int, np.ndarray]:
+        """Differences to the global model (eq. 11), not to the merged one that training started from."""
+        return {client: self.trained[client] - model for client in clients}
+
+    def masks(self, clients, threshold: float) -> dict[int, np.ndarray]:
+        return {client: self.scores[client] > np.float32(threshold) for client in clients}
+
+
+def model_of(size: int, buffers: int = 0, seed: int = 9) -> GlobalModel:
+    generator = np.random.default_rng(seed)
+    return GlobalModel(
+        generator.normal(0.0, 1.0, size).astype(np.float32), generator.random(buffers, dtype=np.float32)
+    )
+
+
+def zone_of(run: SteppedRun) -> np.ndarray:
+    return Mask.from_bytes(run.answers["negotiate"]["encrypted zone"]).to_bool()
+
+
+@pytest.mark.parametrize("clients", [2, 3, 7])
+@pytest.mark.parametrize("size", [65, 1000])
+@pytest.mark.parametrize("divisor", ["contributors", "participants"])
+@pytest.mark.parametrize("negotiation", ["clear", "encrypted"])
+def test_rounds_equal_the_twin(clients, size, divisor, negotiation):
+    consensus, threshold = {2: (1.0, 0.3), 3: (0.5, 0.2), 7: (0.3, 0.4)}[clients]
+    training = RecordedTraining(clients * size)
+    run = SteppedRun(
+        shield(threshold=threshold, consensus=consensus, divisor=divisor, negotiation=negotiation),
+        clients=clients,
+        initial=model_of(size),
+        train=training,
+    )
+    personalised = {client: np.zeros(size, dtype=bool) for client in range(clients)}
+    everybody = list(range(clients))
+    for participants in (everybody, everybody[: max(2, clients - 1)], everybody):
+        model = run.parameters.copy()
+        before = model.astype(np.float64)
+        known = {client: run.clients[client].merged_model(run.model).parameters for client in participants}
+        run.run_round(participants)
+        twin = twin_round(
+            before,
+            training.updates(participants, model),
+            training.masks(participants, threshold),
+            uploaders=participants,
+            consensus=consensus,
+            divisor=divisor,
+        )
+        assert 0 < twin.encrypted.sum() < size
+        np.testing.assert_array_equal(zone_of(run), twin.encrypted)
+        spacing = float_spacing(run.parameters, twin.parameters)
+        assert np.all(np.abs(run.parameters - twin.parameters) <= spacing)
+        for client in participants:
+            # What was said to be the client's own model is what it went on training from.
+            np.testing.assert_array_equal(training.starts[client], known[client])
+            personalised[client] = twin.personalised[client]
+        for client in everybody:
+            # Clients that stayed away keep the positions of the last round that they were in.
+            merged = run.clients[client].merged_model(run.model).parameters
+            own = training.trained[client]
+            np.testing.assert_array_equal(merged, twin_merge(own, run.parameters, personalised[client]))
+
+
+def test_zones_are_disjoint_and_cover_everything_for_every_client():
+    training = RecordedTraining(5)
+    run = SteppedRun(shield(threshold=0.3), clients=5, initial=model_of(777), train=training)
+    run.run_round()
+    for client in range(5):
+        zones = run.clients[client]._zones
+        stacked = np.stack([zone.to_bool() for zone in zones])
+        np.testing.assert_array_equal(stacked.sum(axis=0), np.ones(777))
+        shares = run.clients[client].disclosure.shares()
+        assert shares["encrypted"] == zones.encrypted.count / 777
+        assert shares["personalised"] == zones.personalised.count / 777
+        assert shares["clear"] == zones.noise.count / 777
+        assert shares["noise"] == 0.0
+
+
+@pytest.mark.parametrize("consensus", [0.1, 0.3, 0.5, 0.75, 1.0])
+def test_a_private_negotiation_comes_to_the_same_zone_and_model(consensus):
+    runs = []
+    for negotiation in ("clear", "encrypted"):
+        run = SteppedRun(
+            shield(threshold=0.35, consensus=consensus, negotiation=negotiation),
+            clients=6,
+            initial=model_of(700),
+            train=RecordedTraining(3),
+        )
+        run.run_round()
+        runs.append(run)
+    np.testing.assert_array_equal(zone_of(runs[0]), zone_of(runs[1]))
+    np.testing.assert_array_equal(runs[0].parameters, runs[1].parameters)
+
+
+def test_each_client_chooses_by_its_own_threshold_strictly_above_it():
+    thresholds = (0.25, 0.5, -1.0, 1.0)
+    scores = np.array([0.0, 0.25, 0.26, 0.5, 0.51, 1.0], dtype=np.float32)
+
+    def train(round_number, client, start):
+        return start.trained(start.parameters + np.float32(0.1), start.buffers, scores)
+
+    run = SteppedRun(shield(threshold=thresholds, consensus=0.75), initial=model_of(6), train=train)
+    run.run_round()
+    sent = [
+        Mask.from_bytes(run.sent["negotiate"][client]["mask"]).to_indices().tolist() for client in range(4)
+    ]
+    assert sent == [[2, 3, 4, 5], [4, 5], [0, 1, 2, 3, 4, 5], []]
+    assert zone_of(run).nonzero()[0].tolist() == [4, 5]
+
+
+def test_a_threshold_for_each_client_must_be_given():
+    with pytest.raises(ParameterError, match="2 thresholds"):
+        SteppedRun(shield(threshold=(0.1, 0.2)), clients=3)
+
+
+def test_a_negative_threshold_needs_no_scores_but_any_other_does():
+    def unscored(round_number, client, start):
+        return start.trained(start.parameters, start.buffers, None)
+
+    SteppedRun(shield(threshold=-1.0), train=unscored).run_round()
+    with pytest.raises(ParameterError, match="sensitivity scores"):
+        SteppedRun(shield(threshold=0.0), train=unscored).run_round()
+
+
+def choosing(choices: dict[int, list[int]], size: int, step: float = 0.25):
+    """Train by a constant step; client i chooses exactly ``choices[i]``."""
+
+    def train(round_number, client, start):
+        scores = np.zeros(size, dtype=np.float32)
+        scores[choices[client]] = 1.0
+        return start.trained(start.parameters + np.float32(step), start.buffers, scores)
+
+    return train
+
+
+@pytest.mark.parametrize("negotiation", ["clear", "encrypted"])
+@pytest.mark.parametrize("divisor", ["contributors", "participants"])
+def test_a_position_that_nobody_sends_keeps_its_value(divisor, negotiation):
+    # Clients 0 and 1 keep position 3 for themselves; client 2, the only one to send it, drops out.
+    choices = {0: [3, 5], 1: [3, 5], 2: [5]}
+    run = SteppedRun(
+        shield(threshold=0.5, consensus=1.0, divisor=divisor, negotiation=negotiation),
+        clients=3,
+        initial=zeros(8),
+        train=choosing(choices, 8),
+    )
+    run.run_round(dropping=[2])
+    assert run.parameters[3] == 0.0
+    np.testing.assert_array_equal(np.delete(run.parameters, 3), np.float32(0.25))
+    assert run.clients[0].merged_model(run.model).parameters[3] == np.float32(0.25)
+    assert run.clients[2].merged_model(run.model).parameters[3] == 0.0
+
+
+@pytest.mark.parametrize(("divisor", "expected"), [("contributors", 0.25), ("participants", 0.25 * 2 / 3)])
+def test_the_divisor_counts_who_sent_or_who_took_part(divisor, expected):
+    choices = {0: [3], 1: [], 2: []}
+    run = SteppedRun(
+        shield(threshold=0.5, consensus=1.0, divisor=divisor),
+        clients=3,
+        initial=zeros(8),
+        train=choosing(choices, 8),
+    )
+    run.run_round()
+    assert run.parameters[3] == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_server_step_is_scaled_by_its_learning_rate():
+    runs = [
+        SteppedRun(shield(threshold=0.5), train=RecordedTraining(1), server_learning_rate=rate)
+        for rate in (1.0, 0.5)
+    ]
+    for run in runs:
+        run.run_round()
+    moves = [run.parameters.astype(np.float64) - run.initial.parameters for run in runs]
+    np.testing.assert_allclose(moves[1], 0.5 * moves[0], atol=2e-7)
+
+
+def test_personalised_values_wait_for_a_client_that_stays_away():
+    run = SteppedRun(
+        shield(threshold=0.5, consensus=1.0), clients=3, train=choosing({0: [7], 1: [], 2: []}, 333)
+    )
+    run.run_round()
+    own = run.clients[0].merged_model(run.model).parameters[7]
+    assert own == run.initial.parameters[7] + np.float32(0.25)
+    run.run_round([1, 2])
+    run.run_round([1, 2])
+    assert run.parameters[7] != own
+    assert run.clients[0].begin_round(4, 3, run.begin_round(4)).parameters[7] == own
+
+
+def test_local_buffers_never_leave_and_encrypted_ones_are_averaged():
+    def train(round_number, client, start):
+        return start.trained(
+            start.parameters + np.float32(0.1),
+            start.buffers + np.float32(0.1 * (client + 1)),
+            np.linspace(0.0, 1.0, 333, dtype=np.float32),
+        )
+
+    initial = model_of(333, buffers=4)
+    local, shared = (
+        SteppedRun(shield(threshold=0.5, buffers=buffers), initial=initial, train=train)
+        for buffers in ("local", "encrypted")
+    )
+    for run in (local, shared):
+        run.run_round()
+        wire = b"".join(message.to_bytes() for sent in run.sent.values() for message in sent.values())
+        wire += b"".join(message.to_bytes() for message in run.closed.values())
+        for client in range(4):
+            # Neither the buffers nor their change can be read anywhere.
+            for vector in (initial.buffers + np.float32(0.1 * (client + 1)), initial.buffers):
+                assert vector[:2].tobytes() not in wire
+    zone = zone_of(local).sum()
+    assert ckks.CiphertextBatch.from_bytes(local.sent["update"][0]["ciphertexts"]).count == zone
+    assert ckks.CiphertextBatch.from_bytes(shared.sent["update"][0]["ciphertexts"]).count == zone + 4
+    assert local.buffers.size == 0
+    for client in range(4):
+        own = local.clients[client].merged_model(local.model).buffers
+        np.testing.assert_array_equal(own, initial.buffers + np.float32(0.1 * (client + 1)))
+        np.testing.assert_array_equal(
+            shared.clients[client].merged_model(shared.model).buffers, shared.buffers
+        )
+    np.testing.assert_allclose(shared.buffers, initial.buffers + 0.25, atol=2.0**-21 + 1e-7)
+
+
+@pytest.mark.parametrize("negotiation", ["clear", "encrypted"])
+def test_fewer_than_min_clients_are_not_opened(negotiation):
+    variant = shield(threshold=0.5, negotiation=negotiation)
+    with pytest.raises(PolicyError, match="at least 3"):
+        SteppedRun(variant, min_clients=3).run_round([0, 1])
+    run = SteppedRun(variant, min_clients=3)
+    with pytest.raises(PolicyError, match="holds 2 clients"):
+        run.run_round([0, 1, 2], dropping=[0])
+    run.run_round()  # the next round, with enough of them
+    assert not np.array_equal(run.parameters, run.initial.parameters)
+
+
+@pytest.mark.parametrize("negotiation", ["clear", "encrypted"])
+def test_an_answered_round_is_not_answered_differently(negotiation):
+    run = SteppedRun(shield(threshold=0.5, negotiation=negotiation))
+    run.run_round()
+    first = run.closed["update"]
+    altered = Message({**first, "sums": bytes(len(first["sums"]))})
+    with pytest.raises(PolicyError, match="round 1 has been answered"):
+        run.authority.answer("update", altered)
+    run.run_round()
+    with pytest.raises(PolicyError, match="round 2 has been answered"):
+        run.authority.answer("update", first)
+    moved = run.parameters.copy()
+    assert run.authority.answer("update", run.closed["update"]) == run.model
+    np.testing.assert_array_equal(run.parameters, moved)
+
+
+def test_an_update_of_a_round_without_negotiation_is_not_opened():
+    run = SteppedRun(shield(threshold=0.5, negotiation="encrypted"))
+    run.run_round()
+    run.begin_round(2)
+    key = run.aggregator._round_keys.key(2, "update")
+    other = ckks.Aggregator(key)
+    zone = Mask.from_bool(zone_of(run))
+    for _ in range(3):
+        values = np.zeros(333, dtype=np.float32)
+        other.add(ckks.Encryptor(key).encrypt(values, zone, round=2))
+    message = Message({**run.closed["update"], "total": other.total().to_bytes()})
+    with pytest.raises(PolicyError, match="round 2 has not been negotiated"):
+        run.authority.answer("update", message)
+
+
+@pytest.mark.parametrize("negotiation", ["clear", "encrypted"])
+def test_who_has_not_negotiated_cannot_upload(negotiation):
+    run = SteppedRun(shield(threshold=0.5, negotiation=negotiation))
+    refused = []
+
+    def late(phase, aggregator, messages):
+        if phase == "update":
+            with pytest.raises(PolicyError, match="without having negotiated"):
+                aggregator.receive(phase, 3, messages[0])
+            refused.append(phase)
+
+    run.run_round([0, 1, 2], intrude=late)
+    assert refused == ["update"]
+
+
+def test_values_for_encrypted_positions_are_refused():
+    run = SteppedRun(shield(threshold=0.5, negotiation="encrypted"))
+
+    def overlap(phase, aggregator, messages):
+        if phase == "update":
+            everywhere = {"positions": Mask.full(333).to_bytes(), "values": bytes(4 * 333)}
+            with pytest.raises(WireFormatError, match="encrypted positions"):
+                aggregator.receive(phase, 0, Message({**messages[0], **everywhere}))
+
+    run.run_round(intrude=overlap)
+
+
+def test_a_step_that_does_not_fit_the_encrypted_range_is_refused():
+    def train(round_number, client, start):
+        update = contraction(round_number, client, start)
+        update.parameters[11] += 9.0  # 24 bits, 20 of them behind the point, end just below 8
+        return update
+
+    with pytest.raises(RangeError, match="position 11"):
+        SteppedRun(shield(threshold=-1.0), train=train).run_round()
+
+
+def test_a_client_cannot_upload_before_it_knows_the_zone():
+    run = SteppedRun(shield(threshold=0.5))
+    client = run.clients[0]
+    client.finish_training(contraction(1, 0, client.begin_round(1, 2, run.begin_round(1))))
+    with pytest.raises(ParameterError, match="answer to the negotiation"):
+        client.step("update", None)
+    with pytest.raises(ParameterError, match="answer to the negotiation"):
+        run.aggregator.begin_phase("update", 1, None)

@@ -1,0 +1,290 @@
+"""SelectiveShield's noise zone: clipping, noise, hidden positions, and what all of it costs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from methods.method_conformance import SteppedRun, contraction
+from methods.selective_shield.selective_shield_noise import SIZE, assert_gaussian, shield, values_of, zeros
+from methods.selective_shield.selective_shield_twin import twin_round
+from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
+from shieldfl.masks import Mask
+from shieldfl.roles.message import Message
+
+HIDING = {"threshold": 0.5, "consensus": 1.0, "negotiation": "encrypted", "hide_personalised": True}
+
+
+@pytest.mark.parametrize(("clients", "sigma", "clip"), [(2, 0.5, 1.0), (5, 2.0, 0.25)])
+def test_the_noise_has_the_variance_that_the_paper_states(clients, sigma, clip):
+    def stay(round_number, client, start):
+        return start.trained(start.parameters, start.buffers, np.zeros(SIZE, dtype=np.float32))
+
+    run = SteppedRun(
+        shield(noise_multiplier=sigma, clip_norm=clip), clients=clients, initial=zeros(), train=stay
+    )
+    run.run_round()
+    uploads = [values_of(run, client) for client in range(clients)]
+    for upload in uploads:
+        assert_gaussian(upload, clip * sigma * math.sqrt(clients))  # text under eq. 21
+    # No two clients add the same noise, and the mean has the variance of eq. 21 over K.
+    assert abs(np.corrcoef(uploads)[0, 1]) < 6.0 / math.sqrt(SIZE)
+    assert_gaussian(run.parameters, clip * sigma)
+
+
+def test_the_participants_of_the_round_scale_the_noise_not_all_clients():
+    def stay(round_number, client, start):
+        return start.trained(start.parameters, start.buffers, np.zeros(SIZE, dtype=np.float32))
+
+    run = SteppedRun(shield(noise_multiplier=1.0), clients=9, initial=zeros(), train=stay)
+    run.run_round([0, 4])
+    assert_gaussian(values_of(run, 4), math.sqrt(2.0))
+
+
+@pytest.mark.parametrize("clip_norm", [0.1, 1.0, 1e3])
+def test_the_noise_zone_is_clipped_and_nothing_else(clip_norm):
+    run = SteppedRun(shield(threshold=0.5, noise_multiplier=1e-12, clip_norm=clip_norm))
+    start = run.initial.starting_point()
+    trained = {client: contraction(1, client, start) for client in range(4)}
+    run.run_round()
+    twin = twin_round(
+        start.parameters,
+        {client: update.parameters - start.parameters for client, update in trained.items()},
+        {client: update.scores > 0.5 for client, update in trained.items()},
+        uploaders=[0, 1, 2, 3],
+        consensus=0.5,
+        clip_norm=clip_norm,
+    )
+    np.testing.assert_allclose(run.parameters, twin.parameters, rtol=0.0, atol=3e-7)
+    for client in range(4):
+        assert np.linalg.norm(values_of(run, client).astype(np.float64)) <= clip_norm * (1 + 1e-6)
+
+
+def test_without_noise_nothing_is_clipped():
+    run = SteppedRun(shield(threshold=0.5, clip_norm=1e-3))
+    run.run_round()
+    assert np.linalg.norm(values_of(run, 0)) > 0.1
+
+
+def test_an_adaptive_norm_follows_the_clients_own_updates():
+    norms = iter((0.5, 0.5, 8.0, 8.0))
+
+    def step(round_number, client, start):
+        direction = np.full(SIZE, next(norms) / math.sqrt(SIZE), dtype=np.float32)
+        return start.trained(start.parameters + direction, start.buffers, np.zeros(SIZE, dtype=np.float32))
+
+    run = SteppedRun(
+        shield(noise_multiplier=1e-12, clip_norm=2.0, adaptive_clip=True),
+        clients=2,
+        initial=zeros(),
+        train=step,
+    )
+    run.run_round()  # nothing was observed yet: the given norm of 2 clips nothing
+    assert np.linalg.norm(values_of(run, 0).astype(np.float64)) == pytest.approx(0.5, rel=1e-4)
+    run.run_round()  # the median is now 0.5
+    assert np.linalg.norm(values_of(run, 0).astype(np.float64)) == pytest.approx(0.5, rel=1e-4)
+
+
+def test_an_adaptive_norm_scales_the_noise_too():
+    def step(round_number, client, start):
+        direction = np.full(SIZE, 1e-3 / math.sqrt(SIZE), dtype=np.float32)
+        return start.trained(start.parameters + direction, start.buffers, np.zeros(SIZE, dtype=np.float32))
+
+    run = SteppedRun(shield(noise_multiplier=3.0, adaptive_clip=True), clients=2, initial=zeros(), train=step)
+    run.run_round()
+    assert_gaussian(values_of(run, 0), 3.0 * math.sqrt(2.0))
+    run.run_round()
+    # The mean of the values is 1e-3 / sqrt(SIZE), far below what the test of the mean can tell.
+    assert_gaussian(values_of(run, 0), 3e-3 * math.sqrt(2.0))
+
+
+def hiding(personal: dict[int, int]):
+    """Client i keeps its first ``personal[i]`` positions and moves them, and them alone, by far."""
+
+    def train(round_number, client, start):
+        parameters = np.zeros(SIZE, dtype=np.float32)
+        parameters[: personal[client]] = 5.0
+        scores = (parameters > 0).astype(np.float32)
+        scores[-100:] = 1.0  # what all agree on
+        return start.trained(parameters, start.buffers, scores)
+
+    return train
+
+
+@pytest.mark.parametrize("kept", [0, 10, SIZE // 2])
+def test_hidden_positions_carry_noise_alone(kept):
+    run = SteppedRun(
+        shield(**HIDING, noise_multiplier=0.5),
+        clients=3,
+        initial=zeros(),
+        train=hiding({0: kept, 1: 0, 2: 0}),
+    )
+    run.run_round()
+    upload = values_of(run, 0)
+    assert upload.size == SIZE - 100
+    for part in (upload[:kept], upload[kept:]):
+        if part.size >= 1000:
+            assert_gaussian(part, 0.5 * math.sqrt(3.0))
+    assert run.clients[0].disclosure.shares()["personalised"] == kept / SIZE
+    merged = run.clients[0].merged_model(run.model).parameters
+    np.testing.assert_array_equal(merged[:kept], np.float32(5.0))
+
+
+def test_an_upload_has_the_same_parts_and_lengths_whatever_is_hidden():
+    lengths = set()
+    for kept in (0, 1, SIZE // 2, SIZE - 200):
+        run = SteppedRun(
+            shield(**HIDING, noise_multiplier=0.5),
+            clients=2,
+            initial=zeros(),
+            train=hiding({0: kept, 1: 0}),
+        )
+        run.run_round()
+        for sent in run.sent.values():
+            lengths.add(tuple((name, len(part)) for name, part in sent[0].items()))
+        assert set(run.closed["update"]) == {"total", "sums"}
+    assert len(lengths) == 2  # one shape for each phase
+    assert {name for shape in lengths for name, _ in shape} == {"round", "votes", "ciphertexts", "values"}
+
+
+def test_the_aggregator_of_an_encrypted_negotiation_gets_no_mask():
+    run = SteppedRun(shield(threshold=0.5, negotiation="encrypted"))
+    run.run_round()
+    assert all(set(message) == {"round", "votes"} for message in run.sent["negotiate"].values())
+    assert run.aggregator._masks == {}
+
+
+def test_hidden_contributors_are_counted_from_the_tallies():
+    """The divisor at a position that one of three keeps is two, although nobody says who."""
+
+    def train(round_number, client, start):
+        scores = np.zeros(SIZE, dtype=np.float32)
+        scores[0 if client == 0 else 1] = 1.0
+        return start.trained(start.parameters + np.float32(0.001), start.buffers, scores)
+
+    run = SteppedRun(
+        shield(**HIDING, noise_multiplier=1e-12, clip_norm=100.0),
+        clients=3,
+        initial=zeros(),
+        train=train,
+    )
+    run.run_round()
+    np.testing.assert_allclose(run.parameters, 0.001, rtol=1e-5)
+
+
+def test_there_is_no_figure_where_everything_was_encrypted():
+    run = SteppedRun(shield(threshold=-1.0))
+    run.account.charge_draw(4)
+    run.run_round()
+    spent = run.account.spent()
+    assert math.isnan(spent.epsilon)
+    assert math.isnan(spent.of_noise)
+    assert (spent.reason, spent.rounds) == (None, 1)
+
+
+def test_what_is_sent_in_the_clear_has_no_bound():
+    run = SteppedRun(shield(threshold=0.5))
+    run.account.charge_draw(4)
+    run.run_round()
+    spent = run.account.spent()
+    assert math.isinf(spent.epsilon)
+    assert math.isnan(spent.of_noise)
+    assert run.clients[0].disclosure.shares()["noise"] == 0.0
+    assert run.clients[0].disclosure.shares()["clear"] > 0.0
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 4.0])
+def test_a_target_epsilon_is_reached_and_not_exceeded(epsilon):
+    run = SteppedRun(shield(target_epsilon=epsilon, delta=1e-5), rounds=5)
+    sigma = run.settings()["noise_multiplier"]
+    assert run.settings()["target_epsilon"] == epsilon
+    for _ in range(5):
+        run.account.charge_draw(4)
+    spent = run.account.spent()
+    assert 0.99 * epsilon <= spent.of_noise <= epsilon
+    assert run.settings()["epsilon_of_what_was_charged"] == spent.of_noise
+    assert any("bounds what the noise alone is charged" in note for note in run.account.notes)
+    # The noise really added is that of sigma * sqrt(4).
+    twin = SteppedRun(shield(noise_multiplier=2.0 * sigma), rounds=5)
+    for _ in range(5):
+        twin.account.charge_draw(1)
+    assert spent.if_participants_true == pytest.approx(twin.account.spent().of_noise, rel=1e-9)
+    assert spent.if_participants_true < spent.of_noise
+
+
+def test_an_epsilon_out_of_reach_is_refused():
+    with pytest.raises(ParameterError, match="epsilon"):
+        SteppedRun(shield(target_epsilon=1e-9), rounds=1000)
+
+
+def test_a_client_that_is_asked_again_sends_the_same_noise_again():
+    """Fresh noise on the same values would average out, and only one release was charged."""
+    run = SteppedRun(shield(noise_multiplier=0.5, adaptive_clip=True), initial=zeros())
+    run.run_round()
+    client, answer = run.clients[0], run.answers["negotiate"]
+    assert client.step("update", answer).to_bytes() == run.sent["update"][0].to_bytes()
+    assert client.step("negotiate", None).to_bytes() == run.sent["negotiate"][0].to_bytes()
+    other = Message({"encrypted zone": Mask.full(SIZE).to_bytes()})
+    with pytest.raises(PolicyError, match="another answer"):
+        client.step("update", other)
+    before = values_of(run, 0)
+    run.run_round()
+    assert not np.array_equal(values_of(run, 0), before)
+
+
+def test_rounds_whose_draws_nobody_told_of_count_against_a_target():
+    run = SteppedRun(shield(target_epsilon=5.0), initial=zeros(), rounds=3)
+    for _ in range(3):
+        run.run_round()
+    with pytest.raises(PolicyError, match="spent after 3 draws"):
+        run.account.charge_draw(2)
+
+
+def test_repeated_draws_do_not_overspend_a_target():
+    run = SteppedRun(shield(target_epsilon=5.0), initial=zeros(), rounds=3)
+    for _ in range(3):
+        run.account.charge_draw(2)
+    spent = run.account.spent().of_noise
+    assert 4.9 < spent <= 5.0
+    with pytest.raises(PolicyError, match="epsilon = 5"):
+        run.account.charge_draw(2)
+    assert run.account.spent().of_noise == spent
+
+
+def test_an_adaptive_norm_says_that_the_figure_is_no_guarantee():
+    noted = SteppedRun(shield(noise_multiplier=0.5, adaptive_clip=True), initial=zeros()).account.notes
+    assert any("no guarantee" in note for note in noted)
+    assert not SteppedRun(shield(noise_multiplier=0.5), initial=zeros()).account.notes
+
+
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [
+        ("sums", lambda sums: np.full(SIZE, np.nan).tobytes()),
+        ("sums", lambda sums: np.full(SIZE, np.inf).tobytes()),
+        ("contributors", lambda counts: np.full(SIZE, 99, dtype=np.uint32).tobytes()),
+    ],
+)
+def test_the_authority_takes_no_nonsense_and_then_the_right_message(part, change):
+    untouched, run = (SteppedRun(shield(), initial=zeros()) for _ in range(2))
+    untouched.run_round()
+    honest = run.authority.answer
+
+    def answer(phase, message):
+        bad = Message({**message, part: change(message[part])})
+        with pytest.raises(WireFormatError):
+            honest(phase, bad)
+        return honest(phase, message)
+
+    run.authority.answer = answer
+    run.run_round()
+    np.testing.assert_array_equal(run.parameters, untouched.parameters)
+
+
+def test_a_server_step_that_overflows_leaves_the_model_as_it_was():
+    run = SteppedRun(shield(), initial=zeros(), server_learning_rate=1e300)
+    with pytest.raises(RangeError, match="learning rate"):
+        run.run_round()
+    assert not run.parameters.any()

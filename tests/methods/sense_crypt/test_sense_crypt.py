@@ -1,0 +1,220 @@
+"""SenseCrypt's roles: what leaves a client, clusters and their models, budgets, weights, clients that come and go."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from methods.honest_outcome import float_spacing
+from methods.method_conformance import SteppedRun, contraction
+from methods.sense_crypt.sense_crypt_cases import (
+    QUANTISATION,
+    every_encryption,
+    grouped,
+    mean_update,
+    variant,
+)
+from methods.variants import BUFFERS, CLIENTS, PARAMETERS, Variant
+from shieldfl import ckks, paillier
+from shieldfl.encryption_budgets import sense_crypt_budgets
+from shieldfl.masks import Mask
+from shieldfl.methods.encrypted_sum.update_parameters import ENCRYPTIONS
+from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
+from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
+from shieldfl.privacy.events import Noise, NoisedUpload
+from shieldfl.selection import select
+
+
+@every_encryption
+def test_only_what_the_mask_leaves_out_is_sent_in_the_clear(encryption):
+    run = SteppedRun(variant(encryption=encryption, bandwidths=(1.0, 0.4), exposed_share=0.3))
+    run.run_round()
+    start, size = run.initial.starting_point(), run.initial.parameters.size
+    for index, client in enumerate(run.clients):
+        update = contraction(1, index, start)
+        dense = np.concatenate((update.parameters - start.parameters, update.buffers - start.buffers))
+        sent = run.sent["update"][index]
+        assert set(sent) == {"round", "weight", "ciphertexts", "values"}
+        own = np.append(client.selection.mask.to_bool(), np.ones(BUFFERS, dtype=bool))
+        if encryption == "ckks":
+            own = Mask.from_bytes(run.answers["mask"]["union 0"], size + BUFFERS).to_bool()
+        values = np.frombuffer(sent["values"], dtype=np.float32)
+        np.testing.assert_array_equal(values, dense[~own])
+        assert client.disclosure.shares()["encrypted"] == pytest.approx(own[:size].mean())
+        # Buffers are statistics of the client's data: never among them.
+        assert own[size:].all()
+    masks = [client.selection.mask for client in run.clients]
+    assert masks[0] != masks[1]
+
+
+def test_masks_follow_from_scores_weights_and_budgets():
+    run = SteppedRun(variant(bandwidths=(4.0, 2.0, 1.0, 3.0), compute_speeds=(1.0, 8.0), exposed_share=0.5))
+    run.run_round()
+    budgets = sense_crypt_budgets([4.0, 2.0, 1.0, 3.0], [1.0, 8.0, 1.0, 8.0])
+    start = run.initial.starting_point()
+    for index, client in enumerate(run.clients):
+        update = contraction(1, index, start)
+        limits = SenseCryptSettings(information_bits=5.0, exposed_share=0.5).limits(budgets[index])
+        expected = select(update.scores, update.parameters, limits)
+        assert client.selection == expected
+        sent = Mask.from_bytes(run.sent["mask"][index]["mask"])
+        assert sent == expected.mask
+        assert sent.count <= budgets[index] * PARAMETERS
+
+
+def test_a_budget_that_is_too_small_is_kept_and_reported():
+    run = SteppedRun(variant(bandwidths=(1.0, 0.01), information_bits=1.0, least_budget=0.02))
+    run.run_round()
+    run.run_round()
+    short = run.clients[1].selection
+    assert 0 < short.count <= 0.02 * PARAMETERS
+    assert not short.meets_information
+    notes = [note for note in run.account.notes if "too small" in note]
+    assert [note.split(":")[0] for note in notes] == ["client 1", "client 3"]
+
+
+@every_encryption
+def test_two_groups_get_models_of_their_own(encryption):
+    run = SteppedRun(
+        variant(encryption=encryption, clustering="affinity-propagation"), clients=6, train=grouped
+    )
+    run.run_round()
+    groups = ([0, 1, 4], [2, 3, 5])
+    for group in groups:
+        expected = mean_update(run, group, grouped)
+        for client in group:
+            merged = run.merged(client).parameters
+            assert np.abs(merged - expected).max() <= QUANTISATION + float_spacing(merged, expected).max()
+    assert not np.array_equal(run.merged(0).parameters, run.merged(2).parameters)
+    assert any("2 cluster(s) of 3, 3" in note for note in run.account.notes)
+    # What one group gets says nothing of the other.
+    answer = run.method.message_for(0, run.answers["update"])
+    assert set(answer) == {"parameters", "buffers"}
+    assert len(run.method.message_for(2, run.answers["mask"])) == 1
+
+
+def test_clients_without_groups_stay_together_and_the_sensitivity_is_sent_once():
+    run = SteppedRun(variant(clustering="affinity-propagation"))
+    run.run_round()
+    assert all("sensitivity" in message for message in run.sent["cluster"].values())
+    assert any("silhouette" in note for note in run.account.notes)
+    run.run_round()
+    assert all(set(message) == {"round"} for message in run.sent["cluster"].values())
+    expected = SteppedRun(variant())
+    expected.run_round()
+    expected.run_round()
+    np.testing.assert_array_equal(run.parameters, expected.parameters)
+
+
+def test_a_sensitivity_that_was_noised_keeps_its_noise_until_it_arrives():
+    run = SteppedRun(variant(clustering="affinity-propagation", clustering_epsilon=1.0))
+    sent = []
+    for number in (1, 2):
+        start = run.clients[0].begin_round(number, CLIENTS, run.begin_round(number))
+        run.clients[0].finish_training(contraction(number, 0, start))
+        sent.append(run.clients[0].step("cluster", None)["sensitivity"])
+    assert sent[0] == sent[1]
+    noised = np.frombuffer(sent[0], dtype=np.float32)
+    sigma = run.settings()["clustering_noise_multiplier"]
+    assert noised.std() == pytest.approx(sigma * 1e-3, rel=6 / math.sqrt(2 * PARAMETERS))
+
+
+def test_who_comes_later_joins_the_nearest_cluster_from_the_initial_model():
+    run = SteppedRun(variant(clustering="affinity-propagation"), clients=6, train=grouped)
+    run.run_round([0, 1, 2, 3])
+    np.testing.assert_array_equal(run.merged(4).parameters, run.initial.parameters)
+    before = run.merged(0).parameters
+    run.run_round()
+    np.testing.assert_array_equal(run.merged(4).parameters, run.merged(0).parameters)
+    np.testing.assert_array_equal(run.merged(5).parameters, run.merged(2).parameters)
+    assert not np.array_equal(run.merged(0).parameters, before)
+
+
+def test_a_cluster_of_too_few_clients_is_merged_or_keeps_its_model():
+    def lonely(round_number, client, start):
+        update = grouped(round_number, client, start)
+        own = (np.arange(PARAMETERS) < 3).astype(np.float32)  # at a right angle to the others, nearly
+        return replace(update, scores=own) if client == 5 else update
+
+    run = SteppedRun(variant(clustering="affinity-propagation"), clients=6, train=lonely)
+    run.run_round()
+    assert sum("merged" in note for note in run.account.notes) == 1
+    assert np.isfinite(run.merged(5).parameters).all()
+
+    run = SteppedRun(variant(clustering="affinity-propagation"), clients=6, train=grouped)
+    run.run_round(dropping=[0, 1])
+    assert any("cluster 0" in note and "its model stays" in note for note in run.account.notes)
+    np.testing.assert_array_equal(run.merged(4).parameters, run.initial.parameters)
+    assert not np.array_equal(run.merged(2).parameters, run.initial.parameters)
+    run.run_round()
+    assert not np.array_equal(run.merged(4).parameters, run.initial.parameters)
+
+
+@every_encryption
+def test_clients_count_by_their_weights(encryption):
+    weights = (5, 1, 3, 11)
+    run = SteppedRun(variant(encryption=encryption), weights=weights)
+    run.run_round()
+    expected = mean_update(run, [0, 1, 2, 3], weights=weights)
+    # Under CKKS a value is quantised after it was scaled by its weight over the largest.
+    tolerance = QUANTISATION * (11 * CLIENTS / sum(weights) if encryption == "ckks" else 1)
+    difference = np.abs(run.parameters - expected)
+    assert difference.max() <= tolerance + float_spacing(run.parameters, expected).max()
+    plain = SteppedRun(
+        Variant("fedavg", SelectiveShieldSettings(), "plain"), initial=run.initial, weights=weights
+    )
+    plain.run_round()
+    assert np.abs(run.parameters - plain.parameters).max() <= tolerance + 2 * np.spacing(np.float32(2.0))
+
+
+def test_what_is_in_the_clear_is_not_called_private():
+    run = SteppedRun(variant())
+    run.account.charge_draw(CLIENTS)
+    assert math.isnan(run.account.spent().epsilon)
+    run.run_round()
+    assert math.isinf(run.account.spent().epsilon)
+
+    # A bound of 0 bits leaves no value in the clear, but the mask is: whether it chooses all follows from scores.
+    for settings, charged in (
+        ({"clustering": "none"}, math.nan),
+        ({"clustering": "affinity-propagation"}, math.nan),
+        ({"clustering": "affinity-propagation", "clustering_epsilon": 2.0}, 2.0),
+    ):
+        run = SteppedRun(variant(information_bits=0.0, encryption="ckks", **settings))
+        run.account.charge_draw(CLIENTS)
+        run.run_round()
+        assert all(client.disclosure.shares()["clear"] == 0.0 for client in run.clients)
+        spent = run.account.spent()
+        assert math.isinf(spent.epsilon)
+        assert spent.of_noise == pytest.approx(charged, nan_ok=True)
+        assert spent.rounds == 1
+        # A client that comes again as a new one has drawn fresh noise for what it had sent.
+        if not math.isnan(charged):
+            run.account.events.add(NoisedUpload(2, 0, Noise(1.0, "client"), "sensitivity"))
+            assert math.isinf(run.account.spent().of_noise)
+
+
+def test_settings_say_what_they_come_to():
+    run = SteppedRun(variant(clustering="affinity-propagation", clustering_epsilon=0.5))
+    settings = run.settings()
+    assert settings["clustering_noise_multiplier"] == pytest.approx(math.sqrt(2 * math.log(1.25e5)) / 0.5)
+    assert settings["weights"] == "uniform"
+    assert settings["bytes_per_encrypted_value"] < 20
+    single = SteppedRun(variant(encryption="paillier-single")).settings()
+    assert single["bytes_per_encrypted_value"] == pytest.approx(512)
+    methods = [SteppedRun(variant(encryption=name)).method for name in ENCRYPTIONS]
+    parameters = {type(method.purposes["update"]) for method in methods}
+    assert parameters == {ckks.Parameters, paillier.Parameters}
+
+
+def test_an_upload_for_clustering_is_charged_though_its_client_left_then():
+    run = SteppedRun(variant(clustering="affinity-propagation", information_bits=0.0, encryption="ckks"))
+    run.account.charge_draw(CLIENTS)
+    start = run.clients[0].begin_round(1, CLIENTS, run.begin_round(1))
+    run.clients[0].finish_training(contraction(1, 0, start))
+    assert math.isnan(run.account.spent().epsilon)
+    run.clients[0].step("cluster", None)
+    assert math.isinf(run.account.spent().epsilon)

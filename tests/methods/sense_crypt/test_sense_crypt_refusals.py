@@ -1,0 +1,241 @@
+"""What SenseCrypt refuses: values, masks and messages that do not fit, from whichever role."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from methods.method_conformance import SteppedRun, contraction
+from methods.sense_crypt.sense_crypt_cases import every_encryption, grouped, variant
+from methods.variants import BUFFERS, CLIENTS
+from shieldfl import paillier
+from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
+from shieldfl.masks import Mask
+from shieldfl.methods.sense_crypt.cluster_registry import ClusterRegistry
+from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
+from shieldfl.roles.message import Message
+
+
+@every_encryption
+def test_a_weight_out_of_range_is_refused(encryption):
+    run = SteppedRun(variant(encryption=encryption), weights=(5, 1, 3, 11))
+
+    def intrude(phase, aggregator, messages):
+        if phase == "update":
+            for weight in (0, 12, 2**40):
+                parts = {**messages[0], "weight": Message.from_number(weight)}
+                with pytest.raises(RangeError, match="weight"):
+                    aggregator.receive(phase, 0, Message(parts))
+                refused.append(weight)
+
+    refused = []
+    run.run_round(intrude=intrude)
+    assert len(refused) == 3
+
+
+@pytest.mark.parametrize("weights", [(1, 2, 3), (1, 1, 1, 0)])
+def test_weights_that_fit_no_federation(weights):
+    with pytest.raises(ParameterError, match="weight"):
+        SteppedRun(variant(encryption="ckks"), weights=weights)
+
+
+def test_a_union_that_leaves_positions_out_gets_nothing():
+    """An aggregator that lies about the union must not get a protected value in the clear."""
+    for encryption, error in (("ckks", PolicyError), ("paillier-dense", ParameterError)):
+        run = SteppedRun(variant(encryption=encryption))
+        run.run_round()
+        client = run.clients[0]
+        start = client.begin_round(2, CLIENTS, run.method.message_for(0, run.begin_round(2)))
+        client.finish_training(contraction(2, 0, start))
+        client.step("cluster", None)
+        client.step("mask", run.method.message_for(0, run.answers["cluster"]))
+        poor = Mask.from_indices([0], run.initial.parameters.size + BUFFERS)
+        answer = {"union": poor.to_bytes(), "order": paillier.UnionOrder.from_masks([poor]).to_bytes()}
+        with pytest.raises(error, match="union"):
+            client.step("update", Message(answer))
+
+
+@pytest.mark.parametrize("by_sensitivity", [True, False])
+def test_a_client_reports_a_sensitivity_where_clusters_follow_from_it_and_only_there(by_sensitivity):
+    registry = ClusterRegistry(2, by_sensitivity, 2, 0.25, 0.0)
+    vector = None if by_sensitivity else np.ones(3, dtype=np.float32)
+    with pytest.raises(ParameterError, match="if and only if"):
+        registry.introduce(0, vector, 1.0, 1.0)
+    registry.assign()
+    assert not registry.knows(0)
+
+
+def test_nan_sensitivities_are_refused_by_client_and_aggregator():
+    def broken(round_number, client, start):
+        update = contraction(round_number, client, start)
+        update.scores[7] = np.nan
+        return update
+
+    with pytest.raises(RangeError, match="sensitivity"):
+        SteppedRun(variant(), train=broken).run_round()
+    with pytest.raises(ParameterError, match="scores"):
+        SteppedRun(
+            variant(), train=lambda *arguments: replace(contraction(*arguments), scores=None)
+        ).run_round()
+
+    refused = []
+
+    def intrude(phase, aggregator, messages):
+        if phase != "cluster":
+            return
+        for name, values in (
+            ("sensitivity", np.full(run.initial.parameters.size, np.inf, dtype=np.float32)),
+            ("capability", np.array([0.0, 1.0])),
+            ("capability", np.array([1.0, np.nan])),
+        ):
+            with pytest.raises(RangeError, match="client 0"):
+                aggregator.receive(phase, 0, Message({**messages[0], name: values.tobytes()}))
+            refused.append(name)
+
+    run = SteppedRun(variant(clustering="affinity-propagation"))
+    run.run_round(intrude=intrude)
+    assert len(refused) == 3
+
+
+@every_encryption
+def test_an_aggregator_that_lies_to_the_authority_moves_no_model(encryption):
+    run = SteppedRun(variant(encryption=encryption))
+    run.run_round()
+    honest = run.closed["update"]
+    union = "union 0" if encryption == "ckks" else "order 0"
+    other = Mask.from_indices(np.arange(9), run.initial.parameters.size + BUFFERS)
+    elsewhere = (
+        other.to_bytes() if encryption == "ckks" else paillier.UnionOrder.from_masks([other]).to_bytes()
+    )
+    lies = {
+        union: elsewhere,
+        "weight 0": Message.from_number(CLIENTS - 1),
+        "sums 0": b"\xff" * len(honest["sums 0"]),
+        "total 0": honest["total 0"][:-1],
+        "clusters": honest["clusters"][:-8],
+    }
+    for name, part in lies.items():
+        with pytest.raises(WireFormatError):
+            run.authority.answer("update", Message({**honest, "round": Message.from_number(2), name: part}))
+    # Right for round 1, which was answered; wrong for round 2, whose totals have another number.
+    with pytest.raises(WireFormatError, match="another round"):
+        run.authority.answer("update", Message({**honest, "round": Message.from_number(2)}))
+    with pytest.raises(PolicyError, match="round 1 has been answered"):
+        run.authority.answer("update", Message({**honest, "weight 0": Message.from_number(99)}))
+    assert run.authority.answer("update", honest) == run.model
+
+
+def test_messages_out_of_order_are_refused():
+    run = SteppedRun(variant())
+    round_part = {"round": Message.from_number(1)}
+    model = run.begin_round(1)
+    run.aggregator.begin_phase("mask", 1, None)
+    mask = Mask.full(run.initial.parameters.size).to_bytes()
+    with pytest.raises(PolicyError, match="without being in a cluster"):
+        run.aggregator.receive("mask", 0, Message({**round_part, "mask": mask}))
+    run.aggregator.begin_phase("update", 1, None)
+    with pytest.raises(PolicyError, match="without a mask"):
+        run.aggregator.receive("update", 0, Message(round_part))
+    client = run.clients[0]
+    start = client.begin_round(1, CLIENTS, model)
+    client.finish_training(contraction(1, 0, start))
+    with pytest.raises(ParameterError, match="needs the answer"):
+        client.step("mask", None)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"encryption": "rsa"},
+        {"clustering": "k-means"},
+        {"key_bits": 1024},
+        {"bandwidths": ()},
+        {"bandwidths": (1.0, 0.0)},
+        {"bandwidths": (1.0, -2.0)},
+        {"compute_speeds": (math.nan,)},
+        {"compute_speeds": ("fast",)},
+        {"clustering_epsilon": 0.0},
+        {"clustering_epsilon": math.inf},
+        {"clustering_epsilon": 1e-300},
+        {"clustering_epsilon": "abc"},
+        {"least_budget": 0.0},
+        {"clustering_delta": 1.0},
+        {"clustering_clip_norm": 0.0},
+        {"exposed_share": 0.0},
+        {"exposed_share": 1.1},
+        {"exposure_decay": 0.0},
+        {"information_bits": -1.0},
+        {"cost_weight": 0.0},
+        {"least_silhouette": 1.5},
+        {"fraction_bits": -1},
+        {"value_bits": 2.5},
+    ],
+)
+def test_settings_out_of_range(bad):
+    with pytest.raises(ParameterError, match=next(iter(bad))):
+        SenseCryptSettings(**bad)
+
+
+def test_a_round_that_is_begun_again_gets_no_second_update():
+    """Two totals of one round, of groups that differ by a client, would give its update away."""
+    run = SteppedRun(variant(encryption="ckks"))
+    run.run_round()
+    client = run.clients[0]
+    sent = run.sent["update"][0]
+    start = client.begin_round(
+        1, CLIENTS, run.begin_round(1, run.method.first_message(run.initial, run.shared_secret))
+    )
+    with pytest.raises(PolicyError, match="told of the update"):
+        client.finish_training(contraction(1, 0, start))
+    assert client.step("update", run.method.message_for(0, run.answers["mask"])) == sent
+    other = Message({"cluster": Message.from_number(1), "budget": np.float64(1.0).tobytes()})
+    with pytest.raises(PolicyError, match="round 1 has been answered"):
+        client.step("mask", other)
+
+
+def test_what_an_earlier_round_chose_is_not_sent_in_a_later_one():
+    run = SteppedRun(variant(encryption="ckks"))
+    run.run_round()
+    client = run.clients[0]
+    start = client.begin_round(2, CLIENTS, run.method.message_for(0, run.begin_round(2)))
+    with pytest.raises(ParameterError, match="training"):
+        client.step("cluster", None)
+    client.finish_training(contraction(2, 0, start))
+    with pytest.raises(ParameterError, match="mask"):
+        client.step("update", run.method.message_for(0, run.answers["mask"]))
+
+
+def test_clients_never_change_their_cluster():
+    run = SteppedRun(variant(clustering="affinity-propagation"), clients=6, train=grouped)
+    run.run_round()
+    changed = np.frombuffer(run.closed["update"]["clusters"], dtype=np.int64).copy()
+    changed[[0, 2]] = changed[[2, 0]]
+    parts = {**run.closed["update"], "round": Message.from_number(2), "clusters": changed.tobytes()}
+    with pytest.raises(PolicyError, match="changed its cluster"):
+        run.authority.answer("update", Message(parts))
+    for wrong in (-2, 6, 2**40):
+        parts["clusters"] = np.array([wrong, 0, 1, 1, 0, 1]).tobytes()
+        with pytest.raises(WireFormatError, match="no cluster of this number"):
+            run.authority.answer("update", Message(parts))
+    client = run.clients[0]
+    start = client.begin_round(2, 6, run.method.message_for(0, run.begin_round(2)))
+    client.finish_training(grouped(2, 0, start))
+    client.step("cluster", None)
+    answer = Message({"cluster": Message.from_number(6), "budget": np.float64(1.0).tobytes()})
+    with pytest.raises(WireFormatError, match="no cluster of this number"):
+        client.step("mask", answer)
+
+
+@pytest.mark.parametrize("claimed", [1e-300, 0.0, -1.0])
+def test_a_budget_that_others_bring_down_has_a_floor(claimed):
+    run = SteppedRun(variant(encryption="ckks", information_bits=0.0, least_budget=0.25))
+    client = run.clients[0]
+    start = client.begin_round(1, CLIENTS, run.begin_round(1))
+    client.finish_training(contraction(1, 0, start))
+    client.step("cluster", None)
+    answer = Message({"cluster": Message.from_number(0), "budget": np.float64(claimed).tobytes()})
+    mask = Mask.from_bytes(client.step("mask", answer)["mask"])
+    assert mask.count == int(0.25 * run.initial.parameters.size)
