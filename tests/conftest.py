@@ -1,4 +1,4 @@
-"""What all tests share: the folder of real data, a fixed number of torch threads, no stated width of output.
+"""What all tests share: the folder of real data, torch threads, no stated width of output, no limits of time.
 
 And a process that starts others which need not import torch, see :mod:`warm_python`.
 """
@@ -10,8 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from warm_python import WarmPython, warm_python
+
+# No test may depend on how busy the machine is.
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
 
 
 @pytest.fixture(scope="session")

@@ -28,7 +28,7 @@ def authorities():
 
 
 # 60 examples of up to 3,000 values and 6 clients: some 10^5 sums in each run.
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     shape=st.integers(0, len(SHAPES) - 1),
     clients=st.integers(1, 6),

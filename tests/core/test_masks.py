@@ -61,7 +61,7 @@ def test_resized_is_a_slice_or_a_padding(shape, size, chosen):
     assert resized.count == int(expected.sum())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     size=st.sampled_from(SIZES),
     voters=st.integers(1, 40),
@@ -93,7 +93,6 @@ def test_threshold_is_the_ceiling_of_the_exact_product(voters):
         assert sf.negotiate([empty, *votes[1:]], hundredths / 100).count == 0
 
 
-@settings(deadline=None)
 @given(shapes, st.integers(0, 2**32 - 1))
 def test_zones_are_disjoint_and_cover(shape, seed):
     local = chosen_of(shape)
@@ -105,7 +104,7 @@ def test_zones_are_disjoint_and_cover(shape, seed):
     np.testing.assert_array_equal(zones.personalised.to_bool(), local & ~encrypted)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     size=st.sampled_from([*SIZES, 0]),
     voters=st.integers(1, 40),

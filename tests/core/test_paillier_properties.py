@@ -63,7 +63,7 @@ class Round:
         return self.authority.open(total) * self.scale
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @examples
 def test_sums_are_integers_exactly_in_any_order(authorities, shape, clients, count, kind, seed):
     case = Round(authorities[shape], clients, count, kind, seed)
@@ -74,7 +74,7 @@ def test_sums_are_integers_exactly_in_any_order(authorities, shape, clients, cou
     assert total.to_bytes() == other.to_bytes()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @examples
 def test_integer_weights_multiply(authorities, shape, clients, count, kind, seed):
     case = Round(authorities[shape], clients, count, kind, seed)
@@ -88,7 +88,7 @@ def test_integer_weights_multiply(authorities, shape, clients, count, kind, seed
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @examples
 def test_plaintexts_are_added_where_nothing_was_encrypted(authorities, shape, clients, count, kind, seed):
     """Every value is either encrypted or in the clear; the sum is the same as if all were encrypted."""
@@ -106,7 +106,7 @@ def test_plaintexts_are_added_where_nothing_was_encrypted(authorities, shape, cl
     )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @examples
 def test_totals_of_parts_add_up_to_the_total_of_all(authorities, shape, clients, count, kind, seed):
     case = Round(authorities[shape], clients, count, kind, seed)

@@ -167,7 +167,7 @@ def test_an_integer_programme_finds_nothing_better(size, seed):
     assert loss[found.mask.to_bool()].sum() == pytest.approx(solved.fun, abs=1e-9)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     scores=st.lists(st.floats(0, width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=40),
     seed=st.integers(0, 2**32 - 1),
@@ -188,7 +188,7 @@ def test_selection_keeps_what_it_promises(scores, seed):
     assert found.information_excess_bits == max(0.0, found.information_bits - limits.information_bits)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     scores=st.lists(st.sampled_from([0.0, -0.0, 0.1, 0.2, 1.0, 5e-324, 1e308]), max_size=200),
     share=st.floats(0, 1),
@@ -228,7 +228,7 @@ def test_mutual_information_of_nothing_masked_is_the_entropy():
     assert mutual_information(weights, sf.Mask.full(800), bins=8) == 0.0
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(seed=st.integers(0, 2**32 - 1), size=st.integers(1, 80), bins=st.integers(1, 40))
 def test_more_masking_never_tells_more(seed, size, bins):
     rng = np.random.default_rng(seed)

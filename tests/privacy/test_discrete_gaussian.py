@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from privacy.discrete_gaussian_twin import discrete_gaussian, random_pieces
@@ -37,7 +37,6 @@ def test_the_twin_gives_the_known_answers_of_the_core(variance: Fraction, expect
     assert [discrete_gaussian(variance, pieces) for _ in expected] == expected
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=30),
     st.floats(1e-3, 1e6),

@@ -331,7 +331,7 @@ def test_an_array_beyond_the_memory_is_refused(tmp_path: Path) -> None:
         load_labelled_samples(archive_with_header(tmp_path, header))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_a_damaged_archive_is_refused_or_read(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -128,7 +128,7 @@ def test_too_few_survivors_are_not_opened():
     assert rounds.bytes_up[0, 0] == 1000.0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     method=st.sampled_from(METHODS),
     seed=st.integers(0, 2**32),

@@ -75,7 +75,7 @@ def draw_update(data: st.DataObject, count: int) -> np.ndarray:
 
 
 @given(RULES, st.integers(1, 12), st.data())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_the_rule_is_the_twins(rule: PruningSettings, size: int, data: st.DataObject) -> None:
     history, twin = PruningHistory(size, SECRET, rule), Twin(size, SECRET, rule)
     for round_number in range(1, 9):
@@ -88,7 +88,7 @@ def test_the_rule_is_the_twins(rule: PruningSettings, size: int, data: st.DataOb
 
 
 @given(RULES, st.integers(1, 40), st.integers(0, 2**32 - 1), st.lists(st.booleans(), min_size=8, max_size=8))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_everyone_derives_the_same_from_the_same_history(
     rule: PruningSettings, size: int, seed: int, comes_back: list[bool]
 ) -> None:

@@ -216,7 +216,7 @@ def test_a_shared_weight_has_one_dictionary() -> None:
 
 
 @given(st.integers(1, 6), st.integers(1, 9), st.integers(0, 2**32 - 1), st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_dictionaries_do_not_depend_on_the_sign_that_a_decomposition_finds(
     rows: int, columns: int, seed: int, data: st.DataObject
 ) -> None:

@@ -22,7 +22,7 @@ def copy_of(history: PruningHistory, size: int) -> PruningHistory:
 
 
 @given(st.integers(1, 6), st.integers(0, 2**32 - 1), st.data())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_whatever_gets_lost_every_update_counts_once(size: int, seed: int, data: st.DataObject) -> None:
     """Whole numbers, whose sums are exact: what arrived and what is held are all updates together."""
     random = np.random.default_rng(seed)

@@ -48,7 +48,7 @@ def test_separated_groups_are_found(sizes):
 
 
 @given(st.permutations(range(12)), st.floats(1e-12, 1e12))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_order_and_scale_do_not_matter(order, scale):
     truth = np.repeat([0, 1, 2], 4)[order]
     found = cluster_clients(blobs((4, 4, 4))[order] * np.float32(scale))
@@ -148,7 +148,7 @@ def test_one_cluster_is_left_when_none_is_large_enough(least_members):
 
 
 @given(st.lists(st.integers(2, 6), min_size=1, max_size=6), st.integers(1, 12), st.integers(0, 99))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_no_cluster_is_too_small(sizes, least_members, seed):
     vectors = blobs(tuple(sizes), spread=1.0, seed=seed)
     found = cluster_clients(vectors, least_members, least_silhouette=-1)
