@@ -31,7 +31,7 @@ class FedAvgClient(TrainingClient):
 
     Parameters
     ----------
-    index, initial, min_clients, shares_buffers : as for :class:`TrainingClient`.
+    index, initial, context, shares_buffers : as for :class:`TrainingClient`.
     weight : how much it counts.
     """
 
@@ -40,11 +40,11 @@ class FedAvgClient(TrainingClient):
         index: int,
         initial: GlobalModel,
         weight: int,
-        min_clients: int,
+        context: RoleContext,
         *,
         shares_buffers: bool = True,
     ) -> None:
-        super().__init__(index, initial, min_clients, shares_buffers=shares_buffers)
+        super().__init__(index, initial, context, shares_buffers=shares_buffers)
         self._weight = weight
 
     def _make(self, phase: str, answer: Message | None) -> Message:
@@ -81,16 +81,16 @@ class FedAvgAggregator(CollectingAggregator):
 
     Parameters
     ----------
-    initial : the model before the first round.
-    learning_rate : of the server; 1 for FedAvg.
+    context : what all roles of the federation know.
     weights : how much each client counts.
+    initial : the model before the first round.
     """
 
-    def __init__(self, initial: GlobalModel, learning_rate: float, weights: tuple[int, ...]) -> None:
-        super().__init__(len(weights))
+    def __init__(self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel) -> None:
+        super().__init__(context)
         self._model = initial
         self._moved = initial
-        self._learning_rate = learning_rate
+        self._learning_rate = context.plan.server_learning_rate
         self._weights = weights
         self._sum: NDArray[np.float64] = np.zeros(initial.parameters.size + initial.buffers.size)
         self._weight = 0.0
@@ -138,12 +138,12 @@ class FedAvg(Method):
         initial: GlobalModel,
         shared_secret: bytes | None,
     ) -> ClientSteps:
-        return FedAvgClient(index, initial, weight, self.plan.min_clients)
+        return FedAvgClient(index, initial, weight, context)
 
     def _aggregator(
         self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
     ) -> AggregatorSteps:
-        return FedAvgAggregator(self._shared(initial), self.plan.server_learning_rate, weights)
+        return FedAvgAggregator(context, weights, self._shared(initial))
 
     def _shared(self, initial: GlobalModel | None) -> GlobalModel:
         """Return what of the model is averaged. Raises ParameterError where there is none."""

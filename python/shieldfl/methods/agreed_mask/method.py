@@ -58,20 +58,17 @@ class AgreedMaskClient(MaskedAverageClient):
     Where no scores are encrypted in this federation, nothing is to be agreed on.
     """
 
-    phase_names = ("scores", "update")
-
     def __init__(
-        self, index: int, weight: int, initial: GlobalModel, context: RoleContext, kind: str, ratio: float
+        self, index: int, weight: int, initial: GlobalModel, context: RoleContext, ratio: float
     ) -> None:
         super().__init__(index, weight, initial, context, None)
-        self._kind = kind
         self._ratio = ratio
         self._agreed: Mask | None = None
 
     def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Bring scores along until there is a mask."""
         start = super()._begin_round(round_number, participants, model)
-        self.scores = None if "zone" in model else self._kind
+        self.scores = None if "zone" in model else self.context.scores
         return replace(start, scores=self.scores)
 
     def _read_zone(self, frame: bytes) -> Mask:
@@ -122,16 +119,12 @@ class AgreedMaskClient(MaskedAverageClient):
 class AgreedMaskAggregator(MaskedAverageAggregator):
     """Adds encrypted scores, which it cannot read, where there are any."""
 
-    phase_names = ("scores", "update")
-
     def __init__(self, context: RoleContext, weights: tuple[int, ...]) -> None:
         super().__init__(context, weights, None)
         self._scores: ckks.Aggregator | None = None
         self._weight = 0
 
     def _begin(self, phase: str, round_number: int) -> None:
-        if not has_scores(self.context):
-            raise ParameterError("there is nothing to agree on: begin with the update phase")
         self._scores = ckks.Aggregator(
             self.round_keys.key(round_number, "scores"),
             self.context.threads,
@@ -168,10 +161,11 @@ class AgreedMask(MaskedAverage):
     ----------
     name, settings, plan : as for :class:`MaskedAverage`.
     ratio : the share of the parameters that is encrypted.
-    kind : of the scores, see ``StartingPoint.scores``.
     """
 
-    def __init__(self, name: str, settings: Any, plan: FederationPlan, *, ratio: float, kind: str) -> None:
+    phases: tuple[Phase, ...] = (SCORES, UPDATE)
+
+    def __init__(self, name: str, settings: Any, plan: FederationPlan, *, ratio: float) -> None:
         settled = settled_positions(ratio, plan.parameters, plan.buffers)
         count = positions_in_budget(ratio, plan.parameters) + plan.buffers
         other_keys = {}
@@ -180,7 +174,8 @@ class AgreedMask(MaskedAverage):
                 max_clients=plan.clients, value_bits=SCORE_BITS, fraction_bits=SCORE_FRACTION_BITS
             )
         super().__init__(name, settings, plan, settled, count=count, other_keys=other_keys)
-        self._kind = kind
+        if not self.agrees:
+            self.phases, self.scores = (UPDATE,), None
         self.ratio = ratio
 
     @property
@@ -190,7 +185,7 @@ class AgreedMask(MaskedAverage):
 
     def phases_of(self, model: Message, round_number: int) -> tuple[Phase, ...]:
         """Scores first, until a model comes with the mask."""
-        return (SCORES, UPDATE) if self.agrees and "zone" not in model else (UPDATE,)
+        return self.phases if "zone" not in model else (UPDATE,)
 
     def _client(
         self,
@@ -202,7 +197,7 @@ class AgreedMask(MaskedAverage):
     ) -> MaskedAverageClient:
         if not self.agrees:
             return super()._client(context, index, weight, initial, shared_secret)
-        return AgreedMaskClient(index, weight, initial, context, self._kind, self.ratio)
+        return AgreedMaskClient(index, weight, initial, context, self.ratio)
 
     def _aggregator(
         self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
@@ -228,6 +223,7 @@ class FedMlHe(AgreedMask):
 
     privacy_reading = NO_NOISE
     aggregator_sees = "values outside of the mask, the mask, and weights"
+    scores = "label"
 
     def __init__(self, name: str, settings: FedMlHeSettings, plan: FederationPlan) -> None:
-        super().__init__(name, settings, plan, ratio=settings.ratio, kind="label")
+        super().__init__(name, settings, plan, ratio=settings.ratio)

@@ -48,10 +48,12 @@ class AltFl(AgreedMask):
         "what a round does not encrypt: updates from DP-SGD or synthetic data, and a mask where eta < 1"
     )
 
+    scores = "gradient"
+
     def __init__(self, name: str, settings: AltFlSettings, plan: FederationPlan) -> None:
         self.rounds = AltFlRounds(name, settings.interleaving_ratio)
         share = settings.encrypted_share if self.rounds.encrypts else 0.0
-        super().__init__(name, settings, plan, ratio=share, kind="gradient")
+        super().__init__(name, settings, plan, ratio=share)
         self.dp_sgd = DpSgdRounds.of(settings, plan)
         self.interleaving = _interleaving(self.rounds)
         self.synthetic_demand = _synthetic_demand(self.rounds, settings, self.dp_sgd, plan)

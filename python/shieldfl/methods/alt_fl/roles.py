@@ -31,7 +31,7 @@ class AltFlClient(AgreedMaskClient):
         zones: ZonesOfRounds,
         dp_sgd: DpSgdRounds,
     ) -> None:
-        super().__init__(index, weight, initial, context, "gradient", share)
+        super().__init__(index, weight, initial, context, share)
         self._zones = zones
         self._dp_sgd = dp_sgd
         self._kind_of_round = RoundKind()

@@ -77,7 +77,6 @@ _VANISHED = (
 class BatchCryptClient(MaskedAverageClient):
     """Sends its layers' ranges, then its integers, encrypted."""
 
-    phase_names = ("ranges", "update")
     clear_parts = ("weight", "ranges")
 
     def __init__(
@@ -120,8 +119,6 @@ class BatchCryptClient(MaskedAverageClient):
 
 class BatchCryptAggregator(MaskedAverageAggregator):
     """Makes clip bounds of the ranges, which it sees, and adds ciphertexts."""
-
-    phase_names = ("ranges", "update")
 
     def __init__(
         self,

@@ -37,8 +37,6 @@ class DictPflClient(MaskedAverageClient):
     settings : of pruning, the same for all.
     """
 
-    phase_names = ("count", "update")
-
     def __init__(
         self,
         index: int,

@@ -41,8 +41,6 @@ the same active positions as the authority."""
 class DictPflAggregator(MaskedAverageAggregator):
     """Adds batches of as many values as the key authority says; which positions they are, nobody tells it."""
 
-    phase_names = ("count", "update")
-
     def __init__(self, context: RoleContext, weights: tuple[int, ...]) -> None:
         super().__init__(context, weights, None, sends_rest=False)
 

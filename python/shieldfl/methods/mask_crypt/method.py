@@ -33,8 +33,6 @@ __all__ = ["MaskCrypt"]
 class MaskCryptClient(MaskedAverageClient):
     """Proposes positions, then encrypts those that all agreed on."""
 
-    phase_names = ("ranking", "update")
-    scores = "gradient"
     clear_parts = ("weight", "ranking")
 
     def __init__(
@@ -71,8 +69,6 @@ class MaskCryptClient(MaskedAverageClient):
 class MaskCryptAggregator(MaskedAverageAggregator):
     """Takes turns through the clients' rankings (its algorithm 1); it sees them."""
 
-    phase_names = ("ranking", "update")
-
     def __init__(self, context: RoleContext, weights: tuple[int, ...], ratio: float, cut: bool) -> None:
         super().__init__(context, weights, None)
         self._proposed = positions_in_budget(ratio, context.plan.parameters)
@@ -106,6 +102,7 @@ class MaskCrypt(MaskedAverage):
     privacy_reading = NO_NOISE
     aggregator_sees = "values outside of the mask, every client's ranking of its positions, and weights"
 
+    scores = "gradient"
     phases = (Phase("ranking", answered_by_authority=False), UPDATE)
 
     def __init__(self, name: str, settings: MaskCryptSettings, plan: FederationPlan) -> None:

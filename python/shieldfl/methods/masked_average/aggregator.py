@@ -29,8 +29,7 @@ class MaskedAverageAggregator(CollectingAggregator):
     def __init__(
         self, context: RoleContext, weights: tuple[int, ...], zone: Mask | None, *, sends_rest: bool = True
     ) -> None:
-        super().__init__(len(weights))
-        self.context = context
+        super().__init__(context)
         self.weights = weights
         self.zone = zone
         self._is_settled = zone is not None

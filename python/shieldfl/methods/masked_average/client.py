@@ -49,8 +49,7 @@ class MaskedAverageClient(TrainingClient):
         *,
         sends_rest: bool = True,
     ) -> None:
-        super().__init__(index, initial, context.plan.min_clients, context.keys)
-        self.context = context
+        super().__init__(index, initial, context)
         self.weight = weight
         self.zone = zone
         self._sends_rest = sends_rest

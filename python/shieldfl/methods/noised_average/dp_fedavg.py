@@ -79,20 +79,18 @@ class DpFedAvgClient(NoisedAverageClient):
         self,
         index: int,
         initial: GlobalModel,
-        min_clients: int,
+        context: RoleContext,
         clip_norm: float,
         noise_multiplier: float,
-        threads: int | None,
     ) -> None:
-        super().__init__(index, initial, 1, min_clients)
+        super().__init__(index, initial, 1, context)
         self._clip_norm = clip_norm
         self._deviation = noise_multiplier * clip_norm
         self._noise = Noise(noise_multiplier, "client") if noise_multiplier > 0.0 else None
-        self._threads = threads
 
     def _protect(self, update: FloatVector) -> FloatVector:
         self._state(noise=self._noise)
-        sent, _, _ = clip_and_noise(update, self._clip_norm, self._deviation, threads=self._threads)
+        sent, _, _ = clip_and_noise(update, self._clip_norm, self._deviation, threads=self.context.threads)
         return sent
 
 
@@ -148,19 +146,12 @@ class DpFedAvg(NoisedAverage):
         shared_secret: bytes | None,
     ) -> DpFedAvgClient:
         settings = self._settings
-        return DpFedAvgClient(
-            index,
-            initial,
-            self.plan.min_clients,
-            settings.clip_norm,
-            settings.noise_multiplier,
-            context.threads,
-        )
+        return DpFedAvgClient(index, initial, context, settings.clip_norm, settings.noise_multiplier)
 
     def _aggregator(
         self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
     ) -> DpFedAvgAggregator:
-        return DpFedAvgAggregator(self._shared(initial), self.plan.server_learning_rate, weights)
+        return DpFedAvgAggregator(context, weights, self._shared(initial))
 
     def account(self) -> ClientLevelAccount:
         """Return an account of the client that spent most: against the aggregator, and against who sees models alone.

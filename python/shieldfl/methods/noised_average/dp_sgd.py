@@ -36,11 +36,11 @@ class DpSgdClient(NoisedAverageClient):
         index: int,
         initial: GlobalModel,
         weight: int,
-        min_clients: int,
+        context: RoleContext,
         rounds: AltFlRounds,
         dp_sgd: DpSgdRounds,
     ) -> None:
-        super().__init__(index, initial, weight, min_clients)
+        super().__init__(index, initial, weight, context)
         self._rounds = rounds
         self._dp_sgd = dp_sgd
         self._kind = RoundKind()
@@ -105,7 +105,7 @@ class DpSgdAveraging(NoisedAverage):
         initial: GlobalModel,
         shared_secret: bytes | None,
     ) -> DpSgdClient:
-        return DpSgdClient(index, initial, weight, self.plan.min_clients, self.rounds, self.dp_sgd)
+        return DpSgdClient(index, initial, weight, context, self.rounds, self.dp_sgd)
 
     def account(self) -> DpSgdAccount:
         """Return an account of what DP-SGD costs the client that it costs most, for one sample, against everybody."""

@@ -19,7 +19,7 @@ class NoisedAverageClient(FedAvgClient):
     Parameters
     ----------
     index : its number.
-    initial, weight, min_clients : as for :class:`FedAvgClient`.
+    initial, weight, context : as for :class:`FedAvgClient`.
     """
 
     def __init__(
@@ -27,9 +27,9 @@ class NoisedAverageClient(FedAvgClient):
         index: int,
         initial: GlobalModel,
         weight: int,
-        min_clients: int,
+        context: RoleContext,
     ) -> None:
-        super().__init__(index, initial, weight, min_clients, shares_buffers=False)
+        super().__init__(index, initial, weight, context, shares_buffers=False)
         self._buffers = initial.buffers
 
     def _make(self, phase: str, answer: Message | None) -> Message:

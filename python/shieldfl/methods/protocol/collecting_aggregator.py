@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import abc
 import threading
-from typing import ClassVar
 
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError
 from shieldfl.methods.protocol.reports import Report
+from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.steps import AggregatorSteps
 from shieldfl.roles.message import Message
 
@@ -22,16 +22,14 @@ class CollectingAggregator(AggregatorSteps):
 
     Parameters
     ----------
-    clients : how many there are.
+    context : what all roles of the federation know.
     """
 
-    phase_names: ClassVar[tuple[str, ...]] = ("update",)
-    """The phases that it collects messages of."""
-
-    def __init__(self, clients: int) -> None:
+    def __init__(self, context: RoleContext) -> None:
         super().__init__()
+        self.context = context
         self.round = 0
-        self._clients = clients
+        self._clients = context.plan.clients
         self._phase: str | None = None
         self._seen: set[int] = set()
         self._closed: Message | None = None
@@ -42,8 +40,7 @@ class CollectingAggregator(AggregatorSteps):
 
         Raises ParameterError for a phase that the method does not have, PolicyError for a round before the newest.
         """
-        if phase not in self.phase_names:
-            raise ParameterError(f"there is no phase {phase!r}: the method has {', '.join(self.phase_names)}")
+        self.context.check_phase(phase)
         number = as_unsigned(round_number, "round_number")
         with self._lock:
             if number < self.round:

@@ -68,7 +68,9 @@ class Method(abc.ABC):
     """Whether clients count alike whatever their weights are."""
 
     phases: tuple[Phase, ...]
-    """What :meth:`phases_of` returns where a method does not decide it round by round."""
+    """Every phase that a round may have, in order; settings may leave some of the class's out."""
+    scores: str | None = None
+    """What training must bring along for each parameter, see ``StartingPoint.scores``, in those rounds that ask."""
     synthetic_demand: SyntheticDemand | None = None
     """None where no round trains on synthetic data."""
     interleaving: Fraction | None = None
@@ -195,7 +197,8 @@ class Method(abc.ABC):
                 "the public set-up is of another method, plan or settings: make the method from it"
             )
         check = RoundKeyCheck(setup.signing_key, setup.session, self.purposes)
-        return RoleContext(self.plan, check, self.most_weight, threads)
+        phases = tuple(phase.name for phase in self.phases)
+        return RoleContext(self.plan, check, self.most_weight, phases, self.scores, threads)
 
     def account(self) -> Account:
         """Return an account of a run, of nothing yet: it takes the roles' reports."""

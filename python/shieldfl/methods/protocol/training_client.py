@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import threading
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -16,10 +16,11 @@ from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.local_update import FloatVector, LocalUpdate, StartingPoint
 from shieldfl.methods.protocol.replies import Replies
 from shieldfl.methods.protocol.reports import Report
+from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.steps import ClientSteps
 from shieldfl.privacy.events import ClearUpload, EncryptedUpload, NoisedUpload
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import RoundKeyCheck, RoundKeyReader
+from shieldfl.roles.round_key_check import RoundKeyReader
 
 __all__ = ["PUBLIC_PARTS", "TrainingClient"]
 
@@ -40,22 +41,16 @@ class TrainingClient(ClientSteps):
     ----------
     index : its number.
     initial : the model before the first round, with all float buffers.
-    min_clients : of the public set-up; a round with fewer is refused, whoever says so.
-    keys : tells the public keys that a round brings from others; None for a method without keys.
+    context : what all roles of the federation know; a round with fewer clients than its plan says is refused, whoever
+        says so.
     shares_buffers : whether the global model has them.
     """
-
-    phase_names: ClassVar[tuple[str, ...]] = ("update",)
-    """The phases that it has messages for."""
-    scores: str | None = None
-    """What training brings along, see ``StartingPoint.scores``."""
 
     def __init__(
         self,
         index: int,
         initial: GlobalModel,
-        min_clients: int,
-        keys: RoundKeyCheck | None = None,
+        context: RoleContext,
         *,
         shares_buffers: bool = True,
     ) -> None:
@@ -69,7 +64,9 @@ class TrainingClient(ClientSteps):
         """What training gave: not the difference, the model itself."""
         self.trained_scores: FloatVector = _NO_SCORES
         self._size, self._buffer_count = initial.parameters.size, initial.buffers.size
-        self._min_clients = min_clients
+        self.context = context
+        self.scores = context.scores
+        """What training brings along in the round, see ``StartingPoint.scores``."""
         self._shares_buffers = shares_buffers
         self._has_trained = False
         self._has_told = False
@@ -79,7 +76,7 @@ class TrainingClient(ClientSteps):
         self._replies = Replies()
         # Rounds protect differently: none may begin while an update is handed in, or a message made, for another one.
         self._lock = threading.Lock()
-        self._round_keys = None if keys is None else RoundKeyReader(keys)
+        self._round_keys = RoundKeyReader(context.keys) if context.keys.parameters else None
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the client's own model, given the global one.
@@ -115,10 +112,10 @@ class TrainingClient(ClientSteps):
     def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         if isinstance(participants, bool) or not isinstance(participants, int):
             raise ParameterError(f"participants must be a whole number, not {type(participants).__name__}")
-        if participants < self._min_clients:
+        if participants < self.context.plan.min_clients:
             raise PolicyError(
                 f"round {round_number} is said to have {participants} participants: the set-up needs at least "
-                f"{self._min_clients}, so nothing is trained or sent"
+                f"{self.context.plan.min_clients}, so nothing is trained or sent"
             )
         start = self._read_model(model)
         if self._round_keys is not None:
@@ -175,8 +172,7 @@ class TrainingClient(ClientSteps):
         Raises ParameterError before training has finished, and for a phase that the method does not have; PolicyError
         for another answer than before.
         """
-        if phase not in self.phase_names:
-            raise ParameterError(f"there is no phase {phase!r}: the method has {', '.join(self.phase_names)}")
+        self.context.check_phase(phase)
         with self._lock:
             return self._replies.reply(phase, self.round, answer, lambda: self._make_trained(phase, answer))
 

@@ -10,9 +10,10 @@ from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.masks import Mask, Votes, split_zones
 from shieldfl.methods.encrypted_sum.encrypted_positions import encrypted_positions
 from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
+from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import RoundKeyCheck, RoundKeyReader
+from shieldfl.roles.round_key_check import RoundKeyReader
 
 __all__ = ["SelectiveShieldAggregator"]
 
@@ -22,37 +23,24 @@ class SelectiveShieldAggregator(CollectingAggregator):
 
     Parameters
     ----------
-    size : P, the number of parameters.
+    context : what all roles of the federation know.
     buffers : how many buffer values are averaged in the encrypted zone.
-    clients : how many there are.
     settings : the method's settings.
-    keys : tells the public keys that a round brings from others.
-    threads : for the core; None for as many as the work is worth.
     """
 
-    phase_names = ("negotiate", "update")
-
-    def __init__(
-        self,
-        size: int,
-        buffers: int,
-        clients: int,
-        settings: SelectiveShieldSettings,
-        keys: RoundKeyCheck,
-        threads: int | None,
-    ) -> None:
-        super().__init__(clients)
-        self._size = size
+    def __init__(self, context: RoleContext, buffers: int, settings: SelectiveShieldSettings) -> None:
+        super().__init__(context)
+        self._size = context.plan.parameters
         self._buffers = buffers
         self._settings = settings
-        self._round_keys = RoundKeyReader(keys)
-        self._votes_in_clear = "votes" not in keys.parameters
-        self._threads = threads
+        self._round_keys = RoundKeyReader(context.keys)
+        self._votes_in_clear = "votes" not in context.keys.parameters
+        self._threads = context.threads
         self._masks: dict[int, Mask] = {}
         self._voters: set[int] = set()
         self._negotiated: int | None = None
         """The round of these masks and voters."""
-        self._encrypted_zone = Mask.empty(size)
+        self._encrypted_zone = Mask.empty(self._size)
         self._ciphertexts: ckks.Aggregator | None = None
         self._begin_sums()
 

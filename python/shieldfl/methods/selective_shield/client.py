@@ -13,13 +13,13 @@ from shieldfl.methods.encrypted_sum.encrypted_positions import encrypted_positio
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.local_update import FloatVector, LocalUpdate, StartingPoint
+from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.training_client import TrainingClient
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.privacy.discrete_gaussian import discrete_gaussian_noise, float32_grid
 from shieldfl.privacy.events import ClearUpload, Noise
 from shieldfl.privacy.mechanisms import AdaptiveClip, clip_and_noise
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import RoundKeyCheck
 from shieldfl.sensitivity.fisher import sensitive_positions
 
 __all__ = ["SelectiveShieldClient"]
@@ -33,28 +33,21 @@ class SelectiveShieldClient(TrainingClient):
     index : its number, which picks its threshold.
     initial : the global model before the first round; its buffers are those of the client at the start.
     settings : the method's settings, noise multiplier resolved.
-    keys : tells the public keys that a round brings from others.
-    min_clients : of the public set-up; a round with fewer is refused.
-    threads : for the core; None for as many as the work is worth.
+    context : what all roles of the federation know.
     """
-
-    phase_names = ("negotiate", "update")
 
     def __init__(
         self,
         index: int,
         initial: GlobalModel,
         settings: SelectiveShieldSettings,
-        keys: RoundKeyCheck,
-        min_clients: int,
-        threads: int | None,
+        context: RoleContext,
     ) -> None:
-        super().__init__(index, initial, min_clients, keys, shares_buffers=settings.buffers == "encrypted")
-        self.scores = settings.sensitivity
+        super().__init__(index, initial, context, shares_buffers=settings.buffers == "encrypted")
         self._settings = settings
         self._threshold = settings.threshold_of(index)
-        self._threads = threads
-        self._votes_in_clear = "votes" not in keys.parameters
+        self._threads = context.threads
+        self._votes_in_clear = "votes" not in context.keys.parameters
         self._clip = AdaptiveClip(settings.clip_norm) if settings.adaptive_clip else None
         self._personalised = Mask.empty(self._size)
         self._participants = 1

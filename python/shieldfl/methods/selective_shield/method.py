@@ -55,6 +55,10 @@ class SelectiveShield(Method):
     aggregator_sees = "noised values and their positions, every client's mask or the negotiated zone"
 
     weighs_all_alike = True
+    phases = (
+        Phase("negotiate", answered_by_authority=False),
+        Phase("update", answered_by_authority=True),
+    )
 
     def __init__(self, name: str, settings: SelectiveShieldSettings, plan: FederationPlan) -> None:
         if isinstance(settings.threshold, tuple) and len(settings.threshold) != plan.clients:
@@ -69,8 +73,10 @@ class SelectiveShield(Method):
             _check_grid(settings, plan.clients, plan.parameters)
         super().__init__(name, settings, plan)
         self._settings = settings
+        self.scores = settings.sensitivity
         encrypted_votes = settings.negotiation == "encrypted"
-        self.phases = (Phase("negotiate", encrypted_votes), Phase("update", answered_by_authority=True))
+        if encrypted_votes:
+            self.phases = (Phase("negotiate", answered_by_authority=True), self.phases[1])
         if settings.adaptive_clip and settings.noise_multiplier > 0.0:
             self.notes.append("the clipping norm follows the data, so the stated epsilon is no guarantee")
         if self._target_epsilon is not None:
@@ -107,21 +113,12 @@ class SelectiveShield(Method):
         initial: GlobalModel,
         shared_secret: bytes | None,
     ) -> SelectiveShieldClient:
-        return SelectiveShieldClient(
-            index, initial, self._settings, context.keys, self.plan.min_clients, context.threads
-        )
+        return SelectiveShieldClient(index, initial, self._settings, context)
 
     def _aggregator(
         self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
     ) -> SelectiveShieldAggregator:
-        return SelectiveShieldAggregator(
-            self.plan.parameters,
-            self._shared_buffers,
-            self.plan.clients,
-            self._settings,
-            context.keys,
-            context.threads,
-        )
+        return SelectiveShieldAggregator(context, self._shared_buffers, self._settings)
 
     def _authority_steps(
         self, initial: GlobalModel, context: RoleContext, keys: RoundKeys, shared_secret: bytes | None

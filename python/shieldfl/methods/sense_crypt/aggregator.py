@@ -30,10 +30,8 @@ class SenseCryptAggregator(CollectingAggregator):
     registry : which client is in which cluster.
     """
 
-    phase_names = ("cluster", "mask", "update")
-
     def __init__(self, context: RoleContext, weights: tuple[int, ...], registry: ClusterRegistry) -> None:
-        super().__init__(len(weights))
+        super().__init__(context)
         self._size = context.plan.parameters
         self._buffers = context.plan.buffers
         self._registry = registry

@@ -54,9 +54,6 @@ class SenseCryptClient(TrainingClient):
     context : what all roles of the federation know.
     """
 
-    phase_names = ("cluster", "mask", "update")
-    scores = "taylor"
-
     def __init__(
         self,
         index: int,
@@ -66,7 +63,7 @@ class SenseCryptClient(TrainingClient):
         capability: Capability,
         context: RoleContext,
     ) -> None:
-        super().__init__(index, initial, context.plan.min_clients, context.keys)
+        super().__init__(index, initial, context)
         self.introduced = False
         """Whether its sensitivity, or without clustering what it reports of itself, has arrived."""
         self.selection: Selection | None = None

@@ -52,6 +52,7 @@ class SenseCrypt(Method):
         "values outside of the masks, masks, every client's sensitivity once, speeds and weights"
     )
 
+    scores = "taylor"
     phases = (
         Phase("cluster", answered_by_authority=False),
         Phase("mask", answered_by_authority=False),
