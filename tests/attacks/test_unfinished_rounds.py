@@ -19,6 +19,7 @@ from shieldfl.privacy.accounting import PrivacyLedger
 from shieldfl.roles.message import Message
 from shieldfl.simulation import driver
 from shieldfl.simulation.config import RunConfig
+from shieldfl.simulation.federation import EmbeddedFederation
 from shieldfl.simulation.report.summary import summarise
 
 
@@ -61,7 +62,7 @@ def test_what_left_in_a_round_that_was_given_up_is_in_the_row_of_what_is_hidden(
         last = federation.method.phases_of(federation.model, round_number)[-1].name
         return dict.fromkeys(list(participants)[:leaving], last)
 
-    monkeypatch.setattr(driver.EmbeddedFederation, "draw_leavers", draw_leavers)
+    monkeypatch.setattr(EmbeddedFederation, "draw_leavers", draw_leavers)
     config = RunConfig(clients=3, rounds=1, local_epochs=1, model="mlp", threads=1, min_clients=2)
     result = driver.run_methods(config, [name])
     (method,) = result.methods
