@@ -81,7 +81,7 @@ class SteppedRun:
         self.authority, made = self.method.authority_setup(
             self.initial, threads=1, shared_secret=shared_secret
         )
-        self.setup = PublicSetup.from_bytes(made.to_bytes())
+        self.setup = PublicSetup.from_bytes(made.to_bytes(), made.digest)
         self.clients = [self.new_client(index) for index in range(clients)]
         self.aggregator = self.new_aggregator()
         self.model = self.method.first_message(self.initial, shared_secret)

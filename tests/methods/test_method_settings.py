@@ -6,9 +6,8 @@ import math
 
 import pytest
 
-from methods.small_plan import small_plan
 from shieldfl.errors import ParameterError
-from shieldfl.methods.registry import METHOD_NAMES, make_method
+from shieldfl.methods.registry import METHOD_NAMES
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
 
@@ -80,11 +79,3 @@ def test_a_value_becomes_what_the_field_declares(name, field, value, taken):
 def test_what_cannot_be_set(name, values, words):
     with pytest.raises(ParameterError, match=words):
         MethodSettings().changed(name, values)
-
-
-@pytest.mark.parametrize("name", ["top-2", "batch-crypt"])
-@pytest.mark.parametrize("offsets", [(0, 4, 7, 9), (0, 4, 7, 11), (1, 4, 7, 10), (0, 7, 4, 10)], ids=str)
-def test_layers_that_are_not_the_models_are_refused(name, offsets):
-    plan = small_plan(parameters=10, buffers=0, layer_offsets=offsets)
-    with pytest.raises(ParameterError, match="10 parameters"):
-        make_method(name, MethodSettings(), plan)

@@ -78,7 +78,7 @@ class EmbeddedFederation:
         self.method = method
         self.account = method.account() if account is None else account
         self._authority, setup = method.authority_setup(initial, threads=threads, shared_secret=shared_secret)
-        self.setup = PublicSetup.from_bytes(setup.to_bytes())
+        self.setup = PublicSetup.from_bytes(setup.to_bytes(), setup.digest)
         self.clients: list[ClientSteps] = [
             method.client_steps(
                 self.setup, index, weight, initial, threads=threads, shared_secret=shared_secret

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ import pytest
 from methods.method_conformance import SteppedRun, initial_model
 from methods.small_plan import small_plan
 from methods.variants import every_variant, variants
-from shieldfl.errors import KeyMismatchError, ParameterError, WireFormatError
+from shieldfl.errors import KeyMismatchError, ParameterError, RangeError, WireFormatError
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.registry import make_method, method_of
 from shieldfl.methods.settings import MethodSettings
@@ -20,7 +21,7 @@ from shieldfl.methods.settings import MethodSettings
 @every_variant
 def test_a_set_up_comes_back_from_its_bytes_and_makes_the_method(variant):
     run = SteppedRun(variant, weights=(1, 2, 3, 4))
-    read = PublicSetup.from_bytes(run.setup.to_bytes())
+    read = PublicSetup.from_bytes(run.setup.to_bytes(), run.setup.digest)
     assert read == run.setup
     assert read.digest == run.setup.digest
     made = method_of(read)
@@ -33,14 +34,13 @@ def test_a_set_up_comes_back_from_its_bytes_and_makes_the_method(variant):
     made.client_steps(read, 3, 4, run.initial, shared_secret=run.shared_secret)
 
 
-def test_no_two_set_ups_are_one():
+def test_no_set_up_but_the_pinned_one_is_read():
     runs = [SteppedRun(variants()[0]) for _ in range(2)]
     first, second = (run.setup for run in runs)
     assert first.digest != second.digest
-    first.check_digest(first.digest)
-    for pinned in (second.digest, b"", bytes(32)):
+    for pinned in (second.digest, b"", bytes(32), first.digest[:31]):
         with pytest.raises(KeyMismatchError, match="pinned"):
-            first.check_digest(pinned)
+            PublicSetup.from_bytes(first.to_bytes(), pinned)
 
 
 def test_another_model_is_refused():
@@ -54,6 +54,20 @@ def test_another_model_is_refused():
         run.method.aggregator_steps(run.setup, run.weights)
     with pytest.raises(ParameterError, match="other sizes"):
         run.method.authority_setup(initial_model(7))
+    # Same bytes, same digest: another dtype or shape is another model none the less.
+    parameters = run.initial.parameters
+    for vector in (parameters.astype(np.float64), parameters.reshape(1, -1)):
+        with pytest.raises(ParameterError, match="not float32"):
+            run.method.client_steps(run.setup, 0, 1, replace(run.initial, parameters=vector))
+    with pytest.raises(RangeError, match="NaN"):
+        run.method.authority_setup(replace(run.initial, parameters=np.full_like(parameters, np.nan)))
+
+
+@pytest.mark.parametrize(("label", "key"), [("full-he", b""), ("fedavg", bytes(32))])
+def test_a_set_up_with_keys_for_a_method_without_them_or_the_reverse_is_refused(label, key):
+    run = SteppedRun(next(one for one in variants() if one.label == label))
+    with pytest.raises(ParameterError, match="signing key"):
+        run.method.client_steps(replace(run.setup, signing_key=key), 0, 1, run.initial)
 
 
 def test_the_set_up_of_another_method_plan_or_settings_is_refused():
@@ -84,14 +98,24 @@ def test_weights_that_the_plan_does_not_have_are_refused(weights):
         run.method.aggregator_steps(run.setup, weights)
 
 
-GOOD = PublicSetup("fedavg", {}, small_plan(), bytes(32), bytes(16))
+GOOD = PublicSetup("fedavg", {}, small_plan(), bytes(32), bytes(range(240, 256)))
+PLAN = json.loads(GOOD.to_bytes())["plan"]
+
+
+def spelled(entry: dict[str, object]) -> bytes:
+    return json.dumps(entry, sort_keys=True, separators=(",", ":")).encode()
 
 
 def altered(**changes: object) -> bytes:
-    entry = json.loads(GOOD.to_bytes())
-    for name, value in changes.items():
-        entry[name] = value
-    return json.dumps(entry).encode()
+    return spelled({**json.loads(GOOD.to_bytes()), **changes})
+
+
+def planned(**changes: object) -> bytes:
+    return altered(plan={**PLAN, **changes})
+
+
+def test_what_is_refused_below_is_refused_for_what_was_altered():
+    assert altered() == planned() == GOOD.to_bytes()
 
 
 @pytest.mark.parametrize(
@@ -106,19 +130,45 @@ def altered(**changes: object) -> bytes:
         altered(more=1),
         altered(method=1),
         altered(settings=[]),
+        altered(settings={"ratio": float("nan")}),
         altered(session="00"),
         altered(session="zz" * 16),
         altered(initial_digest=""),
         altered(signing_key="00" * 31),
         altered(plan={}),
-        altered(plan={**json.loads(GOOD.to_bytes())["plan"], "clients": 0}),
-        altered(plan={**json.loads(GOOD.to_bytes())["plan"], "layer_offsets": 3}),
-        altered(plan={**json.loads(GOOD.to_bytes())["plan"], "extra": 3}),
+        planned(clients=0),
+        planned(clients=True),
+        planned(clients=2**64),
+        planned(server_learning_rate=1),
+        planned(server_learning_rate=float("inf")),
+        planned(mean_weight=float("nan")),
+        planned(buffers=-1),
+        planned(extra=3),
+        planned(layer_offsets=3),
+        planned(layer_offsets="abc"),
+        planned(layer_offsets=[[0], [1]]),
+        planned(layer_offsets=[0, PLAN["parameters"] + 1]),
     ],
 )
-def test_damaged_bytes_are_refused(data):
+def test_damaged_bytes_are_refused_even_if_they_were_pinned(data):
     with pytest.raises(WireFormatError):
-        PublicSetup.from_bytes(data)
+        PublicSetup.from_bytes(data, hashlib.sha256(data).digest())
+
+
+def test_a_set_up_has_one_spelling():
+    good = GOOD.to_bytes()
+    session = GOOD.session.hex()
+    for data in (
+        good.replace(b'"clients":', b'"clients":9,"clients":'),
+        good.replace(session.encode(), session.upper().encode()),
+        good.replace(session.encode(), f"{session[:2]} {session[2:]}".encode()),
+        good + b"\n",
+        good.decode().encode("utf-16"),
+        good.replace(b'"settings":{}', b'"settings":{"a":' + b"[" * 700 + b"]" * 700 + b"}"),
+    ):
+        assert data != good
+        with pytest.raises(WireFormatError):
+            PublicSetup.from_bytes(data, hashlib.sha256(data).digest())
 
 
 def test_an_unknown_method_or_setting_is_refused():

@@ -16,7 +16,7 @@ from shieldfl.errors import ParameterError
 from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.plan import FederationPlan, checked_weights
-from shieldfl.methods.protocol.public_setup import PublicSetup, model_digest, plain_settings
+from shieldfl.methods.protocol.public_setup import PublicSetup, check_sizes, model_digest, plain_settings
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps, ClientSteps
 from shieldfl.privacy.reading import PrivacyReading
@@ -102,10 +102,9 @@ class Method(abc.ABC):
         """Make the key authority, where the method has one, and what everybody else needs to know.
 
         The only step that makes secrets. ``shared_secret`` is for methods in which clients and key authority share one.
-        Raises ParameterError for a model of other sizes than the plan's, and what :class:`RoundKeys` refuses.
+        Raises what :func:`check_sizes` does for a model that is not of the plan, and what :class:`RoundKeys` refuses.
         """
-        if (initial.parameters.size, initial.buffers.size) != (self.plan.parameters, self.plan.buffers):
-            raise ParameterError("the model has other sizes than the plan says")
+        check_sizes(initial, self.plan)
         public = self.name, plain_settings(self._resolved), self.plan, model_digest(initial)
         if not self.purposes:
             return None, PublicSetup(*public, session=secrets.token_bytes(SESSION_BYTES))
@@ -196,6 +195,8 @@ class Method(abc.ABC):
             raise ParameterError(
                 "the public set-up is of another method, plan or settings: make the method from it"
             )
+        if bool(self.purposes) != bool(setup.signing_key):
+            raise ParameterError("a public set-up has a signing key if and only if its method encrypts")
         check = RoundKeyCheck(setup.signing_key, setup.session, self.purposes)
         phases = tuple(phase.name for phase in self.phases)
         return RoleContext(self.plan, check, self.most_weight, phases, self.scores, threads)

@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
 from shieldfl.array_view import Buffer, frame_buffer
-from shieldfl.errors import KeyMismatchError, ParameterError, WireFormatError
+from shieldfl.errors import KeyMismatchError, ParameterError, RangeError, WireFormatError
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.plan import FederationPlan
 
-__all__ = ["PublicSetup", "model_digest", "plain_settings"]
+__all__ = ["PublicSetup", "check_sizes", "model_digest", "plain_settings"]
 
 _FORMAT = "shieldfl public set-up 1"
+
+
+def check_sizes(initial: GlobalModel, plan: FederationPlan) -> None:
+    """Raise ParameterError for a model of other sizes or another dtype than the plan's, RangeError for NaN in it."""
+    for vector, size in ((initial.parameters, plan.parameters), (initial.buffers, plan.buffers)):
+        if vector.shape != (size,) or vector.dtype != np.float32:
+            raise ParameterError(
+                f"the model has other sizes than the plan says, or is not float32: {plan.parameters:,} parameters and "
+                f"{plan.buffers:,} buffer values"
+            )
+        if not np.isfinite(vector).all():
+            raise RangeError("the initial model has NaN or infinity: no federation can begin with it")
 
 
 def model_digest(initial: GlobalModel) -> bytes:
@@ -37,7 +52,8 @@ def plain_settings(settings: Any) -> dict[str, Any]:
 class PublicSetup:
     """Everything that clients and aggregator need to know; nothing of it is secret.
 
-    Clients pin its :attr:`digest`, which they get on a channel that they trust.
+    Everybody but who made it has it from :meth:`from_bytes`, which takes the one that was pinned and no other. Raises
+    ParameterError for parts that no set-up has.
     """
 
     method: str
@@ -51,6 +67,14 @@ class PublicSetup:
     signing_key: bytes = field(default=b"")
     """The key authority's Ed25519 public key, 32 bytes; empty for a method without keys."""
 
+    def __post_init__(self) -> None:
+        if len(self.session) != 16 or len(self.initial_digest) != 32 or len(self.signing_key) not in (0, 32):
+            raise ParameterError(
+                "a public set-up has a session of 16 bytes, a digest of 32 and a signing key of 32 or none"
+            )
+        if not isinstance(self.method, str) or not isinstance(self.settings, Mapping):
+            raise ParameterError("a public set-up has a method's name and a table of settings")
+
     def to_bytes(self) -> bytes:
         """Encode as JSON, always the same for the same set-up."""
         entry = asdict(self) | {
@@ -58,44 +82,46 @@ class PublicSetup:
             "settings": dict(self.settings),
             **{name: getattr(self, name).hex() for name in _BYTES},
         }
-        return json.dumps(entry, sort_keys=True, separators=(",", ":")).encode()
+        return json.dumps(entry, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
     @classmethod
-    def from_bytes(cls, data: Buffer) -> PublicSetup:
-        """Read what :meth:`to_bytes` wrote. Raises WireFormatError for anything else."""
+    def from_bytes(cls, data: Buffer, pinned: bytes) -> PublicSetup:
+        """Read what :meth:`to_bytes` wrote.
+
+        ``pinned`` is its digest, 32 bytes, which clients and aggregator get on a channel that proves whose it is: who
+        sends another set-up decides under whose keys updates are encrypted, and in how small a sum. Raises
+        KeyMismatchError for every other set-up, before any of it is read; WireFormatError for bytes that
+        :meth:`to_bytes` does not write, even if they were pinned.
+        """
+        frame = bytes(frame_buffer(data))
+        if not hmac.compare_digest(hashlib.sha256(frame).digest(), pinned):
+            raise KeyMismatchError(
+                "this is another public set-up than the one that was pinned: ask whoever set the federation up"
+            )
         try:
-            entry = json.loads(bytes(frame_buffer(data)))
-            if entry.pop("format") != _FORMAT or set(entry) != {one.name for one in fields(cls)}:
+            entry = json.loads(frame)
+            if entry.pop("format") != _FORMAT:
                 raise WireFormatError("these bytes are no public set-up of this version")
-            plan = entry["plan"]
-            plan["layer_offsets"] = tuple(plan["layer_offsets"])
             unhexed = {name: bytes.fromhex(entry[name]) for name in _BYTES}
-            if len(unhexed["session"]) != 16 or len(unhexed["initial_digest"]) != 32:
-                raise WireFormatError("a public set-up has a session of 16 bytes and a digest of 32")
-            if len(unhexed["signing_key"]) not in (0, 32) or not isinstance(entry["method"], str):
-                raise WireFormatError(
-                    "a public set-up has a method's name, and a signing key of 32 bytes or none"
-                )
-            if not isinstance(entry["settings"], dict):
-                raise WireFormatError("a public set-up has a table of settings")
-            return cls(entry["method"], entry["settings"], FederationPlan(**plan), **unhexed)
+            setup = cls(**entry | unhexed | {"plan": FederationPlan(**entry["plan"])})
+            # Two spellings of one set-up would be two digests of it.
+            if setup.to_bytes() != frame:
+                raise WireFormatError("a public set-up is spelled in one way alone")
+            return setup
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, ParameterError) as error:
             raise WireFormatError(f"these bytes are no public set-up: {error}") from error
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of the encoded set-up, 32 bytes."""
+        """SHA-256 of the encoded set-up, 32 bytes: what is pinned."""
         return hashlib.sha256(self.to_bytes()).digest()
 
-    def check_digest(self, pinned: bytes) -> None:
-        """Raise KeyMismatchError unless this is the set-up whose digest a client has pinned."""
-        if self.digest != pinned:
-            raise KeyMismatchError(
-                "this is another public set-up than the one that was pinned: ask whoever set the federation up"
-            )
-
     def check_model(self, initial: GlobalModel) -> None:
-        """Raise KeyMismatchError unless this is the model that the federation begins with."""
+        """Raise KeyMismatchError unless this is the model that the federation begins with.
+
+        Raises as :func:`check_sizes` does for one that cannot be.
+        """
+        check_sizes(initial, self.plan)
         if model_digest(initial) != self.initial_digest:
             raise KeyMismatchError(
                 "this is another model than the federation begins with: take the one that it was set up with"
