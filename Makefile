@@ -107,14 +107,14 @@ peers: $(VENV)/installed  ## the full comparison with other libraries, and the b
 	$(BIN)/python bench/peers.py paillier --bars --json build/paillier-bars.json
 
 lint: $(VENV)/installed  ## formatting, style, types
-	$(BIN)/ruff check python tests bench
-	$(BIN)/ruff format --check python tests bench
+	$(BIN)/ruff check python tests bench examples
+	$(BIN)/ruff format --check python tests bench examples
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $$(find cpp -name '*.h' -o -name '*.cpp')
 
 format: $(VENV)/installed  ## write the formatting that lint asks for
-	$(BIN)/ruff format python tests bench
-	$(BIN)/ruff check --fix python tests bench
+	$(BIN)/ruff format python tests bench examples
+	$(BIN)/ruff check --fix python tests bench examples
 	$(BIN)/clang-format -i $$(find cpp -name '*.h' -o -name '*.cpp')
 
 clean:  ## remove what was built; the cache of SEAL stays

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from shieldfl.methods.registry import METHOD_NAMES
+from shieldfl.methods.discovery import BUILT_IN
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
 
 
-@pytest.mark.parametrize("method", METHOD_NAMES)
+@pytest.mark.parametrize("method", BUILT_IN)
 @pytest.mark.parametrize("clients", [5, 20], ids=lambda clients: f"clients={clients}")
 def test_round(benchmark, method, clients):
     config = RunConfig(clients=clients, rounds=1, local_epochs=1, threads=1)

@@ -15,6 +15,7 @@ import pytest
 import shieldfl as sf
 from documentation_pages import PAGES, ROOT, doc, name_of, prose_of, table_rows, text_of
 from shieldfl import _core
+from shieldfl.methods.discovery import BUILT_IN, named_method
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CODE_FOLDERS = ("cpp", "cmake", "docs", "python", "tests")
@@ -149,33 +150,27 @@ def test_options_that_are_named_exist():
         assert named <= known, f"{page}: {sorted(named - known)}"
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "selective-shield",
-        "sense-crypt",
-        "full-he",
-        "plain-he",
-        "fedml-he",
-        "mask-crypt",
-        "batch-crypt",
-        "dict-pfl",
-        "top-2",
-        "alt-fl-pi",
-        "alt-fl-si-dp",
-        "alt-fl-si-he",
-        "alt-fl-mp",
-        "dp-sgd",
-        "dp-fedavg",
-    ],
-)
-def test_settings_of_methods_are_documented(name):
-    from shieldfl.methods.settings import MethodSettings
+def pages_of_methods() -> dict[str, str]:
+    """The page of each method, by the table of all of them."""
+    rows = table_rows(doc("docs/methods/README.md"), "method")
+    return dict(re.fullmatch(r"`([\w-]+)` \(\[page\]\(([\w-]+\.md)\)\)", row[0]).groups() for row in rows)
 
-    page = "alt-fl" if name.startswith("alt-fl-") else name
-    rows = table_rows(doc(f"docs/methods/{page}.md"), "setting")
-    documented = {row[0].strip("`"): row[1] for row in rows}
-    settings = getattr(MethodSettings(), name.replace("-", "_"))
+
+def test_the_table_of_methods_says_what_their_classes_say():
+    rows = table_rows(doc("docs/methods/README.md"), "method")
+    stated = {name: row[1:] for name, row in zip(pages_of_methods(), rows, strict=True)}
+    said = {name: named_method(name) for name in BUILT_IN}
+    assert stated == {name: [one.sends, one.purpose] for name, one in said.items()}
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_settings_of_methods_are_documented(name):
+    page = doc(f"docs/methods/{pages_of_methods()[name]}")
+    settings = named_method(name).settings
+    if settings is None:
+        assert "| setting |" not in page
+        return
+    documented = {row[0].strip("`"): row[1] for row in table_rows(page, "setting")}
     fields = dataclasses.fields(settings)
     assert documented == {field.name: str(getattr(settings, field.name)) for field in fields}
 

@@ -10,12 +10,13 @@ from scipy.stats import binom, norm
 
 from attacks.linear_clients import DELTA, SIZE, MeanEstimation, origin, variant_of
 from methods.method_conformance import SteppedRun
+from methods.offered_method import offer
 from methods.selective_shield.selective_shield_noise import shield
 from methods.variants import CLIENTS, Variant
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
-from shieldfl.methods import registry
 from shieldfl.methods.fedavg import FedAvg
+from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.selective_shield.method import SelectiveShield
 from shieldfl.privacy.accounting import PrivacyLedger
 from shieldfl.roles.message import Message
@@ -232,9 +233,11 @@ def test_a_method_that_does_not_say_what_it_shows_is_refused(monkeypatch: pytest
     class Patched(FedAvg):
         """Sends everything in the clear, and says nothing of it."""
 
-    monkeypatch.setitem(registry._CLASSES, "patched", Patched)
-    monkeypatch.setattr(driver, "METHOD_NAMES", (*driver.METHOD_NAMES, "patched"))
+    offer(monkeypatch, "patched", Patched)
     config = RunConfig(clients=2, rounds=1, local_epochs=1, model="mlp", threads=1, min_clients=2)
+    with pytest.raises(ParameterError, match="names"):
+        driver.run_methods(config, ["patched"])
+    Patched.names = (NamedMethod("patched", "everything", "a test", "nowhere"),)
     with pytest.raises(ParameterError, match="privacy_reading"):
         driver.run_methods(config, ["patched"])
     Patched.privacy_reading = FedAvg.privacy_reading

@@ -77,8 +77,3 @@ def assert_same_model(run: SteppedRun, expected: SteppedRun | Outcome, variant: 
     tolerance = FAINT_TOLERANCE if variant.noisy else 0.0
     np.testing.assert_allclose(run.parameters, expected.parameters, rtol=0.0, atol=tolerance)
     np.testing.assert_allclose(run.buffers, expected.buffers, rtol=0.0, atol=tolerance)
-
-
-def float_spacing(*vectors: np.ndarray) -> np.ndarray:
-    """The distance between neighbouring float32 numbers at the largest of the magnitudes, by position."""
-    return np.spacing(np.max(np.abs(vectors), axis=0).astype(np.float32)).astype(np.float64)

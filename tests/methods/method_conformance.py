@@ -1,138 +1,28 @@
-"""Drives any method's steps by hand: a training that needs no torch, and messages that a test can alter."""
+"""Drives the steps of any method of this package, with what only a test may look at."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
-from methods.small_plan import small_plan
-from methods.variants import BUFFERS, CLIENTS, PARAMETERS, Variant
+from methods.variants import BUFFERS, PARAMETERS, Variant
 from shieldfl import ckks, paillier
-from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.local_update import LocalUpdate, PrivateSteps, StartingPoint
-from shieldfl.methods.protocol.plan import checked_weights
-from shieldfl.methods.protocol.public_setup import PublicSetup
-from shieldfl.methods.protocol.reports import Report
-from shieldfl.methods.protocol.steps import AggregatorSteps, ClientSteps
-from shieldfl.methods.registry import make_method
-from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import RoundKeyReader, round_key_parts
+from shieldfl.roles.round_key_check import RoundKeyReader
+from shieldfl.testing import stepped_run
+from shieldfl.testing.stepped_run import contraction
 
-Train = Callable[[int, int, StartingPoint], LocalUpdate]
-Messages = dict[int, Message]
-Intrude = Callable[[str, AggregatorSteps, Messages], None]
+__all__ = ["SteppedRun", "contraction", "initial_model"]
 
 
 def initial_model(size: int = PARAMETERS) -> GlobalModel:
-    generator = np.random.default_rng(0)
-    return GlobalModel(
-        generator.normal(0.0, 0.3, size).astype(np.float32),
-        generator.normal(0.0, 0.3, BUFFERS).astype(np.float32),
-    )
+    return stepped_run.initial_model(size, BUFFERS)
 
 
-def contraction(round_number: int, client: int, start: StartingPoint) -> LocalUpdate:
-    """Go a tenth of the way to a target that is the client's own in this round; random scores up to 1."""
-    generator = np.random.default_rng([round_number, client])
-    vectors = (start.parameters, start.buffers)
-    targets = [generator.normal(0.0, 1.0, one.size).astype(np.float32) for one in vectors]
-    scores = generator.random(start.parameters.size, dtype=np.float32)
-    step = np.float32(0.1)
-    return start.trained(
-        start.parameters + step * (targets[0] - start.parameters),
-        start.buffers + step * (targets[1] - start.buffers),
-        scores,
-        None if start.noise is None else PrivateSteps(steps=2, sample_rate=0.5),
-    )
+class SteppedRun(stepped_run.SteppedRun):
+    """A variant's run; the arguments are those of the run that is derived from."""
 
-
-class SteppedRun:
-    """One method, its roles and their messages; nothing happens but what a test asks for.
-
-    ``changes`` are those of ``small_plan``.
-    """
-
-    def __init__(
-        self,
-        variant: Variant,
-        *,
-        clients: int = CLIENTS,
-        initial: GlobalModel | None = None,
-        train: Train = contraction,
-        weights: Sequence[int] | None = None,
-        shared_secret: bytes = bytes(range(32)),
-        **changes: Any,
-    ) -> None:
-        self.initial = initial or initial_model(variant.size)
-        plan = small_plan(
-            weights,
-            clients=clients,
-            parameters=self.initial.parameters.size,
-            buffers=self.initial.buffers.size,
-            layer_offsets=variant.layer_offsets,
-            **changes,
-        )
-        self.method = make_method(variant.method, variant.all_settings(), plan)
-        self.weights = checked_weights(weights, clients)
-        self.shared_secret = shared_secret
-        self.authority, made = self.method.authority_setup(
-            self.initial, threads=1, shared_secret=shared_secret
-        )
-        self.setup = PublicSetup.from_bytes(made.to_bytes(), made.digest)
-        self.clients = [self.new_client(index) for index in range(clients)]
-        self.aggregator = self.new_aggregator()
-        self.model = self.method.first_message(self.initial, shared_secret)
-        self._account = self.method.account()
-        self.sent: dict[str, Messages] = {}
-        """By phase and client: the messages of the last round."""
-        self.closed: dict[str, Message] = {}
-        """By phase: what the aggregator made of them."""
-        self.answers: dict[str, Message] = {}
-        """By phase: what the clients got."""
-        self._train = train
-        self._first_trained = variant.first_trained
-        self._round = 0
-
-    def new_client(self, index: int) -> ClientSteps:
-        """Make a client, from the public set-up alone."""
-        return self.method.client_steps(
-            self.setup,
-            index,
-            self.weights[index],
-            self.initial,
-            threads=1,
-            shared_secret=self.shared_secret,
-        )
-
-    def new_aggregator(self) -> AggregatorSteps:
-        """Make an aggregator, from the public set-up, and the model where it holds that."""
-        initial = self.initial if self.authority is None else None
-        return self.method.aggregator_steps(self.setup, self.weights, initial=initial, threads=1)
-
-    @property
-    def account(self) -> Account:
-        """What the roles have reported so far."""
-        for role in (*self.clients, self.aggregator, self.authority):
-            self._account.take(Report() if role is None else role.report())
-        return self._account
-
-    def settings(self) -> dict[str, object]:
-        """The settings, with what was charged."""
-        return self.method.settings(self.weights) | self.account.settings()
-
-    @property
-    def parameters(self) -> np.ndarray:
-        """The first client's global model's parameters, float32 (P,)."""
-        model = self.method.message_for(0, self.model)
-        return model.vector("parameters", np.float32, self.initial.parameters.size)
-
-    @property
-    def buffers(self) -> np.ndarray:
-        """Its buffers; empty where they stay local."""
-        return np.frombuffer(self.method.message_for(0, self.model)["buffers"], dtype=np.float32)
+    def __init__(self, variant: Variant, **changes: Any) -> None:
+        super().__init__(variant.case, **changes)
 
     @property
     def reader(self) -> RoundKeyReader:
@@ -148,67 +38,3 @@ class SteppedRun:
         """Read a batch of the scheme that the first client encrypts with."""
         scheme = paillier if isinstance(self.reader.check.parameters["update"], paillier.Parameters) else ckks
         return scheme.CiphertextBatch.from_bytes(frame)
-
-    def run_round(
-        self,
-        participants: Iterable[int] | None = None,
-        dropping: Iterable[int] = (),
-        intrude: Intrude | None = None,
-    ) -> None:
-        """Run a round. Clients that are ``dropping`` send nothing in the last phase.
-
-        ``intrude(phase, aggregator, messages)`` may do as it likes before the honest messages arrive, or take some out.
-        """
-        chosen = list(range(len(self.clients))) if participants is None else list(participants)
-        leaving = set(dropping)
-        self._round += 1
-        first = self.begin_round(self._round)
-        for index in chosen:
-            model = self.method.message_for(index, first)
-            start = self.clients[index].begin_round(self._round, len(chosen), model)
-            update = self._train(self._round, index, start)
-            frozen = min(self._first_trained, update.parameters.size)
-            update.parameters[:frozen] = start.parameters[:frozen]
-            self.clients[index].finish_training(update)
-        answer = None
-        self.sent = {}
-        phases = self.method.phases_of(self.model, self._round)
-        for phase in phases:
-            last = phase is phases[-1]
-            senders = [index for index in chosen if not (last and index in leaving)]
-            self.aggregator.begin_phase(phase.name, self._round, answer)
-            messages = {
-                index: self.clients[index].step(phase.name, self._answer_for(index, answer))
-                for index in senders
-            }
-            self.sent[phase.name] = messages
-            if intrude is not None:
-                intrude(phase.name, self.aggregator, messages)
-            for index, message in messages.items():
-                self.aggregator.receive(phase.name, index, Message.from_bytes(message.to_bytes()))
-            chosen = list(messages)
-            answer = self.aggregator.close(phase.name)
-            self.closed[phase.name] = answer
-            if phase.answered_by_authority:
-                answer = self.authority.answer(phase.name, Message.from_bytes(answer.to_bytes()))
-            self.answers[phase.name] = answer
-        assert answer is not None
-        self.model = answer
-        for index in chosen:
-            self.clients[index].end_round(self.method.message_for(index, answer))
-
-    def begin_round(self, round_number: int, model: Message | None = None) -> Message:
-        """Let authority and aggregator begin a round, from the newest model or another: its first message."""
-        first = self.model if model is None else model
-        if self.authority is not None:
-            first = self.authority.begin_round(round_number, first)
-        first = Message.from_bytes(first.to_bytes())
-        self.aggregator.begin_round(round_number, Message(round_key_parts(first)))
-        return first
-
-    def merged(self, client: int) -> StartingPoint:
-        """What a client would use for inference."""
-        return self.clients[client].merged_model(self.method.message_for(client, self.model))
-
-    def _answer_for(self, client: int, answer: Message | None) -> Message | None:
-        return None if answer is None else self.method.message_for(client, answer)

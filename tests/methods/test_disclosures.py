@@ -60,7 +60,7 @@ def expected_parts(variant: Variant, phase: str, round_number: int) -> set[str]:
         return {"round", "ciphertexts", "values"} | positions
     if phase == "cluster":
         introduction = {"capability"} | (
-            set() if settings.sense_crypt.clustering == "none" else {"sensitivity"}
+            set() if settings.of("sense-crypt").clustering == "none" else {"sensitivity"}
         )
         return {"round"} | (introduction if round_number == 1 else set())
     if phase != "update":

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from methods.golden_rounds import GOLDEN, Variant, golden_rounds, golden_variants
-from shieldfl.methods.registry import METHOD_NAMES
+from shieldfl.methods.discovery import BUILT_IN
 
 
 @functools.cache
@@ -28,7 +28,7 @@ def test_rounds_come_to_what_they_did(variant: Variant) -> None:
 
 
 def test_every_method_is_recorded() -> None:
-    assert {label.partition("/")[0] for label in golden()} == set(METHOD_NAMES)
+    assert {label.partition("/")[0] for label in golden()} == set(BUILT_IN)
     assert set(golden()) == {variant.label for variant in golden_variants()}
 
 
@@ -37,4 +37,4 @@ def test_models_move_and_differ() -> None:
     last = {label: entry["rounds"][-1]["parameters"] for label, entry in golden().items()}
     for label, entry in golden().items():
         assert len({one["parameters"] for one in entry["rounds"]}) == len(entry["rounds"]), label
-    assert len(set(last.values())) > len(METHOD_NAMES) // 2
+    assert len(set(last.values())) > len(BUILT_IN) // 2

@@ -7,16 +7,30 @@ import math
 import pytest
 
 from shieldfl.errors import ParameterError
-from shieldfl.methods.registry import METHOD_NAMES
+from shieldfl.methods.discovery import BUILT_IN
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
 
 
-def test_names_are_those_of_the_methods():
-    assert set(MethodSettings.names()) == set(METHOD_NAMES) - {"fedavg"}
+def test_every_method_has_its_own_defaults_but_one_without_settings():
     settings = MethodSettings()
-    assert settings.of("sense-crypt") is settings.sense_crypt
-    assert settings.of("fedavg") is None
+    assert [name for name in BUILT_IN if settings.of(name) is None] == ["fedavg"]
+    assert settings.of("plain-he").encryption == "paillier-single"
+    with pytest.raises(ParameterError, match="fedavg has no settings"):
+        settings.changed("fedavg", {"x": 3})
+
+
+@pytest.mark.parametrize("entries", [{"sense_crypt": SelectiveShieldSettings()}, {"fedavg": object()}])
+def test_settings_of_another_method_are_refused(entries):
+    with pytest.raises(ParameterError, match=r"not what the settings of (sense-crypt|fedavg) are given by"):
+        MethodSettings(**entries)
+
+
+def test_what_is_given_as_the_default_is_the_default():
+    given = MethodSettings(selective_shield=SelectiveShieldSettings())
+    assert given == MethodSettings()
+    assert hash(given) == hash(MethodSettings())
+    assert given != MethodSettings().changed("top-2", {"key_bits": 2048})
 
 
 def test_a_change_leaves_the_others_and_the_original_alone():
@@ -24,10 +38,10 @@ def test_a_change_leaves_the_others_and_the_original_alone():
     after = before.changed(
         "sense-crypt", {"encryption": "ckks", "bandwidths": [3, 2.5], "information_bits": 4}
     )
-    assert after.sense_crypt.encryption == "ckks"
-    assert after.sense_crypt.bandwidths == (3.0, 2.5)
-    assert type(after.sense_crypt.information_bits) is float
-    assert after.selective_shield == SelectiveShieldSettings()
+    assert after.of("sense-crypt").encryption == "ckks"
+    assert after.of("sense-crypt").bandwidths == (3.0, 2.5)
+    assert type(after.of("sense-crypt").information_bits) is float
+    assert after.of("selective-shield") == SelectiveShieldSettings()
     assert before == MethodSettings()
 
 
@@ -61,7 +75,7 @@ def test_a_value_becomes_what_the_field_declares(name, field, value, taken):
 @pytest.mark.parametrize(
     ("name", "values", "words"),
     [
-        ("sensecrypt", {}, "'sensecrypt'.*selective-shield, sense-crypt"),
+        ("sensecrypt", {}, "unknown method 'sensecrypt'.*selective-shield, sense-crypt"),
         ("sense-crypt", {"encrypt": "ckks"}, "no setting 'encrypt'.*encryption"),
         ("sense-crypt", {"encryption": 5}, "sense-crypt.encryption must be of the type str, not 5"),
         ("sense-crypt", {"key_bits": 2048.0}, "sense-crypt.key_bits must be of the type int, not 2048.0"),

@@ -10,8 +10,8 @@ from torch import nn
 from shieldfl.errors import ParameterError
 from shieldfl.methods.dict_pfl.dictionary_layers import merged
 from shieldfl.methods.dict_pfl.settings import DictPflSettings
+from shieldfl.methods.discovery import BUILT_IN
 from shieldfl.methods.model_adaptation import adapt_model, count_trained
-from shieldfl.methods.registry import METHOD_NAMES
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.models import build_model
 from shieldfl.simulation.training import TrainingSettings, train_locally
@@ -32,7 +32,7 @@ def train(model: nn.Module) -> None:
     )
 
 
-@pytest.mark.parametrize("name", [name for name in METHOD_NAMES if name not in ("top-2", "dict-pfl")])
+@pytest.mark.parametrize("name", [name for name in BUILT_IN if name not in ("top-2", "dict-pfl")])
 def test_most_methods_train_the_model_itself(name):
     model = model_of()
     assert adapt_model(name, model, MethodSettings()) is model

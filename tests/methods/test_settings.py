@@ -11,8 +11,9 @@ from methods.method_conformance import SteppedRun
 from methods.small_plan import small_plan
 from methods.variants import CLIENTS, Variant
 from shieldfl.errors import ParameterError
+from shieldfl.methods.discovery import BUILT_IN
 from shieldfl.methods.protocol.plan import checked_weights
-from shieldfl.methods.registry import METHOD_NAMES, make_method
+from shieldfl.methods.registry import make_method
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.config import RunConfig
@@ -124,7 +125,7 @@ def test_a_key_authority_that_would_open_anything_or_nothing(min_clients):
 
 
 def test_an_unknown_method_is_refused_with_the_known_names():
-    with pytest.raises(ParameterError, match=f"'fedavgg'.*{', '.join(METHOD_NAMES)}"):
+    with pytest.raises(ParameterError, match=f"'fedavgg'.*{', '.join(BUILT_IN)}"):
         make_method("fedavgg", MethodSettings(), small_plan())
 
 
@@ -157,11 +158,11 @@ def test_methods_that_weigh_all_alike_say_so_where_weights_are_given(method):
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
-        ("fedml_he", {"ratio": "0.1"}, "ratio must be a number"),
-        ("fedml_he", {"ratio": True}, "ratio must be a number"),
-        ("mask_crypt", {"cut": "no"}, "cut must be"),
+        ("fedml-he", {"ratio": "0.1"}, "ratio must be a number"),
+        ("fedml-he", {"ratio": True}, "ratio must be a number"),
+        ("mask-crypt", {"cut": "no"}, "cut must be"),
     ],
 )
 def test_what_only_looks_like_a_number_or_a_truth_value_is_refused(name, changes, words):
     with pytest.raises(ParameterError, match=words):
-        replace(getattr(MethodSettings(), name), **changes)
+        replace(MethodSettings().of(name), **changes)

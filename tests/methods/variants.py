@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, fields, replace
 import numpy as np
 import pytest
 
-from shieldfl.methods.registry import METHOD_NAMES
+from shieldfl.methods.discovery import BUILT_IN, method_class
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
 from shieldfl.methods.settings import MethodSettings
+from shieldfl.testing import MethodCase
 
 PARAMETERS = 333  # no multiple of 64
 BUFFERS = 5
@@ -34,24 +35,18 @@ class Variant:
     @property
     def averages_all(self) -> bool:
         """Whether the mean of all updates is what it gives, up to the fixed point of what is encrypted."""
-        return self.method != "selective-shield"
+        return method_class(self.method).averages_all
 
     @property
     def layer_offsets(self) -> tuple[int, ...]:
         """The layers of the model that it is tried with: a small one where each value gets its own ciphertext."""
-        own = getattr(self.others, self.method.replace("-", "_"), None)
-        single = self.method == "plain-he" or getattr(own, "encryption", None) == "paillier-single"
+        single = getattr(self.others.of(self.method), "encryption", None) == "paillier-single"
         return FEW_LAYER_OFFSETS if single else LAYER_OFFSETS
 
     @property
     def size(self) -> int:
         """The number of that model's parameters."""
         return self.layer_offsets[-1]
-
-    @property
-    def first_trained(self) -> int:
-        """The first of the parameters that are trained; those before it stay as they are."""
-        return self.layer_offsets[-3] if self.method == "top-2" else 0
 
     @property
     def may_encrypt_nothing(self) -> bool:
@@ -61,16 +56,22 @@ class Variant:
     @property
     def shows(self) -> bool:
         """Whether anything of a client but ciphertexts can be read."""
-        return self.method not in ("full-he", "plain-he", "top-2")
+        return not method_class(self.method).hides_all
+
+    @property
+    def case(self) -> MethodCase:
+        """What the importable suite tries."""
+        tolerance = FAINT_TOLERANCE if self.noisy else 0.0
+        return MethodCase(self.method, self.all_settings(), self.layer_offsets, BUFFERS, CLIENTS, tolerance)
 
     def all_settings(self) -> MethodSettings:
-        return replace(self.others, selective_shield=self.settings)
+        return self.others.replaced("selective-shield", self.settings)
 
     def with_others(self, **changes: object) -> Variant:
         """Change the settings of its method, other than SelectiveShield; fields that it does not have are ignored."""
-        if self.method.replace("-", "_") not in {one.name for one in fields(MethodSettings)}:
+        if self.others.of(self.method) is None:
             return self
-        known = {one.name for one in fields(getattr(self.others, self.method.replace("-", "_")))}
+        known = {one.name for one in fields(self.others.of(self.method))}
         fitting = {name: value for name, value in changes.items() if name in known}
         return replace(self, others=self.others.changed(self.method, fitting))
 
@@ -140,7 +141,7 @@ def variants() -> list[Variant]:
         Variant(name, settings, name).with_others(
             key_bits=2048, width=32, patience_rounds=1, **_WITHOUT_NOISE, **_ENCRYPTED_FIRST
         )
-        for name in METHOD_NAMES
+        for name in BUILT_IN
         if name not in with_options
     ]
     found += [

@@ -11,7 +11,7 @@ import pytest
 
 from shieldfl.errors import DataError, ParameterError, RangeError
 from shieldfl.methods.dict_pfl.settings import DictPflSettings
-from shieldfl.methods.registry import METHOD_NAMES
+from shieldfl.methods.discovery import BUILT_IN
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
 from shieldfl.methods.settings import MethodSettings
@@ -54,7 +54,7 @@ def both():
     seen = []
     settings = shield(threshold=0.1, noise_multiplier=0.02)
     result = run_methods(
-        tiny(), METHOD_NAMES, settings, on_round=lambda name, record: seen.append((name, record))
+        tiny(), BUILT_IN, settings, on_round=lambda name, record: seen.append((name, record))
     )
     return result, seen
 
@@ -62,7 +62,7 @@ def both():
 def test_every_round_of_every_method_is_reported_as_it_ends(both):
     result, seen = both
     assert [(name, record.round) for name, record in seen] == [
-        (name, number) for name in METHOD_NAMES for number in (1, 2)
+        (name, number) for name in BUILT_IN for number in (1, 2)
     ]
     assert [record for method in result.methods for record in method.rounds] == [record for _, record in seen]
 
@@ -143,7 +143,7 @@ def trained(config: RunConfig, method: str, settings: MethodSettings | None, mon
     return model.vector("parameters", np.float32, result.methods[0].parameters)
 
 
-@pytest.mark.parametrize("method", [name for name in METHOD_NAMES if name not in NOISED])
+@pytest.mark.parametrize("method", [name for name in BUILT_IN if name not in NOISED])
 def test_a_seed_repeats_a_run_and_another_does_not(method, monkeypatch):
     config = tiny(sample_rate=0.7)
     settings = shield(threshold=0.1)
@@ -213,7 +213,7 @@ def test_a_model_with_batch_statistics_is_evaluated(buffers):
         clients=2, min_clients=2, rounds=1, local_epochs=1, batch_size=64, model="simple-cnn", threads=1
     )
     # A ciphertext for each of a million values takes minutes, and DP-SGD takes no statistics of batches.
-    methods = [name for name in METHOD_NAMES if name not in {"plain-he", *NOISED}]
+    methods = [name for name in BUILT_IN if name not in {"plain-he", *NOISED}]
     result = run_methods(config, methods, shield(buffers=buffers))
     for method in result.methods:
         assert 0.0 <= method.last.accuracy <= 1.0
@@ -299,7 +299,7 @@ def test_more_clients_than_samples_are_refused():
         run_methods(tiny(clients=5000), ["fedavg"])
 
 
-@pytest.mark.parametrize("method", [name for name in METHOD_NAMES if name not in NOISED])
+@pytest.mark.parametrize("method", [name for name in BUILT_IN if name not in NOISED])
 @pytest.mark.parametrize("rate", [1e8, 1e30])
 def test_a_training_that_diverges_ends_the_run_with_advice(method, rate):
     with pytest.raises(RangeError, match=r"lower the learning rate|raise value_bits"):

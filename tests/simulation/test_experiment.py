@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shieldfl.errors import DataError, ParameterError
-from shieldfl.methods.registry import METHOD_NAMES
+from shieldfl.methods.discovery import BUILT_IN
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.experiment import Experiment, load_experiment, parse_experiment
@@ -53,8 +53,8 @@ def test_a_whole_file():
     assert experiment.title == "what it is"
     assert experiment.methods == ("fedavg", "selective-shield")
     assert experiment.config == RunConfig(dataset="mnist", alpha=math.inf, learning_rate=1.0, threads=2)
-    assert experiment.settings.selective_shield.threshold == (0.1, 0.2)
-    assert experiment.settings.selective_shield.target_epsilon == 8.0
+    assert experiment.settings.of("selective-shield").threshold == (0.1, 0.2)
+    assert experiment.settings.of("selective-shield").target_epsilon == 8.0
     assert experiment.paper == (
         PaperFigure("its table 1", "selective-shield", "accuracy", 0.98, 0.98),
         PaperFigure("its table 2", "selective-shield", "bytes_up", 2.0, 3.5, "fedavg", "on a larger model"),
@@ -90,7 +90,7 @@ PAPER = '[[paper]]\nsource = "a table"\nmethod = "fedavg"\nfigure = "accuracy"\n
         (LEAST + "[run]\nmodel = 3", r"\[run\] model must be of the type str"),
         (LEAST + "[settings]\nfull-he = 3", r"write \[settings.full-he\]"),
         (LEAST + "settings = 3", r"write \[settings\]"),
-        (LEAST + "[settings.fedavg]\nx = 3", r"\[settings.fedavg\] no method's settings"),
+        (LEAST + "[settings.fedavg]\nx = 3", r"\[settings.fedavg\] fedavg has no settings"),
         (LEAST + "[settings.full-he]\nkey = 3", r"\[settings.full-he\] full-he has no setting 'key'"),
         (LEAST + "[settings.fedml-he]\nratio = 2.0", r"\[settings.fedml-he\] ratio"),
         (LEAST + "[paper]\nvalue = 3", "two brackets"),
@@ -132,7 +132,7 @@ def test_a_wrong_file_is_named(tmp_path):
 def test_the_files_of_the_project_name_what_exists(path):
     experiment = load_experiment(path)
     assert experiment.title
-    assert set(experiment.methods) <= set(METHOD_NAMES)
+    assert set(experiment.methods) <= set(BUILT_IN)
     for figure in experiment.paper:
         assert figure.figure in FIGURES
 
@@ -141,4 +141,4 @@ def test_there_are_files_of_every_kind():
     stems = {path.stem for path in FILES}
     assert {"all-methods-mnist", "all-methods-cifar10"} <= stems
     for name in ("all-methods-mnist", "all-methods-cifar10"):
-        assert set(load_experiment(FOLDER / f"{name}.toml").methods) == set(METHOD_NAMES)
+        assert set(load_experiment(FOLDER / f"{name}.toml").methods) == set(BUILT_IN)

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from shieldfl.methods.registry import _CLASSES, METHOD_NAMES
+from shieldfl.methods.discovery import BUILT_IN, method_class
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
@@ -47,7 +47,7 @@ def _small_and_quick():
         yield
 
 
-@pytest.mark.parametrize("name", [name for name in METHOD_NAMES if name not in SLOW_KEYS])
+@pytest.mark.parametrize("name", [name for name in BUILT_IN if name not in SLOW_KEYS])
 def test_a_run_says_what_is_hidden_and_how_to_read_its_epsilon(name):
     config = RunConfig(clients=2, rounds=2, local_epochs=1, model="mlp", threads=1, min_clients=2)
     settings = MethodSettings()
@@ -55,11 +55,11 @@ def test_a_run_says_what_is_hidden_and_how_to_read_its_epsilon(name):
         settings = settings.changed(name, {"noise_multiplier": 0.01})
     result = run_methods(config, [name], settings)
     (method,) = result.methods
-    reading = _CLASSES[name].privacy_reading
+    reading = method_class(name).privacy_reading
     assert method.notes[0] == reading.meaning
     assert (method.privacy_unit, method.privacy_adversary) == (reading.unit, reading.adversary)
     assert method.privacy_neighbours == reading.neighbours
-    assert method.aggregator_sees == _CLASSES[name].aggregator_sees
+    assert method.aggregator_sees == method_class(name).aggregator_sees
     rows = {row.label: row.cells[0] for row in summarise(result)[-1].rows}
     assert rows["ε"] == EPSILON.get(name, rows["ε"])
     assert (rows["ε"] == "∞") == any(note.startswith("ε is ∞ because") for note in method.notes)

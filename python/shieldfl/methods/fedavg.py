@@ -15,6 +15,7 @@ from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.local_update import FloatVector
 from shieldfl.methods.protocol.method import Method, Phase
+from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import stated_weights
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.steps import AggregatorSteps, ClientSteps
@@ -125,6 +126,14 @@ class FedAvgAggregator(CollectingAggregator):
 class FedAvg(Method):
     """Plain averaging; there are no settings and no keys."""
 
+    names = (
+        NamedMethod(
+            "fedavg",
+            "everything in the clear",
+            "the baseline",
+            "McMahan et al. 2017, algorithm 1",
+        ),
+    )
     privacy_reading = NO_NOISE
     aggregator_sees = "every client's update"
 

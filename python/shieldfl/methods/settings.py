@@ -4,76 +4,70 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from shieldfl.errors import ParameterError
-from shieldfl.methods.alt_fl.settings import AltFlSettings, DpSgdSettings
-from shieldfl.methods.batch_crypt.settings import BatchCryptSettings
-from shieldfl.methods.dict_pfl.settings import DictPflSettings
-from shieldfl.methods.encrypted_sum.encryption_settings import (
-    EncryptionSettings,
-    FedMlHeSettings,
-    MaskCryptSettings,
-)
-from shieldfl.methods.noised_average.dp_fedavg_settings import DpFedAvgSettings
-from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
-from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
+from shieldfl.methods.discovery import named_method
 
 __all__ = ["MethodSettings"]
 
 
-@dataclass(frozen=True)
 class MethodSettings:
-    """One entry for each method that has settings of its own; the defaults are theirs."""
+    """An entry for each method that has settings of its own; what is not given is the method's default.
 
-    selective_shield: SelectiveShieldSettings = field(default_factory=SelectiveShieldSettings)
-    sense_crypt: SenseCryptSettings = field(default_factory=SenseCryptSettings)
-    full_he: EncryptionSettings = field(default_factory=EncryptionSettings)
-    plain_he: EncryptionSettings = field(
-        default_factory=lambda: EncryptionSettings(encryption="paillier-single")
-    )
-    top_2: EncryptionSettings = field(default_factory=EncryptionSettings)
-    fedml_he: FedMlHeSettings = field(default_factory=FedMlHeSettings)
-    mask_crypt: MaskCryptSettings = field(default_factory=MaskCryptSettings)
-    dict_pfl: DictPflSettings = field(default_factory=DictPflSettings)
-    batch_crypt: BatchCryptSettings = field(default_factory=BatchCryptSettings)
-    alt_fl_pi: AltFlSettings = field(default_factory=AltFlSettings)
-    alt_fl_si_dp: AltFlSettings = field(default_factory=AltFlSettings)
-    alt_fl_si_he: AltFlSettings = field(default_factory=AltFlSettings)
-    alt_fl_mp: AltFlSettings = field(default_factory=AltFlSettings)
-    dp_sgd: DpSgdSettings = field(default_factory=DpSgdSettings)
-    dp_fedavg: DpFedAvgSettings = field(default_factory=DpFedAvgSettings)
+    Parameters
+    ----------
+    entries : by method, hyphens of its name as underscores: ``MethodSettings(sense_crypt=SenseCryptSettings(...))``.
+        Raises ParameterError for an unknown method, and for settings of another one.
+    """
 
-    @classmethod
-    def names(cls) -> tuple[str, ...]:
-        """Return the names under which :meth:`changed` knows the entries."""
-        return tuple(entry.name.replace("_", "-") for entry in fields(cls))
+    def __init__(self, **entries: Any) -> None:
+        self._entries: dict[str, Any] = {}
+        for key, entry in entries.items():
+            name = key.replace("_", "-")
+            default = named_method(name).settings
+            if default is None or type(entry) is not type(default):
+                raise ParameterError(
+                    f"{type(entry).__name__} is not what the settings of {name} are given by"
+                )
+            if entry != default:
+                self._entries[name] = entry
+
+    def __eq__(self, other: object) -> bool:
+        """Say whether every method has the same settings."""
+        return isinstance(other, MethodSettings) and self._entries == other._entries
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._entries.items()))
 
     def of(self, method: str) -> Any:
-        """Return a method's entry; None for one without settings."""
-        return getattr(self, method.replace("-", "_")) if method in self.names() else None
+        """Return a method's entry; None for one without settings. Raises ParameterError for an unknown one."""
+        return self._entries[method] if method in self._entries else named_method(method).settings
+
+    def replaced(self, method: str, entry: Any) -> MethodSettings:
+        """Return settings in which one method has this entry."""
+        return MethodSettings(
+            **{key.replace("-", "_"): one for key, one in {**self._entries, method: entry}.items()}
+        )
 
     def changed(self, name: str, values: Mapping[str, Any]) -> MethodSettings:
         """Return settings in which some fields of one entry have other values.
 
         Lists and single values become tuples, and whole numbers floats, where the field's type says so: values can
         come from TOML.
-        Raises ParameterError for an unknown entry or field, a value of another type, and what the entry refuses.
+        Raises ParameterError for an unknown method or field, a value of another type, and what the entry refuses.
         """
-        if name not in self.names():
-            raise ParameterError(
-                f"no method's settings are called {name!r}: choose from {', '.join(self.names())}"
-            )
-        attribute = name.replace("-", "_")
-        entry = getattr(self, attribute)
+        entry = self.of(name)
+        if entry is None:
+            raise ParameterError(f"{name} has no settings")
         known = get_type_hints(type(entry))
         for key in values:
             if key not in known:
                 raise ParameterError(f"{name} has no setting {key!r}: choose from {', '.join(known)}")
         fitted = {key: _fitted(f"{name}.{key}", value, known[key]) for key, value in values.items()}
-        return replace(self, **{attribute: replace(entry, **fitted)})
+        return self.replaced(name, replace(entry, **fitted))
 
 
 def _fitted(what: str, value: Any, declared: Any) -> Any:

@@ -11,10 +11,11 @@ from dataclasses import asdict, replace
 from torch import nn
 
 from shieldfl.errors import ParameterError
+from shieldfl.methods.discovery import checked_methods
 from shieldfl.methods.model_adaptation import adapt_model, load_privacy_packages
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.plan import FederationPlan
-from shieldfl.methods.registry import METHOD_NAMES, make_method
+from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.synthetic_data import load_labelled_samples
 from shieldfl.simulation.config import RunConfig
@@ -51,7 +52,7 @@ def run_methods(
     Parameters
     ----------
     config : data, federation, training.
-    methods : names out of ``shieldfl.methods.registry.METHOD_NAMES``.
+    methods : names out of ``shieldfl.methods.discovery.method_names()``.
     settings : of the methods; None for their defaults.
     on_round : called with the method's name after each round.
     synthetic : features and labels, of the data set's shapes and classes, for methods that train on synthetic data in
@@ -60,13 +61,7 @@ def run_methods(
 
     Raises ParameterError, DataError, RangeError (training diverged), RunInterrupted.
     """
-    if not methods:
-        raise ParameterError(f"name at least one method: {', '.join(METHOD_NAMES)}")
-    for name in methods:
-        if name not in METHOD_NAMES:
-            raise ParameterError(f"unknown method {name!r}: choose from {', '.join(METHOD_NAMES)}")
-    if len(set(methods)) != len(methods):
-        raise ParameterError("a method is named twice: its second run would only repeat the first")
+    methods = checked_methods(methods)
     if config.synthetic_data is not None:
         if synthetic is not None:
             raise ParameterError("synthetic data are given twice: as samples, and as a file in the config")

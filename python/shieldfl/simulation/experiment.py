@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shieldfl.errors import DataError, ParameterError
-from shieldfl.methods.registry import METHOD_NAMES
+from shieldfl.methods.discovery import checked_methods
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.report.paper_figures import PaperFigure
@@ -89,14 +89,7 @@ def _methods(document: Mapping[str, Any]) -> tuple[str, ...]:
     methods = document.get("methods")
     if not isinstance(methods, list) or not methods:
         raise ParameterError('the file lacks methods: write methods = ["fedavg", ...] above the first table')
-    for name in methods:
-        if name not in METHOD_NAMES:
-            raise ParameterError(
-                f"methods has the unknown method {name!r}: choose from {', '.join(METHOD_NAMES)}"
-            )
-    if len(set(methods)) != len(methods):
-        raise ParameterError("methods names one twice")
-    return tuple(methods)
+    return checked_methods(methods)
 
 
 def _config(table: Mapping[str, Any]) -> RunConfig:

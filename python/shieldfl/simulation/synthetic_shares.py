@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import torch
 
 from shieldfl.errors import ParameterError
+from shieldfl.methods.discovery import BUILT_IN, named_method
 from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.method import Method
 from shieldfl.privacy.mean_embedding import fit_synthetic_data
@@ -41,8 +42,8 @@ def check_synthetic_samples(
     _check_enough(len(given[1]), clients)
     if not demands:
         raise ParameterError(
-            "synthetic data are given, but no round trains on them: leave them out, or run alt-fl-si-dp or "
-            "alt-fl-si-he for enough rounds"
+            f"synthetic data are given, but no round trains on them: leave them out, or run {_takers()} for "
+            "enough rounds"
         )
 
 
@@ -83,6 +84,11 @@ def synthetic_shares(
         )
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
     return [(features[share], labels[share]) for share in torch.tensor_split(order, clients)]
+
+
+def _takers() -> str:
+    """Name the methods of this package that train on synthetic data."""
+    return " or ".join(name for name in BUILT_IN if named_method(name).takes_synthetic)
 
 
 def _check_enough(samples: int, clients: int) -> None:

@@ -40,8 +40,8 @@ def invoke(*arguments: str):
 def test_settings_of_other_methods_are_assigned(asked: dict[str, Any]) -> None:
     result = invoke("--set", "sense-crypt.encryption=ckks", "--set", "sense-crypt.bandwidths=[50, 45.5]")
     assert isinstance(result.exception, StoppedError)
-    assert asked["settings"].sense_crypt.encryption == "ckks"
-    assert asked["settings"].sense_crypt.bandwidths == (50.0, 45.5)
+    assert asked["settings"].of("sense-crypt").encryption == "ckks"
+    assert asked["settings"].of("sense-crypt").bandwidths == (50.0, 45.5)
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_every_field_has_a_tested_option() -> None:
 def test_option_reaches_its_field(driver: Driver, arguments: list[str], name: str, value: Any) -> None:
     result = invoke(*arguments)
     assert result.exit_code == 0, result.output
-    holder = driver.config if hasattr(driver.config, name) else driver.settings.selective_shield
+    holder = driver.config if hasattr(driver.config, name) else driver.settings.of("selective-shield")
     assert getattr(holder, name) == value
 
 

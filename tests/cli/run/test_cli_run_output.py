@@ -14,7 +14,7 @@ pytest.importorskip("typer")
 
 from cli.run.run_stand_in import Driver, invoke, table_rows
 from shieldfl.errors import RangeError
-from shieldfl.methods.registry import METHOD_NAMES
+from shieldfl.methods.discovery import BUILT_IN
 from shieldfl.simulation.results import STAGES
 from small_pictures import small_pictures
 
@@ -59,7 +59,7 @@ def test_many_methods_stand_below_each_other_where_columns_are_few(
     driver: Driver, monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    result = invoke("--method", ",".join(METHOD_NAMES))
+    result = invoke("--method", ",".join(BUILT_IN))
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert max(map(len, lines)) <= columns
@@ -67,7 +67,7 @@ def test_many_methods_stand_below_each_other_where_columns_are_few(
     for label in ("whole round", "up", "down", "encrypted", "noise", "clear", "ε", *STAGES):
         rows = [re.match(rf" {{2,3}}{re.escape(label)} {{2,}}(\S.*)$", line) for line in lines]
         cells = " ".join(row[1] for row in rows if row)
-        assert len(re.findall(r"\d+(?:\.\d+)? (?:s|ms|kB|%)|∞|8\.5", cells)) == len(METHOD_NAMES), label
+        assert len(re.findall(r"\d+(?:\.\d+)? (?:s|ms|kB|%)|∞|8\.5", cells)) == len(BUILT_IN), label
 
 
 def test_a_note_of_several_methods_stands_once(driver: Driver) -> None:

@@ -70,7 +70,7 @@ def test_without_a_choice_no_scores_are_sent_and_no_keys_made_for_them(method, c
 def test_an_aggregator_without_a_key_for_scores_asks_for_none():
     run = run_of("alt-fl-pi", encrypted_share=1.0)
     run.begin_round(1)
-    with pytest.raises(ParameterError, match="no phase .scores"):
+    with pytest.raises(ParameterError, match="no phase 'scores'"):
         run.aggregator.begin_phase("scores", 1, None)
 
 

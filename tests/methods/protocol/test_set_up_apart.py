@@ -14,6 +14,7 @@ import shieldfl
 from methods.method_conformance import SteppedRun
 from methods.variants import every_variant, variants
 from shieldfl import _core
+from shieldfl.methods.discovery import BUILT_IN
 from shieldfl.methods.protocol.steps import AuthoritySteps, ClientSteps
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.round_keys import RoundKeys
@@ -130,7 +131,8 @@ def test_what_makes_clients_and_aggregators_imports_nothing_that_holds_a_secret(
         ): path
         for path in PACKAGE.rglob("*.py")
     }
-    loaded, waiting = set(), {"shieldfl.methods.registry"}
+    loaded = set()
+    waiting = {"shieldfl.methods.registry", *(place.partition(":")[0] for place in BUILT_IN.values())}
     while waiting:
         name = waiting.pop()
         if name in files and name not in loaded and name != "shieldfl":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from methods.honest_outcome import float_spacing
 from methods.method_conformance import SteppedRun, contraction
 from methods.selective_shield.selective_shield_noise import shield, zeros
 from methods.selective_shield.selective_shield_twin import twin_merge, twin_round
@@ -15,6 +14,7 @@ from shieldfl.masks import Mask
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.local_update import LocalUpdate, StartingPoint
 from shieldfl.roles.message import Message
+from shieldfl.testing.round_checks import float_spacing
 
 
 class RecordedTraining:

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from methods.honest_outcome import float_spacing
 from methods.method_conformance import SteppedRun, contraction
 from methods.sense_crypt.sense_crypt_cases import (
     QUANTISATION,
@@ -26,6 +25,7 @@ from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
 from shieldfl.privacy.events import Noise, NoisedUpload
 from shieldfl.selection import select
+from shieldfl.testing.round_checks import float_spacing
 
 
 @every_encryption

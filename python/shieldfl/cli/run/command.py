@@ -83,15 +83,12 @@ def run(
             run_experiment(experiment, overrides, json_file, report)
         return
     config = _from_options(RunConfig, context.params)
-    settings = apply_assignments(
-        MethodSettings(selective_shield=_from_options(SelectiveShieldSettings, context.params)),
-        assignments or (),
-        method,
-    )
+    shield = _from_options(SelectiveShieldSettings, context.params)
     with interruptible(), failures_on_stderr():
         _require_packages(report)
         if config.dataset == "digits":
             require("sklearn")
+        settings = apply_assignments(MethodSettings(selective_shield=shield), assignments or (), method)
         # torch takes seconds to load, and neither --help nor the other commands need it.
         from shieldfl.cli.run.session import run_session
 

@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from shieldfl.methods.discovery import method_names
+
 _DATA = "Data and model"
 _FEDERATION = "Federation"
 _TRAINING = "Local training"
@@ -51,7 +53,8 @@ Methods = Annotated[
         "--method",
         metavar="NAME,...",
         parser=parse_methods,
-        help="Methods to run on the same data and initial model, compared side by side.",
+        help="Methods to run on the same data and initial model, compared side by side: "
+        f"{', '.join(method_names())}.",
     ),
 ]
 
@@ -78,7 +81,7 @@ SyntheticData = Annotated[
     str | None,
     typer.Option(
         metavar="FILE.npz",
-        help="Your own synthetic data for alt-fl-si-dp and alt-fl-si-he: arrays features (float32, shaped as the data "
+        help="Your own synthetic data for methods that train on some: arrays features (float32, shaped as the data "
         "set's samples) and labels (whole numbers). They spend no epsilon; by default some are made, which do.",
         rich_help_panel=_DATA,
         show_default=False,

@@ -15,7 +15,8 @@ from shieldfl.cli.run.paper_table import print_compared
 from shieldfl.cli.run.progress import RoundProgress
 from shieldfl.cli.run.table import print_run
 from shieldfl.cli.termination import Terminated
-from shieldfl.methods.registry import METHOD_NAMES
+from shieldfl.errors import ParameterError
+from shieldfl.methods.discovery import checked_methods
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.reporting.output_files import kept_folder
 from shieldfl.simulation import driver
@@ -39,11 +40,10 @@ def run_session(
     ``papers`` are what was published of such runs: ours are printed beside them. A run that is interrupted writes and
     prints the rounds that were finished, and a file that cannot be written does not keep the table from being printed.
     """
-    unknown = [name for name in methods if name not in METHOD_NAMES]
-    if unknown:
-        raise typer.BadParameter(
-            f"unknown method {unknown[0]!r}: choose from {', '.join(METHOD_NAMES)}", param_hint="--method"
-        )
+    try:
+        checked_methods(methods)
+    except ParameterError as error:
+        raise typer.BadParameter(str(error), param_hint="--method") from None
     if report_folder is not None:
         # Before the run, so that a missing package or a folder that cannot be made is told at once.
         import_module("shieldfl.simulation.report.page")

@@ -22,6 +22,7 @@ from shieldfl.methods.masked_average.method import UPDATE, MaskedAverage
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.local_update import StartingPoint
 from shieldfl.methods.protocol.method import Phase
+from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import ClearUpload
@@ -221,6 +222,15 @@ class AgreedMask(MaskedAverage):
 class FedMlHe(AgreedMask):
     """``fedml-he``: scores by label sensitivity (see :mod:`shieldfl.sensitivity.label_sensitivity`)."""
 
+    names = (
+        NamedMethod(
+            "fedml-he",
+            "a fixed tenth encrypted, the rest in the clear",
+            "a baseline of selective encryption",
+            "Jin et al. 2023: FedML-HE",
+            FedMlHeSettings(),
+        ),
+    )
     privacy_reading = NO_NOISE
     aggregator_sees = "values outside of the mask, the mask, and weights"
     scores = "label"

@@ -18,6 +18,7 @@ from shieldfl.methods.noised_average.dp_sgd import BY_DP_SGD, DpSgdAveraging
 from shieldfl.methods.noised_average.dp_sgd_account import DpSgdAccount, DpSgdRounds
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Phase, SyntheticDemand
+from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.reading import PrivacyReading
@@ -36,6 +37,30 @@ class AltFl(AgreedMask):
     Raises ParameterError where delta is not known.
     """
 
+    names = (
+        NamedMethod(
+            "alt-fl-pi",
+            "rounds under encryption and rounds with DP-SGD by turns",
+            "less noise than DP-SGD alone",
+            "Wang, Chiasserini, Schiller: Alt-FL, algorithms 1 to 3",
+            AltFlSettings(),
+        ),
+        NamedMethod(
+            "alt-fl-si-he",
+            "encrypted rounds, and rounds on synthetic data in the clear by turns",
+            "fewer ciphertexts",
+            "Wang, Chiasserini, Schiller: Alt-FL, algorithms 1 to 3",
+            AltFlSettings(),
+            takes_synthetic=True,
+        ),
+        NamedMethod(
+            "alt-fl-mp",
+            "a share encrypted, and DP-SGD, in every round",
+            "both at once",
+            "Wang, Chiasserini, Schiller: Alt-FL, section IV",
+            AltFlSettings(),
+        ),
+    )
     privacy_reading = PrivacyReading(
         "sample",
         "the aggregator, which sees no model",
@@ -69,6 +94,11 @@ class AltFl(AgreedMask):
                 f"{name}: the mask is computed from gradients without noise and travels in the clear, which no "
                 "epsilon covers; epsilon_of_what_was_charged is that of DP-SGD alone"
             )
+
+    @classmethod
+    def trains_privately(cls, name: str, settings: AltFlSettings) -> bool:
+        """Say whether the method and its ratio have rounds with DP-SGD."""
+        return AltFlRounds(name, settings.interleaving_ratio).trains_privately
 
     def phases_of(self, model: Message, round_number: int) -> tuple[Phase, ...]:
         """Scores first in a round that encrypts, until a model comes with the mask."""
@@ -105,6 +135,16 @@ class AltFl(AgreedMask):
 class AltFlWithoutEncryption(DpSgdAveraging):
     """``alt-fl-si-dp``: nothing is encrypted, so there are no keys; arguments as for :class:`MaskedAverage`."""
 
+    names = (
+        NamedMethod(
+            "alt-fl-si-dp",
+            "rounds with DP-SGD, and rounds on synthetic data in the clear by turns",
+            "few bytes",
+            "Wang, Chiasserini, Schiller: Alt-FL, algorithms 1 to 3",
+            AltFlSettings(),
+            takes_synthetic=True,
+        ),
+    )
     privacy_reading = BY_DP_SGD
     aggregator_sees = "every client's update, noised by DP-SGD or from synthetic data"
 
@@ -113,6 +153,11 @@ class AltFlWithoutEncryption(DpSgdAveraging):
         super().__init__(name, settings, plan, rounds)
         self.interleaving = _interleaving(rounds)
         self.synthetic_demand = _synthetic_demand(rounds, settings, self.dp_sgd, plan)
+
+    @classmethod
+    def trains_privately(cls, name: str, settings: AltFlSettings) -> bool:
+        """Say whether the ratio has rounds with DP-SGD."""
+        return AltFlRounds(name, settings.interleaving_ratio).trains_privately
 
 
 def _interleaving(rounds: AltFlRounds) -> Fraction | None:

@@ -26,6 +26,7 @@ from shieldfl.methods.masked_average.client import MaskedAverageClient
 from shieldfl.methods.masked_average.method import UPDATE, MaskedAverage
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Phase
+from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.reports import Tally
 from shieldfl.methods.protocol.role_context import RoleContext
@@ -172,12 +173,22 @@ class BatchCryptAggregator(MaskedAverageAggregator):
 class BatchCrypt(MaskedAverage):
     """BatchCrypt for one federation; arguments as for :class:`MaskedAverage`. All clients count alike."""
 
+    names = (
+        NamedMethod(
+            "batch-crypt",
+            "everything encrypted, as small integers; the layers' ranges in the clear",
+            "the fewest bytes for a whole model",
+            "Zhang et al. 2020: BatchCrypt, section 4",
+            BatchCryptSettings(),
+        ),
+    )
     privacy_reading = NO_NOISE
     aggregator_sees = "ciphertexts, and the range of every layer of each client's update"
 
     phases = (RANGES, UPDATE)
 
     weighs_all_alike = True
+    schemes = ("paillier-dense",)
 
     def __init__(self, name: str, settings: BatchCryptSettings, plan: FederationPlan) -> None:
         parameters = paillier_parameters(settings.width, plan.clients, key_bits=settings.key_bits)

@@ -21,12 +21,15 @@ from shieldfl.methods.masked_average.aggregator import MaskedAverageAggregator
 from shieldfl.methods.masked_average.method import UPDATE, MaskedAverage
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Phase
+from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.reading import NO_NOISE
 from shieldfl.roles.message import Message
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from shieldfl.methods.protocol.steps import AuthoritySteps
     from shieldfl.roles.round_keys import RoundKeys
 
@@ -62,18 +65,39 @@ class DictPfl(MaskedAverage):
     ParameterError where there is none, or a shorter one.
     """
 
+    names = (
+        NamedMethod(
+            "dict-pfl",
+            "a small factor of each large weight, and whole biases, norms, embeddings and layers of your choice, "
+            "encrypted",
+            "fine-tuning large models",
+            "DictPFL (NeurIPS 2025)",
+            DictPflSettings(),
+        ),
+    )
     privacy_reading = NO_NOISE
     aggregator_sees = "ciphertexts, their number, which follows from all clients' updates, and weights"
 
     phases = (COUNT, UPDATE)
 
     needs_shared_secret = True
+    schemes = ("ckks",)
 
     def __init__(self, name: str, settings: DictPflSettings, plan: FederationPlan) -> None:
         self._encryption = EncryptionSettings(
             value_bits=settings.value_bits, fraction_bits=settings.fraction_bits
         )
         super().__init__(name, settings, plan, None, encryption=self._encryption, sends_rest=False)
+
+    @classmethod
+    def adapted(cls, model: nn.Module, settings: DictPflSettings) -> nn.Module:
+        """Return the factorised model. Its flat vector is far shorter; ``merged`` makes a plain model of the result.
+
+        Raises as ``factorise`` does: ParameterError, and RangeError if a weight that is replaced is not finite.
+        """
+        from shieldfl.methods.dict_pfl.dictionary_layers import factorise
+
+        return factorise(model, settings.rank, settings.train_fully)
 
     def _client(
         self,

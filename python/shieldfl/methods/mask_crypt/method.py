@@ -21,6 +21,7 @@ from shieldfl.methods.masked_average.client import MaskedAverageClient
 from shieldfl.methods.masked_average.method import UPDATE, MaskedAverage
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Phase
+from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.reading import NO_NOISE
@@ -99,6 +100,15 @@ class MaskCryptAggregator(MaskedAverageAggregator):
 class MaskCrypt(MaskedAverage):
     """MaskCrypt for one federation; arguments as for :class:`MaskedAverage`."""
 
+    names = (
+        NamedMethod(
+            "mask-crypt",
+            "a tenth encrypted, another one in each round, the rest in the clear",
+            "a baseline of selective encryption",
+            "Hu and Li 2024: MaskCrypt, algorithm 1",
+            MaskCryptSettings(),
+        ),
+    )
     privacy_reading = NO_NOISE
     aggregator_sees = "values outside of the mask, every client's ranking of its positions, and weights"
 

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from shieldfl import ckks, paillier
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
-from shieldfl.methods.encrypted_sum.update_parameters import update_parameters
+from shieldfl.methods.encrypted_sum.update_parameters import ENCRYPTIONS, update_parameters
 from shieldfl.methods.masked_average.aggregator import MaskedAverageAggregator
 from shieldfl.methods.masked_average.client import MaskedAverageClient
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method, Phase
+from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan, stated_weights
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.reading import NO_NOISE
 from shieldfl.roles.message import Message
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from shieldfl.methods.protocol.steps import AuthoritySteps
     from shieldfl.roles.round_keys import RoundKeys
 
@@ -44,6 +48,7 @@ class MaskedAverage(Method):
     """
 
     phases: tuple[Phase, ...] = (UPDATE,)
+    schemes: ClassVar[tuple[str, ...]] = ENCRYPTIONS
 
     def __init__(
         self,
@@ -62,6 +67,10 @@ class MaskedAverage(Method):
         self.sends_rest = sends_rest
         self._settings = settings
         chosen: EncryptionSettings = settings if encryption is None else encryption
+        if chosen.encryption not in self.schemes:
+            raise ParameterError(
+                f"{name} encrypts by {' or '.join(self.schemes)}, not by {chosen.encryption}"
+            )
         parameters = update_parameters(
             chosen.encryption,
             plan.clients,
@@ -115,8 +124,25 @@ class MaskedAverage(Method):
 class FullEncryption(MaskedAverage):
     """Everything is encrypted: ``full-he`` under CKKS, ``plain-he`` with a Paillier ciphertext for each value."""
 
+    names = (
+        NamedMethod(
+            "full-he",
+            "everything encrypted under CKKS",
+            "hiding single updates; the default choice",
+            "what papers on selective encryption compare with",
+            EncryptionSettings(),
+        ),
+        NamedMethod(
+            "plain-he",
+            "everything encrypted, a Paillier ciphertext for each value",
+            "a baseline of SenseCrypt and BatchCrypt",
+            "SenseCrypt, section 4.1",
+            EncryptionSettings(encryption="paillier-single"),
+        ),
+    )
     privacy_reading = NO_NOISE
     aggregator_sees = "ciphertexts, their number, and weights"
+    hides_all = True
 
     def __init__(self, name: str, settings: EncryptionSettings, plan: FederationPlan) -> None:
         super().__init__(name, settings, plan, Mask.full(plan.update_size))
@@ -125,12 +151,22 @@ class FullEncryption(MaskedAverage):
 class LastLayerEncryption(MaskedAverage):
     """``top-2``: the last layer's weight and bias alone are trained and shared, encrypted (DictPFL's FedHE-Top2).
 
-    Training has to leave the other parameters as they are: :mod:`shieldfl.methods.model_adaptation` freezes them.
-    Nothing of them is sent.
+    Training leaves the other parameters as they are, and nothing of them is sent. Batch statistics are no parameters:
+    those in front of the last layer still follow the data.
     """
 
+    names = (
+        NamedMethod(
+            "top-2",
+            "the last layer, encrypted; nothing else is trained",
+            "a baseline of DictPFL",
+            "DictPFL, the baseline FedHE-Top2",
+            EncryptionSettings(),
+        ),
+    )
     privacy_reading = NO_NOISE
     aggregator_sees = "ciphertexts of the last layer, their number, and weights"
+    hides_all = True
 
     def __init__(self, name: str, settings: EncryptionSettings, plan: FederationPlan) -> None:
         offsets = plan.offsets
@@ -139,3 +175,22 @@ class LastLayerEncryption(MaskedAverage):
         size = plan.update_size
         zone = Mask.full(size) - Mask.from_indices(list(range(offsets[-3])), size)
         super().__init__(name, settings, plan, zone, sends_rest=False)
+        self.trained = zone.resized(plan.parameters)
+
+    @classmethod
+    def adapted(cls, model: nn.Module, settings: Any) -> nn.Module:
+        """Return a copy in which only the last layer's weight and bias are trained.
+
+        Raises ParameterError where the last two parameters are not the weight and the bias of one layer.
+        """
+        copy = deepcopy(model)
+        named = list(copy.named_parameters())
+        last = [name.rpartition(".") for name, _ in named[-2:]]
+        if [attribute for _, _, attribute in last] != ["weight", "bias"] or last[0][0] != last[1][0]:
+            raise ParameterError(
+                "top-2 is a method that needs a bias where there is none: give the model's last layer a weight and a "
+                "bias"
+            )
+        for _, parameter in named[:-2]:
+            parameter.requires_grad_(False)
+        return copy

@@ -17,6 +17,7 @@ from shieldfl.methods.noised_average.roles import NoisedAverage, NoisedAverageCl
 from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.local_update import FloatVector
+from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.reports import Report
 from shieldfl.methods.protocol.role_context import RoleContext
@@ -115,6 +116,15 @@ class DpFedAvg(NoisedAverage):
     Raises ParameterError for a target epsilon that no noise reaches.
     """
 
+    names = (
+        NamedMethod(
+            "dp-fedavg",
+            "clipped and noised updates, in the clear",
+            "a bound for whole clients",
+            "McMahan et al. 2018, with the noise added by clients",
+            DpFedAvgSettings(),
+        ),
+    )
     privacy_reading = PrivacyReading(
         "client",
         "everybody else",

@@ -12,6 +12,7 @@ from shieldfl.methods.noised_average.dp_sgd_account import DpSgdAccount, DpSgdRo
 from shieldfl.methods.noised_average.roles import NoisedAverage, NoisedAverageClient
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.local_update import FloatVector, LocalUpdate, PrivateSteps, StartingPoint
+from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.reading import PrivacyReading
@@ -82,6 +83,15 @@ class DpSgdAveraging(NoisedAverage):
     Raises ParameterError where delta is not known.
     """
 
+    names = (
+        NamedMethod(
+            "dp-sgd",
+            "updates trained with noise on every sample's gradient, in the clear",
+            "a bound for single samples",
+            "Abadi et al. 2016, algorithm 1",
+            DpSgdSettings(),
+        ),
+    )
     privacy_reading = BY_DP_SGD
     aggregator_sees = "every client's update, noised by DP-SGD"
 
@@ -96,6 +106,11 @@ class DpSgdAveraging(NoisedAverage):
         self.rounds = rounds or AltFlRounds("dp-sgd")
         self.dp_sgd = DpSgdRounds.of(settings, plan)
         self._settings = settings
+
+    @classmethod
+    def trains_privately(cls, name: str, settings: Any) -> bool:
+        """It does."""
+        return True
 
     def _client(
         self,

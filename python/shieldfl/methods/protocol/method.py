@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from shieldfl import ckks, paillier
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import ParameterError
+from shieldfl.masks import Mask
 from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan, checked_weights
 from shieldfl.methods.protocol.public_setup import PublicSetup, check_sizes, model_digest, plain_settings
 from shieldfl.methods.protocol.role_context import RoleContext
@@ -24,6 +26,8 @@ from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import SESSION_BYTES, RoundKeyCheck
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from shieldfl.roles.round_keys import RoundKeys
 
 __all__ = ["Method", "Phase", "SyntheticDemand"]
@@ -53,10 +57,12 @@ class Method(abc.ABC):
     """What a method does in one federation: it makes the roles, and holds no key, no model and nothing that changes.
 
     Every method's class is called with the method's name, its settings (None where it has none) and the plan. Every
-    class that is registered declares for itself how its figures are to be read and what the aggregator sees: what a
-    base class says was said of another method.
+    class that is found by a name declares for itself its names, how its figures are to be read and what the aggregator
+    sees: what a base class says was said of another method.
     """
 
+    names: ClassVar[tuple[NamedMethod, ...]] = ()
+    """The names that it is found under, with what is said of each; a base class has none."""
     privacy_reading: ClassVar[PrivacyReading]
     """For whom, against whom and between which neighbours its epsilon is, if it has one."""
     aggregator_sees: ClassVar[str]
@@ -66,6 +72,12 @@ class Method(abc.ABC):
     """Whether clients and key authority share a secret, which whoever sets the federation up draws."""
     weighs_all_alike: ClassVar[bool] = False
     """Whether clients count alike whatever their weights are."""
+    schemes: ClassVar[tuple[str, ...]] = ()
+    """How updates can be encrypted, by the names of ``ENCRYPTIONS``; nothing for a method without keys."""
+    averages_all: ClassVar[bool] = True
+    """Whether the weighted mean of all updates is what it gives, up to rounding, where no noise is added."""
+    hides_all: ClassVar[bool] = False
+    """Whether ciphertexts, and what :data:`PUBLIC_PARTS` names, are all that ever leaves a client."""
 
     phases: tuple[Phase, ...]
     """Every phase that a round may have, in order; settings may leave some of the class's out."""
@@ -73,6 +85,8 @@ class Method(abc.ABC):
     """What training must bring along for each parameter, see ``StartingPoint.scores``, in those rounds that ask."""
     synthetic_demand: SyntheticDemand | None = None
     """None where no round trains on synthetic data."""
+    trained: Mask | None = None
+    """Those of the P parameters that training changes; None for all."""
     interleaving: Fraction | None = None
     """The share of the second of two kinds of rounds; None where all are alike."""
     purposes: Mapping[str, ckks.Parameters | paillier.Parameters] = MappingProxyType({})
@@ -86,6 +100,25 @@ class Method(abc.ABC):
         self._resolved = settings
         if self.weighs_all_alike and plan.most_weight > 1:
             self.notes.append(self._why_alike())
+
+    @classmethod
+    def named(cls, name: str) -> NamedMethod:
+        """Return what the class says of one of its names."""
+        return next(one for one in cls.names if one.name == name)
+
+    @classmethod
+    def trains_privately(cls, name: str, settings: Any) -> bool:
+        """Say whether any round trains by DP-SGD: not on a model that mixes samples."""
+        return False
+
+    @classmethod
+    def adapted(cls, model: nn.Module, settings: Any) -> nn.Module:
+        """Return the module that clients train: here the model itself.
+
+        Its parameters are those of the plan, and the model must not be changed. Raises ParameterError or RangeError for
+        a model that the method cannot train.
+        """
+        return model
 
     def _why_alike(self) -> str:
         """Return a remark for readers where weights are given and do not count."""

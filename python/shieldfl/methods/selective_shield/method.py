@@ -16,6 +16,7 @@ from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method, Phase
+from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.selective_shield.aggregator import SelectiveShieldAggregator
@@ -43,6 +44,15 @@ class SelectiveShield(Method):
     settings : the method's settings.
     """
 
+    names = (
+        NamedMethod(
+            "selective-shield",
+            "what many hold sensitive encrypted, what few do kept, the rest noised",
+            "personal models",
+            "Li, Yan, Liu: SelectiveShield, eqs. 11 to 27",
+            SelectiveShieldSettings(),
+        ),
+    )
     privacy_reading = PrivacyReading(
         "client",
         "the aggregator, which sees no model",
@@ -55,6 +65,8 @@ class SelectiveShield(Method):
     aggregator_sees = "noised values and their positions, every client's mask or the negotiated zone"
 
     weighs_all_alike = True
+    schemes = ("ckks",)
+    averages_all = False
     phases = (
         Phase("negotiate", answered_by_authority=False),
         Phase("update", answered_by_authority=True),

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shieldfl.methods.encrypted_sum.update_parameters import FixedPoint, update_parameters
+from shieldfl.methods.encrypted_sum.update_parameters import ENCRYPTIONS, FixedPoint, update_parameters
 from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method, Phase
+from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan, stated_weights
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.sense_crypt.aggregator import SenseCryptAggregator
@@ -41,6 +42,15 @@ class SenseCrypt(Method):
     Clusters of fewer than ``min_clients`` are merged; buffers are averaged, always encrypted.
     """
 
+    names = (
+        NamedMethod(
+            "sense-crypt",
+            "each client's own share encrypted, the rest in the clear",
+            "clients of uneven speed; clients in clusters",
+            "SenseCrypt, algorithms 1 and 2, eqs. 2 to 8",
+            SenseCryptSettings(),
+        ),
+    )
     privacy_reading = PrivacyReading(
         "client",
         "the aggregator, which sees no model",
@@ -53,6 +63,7 @@ class SenseCrypt(Method):
     )
 
     scores = "taylor"
+    schemes = ENCRYPTIONS
     phases = (
         Phase("cluster", answered_by_authority=False),
         Phase("mask", answered_by_authority=False),

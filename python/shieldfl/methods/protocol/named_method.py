@@ -1,0 +1,53 @@
+"""What a method's class says of each name that it is found under, and what it must say of itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from shieldfl.errors import ParameterError
+from shieldfl.privacy.reading import PrivacyReading
+
+__all__ = ["NamedMethod", "check_declarations"]
+
+
+@dataclass(frozen=True)
+class NamedMethod:
+    """A name, with what a reader and a run need to know of the method under it; a class may have several."""
+
+    name: str
+    """In small letters and hyphens, as on the command line."""
+    sends: str
+    """What leaves a client, in a few words."""
+    purpose: str
+    """What it is for, in a few words."""
+    source: str
+    """The paper, and its section, equation or algorithm; or what stands in for one."""
+    settings: Any = None
+    """The defaults, of a frozen dataclass; None for a method without settings."""
+    takes_synthetic: bool = False
+    """Whether there are settings under which some rounds train on synthetic data."""
+
+
+def check_declarations(name: str, method: Any) -> None:
+    """Raise ParameterError unless a class says under which names it is found, and what it shows.
+
+    The class itself must say how its epsilon is to be read and what the aggregator sees: inherited words were said of
+    another method, and nothing is called encrypted, or private, by default.
+    """
+    own = vars(method)
+    names = own.get("names", ())
+    if name not in [one.name for one in names if isinstance(one, NamedMethod)]:
+        raise ParameterError(
+            f"{method.__name__} says nothing of the name {name!r}: declare names on the class itself, with a "
+            "NamedMethod of it"
+        )
+    if not isinstance(own.get("privacy_reading"), PrivacyReading):
+        raise ParameterError(
+            f"{method.__name__} does not say how its epsilon is to be read: declare privacy_reading on the class itself"
+        )
+    sees = own.get("aggregator_sees")
+    if not isinstance(sees, str) or not sees.strip():
+        raise ParameterError(
+            f"{method.__name__} does not say what the aggregator sees: declare aggregator_sees on the class itself"
+        )

@@ -1,0 +1,13 @@
+"""Checks that a method of any package can be put to: see :class:`shieldfl.testing.conformance.MethodConformance`.
+
+Needs pytest, which nothing else of the package imports.
+"""
+
+import pytest
+
+pytest.register_assert_rewrite("shieldfl.testing.conformance", "shieldfl.testing.round_checks")
+
+from shieldfl.testing.conformance import MethodConformance  # noqa: E402
+from shieldfl.testing.stepped_run import MethodCase, SteppedRun, contraction, initial_model  # noqa: E402
+
+__all__ = ["MethodCase", "MethodConformance", "SteppedRun", "contraction", "initial_model"]

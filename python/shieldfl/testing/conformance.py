@@ -1,0 +1,190 @@
+"""What every method must do, whatever it protects with: a class of tests to derive from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError
+from shieldfl.methods.discovery import method_class
+from shieldfl.methods.encrypted_sum.update_parameters import ENCRYPTIONS
+from shieldfl.methods.registry import make_method
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.roles.message import Message
+from shieldfl.testing.round_checks import (
+    check_costs,
+    check_facts,
+    check_records,
+    check_same_model,
+    check_shares,
+    float_spacing,
+)
+from shieldfl.testing.stepped_run import MethodCase, SteppedRun, contraction
+
+__all__ = ["MethodConformance"]
+
+
+class MethodConformance:
+    """Tests of one method; derive a class whose name begins with Test, and say which.
+
+    A class that has many methods, or cases of its own making, overrides the fixtures ``case`` and ``lossless_case``.
+    """
+
+    method: ClassVar[str]
+    """Its name."""
+    settings: ClassVar[Mapping[str, Any]] = {}
+    """What is changed of its default settings."""
+    lossless: ClassVar[Mapping[str, Any]] = {}
+    """What is changed besides so that it loses nothing but rounding: no noise, nothing clipped or held back."""
+
+    @pytest.fixture
+    def case(self) -> MethodCase:
+        """Return what is tried."""
+        return MethodCase(self.method, MethodSettings().changed(self.method, self.settings))
+
+    @pytest.fixture
+    def lossless_case(self, case: MethodCase) -> MethodCase:
+        """Return the same with no loss but that of the fixed point, 20 bits behind the point."""
+        return MethodCase(self.method, case.settings.changed(self.method, self.lossless))
+
+    def test_two_runs_from_one_start_train_the_same_model_and_state_what_they_did(
+        self, case: MethodCase
+    ) -> None:
+        """Shares sum to one, each upload and opened sum is an event, and no epsilon promises too much."""
+        first, second = SteppedRun(case), SteppedRun(case)
+        assert np.isnan(first.account.spent().epsilon)
+        first.account.charge_draw(case.clients)
+        for number, participants in enumerate(([0, 1, 2, 3], [1, 3], [0, 1, 2]), start=1):
+            first.run_round(participants)
+            second.run_round(participants)
+            check_facts(first.method, first)
+            check_shares(first, participants)
+            check_records(first, number, participants)
+            if number == 1:
+                check_costs(first)
+        check_same_model(first, second, case)
+        assert not np.array_equal(first.parameters, first.initial.parameters)
+        for client in range(case.clients):
+            np.testing.assert_allclose(
+                first.merged(client).parameters,
+                second.merged(client).parameters,
+                rtol=0.0,
+                atol=case.tolerance,
+            )
+
+    def test_a_protection_that_loses_nothing_gives_plain_fedavg(self, lossless_case: MethodCase) -> None:
+        """Three rounds end within the fixed point's rounding of plain averaging."""
+        run = SteppedRun(lossless_case)
+        plain = SteppedRun(
+            MethodCase("fedavg", layer_offsets=lossless_case.layer_offsets), trained=run.method.trained
+        )
+        # Updates are equal in the first round. Each is rounded to the nearest multiple of 2^-f, so the mean is
+        # off by half of that at most, and both models are rounded to float32 once.
+        quantisation = 2.0 ** -(lossless_case.fraction_bits + 1)
+        run.run_round()
+        plain.run_round()
+        spacing = float_spacing(run.parameters, plain.parameters)
+        assert np.all(np.abs(run.parameters - plain.parameters.astype(np.float64)) <= quantisation + spacing)
+        # From then on the training contracts what the models differ by (factor 0.9), so each round adds one
+        # quantisation more and, for the training's own float32 arithmetic, a few roundings of values below 4.
+        for _ in range(2):
+            run.run_round()
+            plain.run_round()
+        most = 3 * (quantisation + 8 * np.spacing(np.float32(4.0)))
+        assert np.abs(run.parameters - plain.parameters.astype(np.float64)).max() <= most
+        if run.buffers.size:
+            assert np.abs(run.buffers - plain.buffers.astype(np.float64)).max() <= most
+            assert not np.array_equal(run.buffers, run.initial.buffers)
+
+    def test_a_client_that_leaves_before_the_last_phase_is_survived(self, case: MethodCase) -> None:
+        """The round is that of the others, and whoever left can come back."""
+        run = SteppedRun(case)
+        run.run_round(dropping=[1])
+        assert np.isfinite(run.parameters).all()
+        check_records(run, 1, [0, 2, 3])
+        run.run_round()
+        assert np.isfinite(run.parameters).all()
+        check_records(run, 2, [0, 1, 2, 3])
+
+    def test_asking_for_a_result_again_gives_it_again(self, case: MethodCase) -> None:
+        """Messages, results and answers that were lost are repeated as they were, and cost nothing more."""
+        run, once = SteppedRun(case), SteppedRun(case)
+        run.run_round()
+        once.run_round()
+        *_, last = run.closed
+        again = run.aggregator.close(last)
+        assert again == run.closed[last]
+        if run.authority is not None:
+            assert run.authority.answer(last, again) == run.model
+        spent = repr(run.account.spent())
+        previous = [*run.answers][-2:-1]
+        answer = run.method.message_for(0, run.answers[previous[0]]) if previous else None
+        assert run.clients[0].step(last, answer) == run.sent[last][0]
+        assert repr(run.account.spent()) == spent
+        run.run_round()
+        once.run_round()
+        check_same_model(run, once, case)
+
+    def test_messages_that_are_not_for_now_are_refused_and_change_nothing(self, case: MethodCase) -> None:
+        """A message twice, of a client or a phase that there is not, of another round, or too late."""
+        run, honest = SteppedRun(case), SteppedRun(case)
+        phases = run.method.phases_of(run.model, 1)
+
+        def intrude(phase: str, aggregator: Any, messages: dict[int, Message]) -> None:
+            message = messages[0]
+            other = Message({**message, "round": Message.from_number(7)})
+            with pytest.raises(PolicyError):
+                aggregator.receive(phase, 0, other)
+            with pytest.raises(ParameterError):
+                aggregator.receive(phase, case.clients, message)
+            with pytest.raises(PolicyError):
+                aggregator.receive("no such phase", 0, message)
+            with pytest.raises(ParameterError):
+                aggregator.begin_phase("no such phase", 1, None)
+            if phase == phases[-1].name:
+                aggregator.receive(phase, 0, messages.pop(0))
+                with pytest.raises(DuplicateFrameError):
+                    aggregator.receive(phase, 0, message)
+
+        run.run_round(intrude=intrude)
+        honest.run_round()
+        check_same_model(run, honest, case)
+        *_, last = run.closed
+        with pytest.raises((PolicyError, DuplicateFrameError)):
+            run.aggregator.receive(last, 0, run.sent[last][1])
+
+    def test_a_client_sends_what_it_trained_in_a_round_that_is_large_enough(self, case: MethodCase) -> None:
+        """It refuses a round of too few, an update of another round, and to send before it has trained."""
+        run = SteppedRun(case)
+        client, first = run.clients[0], run.method.message_for(0, run.begin_round(1))
+        with pytest.raises(PolicyError):
+            client.begin_round(1, 1, first)
+        start = client.begin_round(1, case.clients, first)
+        (phase, *_) = run.method.phases_of(run.model, 1)
+        with pytest.raises(ParameterError):
+            client.step(phase.name, None)
+        stale = client.merged_model(run.method.message_for(0, run.model))
+        with pytest.raises(PolicyError):
+            client.finish_training(contraction(1, 0, stale))
+        with pytest.raises(ParameterError):
+            client.step("no such phase", None)
+        client.finish_training(contraction(1, 0, start))
+        assert client.step(phase.name, None).number("round") == 1
+
+    def test_the_schemes_that_the_class_names_are_those_that_it_takes(self, case: MethodCase) -> None:
+        """Settings choose among them, or there is no choice; others are refused before a key is made."""
+        plan = SteppedRun(case).method.plan
+        schemes = method_class(case.method).schemes
+        if not hasattr(case.settings.of(case.method), "encryption"):
+            assert len(schemes) <= 1, "which of several schemes it takes is no setting"
+            return
+        for name in ENCRYPTIONS:
+            settings = case.settings.changed(case.method, {"encryption": name})
+            if schemes and name not in schemes:
+                with pytest.raises(ParameterError):
+                    make_method(case.method, settings, plan)
+            else:
+                assert ("update" in make_method(case.method, settings, plan).purposes) == bool(schemes)

@@ -1,0 +1,95 @@
+"""What holds after every round of every method, by what its roles state and report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from shieldfl.methods.protocol.local_update import FloatVector
+from shieldfl.methods.protocol.method import Method
+from shieldfl.methods.protocol.training_client import PUBLIC_PARTS
+from shieldfl.privacy.events import ClearUpload, EncryptedUpload, NoisedUpload, OpenedSum
+from shieldfl.testing.stepped_run import MethodCase, SteppedRun
+
+__all__ = ["check_costs", "check_facts", "check_records", "check_same_model", "check_shares", "float_spacing"]
+
+
+def float_spacing(*vectors: FloatVector) -> FloatVector:
+    """Return the distance between neighbouring float32 numbers at the largest of the magnitudes, by position."""
+    largest = np.max(np.abs(vectors), axis=0).astype(np.float32)
+    spacing: FloatVector = np.spacing(largest).astype(np.float64)
+    return spacing
+
+
+def check_facts(method: Method, run: SteppedRun) -> None:
+    """Check that a round went as the class says: its phases, schemes and scores."""
+    stated = [phase.name for phase in type(method).phases]
+    phases = [phase.name for phase in method.phases_of(run.model, 1)]
+    assert set(run.sent) <= set(stated)
+    assert phases == [name for name in stated if name in phases], "phases are in the order of the class"
+    assert bool(method.purposes) == bool(type(method).schemes) == (run.authority is not None)
+    for start in run.starts.values():
+        assert start.scores in (None, method.scores)
+        if start.noise is not None:
+            assert type(method).trains_privately(method.name, run.entry)
+        if start.synthetic:
+            assert method.synthetic_demand is not None
+            assert type(method).named(method.name).takes_synthetic
+
+
+def check_shares(run: SteppedRun, participants: Sequence[int]) -> None:
+    """Check that the shares of each client's zones sum to one, and that a method that hides all shows nothing."""
+    for client in participants:
+        stated = run.clients[client].disclosure
+        shares = stated.shares()
+        assert set(shares) == {"encrypted", "personalised", "noise", "clear"}
+        assert all(0.0 <= share <= 1.0 for share in shares.values())
+        assert math.isclose(sum(shares.values()), 1.0, abs_tol=1e-12)
+        if type(run.method).hides_all:
+            assert not stated.clear.count
+            assert not stated.noised.count
+            assert set(stated.parts) <= set(PUBLIC_PARTS)
+            assert stated.buffers in ("encrypted", "local")
+
+
+def check_records(run: SteppedRun, number: int, participants: Sequence[int]) -> None:
+    """Check that every upload and every opened sum of a round is among the events, in the zone that is stated."""
+    uploads = (EncryptedUpload, NoisedUpload, ClearUpload)
+    recorded = [event for event in run.account.events.all if getattr(event, "round", None) == number]
+    # Introductions are of parts; the update itself is of values.
+    updates = [
+        one for one in recorded if isinstance(one, uploads) and getattr(one, "what", "values") == "values"
+    ]
+    assert {one.client for one in updates} == set(participants)
+    opened = [event for event in recorded if isinstance(event, OpenedSum)]
+    assert bool(opened) == any(isinstance(one, EncryptedUpload) for one in updates)
+    for one in updates:
+        stated = run.clients[one.client].disclosure
+        zone = {
+            EncryptedUpload: stated.encrypted,
+            NoisedUpload: stated.noised,
+            ClearUpload: stated.clear,
+        }[type(one)]
+        buffers = type(one) is EncryptedUpload and stated.buffers == "encrypted"
+        assert zone.count or buffers
+        assert one.round == number
+
+
+def check_costs(run: SteppedRun) -> None:
+    """Check after one round: encryption gets no epsilon, and nothing that can be read costs nothing."""
+    spent = run.account.spent()
+    shows = not type(run.method).hides_all
+    assert spent.rounds == 1
+    assert (spent.epsilon > 0.0) == shows
+    assert math.isnan(spent.epsilon) != shows
+    assert math.isinf(spent.epsilon) == (spent.reason is not None)
+    assert math.isnan(spent.of_noise) or spent.of_noise >= spent.if_participants_true
+    assert all(isinstance(name, str) for name in run.settings())
+
+
+def check_same_model(first: SteppedRun, second: SteppedRun, case: MethodCase) -> None:
+    """Check that two runs have the same model: to the last bit, but for noise."""
+    for one, other in ((first.parameters, second.parameters), (first.buffers, second.buffers)):
+        np.testing.assert_allclose(one, other, rtol=0.0, atol=case.tolerance)

@@ -1,0 +1,73 @@
+"""Which methods there are, also where another package offers one, and some of them wrongly."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from methods.offered_method import offer
+from shieldfl.errors import ParameterError
+from shieldfl.methods import discovery
+from shieldfl.methods.discovery import BUILT_IN, checked_methods, method_class, method_names, named_method
+from shieldfl.methods.fedavg import FedAvg
+from shieldfl.methods.protocol.named_method import NamedMethod
+
+
+class Offered(FedAvg):
+    """A method of another package."""
+
+    names = (NamedMethod("offered", "everything", "a test", "nowhere"),)
+    privacy_reading = FedAvg.privacy_reading
+    aggregator_sees = "every client's update"
+
+
+def test_a_method_of_another_package_is_found_beside_those_of_this_one(monkeypatch):
+    offer(monkeypatch, "offered", Offered)
+    assert method_names() == (*BUILT_IN, "offered")
+    assert method_class("offered") is Offered
+    assert named_method("offered").purpose == "a test"
+    assert checked_methods(["full-he", "offered"]) == ("full-he", "offered")
+
+
+def test_a_method_that_cannot_be_loaded_is_named_with_its_error_and_the_rest_works(monkeypatch):
+    broken = EntryPoint("broken", "no.such.module:Method", discovery.GROUP)
+    monkeypatch.setattr(discovery, "entry_points", lambda group: (broken,))
+    monkeypatch.setattr(discovery, "_offers", discovery._offers.__wrapped__)
+    words = "method 'broken', no.such.module:Method of .*, cannot be loaded: ModuleNotFoundError: No module named 'no'"
+    with pytest.raises(ParameterError, match=words):
+        method_class("broken")
+    assert "broken" in method_names()
+    assert method_class("fedavg") is FedAvg
+
+
+def test_two_methods_of_one_name_are_refused_and_the_rest_works(monkeypatch):
+    offer(monkeypatch, "full-he", Offered)
+    with pytest.raises(
+        ParameterError, match=r"more than one method 'full-he', .*FullEncryption.* and test:full-he"
+    ):
+        method_class("full-he")
+    assert method_class("plain-he").named("plain-he").settings.encryption == "paillier-single"
+
+
+@pytest.mark.parametrize("made", [object(), dict, Offered.aggregator_sees])
+def test_what_is_no_method_is_refused(monkeypatch, made):
+    offer(monkeypatch, "offered", made)
+    with pytest.raises(ParameterError, match="no class that derives from Method"):
+        method_class("offered")
+
+
+def test_a_class_is_found_under_its_own_names_alone(monkeypatch):
+    offer(monkeypatch, "other", Offered)
+    with pytest.raises(ParameterError, match="Offered says nothing of the name 'other'"):
+        method_class("other")
+
+
+def test_a_run_has_methods_that_are_known_and_named_once():
+    for names, words in (
+        ([], "name at least one method: fedavg, "),
+        (["fedavg", "fedavgg"], "unknown method 'fedavgg': choose from fedavg, "),
+        (["fedavg", "fedavg"], "named twice"),
+    ):
+        with pytest.raises(ParameterError, match=words):
+            checked_methods(names)
