@@ -51,7 +51,9 @@ class Variant:
     @property
     def may_encrypt_nothing(self) -> bool:
         """Whether there are settings under which every parameter is sent in the clear."""
-        return self.method not in ("full-he", "plain-he", "top-2", "dict-pfl", "batch-crypt")
+        method = method_class(self.method)
+        changed = self.encrypting_nothing().all_settings().of(self.method)
+        return not method.schemes or changed != self.all_settings().of(self.method)
 
     @property
     def shows(self) -> bool:

@@ -141,4 +141,4 @@ def test_there_are_files_of_every_kind():
     stems = {path.stem for path in FILES}
     assert {"all-methods-mnist", "all-methods-cifar10"} <= stems
     for name in ("all-methods-mnist", "all-methods-cifar10"):
-        assert set(load_experiment(FOLDER / f"{name}.toml").methods) == set(BUILT_IN)
+        assert set(load_experiment(FOLDER / f"{name}.toml").methods) == set(BUILT_IN), name

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shieldfl.errors import DataError, ParameterError
-from shieldfl.methods.discovery import checked_methods
+from shieldfl.methods.discovery import BUILT_IN, checked_methods
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.report.paper_figures import PaperFigure
@@ -50,11 +50,11 @@ def load_experiment(path: str | Path) -> Experiment:
 def parse_experiment(text: str) -> Experiment:
     """Make an experiment of the text of an experiment file.
 
-    ``methods`` lists names of methods. ``title`` may say what it is. ``[run]`` may have the fields of
-    :class:`shieldfl.simulation.config.RunConfig`, ``alpha = "iid"`` among them. ``[settings.METHOD]`` may have that
-    method's settings. Each ``[[paper]]`` has ``source``, ``method``, ``figure`` (out of
-    :data:`shieldfl.simulation.report.paper_figures.FIGURES`) and ``value``, a number or the two ends of a range, and
-    may have ``against`` and ``note``: see :class:`shieldfl.simulation.report.paper_figures.PaperFigure`.
+    ``methods`` lists names of methods, or is ``"all"`` for those of this package. ``title`` may say what it is.
+    ``[run]`` may have the fields of :class:`shieldfl.simulation.config.RunConfig`, ``alpha = "iid"`` among them.
+    ``[settings.METHOD]`` may have that method's settings. Each ``[[paper]]`` has ``source``, ``method``, ``figure``
+    (out of :data:`shieldfl.simulation.report.paper_figures.FIGURES`) and ``value``, a number or the two ends of a
+    range, and may have ``against`` and ``note``: see :class:`shieldfl.simulation.report.paper_figures.PaperFigure`.
 
     Raises ParameterError that names the table and the key: for text that is not TOML, unknown or missing keys,
     unknown methods, and values of another type or out of range.
@@ -87,6 +87,8 @@ def parse_experiment(text: str) -> Experiment:
 
 def _methods(document: Mapping[str, Any]) -> tuple[str, ...]:
     methods = document.get("methods")
+    if methods == "all":
+        return tuple(BUILT_IN)
     if not isinstance(methods, list) or not methods:
         raise ParameterError('the file lacks methods: write methods = ["fedavg", ...] above the first table')
     return checked_methods(methods)
