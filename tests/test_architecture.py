@@ -65,14 +65,15 @@ PYTHON_LAYERS = {
     "ckks": {"_core", "array_view", "errors", "masks", "scheme"},
     "paillier": {"_core", "array_view", "errors", "masks", "scheme"},
     "profiling": {"errors"},
-    "sgd_settings": {"array_view", "errors"},
+    "settings": {"errors"},
+    "toml_files": {"errors", "settings"},
     "torch_bridge": {"errors"},
     "sensitivity": {"errors", "torch_bridge"},
-    "privacy": {"errors", "_core", "array_view", "installing", "sgd_settings"},
+    "privacy": {"errors", "_core", "array_view", "installing", "settings"},
     "roles": FACES | {"scheme"},
-    "methods": FACES | {"roles", "privacy", "profiling", "sensitivity", "torch_bridge"},
+    "methods": FACES | {"roles", "privacy", "profiling", "sensitivity", "settings", "torch_bridge"},
     # What a package with a method of its own tests it with.
-    "testing": FACES | {"methods", "privacy", "roles"},
+    "testing": FACES | {"methods", "privacy", "roles", "settings"},
     "reporting": {"errors"},
     "simulation": FACES
     | {
@@ -82,15 +83,28 @@ PYTHON_LAYERS = {
         "privacy",
         "profiling",
         "sensitivity",
-        "sgd_settings",
+        "settings",
+        "toml_files",
         "torch_bridge",
     },
     # Simulation, for the one training step that calibration measures.
-    "fleet": FACES | {"roles", "profiling", "reporting", "torch_bridge", "simulation"},
+    "fleet": FACES
+    | {"roles", "profiling", "reporting", "settings", "toml_files", "torch_bridge", "simulation"},
     # The package itself, "", is its public face: what stands on top may use it.
     "benchmarks": FACES | {"roles"},
     "cli": FACES
-    | {"", "reporting", "benchmarks", "simulation", "fleet", "methods", "roles", "privacy", "profiling"},
+    | {
+        "",
+        "reporting",
+        "benchmarks",
+        "simulation",
+        "fleet",
+        "methods",
+        "roles",
+        "privacy",
+        "profiling",
+        "settings",
+    },
     "__init__": FACES | {"roles"},
     "__main__": {"cli"},
 }
@@ -105,6 +119,7 @@ PYTHON_LIBRARIES = {
     "rich": {"cli"},
     "typer": {"cli"},
     "cryptography": {"roles"},
+    "msgspec": {"settings", "methods", "simulation", "fleet", "cli"},
     "pytest": {"testing"},
     "tenseal": {"benchmarks"},
     "phe": {"benchmarks"},
@@ -220,7 +235,7 @@ def test_only_the_key_authority_makes_what_holds_a_secret_key():
 
 PACKAGES = ("pytest", "torch", "sklearn", "opacus", "rich", "typer", "matplotlib", "jinja2")
 UNWANTED = {
-    "shieldfl": (*PACKAGES, "cryptography", "scipy"),
+    "shieldfl": (*PACKAGES, "cryptography", "msgspec", "scipy"),
     "shieldfl.fleet.measure.measured_client": ("torch", "sklearn", "opacus", "matplotlib", "scipy"),
     "shieldfl.roles.message": ("torch", "sklearn", "opacus"),
     "shieldfl.frame_inspection": ("torch", "sklearn", "opacus"),

@@ -32,9 +32,10 @@ from sklearn.metrics import adjusted_rand_score, silhouette_score
 from shieldfl.methods.sense_crypt.client_clustering import cluster_clients, noised_sensitivity
 from shieldfl.privacy.gaussian_mechanism import gaussian_noise_multiplier
 from shieldfl.sensitivity.taylor import taylor_sensitivity
+from shieldfl.settings import TrainingSettings
 from shieldfl.simulation.data import Dataset, load_dataset
 from shieldfl.simulation.models import build_model, default_model
-from shieldfl.simulation.training import TrainingSettings, train_locally
+from shieldfl.simulation.training import train_locally
 from shieldfl.torch_bridge import flatten, load_flat
 
 DELTA = 1e-5

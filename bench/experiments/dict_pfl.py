@@ -36,12 +36,13 @@ from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
+from shieldfl.settings import TrainingSettings
 from shieldfl.simulation.data import Dataset, load_dataset
 from shieldfl.simulation.federation import EmbeddedFederation
 from shieldfl.simulation.local_training import LocalTrainer
 from shieldfl.simulation.models import build_model
 from shieldfl.simulation.partition import dirichlet_partition
-from shieldfl.simulation.training import TrainingSettings, evaluate, train_locally
+from shieldfl.simulation.training import evaluate, train_locally
 from shieldfl.torch_bridge import flatten, flatten_buffers, load_flat, load_flat_buffers, parameter_layout
 
 METHODS = ("fedavg", "full-he", "dict-pfl")

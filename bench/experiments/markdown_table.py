@@ -66,8 +66,9 @@ def encrypted_shares(method: dict[str, Any]) -> list[float]:
 
 
 def compared(figure: dict[str, Any]) -> list[str]:
-    stated = {key: value for key, value in figure.items() if key != "ours"}
-    return list(ComparedFigure(PaperFigure(**stated), number(figure["ours"])).cells())
+    stated = {key: value for key, value in figure.items() if key not in ("least", "most", "ours")}
+    paper = PaperFigure(**stated, value=(figure["least"], figure["most"]))
+    return list(ComparedFigure(paper, number(figure["ours"])).cells())
 
 
 def report(run: dict[str, Any]) -> str:

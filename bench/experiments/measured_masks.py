@@ -19,9 +19,10 @@ from shieldfl.fleet.simulate.sensitivity_curve import SecurityFloor
 from shieldfl.masks import Mask
 from shieldfl.paillier import UnionOrder
 from shieldfl.selection import SelectionLimits, select
+from shieldfl.settings import TrainingSettings
 from shieldfl.simulation.data import Dataset
 from shieldfl.simulation.models import build_model, default_model
-from shieldfl.simulation.training import TrainingSettings, train_locally
+from shieldfl.simulation.training import train_locally
 from shieldfl.torch_bridge import flatten, load_flat
 
 AT_A_TIME = 1000

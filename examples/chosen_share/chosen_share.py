@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import numpy as np
 
-from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_sum.encrypted_positions import encrypted_positions
 from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
@@ -15,27 +15,20 @@ from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.privacy.reading import NO_NOISE
 from shieldfl.selection import positions_in_budget
+from shieldfl.settings import Share, about
 
 __all__ = ["ChosenShare", "ChosenShareSettings"]
-
-PLACES = ("end", "start", "spread")
 
 
 @dataclass(frozen=True)
 class ChosenShareSettings(EncryptionSettings):
-    """Which positions are encrypted, and how. Raises ParameterError for values out of range."""
+    """Which positions are encrypted, and how."""
 
-    share: float = 0.25
-    """Of the parameters that is encrypted."""
-    place: str = "end"
-    """Where they are: at the ``"end"`` of the model, at its ``"start"``, or ``"spread"`` evenly."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0.0 < self.share <= 1.0:
-            raise ParameterError("share must be above 0 and at most 1")
-        if self.place not in PLACES:
-            raise ParameterError(f"place must be one of {', '.join(PLACES)}")
+    share: Annotated[Share, about("Of the parameters that is encrypted.")] = 0.25
+    place: Annotated[
+        Literal["end", "start", "spread"],
+        about("Where they are: at the end of the model, at its start, or spread evenly."),
+    ] = "end"
 
 
 def chosen_positions(settings: ChosenShareSettings, parameters: int) -> Mask:

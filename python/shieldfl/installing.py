@@ -19,6 +19,7 @@ EXTRAS = {
         "typer",
         "matplotlib",
         "jinja2",
+        "msgspec",
         "cryptography",
     ),
     "tenseal": ("tenseal",),

@@ -113,7 +113,7 @@ def test_an_iid_run_is_a_valid_one():
 
 @pytest.mark.parametrize("bad", [{"value_bits": 1}, {"value_bits": 41}, {"fraction_bits": 53}])
 def test_numbers_that_no_ring_has_room_for(bad):
-    with pytest.raises(ParameterError, match="between"):
+    with pytest.raises(ParameterError, match=r"_bits must be a whole number, at least . and at most"):
         SelectiveShieldSettings(**bad)
 
 
@@ -158,9 +158,9 @@ def test_methods_that_weigh_all_alike_say_so_where_weights_are_given(method):
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
-        ("fedml-he", {"ratio": "0.1"}, "ratio must be a number"),
-        ("fedml-he", {"ratio": True}, "ratio must be a number"),
-        ("mask-crypt", {"cut": "no"}, "cut must be"),
+        ("fedml-he", {"ratio": "0.1"}, r"ratio \(p\) must be a number, above 0 and at most 1, not '0.1'"),
+        ("fedml-he", {"ratio": True}, r"ratio \(p\) must be a number"),
+        ("mask-crypt", {"cut": "no"}, "cut must be true or false"),
     ],
 )
 def test_what_only_looks_like_a_number_or_a_truth_value_is_refused(name, changes, words):

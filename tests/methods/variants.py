@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ from shieldfl.methods.discovery import BUILT_IN, method_class
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
 from shieldfl.methods.settings import MethodSettings
+from shieldfl.settings import settings_of
 from shieldfl.testing import MethodCase
 
 PARAMETERS = 333  # no multiple of 64
@@ -71,9 +72,9 @@ class Variant:
 
     def with_others(self, **changes: object) -> Variant:
         """Change the settings of its method, other than SelectiveShield; fields that it does not have are ignored."""
-        if self.others.of(self.method) is None:
+        if (own := self.others.of(self.method)) is None:
             return self
-        known = {one.name for one in fields(self.others.of(self.method))}
+        known = settings_of(type(own))
         fitting = {name: value for name, value in changes.items() if name in known}
         return replace(self, others=self.others.changed(self.method, fitting))
 

@@ -15,6 +15,7 @@ from shieldfl.errors import ParameterError
 from shieldfl.methods.alt_fl.schedule import AlternatingSchedule
 from shieldfl.privacy.dp_sgd import train_privately
 from shieldfl.privacy.dp_sgd_ledger import DpSgdLedger
+from shieldfl.settings import TrainingSettings
 
 N = 1000
 
@@ -54,9 +55,7 @@ def test_training_is_charged_as_opacus_own_engine_charges_it() -> None:
         nn.Linear(4, 3),
         features,
         labels,
-        local_epochs=2,
-        batch_size=8,
-        learning_rate=0.1,
+        TrainingSettings(local_epochs=2, batch_size=8, learning_rate=0.1),
         noise_multiplier=1.1,
     )
     ledger = DpSgdLedger(1 / 50)

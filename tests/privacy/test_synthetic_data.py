@@ -18,12 +18,12 @@ from shieldfl.privacy import mean_embedding
 from shieldfl.privacy.gaussian_mechanism import discrete_gaussian_noise_multiplier
 from shieldfl.privacy.mean_embedding import fit_synthetic_data
 from shieldfl.privacy.synthetic_data import SyntheticData, check_labelled_samples, load_labelled_samples
+from shieldfl.settings import TrainingSettings
 from shieldfl.simulation.data import load_dataset
 from shieldfl.simulation.models import build_model
-from shieldfl.simulation.training import TrainingSettings, evaluate, train_locally
+from shieldfl.simulation.training import evaluate, train_locally
 
-SHAPE = (1, 3, 4)
-CLASSES = 4
+SHAPE, CLASSES = (1, 3, 4), 4
 WIDE = (torch.tensor(-4.0), torch.tensor(4.0))
 WRONG_RANGES = ((1.0, 1.0), (0.0, math.inf), (-3e38, 3e38), ([0.0, 0.0], [1.0, 1.0]), (0.0,))
 

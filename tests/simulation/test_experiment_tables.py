@@ -16,8 +16,8 @@ from shieldfl.simulation.report.paper_figures import PaperFigure, compare_figure
 
 SCRIPT = Path(__file__).parents[2] / "bench" / "experiments" / "markdown_table.py"
 PAPERS = (
-    PaperFigure("its table 1", "fedavg", "accuracy", 0.25, 0.63, note="a | b"),
-    PaperFigure("its abstract", "dict-pfl", "bytes_up", 2.0, 2.0, against="fedavg"),
+    PaperFigure("its table 1", "fedavg", "accuracy", (0.25, 0.63), note="a | b"),
+    PaperFigure("its abstract", "dict-pfl", "bytes_up", (2.0,), against="fedavg"),
 )
 
 

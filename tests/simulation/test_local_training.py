@@ -17,9 +17,10 @@ from shieldfl.sensitivity.fisher import (
 from shieldfl.sensitivity.gradient import full_batch_gradient
 from shieldfl.sensitivity.label_sensitivity import label_sensitivity
 from shieldfl.sensitivity.taylor import taylor_sensitivity
+from shieldfl.settings import TrainingSettings
 from shieldfl.simulation.local_training import LocalTrainer, training_seed
 from shieldfl.simulation.models import build_model
-from shieldfl.simulation.training import TrainingSettings, train_locally
+from shieldfl.simulation.training import train_locally
 from shieldfl.torch_bridge import flatten, flatten_buffers, parameter_layout
 
 SHAPE = (1, 4, 4)

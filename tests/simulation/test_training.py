@@ -12,9 +12,10 @@ from torch import nn
 
 from shieldfl.errors import ParameterError
 from shieldfl.sensitivity.fisher import FisherAccumulator
+from shieldfl.settings import TrainingSettings
 from shieldfl.simulation.data import load_dataset
 from shieldfl.simulation.models import build_model
-from shieldfl.simulation.training import TrainingSettings, evaluate, train_locally
+from shieldfl.simulation.training import evaluate, train_locally
 from shieldfl.torch_bridge import flatten, parameter_layout
 
 SHAPE = (1, 6, 6)

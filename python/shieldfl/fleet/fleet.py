@@ -5,11 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Annotated
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from shieldfl.errors import ParameterError
+from shieldfl.settings import (
+    BYTES_PER_SECOND,
+    SECONDS,
+    NotNegative,
+    Positive,
+    Probability,
+    Settings,
+    Share,
+    Text,
+    about,
+)
 
 __all__ = [
     "INSTRUCTION_SETS",
@@ -33,60 +46,96 @@ MOST_CLIENTS = 1_000_000
 """Of a fleet: a hundred bytes of vectors for each."""
 
 
+_Size = Annotated[int, Meta(ge=1, le=2**40)]
+
+
 @dataclass(frozen=True)
-class Model:
+class Model(Settings):
     """What is trained."""
 
-    parameters: int
-    name: str | None = None
-    train_core_seconds_per_sample: float | None = None
-    """Of one sample in one epoch on one core at speed 1; None takes what the cost model says."""
+    parameters: Annotated[_Size, about("How many it has.")]
+    name: Annotated[
+        Text | None, about("A model of the device profile or of shieldfl run, for the time of training.")
+    ] = None
+    train_core_seconds_per_sample: Annotated[
+        Positive | None,
+        about("Of one sample in one epoch on one core at speed 1; None takes what the cost model says."),
+    ] = None
 
 
 @dataclass(frozen=True)
-class Training:
+class Training(Settings):
     """What every client does in a round."""
 
-    local_epochs: int = 1
-    min_clients: int = 3
-    """The key authority opens no total of fewer, so a cluster that fewer survive in has no result."""
+    local_epochs: Annotated[_Size, about("Passes over a client's samples.")] = 1
+    min_clients: Annotated[
+        _Size,
+        about("The key authority opens no total of fewer, so a cluster that fewer survive in has no result."),
+    ] = 3
 
 
 @dataclass(frozen=True)
-class Aggregator:
+class Aggregator(Settings):
     """The machine that adds ciphertexts, and one like it that opens totals."""
 
-    cores: float = 1.0
+    cores: Annotated[Positive, about("Of the same kind as those that the costs are of.")] = 1.0
 
 
 @dataclass(frozen=True)
-class ClientKind:
+class ClientKind(Settings):
     """``count`` clients that are alike."""
 
-    name: str
-    cores: float
-    samples: int
-    upload_bytes_per_second: float
-    download_bytes_per_second: float
-    count: int = 1
-    cpu_share: float = 1.0
-    """Of the time of each core, above 0 and at most 1."""
-    core_speed: float = 1.0
-    """Of one core, in cores of the machine that the costs are of. A ratio of clock rates will do where there is
-    no better figure; two calibrated profiles give it exactly."""
-    latency_seconds: float = 0.0
-    """One way, paid by the upload and by the download."""
-    dropout_probability: float = 0.0
-    """Of leaving the round before the upload is complete."""
-    idle_seconds: float = 0.0
-    """Between two rounds, with nothing to do: randomisers of a pooled scheme that are made in it cost the round
-    nothing."""
-    simd: str = ""
-    """The best instruction set of its processor: one of :data:`INSTRUCTION_SETS`; empty for that of its profile."""
-    profile: str = ""
-    """The path of its own device profile; empty for the one that the costs of all others are of."""
-    cluster: str = ""
-    """Clients of the same label have alike data; methods that cluster keep them together."""
+    name: Text
+    cores: Positive
+    samples: Annotated[_Size, about("Of training data, of each.")]
+    upload_bytes_per_second: Annotated[
+        Positive, about("Rate of its way up.", key="upload", units=BYTES_PER_SECOND)
+    ]
+    download_bytes_per_second: Annotated[
+        Positive, about("Rate of its way down.", key="download", units=BYTES_PER_SECOND)
+    ]
+    count: Annotated[_Size, about("How many there are.")] = 1
+    cpu_share: Annotated[Share, about("Of the time of each core.")] = 1.0
+    core_speed: Annotated[
+        Positive,
+        about(
+            "Of one core, in cores of the machine that the costs are of. A ratio of clock rates will do where there is "
+            "no better figure; two calibrated profiles give it exactly."
+        ),
+    ] = 1.0
+    latency_seconds: Annotated[
+        NotNegative,
+        about("One way, paid by the upload and by the download.", key="latency", units=SECONDS),
+    ] = 0.0
+    dropout_probability: Annotated[
+        Probability, about("Of leaving the round before the upload is complete.", key="dropout")
+    ] = 0.0
+    idle_seconds: Annotated[
+        NotNegative,
+        about(
+            "Between two rounds, with nothing to do: randomisers of a pooled scheme that are made in it cost the round "
+            "nothing.",
+            key="idle",
+            units=SECONDS,
+        ),
+    ] = 0.0
+    simd: Annotated[
+        str,
+        about(
+            "The best instruction set of its processor; by default that of its profile.",
+            choices=("", *INSTRUCTION_SETS),
+        ),
+    ] = ""
+    profile: Annotated[
+        str,
+        about(
+            "The path of its own device profile, relative to the fleet file; by default it has the one that the costs "
+            "of all others are of."
+        ),
+    ] = ""
+    cluster: Annotated[
+        str, about("Clients of the same label have alike data; methods that cluster keep them together.")
+    ] = ""
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 from shieldfl.errors import ParameterError
 from shieldfl.methods.discovery import named_method
+from shieldfl.settings import Setting, settings_of
 
 __all__ = ["MethodSettings"]
 
@@ -52,41 +51,23 @@ class MethodSettings:
             **{key.replace("-", "_"): one for key, one in {**self._entries, method: entry}.items()}
         )
 
-    def changed(self, name: str, values: Mapping[str, Any]) -> MethodSettings:
-        """Return settings in which some fields of one entry have other values.
+    def changed(
+        self,
+        name: str,
+        values: Mapping[str, Any],
+        read: Callable[[Setting, Any, str], Any] = Setting.read,
+    ) -> MethodSettings:
+        """Return settings in which some of one method's have other values, as files write them.
 
-        Lists and single values become tuples, and whole numbers floats, where the field's type says so: values can
-        come from TOML.
-        Raises ParameterError for an unknown method or field, a value of another type, and what the entry refuses.
+        ``read`` is how the values are read. Raises ParameterError for an unknown method or setting, and what a setting
+        refuses.
         """
         entry = self.of(name)
         if entry is None:
             raise ParameterError(f"{name} has no settings")
-        known = get_type_hints(type(entry))
+        known = settings_of(type(entry))
         for key in values:
             if key not in known:
                 raise ParameterError(f"{name} has no setting {key!r}: choose from {', '.join(known)}")
-        fitted = {key: _fitted(f"{name}.{key}", value, known[key]) for key, value in values.items()}
-        return self.replaced(name, replace(entry, **fitted))
-
-
-def _fitted(what: str, value: Any, declared: Any) -> Any:
-    """Return the value in the first type of the declared ones that it fits."""
-    for kind in get_args(declared) if isinstance(declared, UnionType) else (declared,):
-        with suppress(TypeError, OverflowError):
-            return _as_type(value, kind)
-    name = declared.__name__ if isinstance(declared, type) else str(declared)
-    raise ParameterError(f"{what} must be of the type {name}, not {value!r}")
-
-
-def _as_type(value: Any, kind: Any) -> Any:
-    """Raise TypeError for a value of another type, OverflowError for a whole number that no float holds."""
-    if get_origin(kind) is tuple:
-        items = value if isinstance(value, list | tuple) else (value,)
-        return tuple(_as_type(item, get_args(kind)[0]) for item in items)
-    if kind is float and type(value) is int:
-        return float(value)
-    # Exactly: a bool is no int here.
-    if type(value) is not kind:
-        raise TypeError
-    return value
+        taken = {known[key].name: read(known[key], value, f"{name}.") for key, value in values.items()}
+        return self.replaced(name, replace(entry, **taken))

@@ -25,7 +25,7 @@ from torch import nn
 
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.privacy.mechanisms import check_norm, gaussian_noise
-from shieldfl.sgd_settings import DEFAULT_MOMENTUM, check_sgd
+from shieldfl.settings import TrainingSettings
 
 __all__ = ["PrivateTraining", "check_layers", "train_privately"]
 
@@ -54,12 +54,8 @@ def train_privately(
     model: nn.Module,
     features: torch.Tensor,
     labels: torch.Tensor,
+    settings: TrainingSettings,
     *,
-    local_epochs: int,
-    batch_size: int,
-    learning_rate: float,
-    momentum: float = DEFAULT_MOMENTUM,
-    weight_decay: float = 0.0,
     noise_multiplier: float,
     max_grad_norm: float = 4.7,
     insecure_sampling_seed: int | None = None,
@@ -84,9 +80,8 @@ def train_privately(
         Samples, on the model's device, N at least 1.
     labels : int64 tensor, shape (N,)
         Class of each sample, same device.
-    local_epochs, batch_size, learning_rate, momentum, weight_decay
-        As in :class:`shieldfl.simulation.training.TrainingSettings`; ``batch_size`` is the largest expected
-        size of a batch.
+    settings : TrainingSettings
+        Its ``batch_size`` is the largest expected size of a batch.
     noise_multiplier : float
         σ, finite and not negative; 0 adds no noise and protects nothing.
     max_grad_norm : float
@@ -113,25 +108,18 @@ def train_privately(
         raise ParameterError(
             f"DP-SGD needs samples and a label for each, got {len(features)} and {len(labels)}"
         )
-    check_sgd(
-        local_epochs=local_epochs,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        momentum=momentum,
-        weight_decay=weight_decay,
-    )
     _check_protection(noise_multiplier, max_grad_norm)
     private_copy = copy.deepcopy(model).train()
     check_layers(private_copy)
     samples = len(features)
-    steps_per_epoch = math.ceil(samples / batch_size)
+    steps_per_epoch = math.ceil(samples / settings.batch_size)
     trained = GradSampleModule(private_copy)
     optimizer = _CoreNoiseOptimizer(
         torch.optim.SGD(
             (parameter for parameter in trained.parameters() if parameter.requires_grad),
-            lr=learning_rate,
-            momentum=momentum,
-            weight_decay=weight_decay,
+            lr=settings.learning_rate,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
         ),
         noise_multiplier=noise_multiplier,
         max_grad_norm=max_grad_norm,
@@ -139,7 +127,7 @@ def train_privately(
     )
     batches = _PoissonBatches(samples, steps_per_epoch, insecure_sampling_seed)
     loss_sum, drawn = 0.0, 0
-    for _ in range(local_epochs):
+    for _ in range(settings.local_epochs):
         loss_sum, drawn = 0.0, 0
         for _ in range(steps_per_epoch):
             batch = batches.draw().to(features.device)
@@ -155,7 +143,7 @@ def train_privately(
     with torch.no_grad():
         for parameter, result in zip(model.parameters(), trained.parameters(), strict=True):
             parameter.copy_(result)
-    return PrivateTraining(loss_sum / drawn, local_epochs * steps_per_epoch, 1 / steps_per_epoch)
+    return PrivateTraining(loss_sum / drawn, settings.local_epochs * steps_per_epoch, 1 / steps_per_epoch)
 
 
 class _CoreNoiseOptimizer(DPOptimizer):  # type: ignore[misc]

@@ -2,79 +2,111 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import inf
+from typing import Annotated, Literal
 
-from shieldfl.array_view import as_threads, as_unsigned
+from msgspec import Meta
+
 from shieldfl.errors import ParameterError
-from shieldfl.sgd_settings import DEFAULT_MOMENTUM, check_sgd
+from shieldfl.settings import Count, Positive, Share, Threads, TrainingSettings, about
+from shieldfl.simulation.model_names import MODELS
 
 __all__ = ["RunConfig"]
 
+_DATA = "Data and model"
+_FEDERATION = "Federation"
+
 
 @dataclass(frozen=True)
-class RunConfig:
-    """Data, federation and local training. The defaults are SelectiveShield's tables but for the data set."""
+class RunConfig(TrainingSettings):
+    """Data, federation and local training. The defaults are SelectiveShield's tables but for the data set.
 
-    dataset: str = "digits"
-    data_dir: str | None = None
-    model: str | None = None
-    """None chooses by the data set."""
-    synthetic_data: str | None = None
-    """A NumPy archive of ``features`` and ``labels`` for rounds on synthetic data; None makes a data set for them."""
-    clients: int = 20
-    rounds: int = 10
-    alpha: float = 0.5
-    """Concentration of the Dirichlet partition; infinite for an iid one."""
-    local_epochs: int = 5
-    batch_size: int = 32
-    learning_rate: float = 0.01
-    momentum: float = DEFAULT_MOMENTUM
-    weight_decay: float = 0.0
-    sample_rate: float = 1.0
-    """Each client takes part in a round with this probability, independently (Poisson sampling)."""
-    min_clients: int = 3
-    """A round that draws fewer is drawn again; the key authority opens no total of fewer. Of two clients each
-    learns the other's update."""
-    dropout: float = 0.0
-    """Probability that a participant leaves a round, at a step drawn at random: what it did until then is lost."""
-    weighting: str = "uniform"
-    """``"uniform"``, or ``"samples"``: a client counts as often as it has samples, where the method can."""
-    server_learning_rate: float = 1.0
-    """1 is FedAvg, since the mean already divides by the number of clients."""
-    seed: int = 0
-    """Makes partition, initial model and training repeatable; never the cryptographic or privacy noise."""
-    threads: int | None = None
-    """Of the core, and of torch for the time of the run; None for as many as the work is worth, up to all cores."""
+    Raises ParameterError for values out of range, and for more clients at least than there are.
+    """
+
+    dataset: Annotated[str, about("digits, mnist, fashion-mnist, cifar10 or cifar100.", panel=_DATA)] = (
+        "digits"
+    )
+    data_dir: Annotated[
+        str | None,
+        about("Folder of the data sets; default $SHIELDFL_DATA, then ./data.", panel=_DATA, beside_file=True),
+    ] = None
+    model: Annotated[str | None, about(f"{', '.join(MODELS)}; default by the data set.", panel=_DATA)] = None
+    synthetic_data: Annotated[
+        str | None,
+        about(
+            "Your own synthetic data for methods that train on some, a NumPy archive (.npz): arrays features "
+            "(float32, shaped as the data set's samples) and labels (whole numbers). They spend no epsilon; by default "
+            "some are made, which do.",
+            panel=_DATA,
+            beside_file=True,
+        ),
+    ] = None
+    clients: Annotated[Count, about("Number of clients.", panel=_FEDERATION)] = 20
+    rounds: Annotated[Count, about("Number of rounds.", panel=_FEDERATION, beside_file=True)] = 10
+    alpha: Annotated[
+        Positive,
+        about(
+            "Dirichlet concentration of the labels over the clients; smaller is more uneven.",
+            words={"iid": inf},
+            panel=_DATA,
+        ),
+    ] = 0.5
+    sample_rate: Annotated[
+        Share,
+        about(
+            "Probability that a client takes part in a round, independently of the others.", panel=_FEDERATION
+        ),
+    ] = 1.0
+    min_clients: Annotated[
+        Count,
+        about(
+            "Fewest clients of a round, which is drawn again where fewer come, and of a total that is opened: of two "
+            "clients each learns the other's update.",
+            panel=_FEDERATION,
+        ),
+    ] = 3
+    dropout: Annotated[
+        float,
+        Meta(ge=0.0, lt=1.0),
+        about(
+            "Probability that a client leaves a round at some step; what it did until then is lost.",
+            panel=_FEDERATION,
+        ),
+    ] = 0.0
+    weighting: Annotated[
+        Literal["uniform", "samples"],
+        about(
+            "uniform, or samples: a client counts as often as it has samples, where the method can.",
+            panel=_FEDERATION,
+        ),
+    ] = "uniform"
+    server_learning_rate: Annotated[
+        Positive, about("Scales the server's step; 1 is plain averaging.", panel=_FEDERATION)
+    ] = 1.0
+    seed: Annotated[
+        int,
+        Meta(ge=0, le=2**63 - 1),
+        about(
+            "Repeats partition, initial model and training; never the cryptographic or privacy noise.",
+            panel=_DATA,
+            beside_file=True,
+        ),
+    ] = 0
+    threads: Annotated[
+        Threads | None,
+        about(
+            "Threads of training and of the core; default as many as the work is worth.",
+            panel=_FEDERATION,
+            beside_file=True,
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
-        check_sgd(
-            local_epochs=self.local_epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            momentum=self.momentum,
-            weight_decay=self.weight_decay,
-        )
-        for name in ("clients", "rounds", "min_clients"):
-            if as_unsigned(getattr(self, name), name) < 1:
-                raise ParameterError(f"{name} must be at least 1")
-            if getattr(self, name) >= 2**31:
-                raise ParameterError(f"{name} must be below 2^31")
+        super().__post_init__()
         if self.min_clients > self.clients:
             raise ParameterError(
                 f"min_clients is {self.min_clients}, above the number of clients ({self.clients}): no round can start. "
                 "Take more clients, or lower min_clients; of two clients each learns the other's update"
             )
-        if not 0.0 < self.sample_rate <= 1.0:
-            raise ParameterError("sample_rate must be above 0 and at most 1")
-        if not 0.0 <= self.dropout < 1.0:
-            raise ParameterError("dropout must be at least 0 and below 1")
-        if self.weighting not in ("uniform", "samples"):
-            raise ParameterError("weighting must be 'uniform' or 'samples'")
-        for name in ("alpha", "server_learning_rate"):
-            value = getattr(self, name)
-            if not value > 0.0 or (name != "alpha" and not math.isfinite(value)):
-                raise ParameterError(f"{name} must be positive")
-        if not 0 <= self.seed < 2**63:
-            raise ParameterError("seed must not be negative and be below 2^63")
-        as_threads(self.threads)

@@ -26,7 +26,8 @@ from shieldfl.sensitivity.fisher import (
 from shieldfl.sensitivity.gradient import full_batch_gradient
 from shieldfl.sensitivity.label_sensitivity import label_sensitivity
 from shieldfl.sensitivity.taylor import taylor_sensitivity
-from shieldfl.simulation.training import TrainingSettings, train_locally
+from shieldfl.settings import TrainingSettings
+from shieldfl.simulation.training import train_locally
 from shieldfl.torch_bridge import flatten, flatten_buffers, load_flat, load_flat_buffers, parameter_layout
 
 __all__ = ["LocalTrainer"]
@@ -108,16 +109,11 @@ class LocalTrainer:
     ) -> tuple[float, PrivateSteps]:
         from shieldfl.privacy.dp_sgd import train_privately
 
-        settings = self._settings
         done = train_privately(
             self._model,
             features,
             labels,
-            local_epochs=settings.local_epochs,
-            batch_size=settings.batch_size,
-            learning_rate=settings.learning_rate,
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
+            self._settings,
             noise_multiplier=noise.noise_multiplier,
             max_grad_norm=noise.max_grad_norm,
         )

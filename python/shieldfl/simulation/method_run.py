@@ -24,7 +24,7 @@ from shieldfl.simulation.federation import EmbeddedFederation, RoundTraffic
 from shieldfl.simulation.local_training import LocalTrainer
 from shieldfl.simulation.results import MethodResult, RoundRecord
 from shieldfl.simulation.synthetic_shares import LabelledSamples, synthetic_shares
-from shieldfl.simulation.training import TrainingSettings, evaluate
+from shieldfl.simulation.training import evaluate
 from shieldfl.torch_bridge import flatten, flatten_buffers, load_flat, load_flat_buffers, parameter_layout
 
 __all__ = ["MethodRun"]
@@ -61,13 +61,6 @@ class MethodRun:
         self._model = model
         layout = parameter_layout(model)
         self._size = layout.size
-        training = TrainingSettings(
-            local_epochs=config.local_epochs,
-            batch_size=config.batch_size,
-            learning_rate=config.learning_rate,
-            momentum=config.momentum,
-            weight_decay=config.weight_decay,
-        )
         self._account = method.account()
         self._weights = checked_weights(weights, config.clients)
         synthetic = synthetic_shares(
@@ -78,7 +71,7 @@ class MethodRun:
                 model,
                 dataset.train_features[samples],
                 dataset.train_labels[samples],
-                training,
+                config,
                 share,
             )
             for samples, share in zip(partition, synthetic, strict=True)

@@ -7,51 +7,14 @@ takes longer than the step of a small model.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from shieldfl.errors import ParameterError
-from shieldfl.sgd_settings import DEFAULT_MOMENTUM, check_sgd
+from shieldfl.settings import TrainingSettings
 
-__all__ = ["TrainingSettings", "evaluate", "train_locally"]
-
-
-@dataclass(frozen=True)
-class TrainingSettings:
-    """Hyperparameters of local training, checked once.
-
-    Attributes
-    ----------
-    local_epochs : int
-        Passes over the client's data in a round, at least 1.
-    batch_size : int
-        Samples per step, at least 1; the last batch of an epoch may be smaller.
-    learning_rate : float
-        SGD step size, positive and finite.
-    momentum : float
-        In [0, 1). Its state starts at zero in every call of :func:`train_locally`: it is not carried over
-        rounds.
-    weight_decay : float
-        L2 penalty, finite and not negative.
-    """
-
-    local_epochs: int = 5
-    batch_size: int = 32
-    learning_rate: float = 0.01
-    momentum: float = DEFAULT_MOMENTUM
-    weight_decay: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Check every field; ``ParameterError`` names the one that is out of range."""
-        check_sgd(
-            local_epochs=self.local_epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            momentum=self.momentum,
-            weight_decay=self.weight_decay,
-        )
+__all__ = ["evaluate", "train_locally"]
 
 
 def train_locally(

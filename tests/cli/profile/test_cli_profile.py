@@ -177,8 +177,8 @@ def test_a_target_that_cannot_be_met_exits_1(fleet: Path, profile: Path) -> None
     ("text", "said"),
     [
         (FLEET + "clock = 3\n", "'phone' has the unknown key 'clock'"),
-        (FLEET.replace("100 Mbit/s", "0 Mbit/s"), "bandwidth must be above zero"),
-        (FLEET.replace("100 Mbit/s", "100 furlong"), "unknown unit"),
+        (FLEET.replace("100 Mbit/s", "0 Mbit/s"), "bandwidth: upload must be a number, above 0"),
+        (FLEET.replace("100 Mbit/s", "100 furlong"), "must be a number and a unit"),
         ("[model]\nparameters = 10\n", "no clients"),
         ("[model", "not valid TOML"),
     ],

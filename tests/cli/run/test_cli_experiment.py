@@ -122,7 +122,9 @@ def test_what_the_file_decides_is_wrong_usage_beside_it(small: Path, arguments: 
 def test_a_value_out_of_range_beside_the_file(small: Path) -> None:
     result = invoke("--experiment", small, "--rounds", "0")
     assert result.exit_code == 2
-    assert "rounds must be at least 1" in result.stderr
+    assert "rounds must be a whole number, at least 1" in " ".join(
+        re.sub("[│\n]", " ", result.stderr).split()
+    )
 
 
 def test_a_wrong_file_is_one_line_and_exit_code_1(small: Path, tmp_path: Path) -> None:

@@ -47,13 +47,13 @@ def test_settings_of_other_methods_are_assigned(asked: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("assignment", "words"),
     [
-        ("sense-crypt.encryption", "METHOD.FIELD=VALUE"),
-        ("encryption=ckks", "METHOD.FIELD=VALUE"),
+        ("sense-crypt.encryption", "METHOD.NAME=VALUE"),
+        ("encryption=ckks", "METHOD.NAME=VALUE"),
         ("sense-crypt.encrypt=ckks", "no setting"),
         ("sensecrypt.encryption=ckks", "choose from"),
-        ("sense-crypt.key_bits=many", "sense-crypt.key_bits must be of the type int"),
-        ("sense-crypt.clustering_epsilon=no", "clustering_epsilon must be of the type float | None"),
-        ("sense-crypt.bandwidths=[0]", "positive"),
+        ("sense-crypt.key_bits=many", "sense-crypt.key_bits must be one of 2048, 3072, 4096, not 'many'"),
+        ("sense-crypt.clustering_epsilon=no", "at most 1e+09 or None, not 'no'"),
+        ("sense-crypt.bandwidths=[0]", "above 0, not '[0]'"),
         ("dict-pfl.rank=8", "dict-pfl does not run"),
     ],
 )

@@ -13,7 +13,8 @@ from methods.method_conformance import SteppedRun, contraction, initial_model
 from methods.small_plan import small_plan
 from methods.variants import CLIENTS, PARAMETERS, Variant
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
-from shieldfl.methods.alt_fl.settings import AltFlSettings, DpSgdSettings
+from shieldfl.methods.alt_fl.settings import AltFlSettings
+from shieldfl.methods.noised_average.settings import DpSgdSettings
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.local_update import PrivateSteps
 from shieldfl.methods.registry import make_method

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from shieldfl.errors import ArrayTypeError, ParameterError, RangeError, WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory, PruningSettings
+from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory
+from shieldfl.methods.dict_pfl.settings import PruningSettings
 from shieldfl.roles.message import Message
 
 SECRET = bytes(range(32))
@@ -268,7 +269,7 @@ def test_a_refused_update_changes_nothing() -> None:
         ({"patience_rounds": 0}, "patience_rounds"),
         ({"patience_rounds": 65_536}, "patience_rounds"),
         ({"patience_rounds": 1.5}, "patience_rounds"),
-        ({"small_percent": "70"}, "small_percent must be a number, not str"),
+        ({"small_percent": "70"}, "small_percent .s. must be a number, at least 0 and below 100, not '70'"),
         ({"small_percent": None}, "small_percent"),
         ({"small_percent": True}, "small_percent"),
         ({"decay": "x"}, "decay"),

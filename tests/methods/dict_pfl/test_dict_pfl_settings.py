@@ -11,7 +11,7 @@ from methods.dict_pfl.dict_pfl_run import run_of
 from methods.method_conformance import initial_model
 from methods.small_plan import small_plan
 from shieldfl.errors import ParameterError
-from shieldfl.methods.dict_pfl.settings import DictPflSettings, check_factorisation
+from shieldfl.methods.dict_pfl.settings import DictPflSettings, FactorisationSettings
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 
@@ -48,7 +48,7 @@ def test_bad_settings(bad, named):
 
 
 def test_a_rank_comes_back_as_an_int():
-    assert type(check_factorisation(np.uint8(4), ())) is int
+    assert type(FactorisationSettings(np.uint8(4)).rank) is int
 
 
 @pytest.mark.parametrize("bad", [{"value_bits": 41}, {"value_bits": 1}, {"fraction_bits": 53}], ids=str)

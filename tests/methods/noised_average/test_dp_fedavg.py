@@ -10,7 +10,7 @@ import pytest
 from methods.method_conformance import SteppedRun, contraction
 from methods.variants import CLIENTS, PARAMETERS, Variant
 from shieldfl.errors import ParameterError
-from shieldfl.methods.noised_average.dp_fedavg_settings import DpFedAvgSettings
+from shieldfl.methods.noised_average.settings import DpFedAvgSettings
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.privacy.accounting import PrivacyLedger
 

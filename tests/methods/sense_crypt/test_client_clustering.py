@@ -17,9 +17,10 @@ from shieldfl.methods.sense_crypt import client_clustering
 from shieldfl.methods.sense_crypt.client_clustering import cluster_clients, join_cluster, noised_sensitivity
 from shieldfl.privacy.gaussian_mechanism import gaussian_noise_multiplier
 from shieldfl.sensitivity.taylor import taylor_sensitivity
+from shieldfl.settings import TrainingSettings
 from shieldfl.simulation.data import Dataset, load_dataset
 from shieldfl.simulation.models import build_model
-from shieldfl.simulation.training import TrainingSettings, train_locally
+from shieldfl.simulation.training import train_locally
 from shieldfl.torch_bridge import flatten, load_flat
 
 

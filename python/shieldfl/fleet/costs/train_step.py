@@ -9,8 +9,9 @@ import torch
 from numpy.typing import NDArray
 
 from shieldfl.fleet.costs.stopwatch import median_seconds
+from shieldfl.settings import TrainingSettings
 from shieldfl.simulation.models import build_model
-from shieldfl.simulation.training import TrainingSettings, train_locally
+from shieldfl.simulation.training import train_locally
 from shieldfl.torch_bridge import flatten, parameter_layout
 
 __all__ = ["BATCH_SIZE", "CLASSES", "LocalTraining", "TrainStep"]

@@ -193,7 +193,7 @@ class BatchCrypt(MaskedAverage):
     def __init__(self, name: str, settings: BatchCryptSettings, plan: FederationPlan) -> None:
         parameters = paillier_parameters(settings.width, plan.clients, key_bits=settings.key_bits)
         encryption = EncryptionSettings(
-            "paillier-dense", settings.key_bits, parameters.value_bits, parameters.fraction_bits
+            parameters.value_bits, parameters.fraction_bits, "paillier-dense", settings.key_bits
         )
         everything = Mask.full(plan.update_size)
         super().__init__(name, settings, plan, everything, encryption=encryption, sends_rest=False)

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from shieldfl.errors import PolicyError, RangeError
 from shieldfl.masks import Mask
-from shieldfl.methods.dict_pfl.consistent_pruning import PruningSettings
 from shieldfl.methods.dict_pfl.held_back import HeldBack
 from shieldfl.methods.dict_pfl.pruning_message import read_history
+from shieldfl.methods.dict_pfl.settings import PruningSettings
 from shieldfl.methods.masked_average.client import MaskedAverageClient
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel

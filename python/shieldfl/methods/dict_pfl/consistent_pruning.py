@@ -9,56 +9,23 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections import deque
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.array_view import as_real, as_unsigned, as_vector
+from shieldfl.array_view import as_unsigned, as_vector
 from shieldfl.errors import ParameterError, RangeError, WireFormatError
 from shieldfl.masks import Mask
+from shieldfl.methods.dict_pfl.settings import PruningSettings
 from shieldfl.roles.message import Message
 from shieldfl.selection import positions_in_budget
 
-__all__ = ["PruningHistory", "PruningSettings", "check_secret"]
+__all__ = ["PruningHistory", "check_secret"]
 
 _SHORTEST_SECRET_BYTES = 16
-_MOST_PATIENCE = 2**16 - 1
 _REMEMBERED_ROUNDS = 64
-
-
-@dataclass(frozen=True)
-class PruningSettings:
-    """When positions are pruned and come back. Raises ParameterError for values out of range."""
-
-    small_percent: float = 70.0
-    """s, at least 0 and below 100: how many positions a round's update counts as small, of those ``ranked``."""
-    patience_rounds: int = 3
-    """tau, 1 to 65,535: a position is pruned when it was small in so many rounds running."""
-    decay: float = 0.2
-    """beta, above 0 and at most 1: what a vain reactivation multiplies its probability by."""
-    first_probability: float = 0.2
-    """p of a position that is pruned for the first time, in [0, 1]. The summary does not state it; beta is as if
-    the tau small rounds were a vain reactivation. 0 never reactivates."""
-    ranked: str = "all"
-    """Of which positions s % are small. ``"all"``: a position that was not sent has the update 0 and counts as
-    small, so at most s % are pruned. ``"sent"``: of those sent in the round, so pruning goes on without a limit."""
-
-    def __post_init__(self) -> None:
-        """Check every field."""
-        for name in ("small_percent", "decay", "first_probability"):
-            as_real(getattr(self, name), name)
-        if not 0.0 <= self.small_percent < 100.0:
-            raise ParameterError("small_percent (s) must be at least 0 and below 100")
-        if not 1 <= as_unsigned(self.patience_rounds, "patience_rounds (tau)") <= _MOST_PATIENCE:
-            raise ParameterError(f"patience_rounds (tau) must be between 1 and {_MOST_PATIENCE:,}")
-        if not 0.0 < self.decay <= 1.0:
-            raise ParameterError("decay (beta) must be above 0 and at most 1")
-        if not 0.0 <= self.first_probability <= 1.0:
-            raise ParameterError("first_probability must lie between 0 and 1")
-        if self.ranked not in ("all", "sent"):
-            raise ParameterError("ranked must be one of all, sent")
 
 
 class PruningHistory:

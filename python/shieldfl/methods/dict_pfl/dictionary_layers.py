@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from shieldfl.errors import ParameterError, RangeError
-from shieldfl.methods.dict_pfl.settings import check_factorisation
+from shieldfl.methods.dict_pfl.settings import FactorisationSettings
 
 __all__ = ["DictionarySize", "dictionary_size", "factorise", "merged"]
 
@@ -71,14 +71,14 @@ def factorise(model: nn.Module, rank: int = 4, train_fully: Sequence[str] = ()) 
     RangeError
         If a weight is not finite.
     """
-    rank = check_factorisation(rank, train_fully)
-    _check_names(model, train_fully)
+    settings = FactorisationSettings(rank, train_fully)  # type: ignore[arg-type]  # lists become tuples
+    _check_names(model, settings.train_fully)
     copy = deepcopy(model)
     found = False
-    for uses in list(_uses_of_trained_parameters(copy, tuple(train_fully))):
+    for uses in list(_uses_of_trained_parameters(copy, settings.train_fully)):
         if any(use.is_replaceable for use in uses):
             found = True
-            _replace(uses, rank)
+            _replace(uses, settings.rank)
     if not found:
         raise ParameterError(
             "there is no layer to factorise: DePE needs a trained Linear, Conv2d or MultiheadAttention that is not "

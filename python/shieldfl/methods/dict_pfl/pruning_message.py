@@ -6,7 +6,8 @@ import hmac
 import zlib
 
 from shieldfl.errors import PolicyError, WireFormatError
-from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory, PruningSettings
+from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory
+from shieldfl.methods.dict_pfl.settings import PruningSettings
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.roles.message import Message
 

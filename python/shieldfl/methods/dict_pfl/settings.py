@@ -2,46 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
-from shieldfl.array_view import as_unsigned
-from shieldfl.errors import ParameterError
-from shieldfl.methods.dict_pfl.consistent_pruning import PruningSettings
+from msgspec import Meta
 
-__all__ = ["DictPflSettings", "check_factorisation"]
+from shieldfl.methods.encrypted_sum.update_parameters import FixedPoint
+from shieldfl.settings import Count, Probability, Settings, Share, about
+
+__all__ = ["DictPflSettings", "FactorisationSettings", "PruningSettings"]
 
 
 @dataclass(frozen=True)
-class DictPflSettings(PruningSettings):
-    """How layers are factorised, positions pruned and values encrypted. Raises ParameterError for values out of range.
+class PruningSettings(Settings):
+    """When positions are pruned and come back."""
 
-    What prunes is described at ``PruningSettings``.
-    """
+    small_percent: Annotated[
+        float,
+        Meta(ge=0.0, lt=100.0),
+        about(
+            "How many positions a round's update counts as small, of those ranked; 0 prunes nothing.",
+            symbol="s",
+        ),
+    ] = 70.0
+    patience_rounds: Annotated[
+        int,
+        Meta(ge=1, le=2**16 - 1),
+        about("A position is pruned when it was small in so many rounds running.", symbol="tau"),
+    ] = 3
+    decay: Annotated[
+        Share, about("What a vain reactivation multiplies a position's probability by.", symbol="beta")
+    ] = 0.2
+    first_probability: Annotated[
+        Probability,
+        about(
+            "Of a reactivation, for a position that is pruned for the first time; 0 never tries one again. The summary "
+            "does not state it; beta is as if the tau small rounds were a vain reactivation.",
+            symbol="p",
+        ),
+    ] = 0.2
+    ranked: Annotated[
+        Literal["all", "sent"],
+        about(
+            "Of which positions s % are small. all: a position that was not sent has the update 0 and counts as small, "
+            "so at most s % are pruned. sent: of those sent in the round, so pruning goes on without a limit."
+        ),
+    ] = "all"
 
-    rank: int = 4
-    """r, at least 1 and at most the smaller side of every weight matrix that is factorised."""
-    train_fully: tuple[str, ...] = ()
-    """Modules, by their names in the model, whose weights are trained themselves and not factorised."""
-    value_bits: int = 24
-    """Of an encrypted value."""
-    fraction_bits: int = 20
-    """Of an encrypted value, behind the binary point."""
 
-    def __post_init__(self) -> None:
-        """Check what does not need the model."""
-        super().__post_init__()
-        check_factorisation(self.rank, self.train_fully)
-        for name in ("value_bits", "fraction_bits"):
-            as_unsigned(getattr(self, name), name)
+@dataclass(frozen=True)
+class FactorisationSettings(Settings):
+    """How layers are factorised. What the model's layers allow is checked where they are known."""
+
+    rank: Annotated[
+        Count,
+        about("At most the smaller side of every weight matrix that is factorised.", symbol="r"),
+    ] = 4
+    train_fully: Annotated[
+        tuple[str, ...],
+        about(
+            "Modules, by their names in the model, whose weights are trained themselves and not factorised."
+        ),
+    ] = ()
 
 
-def check_factorisation(rank: int, train_fully: Sequence[str]) -> int:
-    """Return the rank as an int. Raises ParameterError for what no model, whatever its layers, is factorised with."""
-    number = as_unsigned(rank, "rank")
-    if number < 1:
-        raise ParameterError(f"rank must be at least 1, got {number}")
-    is_sequence = isinstance(train_fully, Sequence) and not isinstance(train_fully, str)
-    if not is_sequence or not all(isinstance(name, str) for name in train_fully):
-        raise ParameterError("train_fully must be a tuple of modules' names")
-    return number
+@dataclass(frozen=True)
+class DictPflSettings(FixedPoint, FactorisationSettings, PruningSettings):
+    """How layers are factorised, positions pruned and values encrypted."""

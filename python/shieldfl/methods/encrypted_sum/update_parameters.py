@@ -6,10 +6,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Annotated
+
+from msgspec import Meta
 
 from shieldfl import ckks, paillier
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import ParameterError
+from shieldfl.settings import Settings, about
 
 __all__ = ["ENCRYPTIONS", "FixedPoint", "update_parameters"]
 
@@ -17,11 +21,13 @@ ENCRYPTIONS = ("paillier-dense", "paillier-single", "ckks")
 
 
 @dataclass(frozen=True)
-class FixedPoint:
+class FixedPoint(Settings):
     """How values are quantised before they are encrypted."""
 
-    value_bits: int = 24
-    fraction_bits: int = 20
+    value_bits: Annotated[int, Meta(ge=2, le=40), about("Bits of an encrypted value.")] = 24
+    fraction_bits: Annotated[
+        int, Meta(ge=0, le=52), about("Bits of an encrypted value behind the binary point.")
+    ] = 20
 
 
 def update_parameters(

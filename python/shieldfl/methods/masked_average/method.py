@@ -74,7 +74,7 @@ class MaskedAverage(Method):
         parameters = update_parameters(
             chosen.encryption,
             plan.clients,
-            chosen.fixed_point,
+            chosen,
             count=count if zone is None else zone.count,
             most_weight=self.most_weight,
             mean_weight=1.0 if self.weighs_all_alike else plan.mean_weight,

@@ -12,8 +12,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from shieldfl.methods.fedavg import FedAvgAggregator
-from shieldfl.methods.noised_average.dp_fedavg_settings import DpFedAvgSettings
 from shieldfl.methods.noised_average.roles import NoisedAverage, NoisedAverageClient
+from shieldfl.methods.noised_average.settings import DpFedAvgSettings
 from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.local_update import FloatVector

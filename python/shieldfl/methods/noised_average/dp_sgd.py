@@ -7,9 +7,9 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from shieldfl.methods.alt_fl.rounds import AltFlRounds, RoundKind
-from shieldfl.methods.alt_fl.settings import AltFlSettings, DpSgdSettings
 from shieldfl.methods.noised_average.dp_sgd_account import DpSgdAccount, DpSgdRounds
 from shieldfl.methods.noised_average.roles import NoisedAverage, NoisedAverageClient
+from shieldfl.methods.noised_average.settings import DpSgdSettings
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.local_update import FloatVector, LocalUpdate, PrivateSteps, StartingPoint
 from shieldfl.methods.protocol.named_method import NamedMethod
@@ -98,7 +98,7 @@ class DpSgdAveraging(NoisedAverage):
     def __init__(
         self,
         name: str,
-        settings: AltFlSettings | DpSgdSettings,
+        settings: DpSgdSettings,
         plan: FederationPlan,
         rounds: AltFlRounds | None = None,
     ) -> None:

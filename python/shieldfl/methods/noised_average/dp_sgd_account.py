@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shieldfl.errors import ParameterError
-from shieldfl.methods.alt_fl.settings import AltFlSettings, DpSgdSettings
+from shieldfl.methods.noised_average.settings import DpSgdSettings
 from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.local_update import GradientNoise, LocalUpdate, PrivateSteps
 from shieldfl.methods.protocol.plan import FederationPlan
@@ -28,7 +28,7 @@ class DpSgdRounds:
     """What their epsilon belongs to."""
 
     @classmethod
-    def of(cls, settings: AltFlSettings | DpSgdSettings, plan: FederationPlan) -> DpSgdRounds:
+    def of(cls, settings: DpSgdSettings, plan: FederationPlan) -> DpSgdRounds:
         """Read settings; delta is 1/N by default. Raises ParameterError where N is not known."""
         if settings.delta is None and plan.samples is None:
             raise ParameterError("delta is 1/N by default: say how many samples there are, or set delta")

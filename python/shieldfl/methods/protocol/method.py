@@ -18,12 +18,13 @@ from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan, checked_weights
-from shieldfl.methods.protocol.public_setup import PublicSetup, check_sizes, model_digest, plain_settings
+from shieldfl.methods.protocol.public_setup import PublicSetup, check_sizes, model_digest
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps, ClientSteps
 from shieldfl.privacy.reading import PrivacyReading
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import SESSION_BYTES, RoundKeyCheck
+from shieldfl.settings import plain_settings
 
 if TYPE_CHECKING:
     from torch import nn

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
+import msgspec
 import numpy as np
 
 from shieldfl.array_view import Buffer, frame_buffer
@@ -16,9 +16,7 @@ from shieldfl.errors import KeyMismatchError, ParameterError, RangeError, WireFo
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.plan import FederationPlan
 
-__all__ = ["PublicSetup", "check_sizes", "model_digest", "plain_settings"]
-
-_FORMAT = "shieldfl public set-up 1"
+__all__ = ["PublicSetup", "check_sizes", "model_digest"]
 
 
 def check_sizes(initial: GlobalModel, plan: FederationPlan) -> None:
@@ -42,12 +40,6 @@ def model_digest(initial: GlobalModel) -> bytes:
     return digest.digest()
 
 
-def plain_settings(settings: Any) -> dict[str, Any]:
-    """Return a method's settings, a dataclass or None for none, as JSON has them."""
-    entry: dict[str, Any] = {} if settings is None else json.loads(json.dumps(asdict(settings)))
-    return entry
-
-
 @dataclass(frozen=True)
 class PublicSetup:
     """Everything that clients and aggregator need to know; nothing of it is secret.
@@ -64,8 +56,9 @@ class PublicSetup:
     """Of the model before the first round, see :func:`model_digest`: 32 bytes."""
     session: bytes
     """Of this federation alone: 16 random bytes."""
-    signing_key: bytes = field(default=b"")
+    signing_key: bytes = b""
     """The key authority's Ed25519 public key, 32 bytes; empty for a method without keys."""
+    format: Literal["shieldfl public set-up 1"] = "shieldfl public set-up 1"
 
     def __post_init__(self) -> None:
         if len(self.session) != 16 or len(self.initial_digest) != 32 or len(self.signing_key) not in (0, 32):
@@ -77,12 +70,7 @@ class PublicSetup:
 
     def to_bytes(self) -> bytes:
         """Encode as JSON, always the same for the same set-up."""
-        entry = asdict(self) | {
-            "format": _FORMAT,
-            "settings": dict(self.settings),
-            **{name: getattr(self, name).hex() for name in _BYTES},
-        }
-        return json.dumps(entry, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+        return msgspec.json.encode(self, order="sorted")
 
     @classmethod
     def from_bytes(cls, data: Buffer, pinned: bytes) -> PublicSetup:
@@ -99,17 +87,13 @@ class PublicSetup:
                 "this is another public set-up than the one that was pinned: ask whoever set the federation up"
             )
         try:
-            entry = json.loads(frame)
-            if entry.pop("format") != _FORMAT:
-                raise WireFormatError("these bytes are no public set-up of this version")
-            unhexed = {name: bytes.fromhex(entry[name]) for name in _BYTES}
-            setup = cls(**entry | unhexed | {"plan": FederationPlan(**entry["plan"])})
-            # Two spellings of one set-up would be two digests of it.
-            if setup.to_bytes() != frame:
-                raise WireFormatError("a public set-up is spelled in one way alone")
-            return setup
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, ParameterError) as error:
-            raise WireFormatError(f"these bytes are no public set-up: {error}") from error
+            setup = msgspec.json.decode(frame, type=cls)
+        except (ValueError, RecursionError, ParameterError) as error:
+            raise WireFormatError(f"these bytes are no public set-up of this version: {error}") from error
+        # Two spellings of one set-up would be two digests of it.
+        if setup.to_bytes() != frame:
+            raise WireFormatError("a public set-up is spelled in one way alone")
+        return setup
 
     @property
     def digest(self) -> bytes:
@@ -126,6 +110,3 @@ class PublicSetup:
             raise KeyMismatchError(
                 "this is another model than the federation begins with: take the one that it was set up with"
             )
-
-
-_BYTES = ("initial_digest", "session", "signing_key")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shieldfl.methods.encrypted_sum.update_parameters import ENCRYPTIONS, FixedPoint, update_parameters
+from shieldfl.methods.encrypted_sum.update_parameters import ENCRYPTIONS, update_parameters
 from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method, Phase
@@ -82,7 +82,7 @@ class SenseCrypt(Method):
             "update": update_parameters(
                 settings.encryption,
                 plan.clients,
-                FixedPoint(settings.value_bits, settings.fraction_bits),
+                settings,
                 most_weight=plan.most_weight,
                 mean_weight=plan.mean_weight,
                 key_bits=settings.key_bits,

@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from statistics import fmean
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from shieldfl.errors import ParameterError
 from shieldfl.reporting.quantities import (
@@ -18,6 +20,7 @@ from shieldfl.reporting.quantities import (
     seconds_text,
     share_text,
 )
+from shieldfl.settings import Settings, Text, about
 from shieldfl.simulation.report.summary import ZONES, mean_over_rounds
 from shieldfl.simulation.report.timing import repeated_rounds
 from shieldfl.simulation.results import STAGES, MethodResult, RunResult
@@ -87,28 +90,25 @@ FIGURES: dict[str, Figure] = {
 
 
 @dataclass(frozen=True)
-class PaperFigure:
+class PaperFigure(Settings):
     """One published figure.
 
     Raises ParameterError for a figure that is not in :data:`FIGURES`, or numbers that are none. Where ``against`` names
     another method, the figure is that method's, divided by ``method``'s: how many times less it takes.
     """
 
-    source: str
-    """Paper and table."""
+    source: Annotated[Text, about("Paper and table.")]
     method: str
-    figure: str
-    least: float
-    most: float
-    """Above ``least`` where the paper states a range."""
+    figure: Annotated[str, about("What of a run it is.", choices=tuple(FIGURES))]
+    value: Annotated[
+        tuple[float, ...], Meta(min_length=1, max_length=2), about("A number, or the two ends of a range.")
+    ]
     against: str | None = None
-    note: str = ""
-    """How the paper's setting differs from the one here."""
+    note: Annotated[str, about("How the paper's setting differs from the one here.")] = ""
 
     def __post_init__(self) -> None:
-        if self.figure not in FIGURES:
-            raise ParameterError(f"unknown figure {self.figure!r}: choose from {', '.join(FIGURES)}")
-        if not (math.isfinite(self.least) and math.isfinite(self.most) and self.least <= self.most):
+        super().__post_init__()
+        if self.value[0] > self.value[-1]:
             raise ParameterError("a paper's value is a number, or two with the smaller one first")
 
     @property
@@ -132,13 +132,16 @@ class ComparedFigure:
     def cells(self) -> tuple[str, str, str, str, str]:
         """Return method, figure, ours, the paper's and its source, as text."""
         paper = self.paper
-        stated = [paper.text(value) for value in dict.fromkeys((paper.least, paper.most))]
+        stated = [paper.text(value) for value in dict.fromkeys(paper.value)]
         source = f"{paper.source}; {paper.note}" if paper.note else paper.source
         return paper.method, paper.label, paper.text(self.ours), " to ".join(stated), source
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types."""
-        return asdict(self.paper) | {"ours": self.ours if math.isfinite(self.ours) else None}
+        stated = asdict(self.paper)
+        value = stated.pop("value")
+        ours = self.ours if math.isfinite(self.ours) else None
+        return stated | {"least": value[0], "most": value[-1], "ours": ours}
 
 
 def compare_figures(result: RunResult, papers: tuple[PaperFigure, ...]) -> tuple[ComparedFigure, ...]:

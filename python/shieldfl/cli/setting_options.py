@@ -1,0 +1,86 @@
+"""Settings on the command line: an option for each field of a settings class, read and described as it states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from inspect import Parameter, Signature
+from typing import Annotated, Any, TypeVar
+
+import typer
+from msgspec import inspect
+
+from shieldfl.errors import ParameterError
+from shieldfl.settings import Setting, Settings, settings_of
+
+__all__ = ["given_settings", "option_of", "with_options"]
+
+S = TypeVar("S", bound=Settings)
+
+
+def with_options(*kinds: tuple[type[Settings], str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command an option for each setting of some classes, in place of its ``**settings``.
+
+    Each class comes with the panel of the help that its settings are listed under where they name none.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = dict(Signature.from_callable(command, eval_str=True).parameters)
+        del own["settings"]
+        made = [option_of(setting, panel) for kind, panel in kinds for setting in settings_of(kind).values()]
+        parameters = [own.pop("context"), *made, *own.values()]
+        command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {one.name: one.annotation for one in parameters}
+        return command
+
+    return decorate
+
+
+def option_of(setting: Setting, panel: str) -> Parameter:
+    """Return the command's parameter that is a setting's option."""
+    is_flag = isinstance(setting.kind, inspect.BoolType)
+    names = setting.options or (f"--{setting.name.replace('_', '-')}",)
+
+    def read(text: Any) -> Any:
+        try:
+            return setting.read_text(text) if isinstance(text, str) else text
+        except ParameterError as error:
+            raise typer.BadParameter(str(error)) from None
+
+    option = typer.Option(
+        *names,
+        help=setting.meaning,
+        rich_help_panel=setting.panel or panel,
+        parser=None if is_flag else read,
+        metavar=None if is_flag else _metavar(setting),
+    )
+    taken: Any = bool if is_flag else Any
+    annotation = Annotated[taken, option]
+    return Parameter(setting.name, Parameter.KEYWORD_ONLY, default=setting.default, annotation=annotation)
+
+
+def given_settings(kind: type[S], values: Mapping[str, Any]) -> S:
+    """Fill a settings class from the options of the same names; what it refuses is wrong usage."""
+    try:
+        return kind(**{field.name: values[field.name] for field in fields(kind)})
+    except ParameterError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _metavar(setting: Setting) -> str:
+    return "|".join((*(setting.choices or _metavars(setting.kind)), *(setting.words or ())))
+
+
+def _metavars(kind: inspect.Type) -> tuple[str, ...]:
+    match kind:
+        case inspect.Metadata(type=inner):
+            return _metavars(inner)
+        case inspect.UnionType(types=several):
+            return tuple(name for one in several for name in _metavars(one))
+        case inspect.LiteralType(values=values):
+            return tuple(map(str, values))
+        case inspect.VarTupleType(item_type=item):
+            return (f"{_metavars(item)[0]},...",)
+    names: dict[type, str] = {inspect.IntType: "INTEGER", inspect.FloatType: "FLOAT", inspect.NoneType: ""}
+    name = names.get(type(kind), "TEXT")
+    return (name,) if name else ()

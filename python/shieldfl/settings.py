@@ -1,0 +1,309 @@
+"""Settings, each stated once: a field with its range, its unit and what it is.
+
+A setting is a field of a frozen dataclass that derives from :class:`Settings`::
+
+    ratio: Annotated[Share, about("the share of the parameters that is encrypted", symbol="p")] = 0.1
+
+The constructor checks it, by msgspec. TOML files, the command line, public set-ups, error texts and the tables of the
+documentation follow from :func:`settings_of`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Annotated, Any, Literal, get_type_hints
+
+import msgspec
+from msgspec import Meta, inspect
+
+from shieldfl.errors import ParameterError
+
+__all__ = [
+    "BYTES_PER_SECOND",
+    "SECONDS",
+    "Count",
+    "Delta",
+    "KeyBits",
+    "NotNegative",
+    "Positive",
+    "Probability",
+    "Setting",
+    "Settings",
+    "Share",
+    "Text",
+    "Threads",
+    "TrainingSettings",
+    "about",
+    "plain_settings",
+    "settings_of",
+]
+
+# Ranges that several settings have. Every number is finite unless a word of the setting says otherwise.
+Count = Annotated[int, Meta(ge=1, lt=2**31)]
+Positive = Annotated[float, Meta(gt=0.0)]
+NotNegative = Annotated[float, Meta(ge=0.0)]
+Share = Annotated[float, Meta(gt=0.0, le=1.0)]
+Probability = Annotated[float, Meta(ge=0.0, le=1.0)]
+Delta = Annotated[float, Meta(gt=0.0, lt=1.0)]
+Threads = Annotated[int, Meta(ge=1, le=1024)]
+Text = Annotated[str, Meta(min_length=1, pattern=r"\S")]
+KeyBits = Literal[2048, 3072, 4096]
+
+# Units by their names, decimal prefixes as network equipment and the papers use them.
+BYTES_PER_SECOND = {
+    f"{prefix}{unit}/s": scale * factor
+    for unit, scale in (("B", 1.0), ("bit", 0.125))
+    for prefix, factor in (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9))
+}
+SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
+_EXAMPLES = {id(BYTES_PER_SECOND): "50 MB/s", id(SECONDS): "20 ms"}
+_QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S*)\s*")
+
+
+def about(
+    meaning: str,
+    *,
+    symbol: str = "",
+    key: str = "",
+    units: Mapping[str, float] | None = None,
+    words: Mapping[str, float] | None = None,
+    choices: tuple[str, ...] = (),
+    options: tuple[str, ...] = (),
+    panel: str = "",
+    beside_file: bool = False,
+) -> Meta:
+    """Return what goes with a setting's range.
+
+    Parameters
+    ----------
+    meaning : what it is, as help, error texts and documentation say it.
+    symbol : what the paper calls it.
+    key : its name in files, where that is not the field's.
+    units : what files write it in, by name: a text such as ``"20 ms"`` then, and the field has the base unit.
+    words : what stands for a number, such as ``"iid"`` for an infinite one, which is else refused.
+    choices : the texts that it may be, where a registry has them; else a ``Literal`` says it.
+    options : its names on the command line; by default the field's.
+    panel : under which the command line's help lists it.
+    beside_file : whether it may be given beside an experiment file, since it says where and how that is run.
+    """
+    more = {
+        "symbol": symbol,
+        "key": key,
+        "units": units,
+        "words": words,
+        "choices": choices,
+        "options": options,
+        "panel": panel,
+        "beside_file": beside_file,
+    }
+    return Meta(description=meaning, extra={name: value for name, value in more.items() if value})
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One field of a settings class, as all that reads or describes it sees it."""
+
+    name: str
+    declared: Any
+    """Its type, annotated with its range."""
+    default: Any
+    """``dataclasses.MISSING`` where it has none."""
+    meaning: str = ""
+    symbol: str = ""
+    key: str = ""
+    units: Mapping[str, float] | None = None
+    words: Mapping[str, float] | None = None
+    choices: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    panel: str = ""
+    beside_file: bool = False
+
+    @property
+    def title(self) -> str:
+        """Its name in files, with the paper's symbol."""
+        return f"{self.key} ({self.symbol})" if self.symbol else self.key
+
+    @property
+    def kind(self) -> inspect.Type:
+        """Its type without annotations, as msgspec sees it."""
+        found = inspect.type_info(self.declared)
+        return found.type if isinstance(found, inspect.Metadata) else found
+
+    @property
+    def allowed(self) -> str:
+        """What it may be, in words."""
+        if self.units is not None:
+            return f'{_allowed(self.kind)}, with a unit, such as "{_EXAMPLES[id(self.units)]}"'
+        kind = f"one of {', '.join(self.choices)}" if self.choices else _allowed(self.kind)
+        return " or ".join((kind, *(f'"{word}"' for word in self.words or ())))
+
+    def fit(self, value: Any, where: str = "", *, alone: bool = False) -> Any:
+        """Return a value in the declared type: whole numbers become floats, lists tuples, as values ``alone`` may.
+
+        Raises ParameterError, which names the setting, what it may be, and what was given.
+        """
+        plain = _plain(value)
+        if alone and isinstance(self.kind, inspect.VarTupleType) and not isinstance(plain, list | tuple):
+            plain = (plain,)
+        try:
+            fitted = msgspec.convert(plain, self.declared)
+        except msgspec.ValidationError:
+            fitted = math.nan
+        items = fitted if isinstance(fitted, tuple) else (fitted,)
+        infinite = (self.words or {}).values()
+        if any(
+            isinstance(item, float) and not math.isfinite(item) and item not in infinite for item in items
+        ) or (self.choices and fitted not in self.choices):
+            raise ParameterError(f"{where}{self.title} must be {self.allowed}, not {value!r}")
+        return fitted
+
+    def read(self, value: Any, where: str = "") -> Any:
+        """Return what a file writes, in the declared type; a single value may stand for a list of one.
+
+        Raises ParameterError as :meth:`fit`.
+        """
+        if isinstance(value, str) and value.lower() in (self.words or {}):
+            return (self.words or {})[value.lower()]
+        if self.units is None:
+            return self.fit(value, where, alone=True)
+        match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
+        if match is None or match[2] not in self.units:
+            raise ParameterError(
+                f"{where}{self.title} must be a number and a unit ({', '.join(self.units)}), such as "
+                f"{_EXAMPLES[id(self.units)]!r}, not {value!r}"
+            )
+        try:
+            return self.fit(float(match[1]) * self.units[match[2]])
+        except ParameterError:
+            raise ParameterError(f"{where}{self.title} must be {self.allowed}, not {value!r}") from None
+
+    def read_text(self, text: str, where: str = "") -> Any:
+        """Return what the command line says, in the declared type: as TOML writes it, bare, or with commas between.
+
+        Raises ParameterError as :meth:`fit`.
+        """
+        readings: tuple[Callable[[], Any], ...] = (
+            lambda: _toml_value(text),
+            lambda: float(text),
+            lambda: text,
+            lambda: [float(part) for part in text.split(",")],
+        )
+        for reading in readings:
+            try:
+                return self.read(reading(), where)
+            except (ValueError, ParameterError):  # TOMLDecodeError is a ValueError
+                continue
+        return self.read(text, where)
+
+
+def _plain(value: Any) -> Any:
+    """Return numbers of other libraries as Python's, and their vectors as lists."""
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _toml_value(text: str) -> Any:
+    return tomllib.loads(f"value = {text}")["value"]
+
+
+def _settings_of(kind: type) -> Mapping[str, Setting]:
+    hints = get_type_hints(kind, include_extras=True)
+    found = {}
+    for field in fields(kind):
+        declared = hints[field.name]
+        metadata = inspect.type_info(declared)
+        facts: dict[str, Any] = {"key": field.name}
+        if isinstance(metadata, inspect.Metadata):
+            facts |= metadata.extra or {}
+            facts["meaning"] = (metadata.extra_json_schema or {}).get("description", "")
+        setting = Setting(field.name, declared, field.default, **facts)
+        found[setting.key] = setting
+    return found
+
+
+settings_of: Callable[[type], Mapping[str, Setting]] = cache(_settings_of)
+"""Return the settings that a dataclass states, by their names in files."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What settings derive from: every field has the type and range that its annotation states.
+
+    Raises ParameterError for a value out of range. Rules between several fields are a class's own, in its
+    ``__post_init__``, after this one.
+    """
+
+    def __post_init__(self) -> None:
+        for setting in settings_of(type(self)).values():
+            object.__setattr__(self, setting.name, setting.fit(getattr(self, setting.name)))
+
+
+def plain_settings(settings: Settings | None) -> dict[str, Any]:
+    """Return settings as JSON and TOML have them, numbers that are not finite as their words; none for None."""
+    entry = {}
+    for key, setting in settings_of(type(settings)).items() if settings is not None else ():
+        value = getattr(settings, setting.name)
+        words = {number: word for word, number in (setting.words or {}).items()}
+        entry[key] = list(value) if isinstance(value, tuple) else words.get(value, value)
+    return entry
+
+
+def _allowed(kind: inspect.Type) -> str:
+    words = "None"
+    match kind:
+        case inspect.Metadata(type=inner):
+            words = _allowed(inner)
+        case inspect.UnionType(types=several):
+            words = " or ".join(_allowed(one) for one in several)
+        case inspect.LiteralType(values=values):
+            words = f"one of {', '.join(map(str, values))}"
+        case inspect.VarTupleType(item_type=item, min_length=least, max_length=most):
+            length = f" of {least} to {most}" if most else " that is not empty" if least else ""
+            words = f"a list{length} of which each is {_allowed(item)}"
+        case inspect.IntType() | inspect.FloatType():
+            noun = "a whole number" if isinstance(kind, inspect.IntType) else "a number"
+            words = ", ".join(filter(None, (noun, _bounds(kind))))
+        case inspect.StrType(min_length=least):
+            words = "a text that is not empty" if least else "a text"
+        case inspect.BoolType():
+            words = "true or false"
+    return words
+
+
+def _bounds(kind: inspect.IntType | inspect.FloatType) -> str:
+    stated = [("above", kind.gt), ("at least", kind.ge), ("below", kind.lt), ("at most", kind.le)]
+    if isinstance(kind, inspect.IntType) and kind.le is not None and _power_of_two(kind.le + 1):
+        stated[2:] = [("below", kind.le + 1)]
+    return " and ".join(
+        f"{words} {_power_of_two(bound) or f'{bound:g}'}" for words, bound in stated if bound is not None
+    )
+
+
+def _power_of_two(number: float) -> str:
+    """Return ``"2^k"`` for a power that nobody knows by heart; nothing for other numbers."""
+    mantissa, exponent = math.frexp(number)
+    return f"2^{exponent - 1}" if mantissa == 0.5 and abs(exponent) > 20 else ""
+
+
+_TRAINING = "Local training"
+
+
+@dataclass(frozen=True)
+class TrainingSettings(Settings):
+    """Local SGD: one default and one range for all that train, plainly, privately or for a measurement."""
+
+    local_epochs: Annotated[Count, about("Passes over a client's data in a round.", panel=_TRAINING)] = 5
+    batch_size: Annotated[
+        Count, about("Samples of a mini-batch; the last of an epoch may be smaller.", panel=_TRAINING)
+    ] = 32
+    learning_rate: Annotated[Positive, about("Step size of SGD.", panel=_TRAINING)] = 0.01
+    momentum: Annotated[
+        float, Meta(ge=0.0, lt=1.0), about("Of SGD; it starts at zero in every round.", panel=_TRAINING)
+    ] = 0.9
+    weight_decay: Annotated[NotNegative, about("L2 penalty of SGD.", panel=_TRAINING)] = 0.0
