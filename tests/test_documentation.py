@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import struct
 import subprocess
@@ -14,8 +13,10 @@ import pytest
 
 import shieldfl as sf
 from documentation_pages import PAGES, ROOT, doc, name_of, prose_of, table_rows, text_of
+from setting_tables import pages_of_methods, table_of
 from shieldfl import _core
 from shieldfl.methods.discovery import BUILT_IN, named_method
+from shieldfl.settings import settings_of
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CODE_FOLDERS = ("cpp", "cmake", "docs", "python", "tests")
@@ -150,12 +151,6 @@ def test_options_that_are_named_exist():
         assert named <= known, f"{page}: {sorted(named - known)}"
 
 
-def pages_of_methods() -> dict[str, str]:
-    """The page of each method, by the table of all of them."""
-    rows = table_rows(doc("docs/methods/README.md"), "method")
-    return dict(re.fullmatch(r"`([\w-]+)` \(\[page\]\(([\w-]+\.md)\)\)", row[0]).groups() for row in rows)
-
-
 def test_the_table_of_methods_says_what_their_classes_say():
     rows = table_rows(doc("docs/methods/README.md"), "method")
     stated = {name: row[1:] for name, row in zip(pages_of_methods(), rows, strict=True)}
@@ -169,10 +164,8 @@ def test_settings_of_methods_are_documented(name):
     settings = named_method(name).settings
     if settings is None:
         assert "| setting |" not in page
-        return
-    documented = {row[0].strip("`"): row[1] for row in table_rows(page, "setting")}
-    fields = dataclasses.fields(settings)
-    assert documented == {field.name: str(getattr(settings, field.name)) for field in fields}
+    else:
+        assert table_of(settings) in page, "run python tests/setting_tables.py"
 
 
 def test_wire_header_table_is_the_core_s():
@@ -286,3 +279,13 @@ def test_privacy_table_of_selective_shield_is_computed():
 def test_no_figure_is_left_to_fill_in():
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
         assert "<!-- figures" not in page.read_text(), page
+
+
+def test_keys_of_fleet_files_are_documented():
+    from shieldfl.fleet.fleet import Aggregator, ClientKind, Model, Training
+
+    sections = {"model": Model, "training": Training, "aggregator": Aggregator, "client": ClientKind}
+    known = {f"{section}.{key}" for section, kind in sections.items() for key in settings_of(kind)}
+    cells = [row[0] for row in table_rows(doc("docs/fleet.md"), "key")]
+    documented = {key for cell in cells for key in re.findall(r"`(\w+\.\w+)`", cell)}
+    assert documented - {"client.bandwidth"} == known - {"model.name", "client.name"}

@@ -14,8 +14,11 @@ import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("typer")
+import typer
+
 import shieldfl as sf
 from cli.run.run_stand_in import Driver, invoke, table_rows
+from shieldfl.cli.app import app
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.config import RunConfig
@@ -90,9 +93,12 @@ OPTIONS: list[tuple[list[str], str, Any]] = [
 ]
 
 
-def test_every_field_has_a_tested_option() -> None:
+def test_every_setting_has_an_option() -> None:
     names = {field.name for kind in (RunConfig, SelectiveShieldSettings) for field in fields(kind)}
-    assert {name for _, name, _ in OPTIONS} == names
+    command = typer.main.get_command(app).commands["run"]
+    own = {"method", "assignments", "experiment", "json_file", "report"}
+    assert {one.name for one in command.params} == names | own
+    assert {name for _, name, _ in OPTIONS} <= names
 
 
 @pytest.mark.parametrize(("arguments", "name", "value"), OPTIONS, ids=str)
