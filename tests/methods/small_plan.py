@@ -11,6 +11,6 @@ from shieldfl.methods.protocol.plan import FederationPlan
 
 def small_plan(weights: Sequence[int] | None = None, **changes: Any) -> FederationPlan:
     """All clients take part in each round, and the server averages as FedAvg does, but for what is changed."""
-    plain = {"clients": 2, "rounds": 3, "min_clients": 2, "server_learning_rate": 1.0}
+    plain = {"clients": 2, "rounds": 100, "min_clients": 2, "server_learning_rate": 1.0}
     model = {"parameters": PARAMETERS, "buffers": BUFFERS}
     return FederationPlan.for_weights(weights, **{**plain, **model, **changes})

@@ -75,7 +75,7 @@ def contraction(round_number: int, client: int, start: StartingPoint) -> LocalUp
 class SteppedRun:
     """One method, its roles and their messages; nothing happens but what a test asks for.
 
-    Every message, and the public set-up, is passed on as its bytes. The plan is of three rounds and at least two
+    Every message, and the public set-up, is passed on as its bytes. The plan is of 100 rounds and at least two
     clients, and the server averages as FedAvg does.
 
     Parameters
@@ -106,7 +106,7 @@ class SteppedRun:
         count = case.clients if clients is None else clients
         parameters = self.initial.parameters.size
         facts = {
-            "rounds": 3,
+            "rounds": 100,
             "min_clients": 2,
             "server_learning_rate": 1.0,
             "parameters": parameters,

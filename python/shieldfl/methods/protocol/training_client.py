@@ -41,8 +41,7 @@ class TrainingClient(ClientSteps):
     ----------
     index : its number.
     initial : the model before the first round, with all float buffers.
-    context : what all roles of the federation know; a round with fewer clients than its plan says is refused, whoever
-        says so.
+    context : what all roles of the federation know; a round that its plan does not have is refused, whoever begins it.
     shares_buffers : whether the global model has them.
     """
 
@@ -82,8 +81,9 @@ class TrainingClient(ClientSteps):
         """Train from the client's own model, given the global one.
 
         Raises PolicyError for a round of too few: its sum would tell of each, and noise that grows with the number of
-        participants would be missing. Raises what :meth:`RoundKeyReader.begin_round` does for its keys, WireFormatError
-        for a model of other sizes. A round that is refused changes nothing.
+        participants would be missing. So it does for one of more than the plan has, and for rounds after the plan's,
+        over which a target epsilon is spread. Raises what :meth:`RoundKeyReader.begin_round` does for its keys,
+        WireFormatError for a model of other sizes. A round that is refused changes nothing.
 
         A round that is begun again as it was changes nothing. With another model or number of participants it is to be
         trained anew, and refused with PolicyError once a message has told of its update.
@@ -112,10 +112,16 @@ class TrainingClient(ClientSteps):
     def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         if isinstance(participants, bool) or not isinstance(participants, int):
             raise ParameterError(f"participants must be a whole number, not {type(participants).__name__}")
-        if participants < self.context.plan.min_clients:
+        plan = self.context.plan
+        if not plan.min_clients <= participants <= plan.clients:
             raise PolicyError(
                 f"round {round_number} is said to have {participants} participants: the set-up needs at least "
-                f"{self.context.plan.min_clients}, so nothing is trained or sent"
+                f"{plan.min_clients} of {plan.clients}, so nothing is trained or sent"
+            )
+        if round_number > plan.rounds:
+            raise PolicyError(
+                f"round {round_number} is none of the plan's {plan.rounds:,}, which noise is meant for: nothing is "
+                "trained or sent"
             )
         start = self._read_model(model)
         if self._round_keys is not None:

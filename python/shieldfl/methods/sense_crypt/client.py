@@ -73,6 +73,7 @@ class SenseCryptClient(TrainingClient):
         self._capability = capability
         self._upload: MixedUpload | None = None
         self._initial = initial
+        self._had_model = False
         self._most_weight = context.most_weight
         self._clients = context.plan.clients
         self._threads = context.threads
@@ -85,13 +86,19 @@ class SenseCryptClient(TrainingClient):
     def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the cluster's model, with sensitivities (eq. 2)."""
         start = super()._begin_round(round_number, participants, model)
+        self._had_model |= "parameters" in model
         # What an earlier round left must not be sent in this one.
         self.selection = None
         return start
 
     def _read_model(self, model: Message) -> GlobalModel:
-        """Read the cluster's model; a client that is in none begins with the initial one."""
-        return super()._read_model(model) if "parameters" in model else self._initial
+        """Read the cluster's model; a client that is in none begins with the initial one.
+
+        Once it has had a cluster's model there is no way back: a message without one is damaged, or was cut.
+        """
+        if "parameters" not in model and not self._had_model:
+            return self._initial
+        return super()._read_model(model)
 
     def _make(self, phase: str, answer: Message | None) -> Message:
         """Introduce itself; send its mask; send its update."""

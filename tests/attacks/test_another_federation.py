@@ -1,0 +1,62 @@
+"""A server hands clients another federation than the one that they joined: its set-up, its rounds, its models."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from methods.method_conformance import SteppedRun, contraction
+from methods.variants import CLIENTS, every_variant, variants
+from shieldfl.errors import KeyMismatchError, PolicyError, WireFormatError
+from shieldfl.methods.protocol.public_setup import PublicSetup
+from shieldfl.methods.registry import make_method
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.roles.message import Message
+
+
+def run_of(label: str) -> SteppedRun:
+    return SteppedRun(next(one for one in variants() if one.label == label))
+
+
+def test_a_server_cannot_set_the_federation_up_itself():
+    """With a set-up of its own it would hold the secret keys, and let a client be alone in a round."""
+    run = run_of("full-he")
+    plan = replace(run.method.plan, min_clients=1)
+    _, servers = make_method("full-he", MethodSettings(), plan).authority_setup(run.initial)
+    mixed = replace(run.setup, session=servers.session), replace(run.setup, signing_key=servers.signing_key)
+    for handed in (servers, *mixed, replace(run.setup, plan=plan)):
+        with pytest.raises(KeyMismatchError, match="pinned"):
+            PublicSetup.from_bytes(handed.to_bytes(), run.setup.digest)
+
+
+def test_keys_of_another_session_are_not_encrypted_under():
+    run, other = run_of("full-he"), run_of("full-he")
+    with pytest.raises(KeyMismatchError, match="not signed"):
+        run.clients[0].begin_round(1, CLIENTS, other.begin_round(1))
+
+
+@every_variant
+def test_no_client_takes_part_in_a_round_that_the_plan_does_not_have(variant):
+    """A target epsilon is spread over the plan's rounds: a server that went on would overspend it."""
+    run = SteppedRun(variant, rounds=2)
+    client = run.clients[0]
+    for number, participants, words in ((3, CLIENTS, "plan's 2"), (2, CLIENTS + 1, f"of {CLIENTS}")):
+        first = run.method.message_for(0, run.begin_round(2))
+        with pytest.raises(PolicyError, match=words):
+            client.begin_round(number, participants, first)
+    client.begin_round(2, CLIENTS, run.method.message_for(0, run.begin_round(2)))
+
+
+def test_a_cluster_s_client_is_not_sent_back_to_the_initial_model_by_cutting_a_message():
+    run = run_of("sense-crypt/dense")
+    run.run_round()
+    client = run.clients[0]
+    whole = run.method.message_for(0, run.begin_round(2))
+    client.begin_round(2, CLIENTS, whole)
+    later = run.method.message_for(0, run.begin_round(3))
+    cut = Message({name: part for name, part in later.items() if name not in ("parameters", "buffers")})
+    with pytest.raises(WireFormatError):
+        client.begin_round(3, CLIENTS, cut)
+    start = client.begin_round(3, CLIENTS, later)
+    client.finish_training(contraction(3, 0, start))
