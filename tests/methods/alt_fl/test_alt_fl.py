@@ -326,7 +326,7 @@ def test_delta_is_one_over_the_samples_or_set(method):
         ({"encrypted_share": math.nan}, "encrypted_share"),
         ({"interleaving_ratio": "1/0"}, "zero rounds"),
         ({"interleaving_ratio": "5/4"}, "lie in"),
-        ({"interleaving_ratio": 0.5}, "text such as"),
+        ({"interleaving_ratio": 0.5}, "interleaving_ratio .* must be a text, not 0.5"),
         ({"noise_multiplier": -1.0}, "noise_multiplier"),
         ({"noise_multiplier": math.inf}, "noise_multiplier"),
         ({"max_grad_norm": 0.0}, "max_grad_norm"),
