@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import shieldfl
+from shieldfl.schemes import REGISTRY
 
 ROOT = Path(__file__).parents[1]
 CPP = ROOT / "cpp"
@@ -55,6 +56,7 @@ FACES = {
     "installing",
     "masks",
     "paillier",
+    "schemes",
     "selection",
     "uncopied",
 }
@@ -70,8 +72,9 @@ PYTHON_LAYERS = {
     "torch_bridge": {"errors"},
     "sensitivity": {"errors", "torch_bridge"},
     "privacy": {"errors", "_core", "array_view", "installing", "settings"},
+    "schemes": {"ckks", "errors", "paillier", "scheme"},
     "roles": FACES | {"scheme"},
-    "methods": FACES | {"roles", "privacy", "profiling", "sensitivity", "settings", "torch_bridge"},
+    "methods": FACES | {"roles", "privacy", "profiling", "scheme", "sensitivity", "settings", "torch_bridge"},
     # What a package with a method of its own tests it with.
     "testing": FACES | {"methods", "privacy", "roles", "settings"},
     "reporting": {"errors"},
@@ -89,7 +92,7 @@ PYTHON_LAYERS = {
     },
     # Simulation, for the one training step that calibration measures.
     "fleet": FACES
-    | {"roles", "profiling", "reporting", "settings", "toml_files", "torch_bridge", "simulation"},
+    | {"roles", "profiling", "reporting", "scheme", "settings", "simulation", "toml_files", "torch_bridge"},
     # The package itself, "", is its public face: what stands on top may use it.
     "benchmarks": FACES | {"roles"},
     "cli": FACES
@@ -224,10 +227,12 @@ def test_only_the_key_authority_makes_what_holds_a_secret_key():
             if re.search(pattern, path.read_text())
         }
 
-    assert naming(r"CkksDecryptor|PaillierDecryptor") - {"roles/key_authority.py"} == {
-        "roles/opening_scheme.py"
-    }
-    assert naming(r"roles\.opening_scheme|import opening_scheme") == {"roles/key_authority.py"}
+    folders = {f"{name}/opening.py" for name in REGISTRY}
+    assert naming(r"CkksDecryptor|PaillierDecryptor") == folders
+    importers = {f"{name}/scheme.py" for name in REGISTRY} | {"roles/key_authority.py"}
+    assert naming(r"shieldfl\.\w+\.opening\b|scheme\.opening\b") == importers
+        f"{name}/scheme.py" for name in REGISTRY
+    } | {"roles/key_authority.py"}
     for role in ("client", "aggregator"):
         text = (PACKAGE / "methods" / "selective_shield" / f"{role}.py").read_text()
         assert "KeyAuthority" not in text

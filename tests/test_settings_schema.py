@@ -11,11 +11,11 @@ import pytest
 from msgspec import Meta
 
 from shieldfl.errors import ParameterError
+from shieldfl.schemes import KeyBits
 from shieldfl.settings import (
     BYTES_PER_SECOND,
     SECONDS,
     Count,
-    KeyBits,
     NotNegative,
     Positive,
     Settings,

@@ -16,7 +16,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import msgspec
 from msgspec import Meta, inspect
@@ -28,7 +28,6 @@ __all__ = [
     "SECONDS",
     "Count",
     "Delta",
-    "KeyBits",
     "NotNegative",
     "Positive",
     "Probability",
@@ -52,7 +51,6 @@ Probability = Annotated[float, Meta(ge=0.0, le=1.0)]
 Delta = Annotated[float, Meta(gt=0.0, lt=1.0)]
 Threads = Annotated[int, Meta(ge=1, le=1024)]
 Text = Annotated[str, Meta(min_length=1, pattern=r"\S")]
-KeyBits = Literal[2048, 3072, 4096]
 
 # Units by their names, decimal prefixes as network equipment and the papers use them.
 BYTES_PER_SECOND = {
@@ -72,7 +70,7 @@ def about(
     key: str = "",
     units: Mapping[str, float] | None = None,
     words: Mapping[str, float] | None = None,
-    choices: tuple[str, ...] = (),
+    choices: tuple[str, ...] | Callable[[], tuple[str, ...]] = (),
     options: tuple[str, ...] = (),
     panel: str = "",
     beside_file: bool = False,
@@ -86,7 +84,7 @@ def about(
     key : its name in files, where that is not the field's.
     units : what files write it in, by name: a text such as ``"20 ms"`` then, and the field has the base unit.
     words : what stands for a number, such as ``"iid"`` for an infinite one, which is else refused.
-    choices : the texts that it may be, where a registry has them; else a ``Literal`` says it.
+    choices : the texts that it may be, or what returns them, where a registry has them; else a ``Literal`` says it.
     options : its names on the command line; by default the field's.
     panel : under which the command line's help lists it.
     beside_file : whether it may be given beside an experiment file, since it says where and how that is run.
@@ -96,7 +94,7 @@ def about(
         "key": key,
         "units": units,
         "words": words,
-        "choices": choices,
+        "offered": choices,
         "options": options,
         "panel": panel,
         "beside_file": beside_file,
@@ -118,7 +116,7 @@ class Setting:
     key: str = ""
     units: Mapping[str, float] | None = None
     words: Mapping[str, float] | None = None
-    choices: tuple[str, ...] = ()
+    offered: tuple[str, ...] | Callable[[], tuple[str, ...]] = ()
     options: tuple[str, ...] = ()
     panel: str = ""
     beside_file: bool = False
@@ -127,6 +125,11 @@ class Setting:
     def title(self) -> str:
         """Its name in files, with the paper's symbol."""
         return f"{self.key} ({self.symbol})" if self.symbol else self.key
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The texts that it may be; empty where its type says it."""
+        return self.offered() if callable(self.offered) else self.offered
 
     @property
     def kind(self) -> inspect.Type:

@@ -12,7 +12,7 @@ import struct
 import shieldfl as sf
 from core.wire_twin import frame, identifier
 from shieldfl import _core
-from shieldfl.roles.opening_scheme import scheme_of_parameters
+from shieldfl.schemes import scheme_of
 
 # Of the known numbers of so many bits: how far above each the first safe prime is.
 _SAFE_PRIMES_ABOVE = {
@@ -98,6 +98,6 @@ def authority_for(
     public_key = _core.PaillierPublicKey.from_bytes(public_key_frame(parameters, p * q), engine)
     decryptor = _core.PaillierDecryptor.import_secret(public_key, secret_of(p, q))
     authority = sf.KeyAuthority.__new__(sf.KeyAuthority)
-    scheme = scheme_of_parameters(parameters)
+    scheme = scheme_of(parameters)
     authority._set_up(scheme, decryptor, min_clients, False, {}, None)
     return authority

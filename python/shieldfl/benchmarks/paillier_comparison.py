@@ -17,9 +17,9 @@ from shieldfl.benchmarks.paillier_scheme import PaillierScheme, repeat_mixed_sum
 from shieldfl.benchmarks.scheme import select
 from shieldfl.errors import ParameterError
 from shieldfl.roles.key_authority import KeyAuthority
+from shieldfl.schemes import checked_encryption
 
 __all__ = [
-    "KEY_BITS",
     "Ciphertexts",
     "PaillierCase",
     "PaillierComparison",
@@ -31,8 +31,6 @@ __all__ = [
     "paillier_grid",
     "peer_schemes",
 ]
-
-KEY_BITS = (2048, 3072, 4096)
 
 
 @dataclass(frozen=True)
@@ -54,8 +52,7 @@ class PaillierCase:
     threads: int
 
     def __post_init__(self) -> None:
-        if self.key_bits not in KEY_BITS:
-            raise ParameterError(f"a key has 2048, 3072 or 4096 bits, got {self.key_bits}")
+        checked_encryption("paillier-dense", self.key_bits)
         if not 1 <= self.threads <= 1024:
             raise ParameterError(f"the number of threads must be between 1 and 1024, got {self.threads}")
 

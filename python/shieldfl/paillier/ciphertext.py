@@ -6,6 +6,7 @@ from shieldfl import _core
 from shieldfl.masks import Mask
 from shieldfl.paillier.union_order import UnionOrder
 from shieldfl.scheme.ciphertext import Ciphertext, SchemeBatch, SchemeTotal
+from shieldfl.scheme.interface import UnionMask
 
 __all__ = ["CiphertextBatch", "Total"]
 
@@ -15,7 +16,7 @@ class _Positioned(Ciphertext[_core.PaillierCiphertext]):
 
     __slots__ = ()
 
-    def is_of(self, positions: Mask | UnionOrder) -> bool:
+    def is_of(self, positions: Mask | UnionMask | UnionOrder) -> bool:
         """Say whether its values belong to the positions of this mask, or are in this union's order."""
         if isinstance(positions, UnionOrder):
             return self.parsed.mask_id == positions.id and self.count == positions.count

@@ -105,6 +105,10 @@ class UnionOrder:
         fields[selected[self.positions]] = 0
         return fields
 
+    def gather(self, dense: NDArray[Any]) -> NDArray[Any]:
+        """Return the values of a vector of ``size``, in the union's order."""
+        return dense[self.positions]
+
     def scatter(self, sums: Any, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Put ``count`` values in the union's order, such as an opened total's, where they belong in a dense vector.
 

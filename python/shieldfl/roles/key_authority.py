@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import threading
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, overload
 
@@ -13,12 +14,14 @@ from numpy.typing import NDArray
 
 from shieldfl import _core, ckks, paillier
 from shieldfl.array_view import as_real, as_threads, as_unsigned
-from shieldfl.errors import ParameterError, PolicyError, RangeError
+from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.roles import key_file
 from shieldfl.roles.opened_totals import Answer, OpenedTotals
-from shieldfl.roles.opening_scheme import OpeningScheme, scheme_of_key_frame, scheme_of_parameters
 from shieldfl.scheme.ciphertext import SchemeBatch, SchemeTotal
+from shieldfl.scheme.interface import Scheme
 from shieldfl.scheme.keys import SchemePublicKey
+from shieldfl.scheme.parameters import SchemeParameters
+from shieldfl.schemes import REGISTRY, scheme_of
 from shieldfl.uncopied import Uncopied
 
 if TYPE_CHECKING:
@@ -33,8 +36,8 @@ else:
 
 __all__ = ["KeyAuthority"]
 
-Parameters = ckks.Parameters | paillier.Parameters
-Total = ckks.Total | paillier.Total
+Parameters = SchemeParameters[Any]
+Total = SchemeTotal[Any]
 
 
 _LEAST_THAT_HIDES = 3
@@ -52,6 +55,14 @@ def _checked_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
     if not 0.0 < smallest <= largest < math.inf:
         raise ParameterError("weight_bounds must be two finite numbers above 0, the smaller one first")
     return smallest, largest
+
+
+def _scheme_of_key_frame(public_key: bytes) -> Scheme:
+    kind = _core.summarise_frame(public_key).kind_name
+    for name, scheme in REGISTRY.items():
+        if kind == f"{name} public key":
+            return scheme
+    raise WireFormatError("the key file holds the key of no scheme that this version has: update shieldfl")
 
 
 class KeyAuthority(Uncopied, Generic[Key]):
@@ -123,16 +134,16 @@ class KeyAuthority(Uncopied, Generic[Key]):
         threads: int | None = None,
         weight_bounds: tuple[float, float] = key_file.WEIGHT_BOUNDS,
     ) -> None:
-        scheme = scheme_of_parameters(params)
+        scheme = scheme_of(params)
         self._check_min_clients(params, min_clients)
         bounds = _checked_bounds(weight_bounds)
-        decryptor = scheme.decryptor(params._handle)
+        decryptor = import_module(scheme.opening).Decryptor(params._handle)
         self._set_up(scheme, decryptor, min_clients, one_total_per_round, {}, threads, weight_bounds=bounds)
 
     def _set_up(
         self,
-        scheme: OpeningScheme,
-        decryptor: _core.CkksDecryptor | _core.PaillierDecryptor,
+        scheme: Scheme,
+        decryptor: Any,
         min_clients: int,
         one_total_per_round: bool,
         opened: dict[int, str],
@@ -143,11 +154,11 @@ class KeyAuthority(Uncopied, Generic[Key]):
     ) -> None:
         self._scheme = scheme
         # Takes totals of its own scheme alone, which _open sees to.
-        self._decryptor: Any = decryptor
+        self._decryptor = decryptor
         self._threads = as_threads(threads)
         self._opened = OpenedTotals(opened, opened_coefficients)
         self._lock = threading.Lock()
-        self._public_key: Key = scheme.face.PublicKey(decryptor.public_key)
+        self._public_key: Key = scheme.PublicKey(decryptor.public_key)
         self.min_clients = min_clients
         self.one_total_per_round = bool(one_total_per_round)
         self.weight_bounds = weight_bounds
@@ -193,7 +204,7 @@ class KeyAuthority(Uncopied, Generic[Key]):
         """
         read: Any = total
         if not isinstance(total, SchemeTotal | SchemeBatch):
-            read = self._scheme.face.Total.from_bytes(total, self._threads or None)
+            read = self._scheme.Total.from_bytes(total, self._threads or None)
         sums, weight_sum, total_weight = self._open(read)
         if weight_sum is None:
             if stated_weight is not None and stated_weight != total_weight:
@@ -222,7 +233,7 @@ class KeyAuthority(Uncopied, Generic[Key]):
             raise PolicyError(
                 "only totals are opened, never a single client's batch: add it to an Aggregator"
             )
-        own = self._scheme.face.Total
+        own = self._scheme.Total
         if isinstance(total, SchemeTotal) and not isinstance(total, own):
             raise ParameterError(
                 f"the total is of another encryption scheme: this authority opens {self._scheme.name} totals"
@@ -236,7 +247,7 @@ class KeyAuthority(Uncopied, Generic[Key]):
                 "wait for more clients before closing the round"
             )
         digest = hashlib.sha256(total.to_bytes()).hexdigest()
-        coefficients = self._scheme.coefficients_of(total)
+        coefficients = import_module(self._scheme.opening).opened_coefficients(total)
         with self._lock:
             answer = self._opened.find(total.round, digest) if self.one_total_per_round else None
             if answer is None:
@@ -277,9 +288,10 @@ class KeyAuthority(Uncopied, Generic[Key]):
         """
         contents = key_file.read(Path(path), passphrase)
         try:
-            scheme = scheme_of_key_frame(contents.public_key)
-            public_key = scheme.public_key.from_bytes(contents.public_key)
-            decryptor = scheme.decryptor.import_secret(public_key, contents.secret)
+            scheme = _scheme_of_key_frame(contents.public_key)
+            opening = import_module(scheme.opening)
+            public_key = opening.KeyPair.from_bytes(contents.public_key)
+            decryptor = opening.Decryptor.import_secret(public_key, contents.secret)
         finally:
             contents.secret[:] = bytes(len(contents.secret))
         authority = cls.__new__(cls)

@@ -13,11 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shieldfl import ckks, paillier
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import KeyMismatchError, PolicyError, ShieldError
 from shieldfl.installing import how_to_install
 from shieldfl.roles.message import Message
+from shieldfl.scheme.keys import SchemePublicKey
+from shieldfl.scheme.parameters import SchemeParameters
+from shieldfl.schemes import scheme_of
 
 __all__ = ["SESSION_BYTES", "RoundKeyCheck", "RoundKeyReader", "ed25519", "round_key_parts", "signed_bytes"]
 
@@ -26,8 +28,8 @@ _DOMAIN = b"shieldfl round key 1\0"
 _KEY, _SIGNATURE = "round key ", "round signature "
 _KEPT_KEYS = 8
 
-PublicKey = ckks.PublicKey | paillier.PublicKey
-Parameters = ckks.Parameters | paillier.Parameters
+PublicKey = SchemePublicKey[Any]
+Parameters = SchemeParameters[Any]
 
 
 def ed25519() -> Any:
@@ -98,7 +100,7 @@ class RoundKeyCheck:
                 "so nothing is encrypted under it: get the round's first message from the authority again"
             ) from None
         own = self.parameters[purpose]
-        key = _read_key(paillier.PublicKey if isinstance(own, paillier.Parameters) else ckks.PublicKey, frame)
+        key = _read_key(scheme_of(own).PublicKey, frame)
         if key.parameters != own:
             raise KeyMismatchError(f"the key for {purpose!r} is of other parameters than were agreed on")
         return key

@@ -1,4 +1,4 @@
-"""The key authority's pairs by round: a new CKKS pair for each, the old secret wiped, public halves signed."""
+"""The key authority's pairs by round: a new one for each unless the scheme's last, public halves signed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from shieldfl import ckks, paillier
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import PolicyError
 from shieldfl.roles.key_authority import KeyAuthority
@@ -18,6 +17,8 @@ from shieldfl.roles.round_key_check import (
     encode_round_key,
     signed_bytes,
 )
+from shieldfl.scheme.parameters import SchemeParameters
+from shieldfl.schemes import scheme_of
 from shieldfl.uncopied import Uncopied
 
 __all__ = ["RoundKeys"]
@@ -44,7 +45,7 @@ class RoundKeys(Uncopied):
 
     def __init__(
         self,
-        parameters: Mapping[str, ckks.Parameters | paillier.Parameters],
+        parameters: Mapping[str, SchemeParameters[Any]],
         min_clients: int,
         *,
         weight_bounds: tuple[float, float] = (1.0, 1.0),
@@ -61,12 +62,12 @@ class RoundKeys(Uncopied):
         self._weight_bounds = weight_bounds
         self._threads = threads
         self._lock = threading.Lock()
-        # Made at once, so that what is out of range is refused at set-up; the first round takes the CKKS pairs.
+        # Made at once, so that what is out of range is refused at set-up; the first round takes these pairs.
         self._made = {purpose: self._make(purpose) for purpose in parameters}
         self._lasting = {
             purpose: authority
             for purpose, authority in self._made.items()
-            if isinstance(parameters[purpose], paillier.Parameters)
+            if scheme_of(parameters[purpose]).keys_last
         }
         self._round = -1
         self._authorities: dict[str, KeyAuthority] = {}

@@ -7,6 +7,7 @@ from typing import Any, Generic, Self, TypeVar
 from shieldfl import _core
 from shieldfl.array_view import Buffer, as_frame, as_threads
 from shieldfl.masks import Mask
+from shieldfl.scheme.interface import UnionMask
 
 __all__ = ["Ciphertext", "SchemeBatch", "SchemeTotal"]
 
@@ -72,8 +73,9 @@ class Ciphertext(Generic[Core]):
         """The number of clients whose updates are in it."""
         return self.parsed.clients
 
-    def is_of(self, mask: Mask) -> bool:
-        """Say whether its values belong to the positions of this mask."""
+    def is_of(self, positions: Mask | UnionMask) -> bool:
+        """Say whether its values belong to these positions."""
+        mask = positions if isinstance(positions, Mask) else positions.mask
         return self.parsed.mask_id == _core.mask_id(mask.bits) and self.count == mask.count
 
     @property

@@ -10,10 +10,10 @@ import pytest
 
 from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError
 from shieldfl.methods.discovery import method_class
-from shieldfl.methods.encrypted_sum.update_parameters import ENCRYPTIONS
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.message import Message
+from shieldfl.schemes import encryptions
 from shieldfl.testing.round_checks import (
     check_costs,
     check_facts,
@@ -181,7 +181,7 @@ class MethodConformance:
         if not hasattr(case.settings.of(case.method), "encryption"):
             assert len(schemes) <= 1, "which of several schemes it takes is no setting"
             return
-        for name in ENCRYPTIONS:
+        for name in encryptions():
             settings = case.settings.changed(case.method, {"encryption": name})
             if schemes and name not in schemes:
                 with pytest.raises(ParameterError):

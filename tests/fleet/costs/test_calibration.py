@@ -12,12 +12,13 @@ from shieldfl.errors import ParameterError
 from shieldfl.fleet.costs import scheme_calibration, stopwatch
 from shieldfl.fleet.costs.calibration import CalibrationSettings, calibrate
 from shieldfl.fleet.costs.device_profile import load_profile
-from shieldfl.fleet.costs.scheme_calibration import SCHEMES, SchemeWork, measure_schemes, scheme_parameters
+from shieldfl.fleet.costs.scheme_calibration import SchemeWork, measure_schemes, scheme_parameters
 from shieldfl.fleet.fleet import INSTRUCTION_SETS
 from shieldfl.fleet.fleet_file import parse_fleet
 from shieldfl.fleet.simulate.round_simulation import simulate
+from shieldfl.schemes import calibrations
 
-TINY = {"values": 5000, "seconds": 0.0, "paillier_ciphertexts": 2, "key_bits": 2048, "threads": (1, 2)}
+TINY = {"values": 5000, "seconds": 0.0, "slow_ciphertexts": 2, "key_bits": 2048, "threads": (1, 2)}
 
 
 def authority(parameters, **options):
@@ -36,7 +37,7 @@ def profile():
 
 
 def test_every_scheme_is_measured(profile, tmp_path):
-    assert profile.scheme_names == SCHEMES
+    assert profile.scheme_names == calibrations()
     assert profile.model is None
     assert all(set(scheme.encrypt_seconds) == {1, 2} for scheme in profile.schemes)
     by_name = {scheme.name: scheme for scheme in profile.schemes}
@@ -46,7 +47,7 @@ def test_every_scheme_is_measured(profile, tmp_path):
     assert by_name["ckks"].values_per_ciphertext >= 2048
     assert [scheme.name for scheme in profile.schemes if not scheme.adds_clear_values] == ["ckks"]
     assert [one.name for one in profile.schemes if one.pool_seconds] == [
-        name for name in SCHEMES if name.endswith("-pooled")
+        name for name in calibrations() if name.endswith("-pooled")
     ]
     assert all(scheme.other_sets == {} for scheme in profile.schemes)
     profile.save(tmp_path / "profile.json")
@@ -105,7 +106,7 @@ def test_a_training_step_is_measured():
         {"schemes": ()},
         {"schemes": ("rsa",)},
         {"values": 0},
-        {"paillier_ciphertexts": -1},
+        {"slow_ciphertexts": -1},
         {"seconds": -1.0},
         {"seconds": float("nan")},
         {"threads": (0,)},

@@ -52,7 +52,7 @@ def profile():
     schemes = ("ckks", "paillier-dense")
     return calibrate(
         CalibrationSettings(
-            schemes=schemes, threads=(1,), values=5000, seconds=0.0, paillier_ciphertexts=2, key_bits=2048
+            schemes=schemes, threads=(1,), values=5000, seconds=0.0, slow_ciphertexts=2, key_bits=2048
         )
     )
 

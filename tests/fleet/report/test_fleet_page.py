@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from documentation_pages import doc, prose_of, table_rows
-from shieldfl.fleet.costs.scheme_calibration import SCHEMES
 from shieldfl.fleet.fleet import Aggregator, ClientKind, Model, Training
 from shieldfl.fleet.fleet_file import parse_fleet
 from shieldfl.fleet.simulate.encryption_plan import METHODS, plan_encryption
@@ -17,6 +16,7 @@ from shieldfl.fleet.simulate.paper_costs import ENCRYPT_CORE_SECONDS_BY_TABLE_2,
 from shieldfl.fleet.simulate.paper_fleet import paper_cost_model
 from shieldfl.fleet.simulate.round_simulation import simulate
 from shieldfl.fleet.simulate.sensitivity_curve import SecurityFloor, SensitivityCurve
+from shieldfl.schemes import calibrations
 
 PAGE = doc("docs/fleet.md")
 EXAMPLE = re.search(r"^```toml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL).group(1)
@@ -61,7 +61,7 @@ def test_every_method_is_in_the_table():
 
 
 def test_every_scheme_is_named():
-    for name in SCHEMES:
+    for name in calibrations():
         assert f"`{name.removesuffix('-pooled')}`" in PAGE
     assert "`-pooled`" in PAGE
 

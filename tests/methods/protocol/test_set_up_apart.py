@@ -21,6 +21,7 @@ from shieldfl.methods.discovery import BUILT_IN
 from shieldfl.methods.protocol.steps import AuthoritySteps, ClientSteps
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.round_keys import RoundKeys
+from shieldfl.schemes import REGISTRY
 
 WEIGHTS = (10_007, 10_009, 10_037, 10_061)
 SECRETS = (
@@ -34,7 +35,12 @@ SECRETS = (
 )
 PACKAGE = Path(shieldfl.__file__).parent
 # What holds secrets, or opens what was encrypted.
-HOLDERS = ("shieldfl.roles.key_authority", "shieldfl.roles.round_keys", "shieldfl.roles.key_file")
+HOLDERS = (
+    "shieldfl.roles.key_authority",
+    "shieldfl.roles.round_keys",
+    "shieldfl.roles.key_file",
+    *(scheme.opening for scheme in REGISTRY.values()),
+)
 
 
 SET_UP = {"authority_setup", "_authority_steps"}

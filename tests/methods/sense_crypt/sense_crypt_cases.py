@@ -9,11 +9,11 @@ import pytest
 
 from methods.method_conformance import SteppedRun, contraction
 from methods.variants import Variant
-from shieldfl.methods.encrypted_sum.update_parameters import ENCRYPTIONS
 from shieldfl.methods.protocol.local_update import LocalUpdate, StartingPoint
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
 from shieldfl.methods.settings import MethodSettings
+from shieldfl.schemes import encryptions
 
 # Half a step of 2^-20 for each value, at most, and as much again for the sum of plain numbers.
 QUANTISATION = 2.0**-20
@@ -44,4 +44,4 @@ def mean_update(run: SteppedRun, clients: list[int], train=contraction, weights=
     return start.parameters + np.average(np.array(updates, dtype=np.float64), axis=0, weights=weights)
 
 
-every_encryption = pytest.mark.parametrize("encryption", ENCRYPTIONS)
+every_encryption = pytest.mark.parametrize("encryption", encryptions())

@@ -20,10 +20,10 @@ from methods.variants import BUFFERS, CLIENTS, PARAMETERS, Variant
 from shieldfl import ckks, paillier
 from shieldfl.encryption_budgets import sense_crypt_budgets
 from shieldfl.masks import Mask
-from shieldfl.methods.encrypted_sum.update_parameters import ENCRYPTIONS
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
 from shieldfl.privacy.events import Noise, NoisedUpload
+from shieldfl.schemes import encryptions
 from shieldfl.selection import select
 from shieldfl.testing.round_checks import float_spacing
 
@@ -205,7 +205,7 @@ def test_settings_say_what_they_come_to():
     assert settings["bytes_per_encrypted_value"] < 20
     single = SteppedRun(variant(encryption="paillier-single")).settings()
     assert single["bytes_per_encrypted_value"] == pytest.approx(512)
-    methods = [SteppedRun(variant(encryption=name)).method for name in ENCRYPTIONS]
+    methods = [SteppedRun(variant(encryption=name)).method for name in encryptions()]
     parameters = {type(method.purposes["update"]) for method in methods}
     assert parameters == {ckks.Parameters, paillier.Parameters}
 

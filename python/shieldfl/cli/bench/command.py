@@ -18,6 +18,7 @@ from shieldfl.cli.given_options import is_given
 from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
 from shieldfl.cli.termination import interruptible
 from shieldfl.errors import ParameterError
+from shieldfl.schemes import KEY_SIZES
 
 __all__ = [
     "QUICK",
@@ -31,6 +32,7 @@ __all__ = [
     "compare_with_progress",
 ]
 
+_KEY_SIZES = ", ".join(map(str, KEY_SIZES))
 Number = TypeVar("Number", int, float)
 
 # A minute on two cores, TenSEAL included; --quick only shows that everything works.
@@ -90,7 +92,11 @@ Threads = Annotated[
 ]
 KeyBits = Annotated[
     Any,
-    typer.Option(metavar="INT,...", parser=parse_counts, help="Paillier's key sizes: 2048, 3072, 4096."),
+    typer.Option(
+        metavar="INT,...",
+        parser=parse_counts,
+        help=f"Paillier's key sizes: {_KEY_SIZES}.",
+    ),
 ]
 Peers = Annotated[
     bool,

@@ -16,20 +16,21 @@ from shieldfl.cli.profile.options import parse_names
 from shieldfl.errors import ParameterError
 from shieldfl.fleet.costs.calibration import CalibrationSettings
 from shieldfl.fleet.costs.calibration import calibrate as measure
+from shieldfl.schemes import KEY_SIZES, calibrations
 
 __all__ = ["calibrate"]
 
-_KEY_BITS = (2048, 3072, 4096)
+_KEY_SIZES = ", ".join(map(str, KEY_SIZES))
 _DEFAULT_KEY_BITS = str(CalibrationSettings.key_bits)
-_QUICK = {"values": 10_000, "paillier_ciphertexts": 2, "seconds": 0.0}
-_ALL_SCHEMES = ",".join(CalibrationSettings.schemes)
+_QUICK = {"values": 10_000, "slow_ciphertexts": 2, "seconds": 0.0}
+_ALL_SCHEMES = ",".join(calibrations())
 _SAMPLE_SHAPE = ",".join(map(str, CalibrationSettings.sample_shape))
 _MODEL = "Training step"
 
 
 def _parse_key_bits(text: str) -> int:
-    if text not in map(str, _KEY_BITS):
-        raise typer.BadParameter(f"choose one of {', '.join(map(str, _KEY_BITS))}")
+    if text not in map(str, KEY_SIZES):
+        raise typer.BadParameter(f"choose one of {_KEY_SIZES}")
     return int(text)
 
 
@@ -52,7 +53,11 @@ def calibrate(
     values: Annotated[int, typer.Option(help="Values of an update.")] = CalibrationSettings.values,
     key_bits: Annotated[
         Any,
-        typer.Option(metavar="INT", parser=_parse_key_bits, help="Paillier's key size: 2048, 3072, 4096."),
+        typer.Option(
+            metavar="INT",
+            parser=_parse_key_bits,
+            help=f"Paillier's key size: {', '.join(map(str, KEY_SIZES))}.",
+        ),
     ] = _DEFAULT_KEY_BITS,
     model: Annotated[
         str | None,

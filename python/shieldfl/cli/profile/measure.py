@@ -22,18 +22,19 @@ from shieldfl.fleet.costs.device_profile import DeviceProfile, load_profile
 from shieldfl.fleet.fleet import Fleet
 from shieldfl.fleet.fleet_file import load_fleet
 from shieldfl.fleet.measure.measured_comparison import MethodComparison, compare
-from shieldfl.fleet.measure.measured_fleet import MEASURED_SCHEMES, MeasuredFleet, measure_fleet, trains_model
+from shieldfl.fleet.measure.measured_fleet import MeasuredFleet, measure_fleet, trains_model
 from shieldfl.fleet.measure.processor_quota import processor_quotas
+from shieldfl.schemes import DEFAULT_ENCRYPTION, encryptions
 
 __all__ = ["measure"]
 
 _METHODS = "plaintext,full-he"
-_SCHEME = "ckks"
+_SCHEME = DEFAULT_ENCRYPTION
 
 
 def _parse_scheme(text: str) -> str:
-    if text not in MEASURED_SCHEMES:
-        raise typer.BadParameter(f"choose one of {', '.join(MEASURED_SCHEMES)}")
+    if text not in encryptions():
+        raise typer.BadParameter(f"choose one of {', '.join(encryptions())}")
     return text
 
 
@@ -45,7 +46,7 @@ def measure(
     ] = _METHODS,
     scheme: Annotated[
         Any,
-        typer.Option(metavar="NAME", parser=_parse_scheme, help=f"One of {', '.join(MEASURED_SCHEMES)}."),
+        typer.Option(metavar="NAME", parser=_parse_scheme, help=f"One of {', '.join(encryptions())}."),
     ] = _SCHEME,
     rounds: Annotated[int, typer.Option(min=1, help="Number of rounds of each method.")] = 3,
     seed: Annotated[int, typer.Option(min=0, help="Of the clients' data and the masks.")] = 0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,9 +15,10 @@ from shieldfl.build_info import build_info, processor_name
 from shieldfl.errors import ParameterError
 from shieldfl.fleet.costs.device_profile import DeviceProfile, ModelProfile
 from shieldfl.fleet.costs.other_sets import measure_other_sets
-from shieldfl.fleet.costs.scheme_calibration import SCHEMES, SchemeWork, measure_schemes
+from shieldfl.fleet.costs.scheme_calibration import SchemeWork, measure_schemes
 from shieldfl.fleet.costs.stopwatch import median_seconds
 from shieldfl.masks import Mask
+from shieldfl.schemes import DEFAULT_KEY_BITS, calibrations
 from shieldfl.selection import SelectionLimits, select
 
 __all__ = ["CalibrationSettings", "calibrate"]
@@ -33,22 +34,22 @@ class CalibrationSettings:
 
     Attributes
     ----------
-    schemes : some of :data:`shieldfl.fleet.costs.scheme_calibration.SCHEMES`.
+    schemes : some of :func:`shieldfl.schemes.calibrations`.
     threads : numbers of threads for encryption and training; 1 is always among them. None: 1 and all cores.
-    values : of an update, for everything but Paillier.
-    paillier_ciphertexts : that Paillier encrypts at a time, for each thread.
-    key_bits : of Paillier.
+    values : of an update, for everything but slow schemes.
+    slow_ciphertexts : that slow schemes, Paillier, encrypt at a time, for each thread.
+    key_bits : for schemes with a choice of it.
     seconds : for each figure, and three repetitions at least.
     model : a name of :data:`shieldfl.simulation.models.MODELS`, or None for no training step, which needs torch.
     sample_shape, classes, batch_size : of the training step.
     other_sets : whether encryption is also measured with the instruction sets below this processor's best.
     """
 
-    schemes: Sequence[str] = SCHEMES
+    schemes: Sequence[str] = field(default_factory=calibrations)
     threads: Sequence[int] | None = None
     values: int = 2**20
-    paillier_ciphertexts: int = 64
-    key_bits: int = 3072
+    slow_ciphertexts: int = 64
+    key_bits: int = DEFAULT_KEY_BITS
     seconds: float = 0.5
     model: str | None = None
     sample_shape: tuple[int, ...] = (1, 28, 28)
@@ -57,9 +58,9 @@ class CalibrationSettings:
     other_sets: bool = False
 
     def __post_init__(self) -> None:
-        if not self.schemes or not set(self.schemes) <= set(SCHEMES):
-            raise ParameterError(f"schemes to calibrate must be some of {', '.join(SCHEMES)}")
-        for name in ("values", "paillier_ciphertexts", "batch_size"):
+        if not self.schemes or not set(self.schemes) <= set(calibrations()):
+            raise ParameterError(f"schemes to calibrate must be some of {', '.join(calibrations())}")
+        for name in ("values", "slow_ciphertexts", "batch_size"):
             if as_unsigned(getattr(self, name), name) < 1:
                 raise ParameterError(f"{name} must be at least 1")
         if not 0.0 <= self.seconds < float("inf"):
@@ -74,7 +75,7 @@ class CalibrationSettings:
 def calibrate(
     settings: CalibrationSettings | None = None, on_step: Callable[[str], None] | None = None
 ) -> DeviceProfile:
-    """Measure this machine; takes some seconds for each scheme, most of it for Paillier's keys.
+    """Measure this machine; takes some seconds for each scheme, most of it for slow schemes' keys.
 
     ``on_step`` is told what is measured next. Every scheme's opened sum is checked.
 
@@ -90,7 +91,7 @@ def calibrate(
     scores = np.abs(update * gradient)
     total = np.zeros(chosen.values, dtype=np.float64)
     work = SchemeWork(
-        update, chosen.paillier_ciphertexts, chosen.key_bits, chosen.thread_counts(), chosen.seconds
+        update, chosen.slow_ciphertexts, chosen.key_bits, chosen.thread_counts(), chosen.seconds
     )
     tell("gather, score and select")
 

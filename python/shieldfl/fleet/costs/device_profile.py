@@ -11,6 +11,7 @@ from typing import Any
 
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.fleet.costs.cost_model import CostModel, SchemeCosts, serial_share
+from shieldfl.scheme.interface import POOLED
 
 __all__ = ["FORMAT", "VERSION", "DeviceProfile", "ModelProfile", "SchemeProfile", "load_profile"]
 
@@ -100,7 +101,7 @@ class DeviceProfile:
             times += [scheme.add_seconds, scheme.open_seconds, scheme.ciphertext_bytes]
             tables.append(scheme.encrypt_seconds)
             times += scheme.other_sets.values()
-            if scheme.pool_seconds or scheme.name.endswith("-pooled"):
+            if scheme.pool_seconds or scheme.name.endswith(POOLED):
                 tables.append(scheme.pool_seconds)
         if any(1 not in table or min(table) < 1 for table in tables):
             raise ParameterError("encryption and training must have been measured with one thread")

@@ -33,7 +33,7 @@ def measure_other_sets(schemes: Sequence[str], work: SchemeWork) -> dict[str, di
     facts = {
         "schemes": list(schemes),
         "values": int(work.update.size),
-        "ciphertexts": work.paillier_ciphertexts,
+        "ciphertexts": work.slow_ciphertexts,
         "key_bits": work.key_bits,
         "seconds": work.seconds,
     }

@@ -9,16 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl import ckks, paillier
 from shieldfl.errors import RangeError
 from shieldfl.fleet.costs.device_profile import SchemeProfile
 from shieldfl.fleet.costs.stopwatch import median_seconds
 from shieldfl.roles.key_authority import KeyAuthority
+from shieldfl.scheme.interface import POOLED, Scheme
+from shieldfl.schemes import scheme_named
 
-__all__ = ["SCHEMES", "SchemeWork", "measure_schemes", "scheme_parameters"]
-
-SCHEMES = ("ckks", "paillier-dense", "paillier-dense-pooled", "paillier-single", "paillier-single-pooled")
-"""``-pooled`` takes randomisers that were made while the model trained, so only what is left is counted."""
+__all__ = ["SchemeWork", "measure_schemes", "scheme_parameters"]
 
 
 @dataclass(frozen=True)
@@ -26,28 +24,25 @@ class SchemeWork:
     """What each scheme is measured on."""
 
     update: NDArray[np.float32]
-    """Encrypted whole under CKKS; repeated or cut under Paillier."""
-    paillier_ciphertexts: int
-    """For each thread."""
+    """Encrypted whole; repeated or cut by slow schemes."""
+    slow_ciphertexts: int
+    """That slow schemes encrypt at a time, for each thread."""
     key_bits: int
-    """Of Paillier."""
+    """For schemes with a choice of it."""
     threads: tuple[int, ...]
     seconds: float
     """For each figure, at least."""
 
 
-def scheme_parameters(name: str, key_bits: int) -> ckks.Parameters | paillier.Parameters:
-    """Return the parameters that one of :data:`SCHEMES` is measured with; ``key_bits`` are Paillier's."""
-    family, *how = name.split("-")
-    if family == "ckks":
-        return ckks.Parameters.plan(goal="speed")
-    return paillier.Parameters(key_bits=key_bits, packing=how[0])
+def scheme_parameters(name: str, key_bits: int) -> Any:
+    """Return the parameters that one of :func:`shieldfl.schemes.calibrations` is measured with."""
+    return scheme_named(name).calibrated_parameters(name.removesuffix(POOLED), key_bits)
 
 
 def measure_schemes(
     names: Iterable[str], work: SchemeWork, on_step: Callable[[str], None] = lambda _: None
 ) -> list[SchemeProfile]:
-    """Measure some of :data:`SCHEMES`; Paillier takes seconds more for each packing's key.
+    """Measure some of :func:`shieldfl.schemes.calibrations`; a slow scheme takes seconds more for a key.
 
     ``on_step`` is told the name of each before it is measured.
 
@@ -70,17 +65,16 @@ def measure_schemes(
 
 
 def _measure_scheme(name: str, work: SchemeWork, parameters: Any, authority: KeyAuthority) -> SchemeProfile:
-    family, *how = name.split("-")
-    module: Any = ckks if family == "ckks" else paillier
+    scheme = scheme_named(name)
     in_one = int(parameters.values_per_ciphertext)
     encrypt_seconds = {}
     pool_seconds = {}
     for threads in work.threads:
-        count = work.update.size if family == "ckks" else in_one * work.paillier_ciphertexts * threads
-        encryptor = module.Encryptor(authority.public_key, threads=threads)
-        bench = _Bench(module, authority, encryptor, np.resize(work.update, count))
+        count = in_one * work.slow_ciphertexts * threads if scheme.is_slow else work.update.size
+        encryptor = scheme.Encryptor(authority.public_key, threads=threads)
+        bench = _Bench(scheme, authority, encryptor, np.resize(work.update, count))
         prepare = None
-        if "pooled" in how:
+        if name.endswith(POOLED):
             prepare = bench.fill_pool
             # Used up before each repetition, since a pool keeps what is not taken.
             taken = bench.encrypt
@@ -96,7 +90,7 @@ def _measure_scheme(name: str, work: SchemeWork, parameters: Any, authority: Key
         encrypt_seconds=encrypt_seconds,
         add_seconds=median_seconds(bench.add, work.seconds, bench.prepare_add) / (count / in_one),
         open_seconds=median_seconds(bench.open, work.seconds) / (count / in_one),
-        adds_clear_values=family == "paillier",
+        adds_clear_values=scheme.adds_clear_values,
         pool_seconds=pool_seconds,
     )
 
@@ -105,9 +99,9 @@ class _Bench:
     """The roles of one scheme, and the values that they handle."""
 
     def __init__(
-        self, module: Any, authority: KeyAuthority, encryptor: Any, values: NDArray[np.float32]
+        self, scheme: Scheme, authority: KeyAuthority, encryptor: Any, values: NDArray[np.float32]
     ) -> None:
-        self._module = module
+        self._scheme = scheme
         self._authority = authority
         self._encryptor = encryptor
         self._values = values
@@ -142,6 +136,6 @@ class _Bench:
             raise RangeError("a sum was opened wrongly: this build cannot be relied on")
 
     def _start_sum(self) -> Any:
-        aggregator = self._module.Aggregator(self._authority.public_key, threads=1)
+        aggregator = self._scheme.Aggregator(self._authority.public_key, threads=1)
         aggregator.add(self._frame)
         return aggregator

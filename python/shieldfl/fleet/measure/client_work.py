@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl import ckks, paillier
+from shieldfl import paillier
 from shieldfl.fleet.costs.stopwatch import median_seconds
 from shieldfl.fleet.measure.client_training import ModelTraining, SpentTraining, Training
 from shieldfl.masks import Mask
+from shieldfl.schemes import scheme_named
 from shieldfl.selection import SelectionLimits, select
 
-__all__ = ["SCHEME_FACES", "ClientTask", "ClientWork", "RoundTask"]
-
-SCHEME_FACES: dict[str, Any] = {"ckks": ckks, "paillier": paillier}
+__all__ = ["ClientTask", "ClientWork", "RoundTask"]
 
 _WARM_UP_VALUES = 2
 # As many as calibration encrypts at a time, so that reading tables weighs as little.
@@ -28,8 +27,8 @@ _PROBE_CIPHERTEXTS = 64
 class ClientTask:
     """What a client process does in every round, in plain JSON types."""
 
-    family: str
-    """Of the scheme: a name of :data:`SCHEME_FACES`."""
+    scheme: str
+    """One of :func:`shieldfl.schemes.encryptions`."""
     parameters: int
     threads: int
     samples: int
@@ -94,10 +93,10 @@ class ClientWork:
     """One client's data, model and encryptor, over all rounds."""
 
     def __init__(self, task: ClientTask, public_key: bytes) -> None:
-        face = SCHEME_FACES[task.family]
+        scheme = scheme_named(task.scheme)
         self._threads = task.threads
         self._training = task.training()
-        self._encryptor = face.Encryptor(face.PublicKey.from_bytes(public_key), threads=task.threads)
+        self._encryptor = scheme.Encryptor(scheme.PublicKey.from_bytes(public_key), threads=task.threads)
         self.update: NDArray[np.float32] = np.zeros(task.parameters, dtype=np.float32)
         """Of the round, after its training."""
 

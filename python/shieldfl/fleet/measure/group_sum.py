@@ -12,6 +12,7 @@ from shieldfl.errors import RangeError
 from shieldfl.masks import Mask
 from shieldfl.paillier import UnionOrder
 from shieldfl.roles.key_authority import KeyAuthority
+from shieldfl.schemes import scheme_of
 
 __all__ = ["GroupSum"]
 
@@ -21,7 +22,6 @@ class GroupSum:
 
     Parameters
     ----------
-    face : of the scheme, :mod:`shieldfl.ckks` or :mod:`shieldfl.paillier`.
     number : the round that the clients encrypt for.
     union : positions in which the sum is encrypted.
     order : in which clients with different masks pack them, or None where all encrypt the union.
@@ -29,7 +29,6 @@ class GroupSum:
 
     def __init__(
         self,
-        face: Any,
         authority: KeyAuthority,
         number: int,
         union: Mask,
@@ -41,7 +40,9 @@ class GroupSum:
         self._order = order
         self._threads = threads
         in_order = {} if order is None else {"order": order}
-        self._encrypted = face.Aggregator(authority.public_key, threads=threads, round=number, **in_order)
+        self._encrypted = scheme_of(authority.public_key).Aggregator(
+            authority.public_key, threads=threads, round=number, **in_order
+        )
         # Of the positions that nobody encrypts, or of all where masks differ.
         self._clear = np.zeros(union.size - union.count if order is None else union.size, dtype=np.float64)
         self._fraction_bits = authority.public_key.parameters.fraction_bits

@@ -25,12 +25,10 @@ from shieldfl.fleet.measure.shared_machine import measure_slowdown
 from shieldfl.fleet.simulate.encryption_plan import EncryptionPlan, MaskSettings, plan_encryption
 from shieldfl.fleet.simulate.round_simulation import STAGES, FleetRounds, simulate_plan
 from shieldfl.roles.key_authority import KeyAuthority
+from shieldfl.schemes import DEFAULT_KEY_BITS, encryptions, scheme_named
 
-__all__ = ["MEASURED_SCHEMES", "MeasuredFleet", "measure_fleet", "trains_model", "without_dropouts"]
+__all__ = ["MeasuredFleet", "measure_fleet", "trains_model", "without_dropouts"]
 
-MEASURED_SCHEMES = ("ckks", "paillier-dense", "paillier-single")
-
-_KEY_BITS = (2048, 3072, 4096)
 # A round that takes so much longer than simulated has a client that hangs.
 _PATIENCE = 20.0
 _LEAST_PATIENCE_SECONDS = 120.0
@@ -85,7 +83,7 @@ def measure_fleet(
     Parameters
     ----------
     profile : of this machine, with the scheme and, unless the fleet file states what training takes, the model.
-    scheme : one of :data:`MEASURED_SCHEMES`.
+    scheme : one of :func:`shieldfl.schemes.encryptions`.
     seed : of the clients' data and the masks.
     on_round : told the method and the number of the round that begins.
 
@@ -94,10 +92,8 @@ def measure_fleet(
     """
     if as_unsigned(rounds, "rounds") < 1:
         raise ParameterError("rounds must be at least 1")
-    if scheme not in MEASURED_SCHEMES:
-        raise ParameterError(
-            f"schemes that can be measured are {', '.join(MEASURED_SCHEMES)}, not {scheme!r}"
-        )
+    if scheme not in encryptions():
+        raise ParameterError(f"schemes that can be measured are {', '.join(encryptions())}, not {scheme!r}")
     staying = without_dropouts(fleet)
     quotas = processor_quotas(staying, build_info()["threads"])
     costs = profile.cost_model(scheme)
@@ -122,9 +118,7 @@ def measure_fleet(
                 groups = plan.union_values.size
                 numbers = range(number, number + groups)
                 number += groups
-                one = MeasuredRound(
-                    staying, plan, masks, processes, authority, tasks[0].family, numbers, patience
-                )
+                one = MeasuredRound(staying, plan, masks, processes, authority, numbers, patience)
                 load, used = MachineLoad.now(), _own_seconds(processes)
                 times.append(one.run())
                 loads.append(MachineLoad.now().share_of_others(load, _own_seconds(processes) - used))
@@ -158,7 +152,7 @@ def _client_tasks(
     epochs = fleet.training.local_epochs
     return [
         ClientTask(
-            family=scheme.partition("-")[0],
+            scheme=scheme,
             parameters=fleet.model.parameters,
             threads=threads[client],
             samples=int(fleet.samples[client]),
@@ -177,7 +171,7 @@ def _client_tasks(
 def _key_authority(profile: DeviceProfile, scheme: str, fleet: Fleet) -> KeyAuthority:
     """Make a key with the very parameters that were calibrated."""
     (measured,) = (one for one in profile.schemes if one.name == scheme)
-    for key_bits in _KEY_BITS:
+    for key_bits in scheme_named(scheme).key_sizes or (DEFAULT_KEY_BITS,):
         parameters = scheme_parameters(scheme, key_bits)
         if repr(parameters) == measured.setting:
             break

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from shieldfl.fleet.fleet import Fleet
 from shieldfl.fleet.measure.client_processes import ClientLetter, ClientProcesses
-from shieldfl.fleet.measure.client_work import SCHEME_FACES
 from shieldfl.fleet.measure.group_sum import GroupSum
 from shieldfl.fleet.measure.paced_link import Link
 from shieldfl.fleet.measure.plan_masks import PlanMasks
@@ -74,7 +73,6 @@ class MeasuredRound:
         masks: PlanMasks,
         processes: ClientProcesses,
         authority: KeyAuthority,
-        family: str,
         numbers: Sequence[int],
         patience_seconds: float,
     ) -> None:
@@ -87,7 +85,7 @@ class MeasuredRound:
         self._stages = [name for name in STAGES if not skipped.get(name, False)]
         threads = int(fleet.aggregator.cores)
         self._sums = [
-            GroupSum(SCHEME_FACES[family], authority, number, union, order, threads)
+            GroupSum(authority, number, union, order, threads)
             for number, union, order in zip(numbers, masks.unions, masks.orders, strict=True)
         ]
         self._patience = patience_seconds

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from shieldfl import ckks
 from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.agreed_mask.method import has_scores
@@ -14,6 +13,7 @@ from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_keys import RoundKeys
+from shieldfl.schemes import scheme_of
 from shieldfl.selection import positions_in_budget, top_k
 
 __all__ = ["AgreedMaskAuthority"]
@@ -32,7 +32,7 @@ class AgreedMaskAuthority(MaskedAverageAuthority):
     def _decide(self, phase: str, message: Message) -> Message:
         if phase == "scores" and has_scores(self.context):
             size = self.context.plan.parameters
-            total = ckks.Total.from_bytes(message["total"])
+            total = scheme_of(self.context.keys.parameters["scores"]).Total.from_bytes(message["total"])
             stated, most = message.number("weight"), self.context.most_weight
             if not total.is_of(Mask.full(size)) or total.round != message.number("round"):
                 raise WireFormatError(

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shieldfl import ckks
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_sum.encrypted_positions import (
@@ -16,6 +15,7 @@ from shieldfl.methods.encrypted_sum.encrypted_positions import (
 )
 from shieldfl.methods.encrypted_sum.encryption_settings import FedMlHeSettings
 from shieldfl.methods.encrypted_sum.mixed_sum import stated_weight
+from shieldfl.methods.encrypted_sum.update_parameters import FixedPoint, update_parameters
 from shieldfl.methods.masked_average.aggregator import MaskedAverageAggregator
 from shieldfl.methods.masked_average.client import MaskedAverageClient
 from shieldfl.methods.masked_average.method import UPDATE, MaskedAverage
@@ -28,6 +28,8 @@ from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import ClearUpload
 from shieldfl.privacy.reading import NO_NOISE
 from shieldfl.roles.message import Message
+from shieldfl.scheme.interface import UnionMask
+from shieldfl.schemes import DEFAULT_ENCRYPTION, scheme_of
 from shieldfl.selection import positions_in_budget
 
 if TYPE_CHECKING:
@@ -99,12 +101,16 @@ class AgreedMaskClient(MaskedAverageClient):
         with self.clock.stage("negotiate"):
             # Of equal sign for all, so that a mean cannot cancel.
             key = self._round_key("scores")
-            batch = ckks.Encryptor(key, context.threads).encrypt(
-                np.abs(self.trained_scores),
-                None,
-                self.weight / context.most_weight,
-                self.round,
-                clip=True,
+            batch = (
+                scheme_of(key)
+                .Encryptor(key, context.threads)
+                .encrypt(
+                    np.abs(self.trained_scores),
+                    None,
+                    self.weight / context.most_weight,
+                    self.round,
+                    clip=True,
+                )
             )
             # The mask is a function of these scores, without noise, and goes to everybody.
             self.record(ClearUpload(self.round, self.index, "mask"))
@@ -122,16 +128,14 @@ class AgreedMaskAggregator(MaskedAverageAggregator):
 
     def __init__(self, context: RoleContext, weights: tuple[int, ...]) -> None:
         super().__init__(context, weights, None)
-        self._scores: ckks.Aggregator | None = None
+        self._scores: Any = None
         self._weight = 0
 
     def _begin(self, phase: str, round_number: int) -> None:
-        self._scores = ckks.Aggregator(
-            self.round_keys.key(round_number, "scores"),
-            self.context.threads,
-            round=round_number,
-            positions=Mask.full(self.context.plan.parameters),
-            weighted=True,
+        key = self.round_keys.key(round_number, "scores")
+        everything = UnionMask(Mask.full(self.context.plan.parameters))
+        self._scores = scheme_of(key).aggregator(
+            key, self.context.threads, round_number, everything, weighted=True
         )
         self._weight = 0
 
@@ -171,9 +175,8 @@ class AgreedMask(MaskedAverage):
         count = positions_in_budget(ratio, plan.parameters) + plan.buffers
         other_keys = {}
         if settled is None:
-            other_keys["scores"] = ckks.Parameters(
-                max_clients=plan.clients, value_bits=SCORE_BITS, fraction_bits=SCORE_FRACTION_BITS
-            )
+            fixed_point = FixedPoint(SCORE_BITS, SCORE_FRACTION_BITS)
+            other_keys["scores"] = update_parameters(DEFAULT_ENCRYPTION, plan.clients, fixed_point)
         super().__init__(name, settings, plan, settled, count=count, other_keys=other_keys)
         if not self.agrees:
             self.phases, self.scores = (UPDATE,), None

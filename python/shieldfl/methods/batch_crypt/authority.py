@@ -37,7 +37,6 @@ class BatchCryptAuthority(MaskedAverageAuthority):
         agreed = self._quantisation
         bounds = agreed.read_bounds(message)
         claim.check_weights(1)
-        sums = np.zeros(self.context.plan.update_size)
-        claim.union.scatter(keys.open(claim.total), sums)
+        sums = claim.union.scatter(keys.open(claim.total))
         opened = dequantise(sums, agreed.offsets, bounds, agreed.width, agreed.parties)
         return opened / claim.total.clients

@@ -19,7 +19,7 @@ from shieldfl.methods.batch_crypt.quantisation import (
     paillier_parameters,
     quantise,
 )
-from shieldfl.methods.batch_crypt.settings import BatchCryptSettings
+from shieldfl.methods.batch_crypt.settings import ENCRYPTION, BatchCryptSettings
 from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
 from shieldfl.methods.masked_average.aggregator import MaskedAverageAggregator
 from shieldfl.methods.masked_average.client import MaskedAverageClient
@@ -193,7 +193,7 @@ class BatchCrypt(MaskedAverage):
     def __init__(self, name: str, settings: BatchCryptSettings, plan: FederationPlan) -> None:
         parameters = paillier_parameters(settings.width, plan.clients, key_bits=settings.key_bits)
         encryption = EncryptionSettings(
-            parameters.value_bits, parameters.fraction_bits, "paillier-dense", settings.key_bits
+            parameters.value_bits, parameters.fraction_bits, ENCRYPTION, settings.key_bits
         )
         everything = Mask.full(plan.update_size)
         super().__init__(name, settings, plan, everything, encryption=encryption, sends_rest=False)

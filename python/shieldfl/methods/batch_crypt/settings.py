@@ -7,9 +7,13 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from shieldfl.settings import KeyBits, Positive, Settings, about
+from shieldfl.schemes import KeyBits
+from shieldfl.settings import Positive, Settings, about
 
-__all__ = ["BatchCryptSettings"]
+__all__ = ["ENCRYPTION", "BatchCryptSettings"]
+
+ENCRYPTION = "paillier-dense"
+"""What the paper packs its integers in."""
 
 
 @dataclass(frozen=True)

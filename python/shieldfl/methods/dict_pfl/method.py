@@ -26,6 +26,7 @@ from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.reading import NO_NOISE
 from shieldfl.roles.message import Message
+from shieldfl.schemes import DEFAULT_ENCRYPTION
 
 if TYPE_CHECKING:
     from torch import nn
@@ -81,7 +82,7 @@ class DictPfl(MaskedAverage):
     phases = (COUNT, UPDATE)
 
     needs_shared_secret = True
-    schemes = ("ckks",)
+    schemes = (DEFAULT_ENCRYPTION,)
 
     def __init__(self, name: str, settings: DictPflSettings, plan: FederationPlan) -> None:
         self._encryption = EncryptionSettings(

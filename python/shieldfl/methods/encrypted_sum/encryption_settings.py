@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from shieldfl.methods.encrypted_sum.update_parameters import ENCRYPTIONS, FixedPoint
-from shieldfl.settings import KeyBits, Share, about
+from shieldfl.methods.encrypted_sum.update_parameters import FixedPoint
+from shieldfl.schemes import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS, KeyBits, encryptions
+from shieldfl.settings import Share, about
 
 __all__ = ["EncryptionSettings", "FedMlHeSettings", "MaskCryptSettings"]
 
@@ -15,8 +16,10 @@ __all__ = ["EncryptionSettings", "FedMlHeSettings", "MaskCryptSettings"]
 class EncryptionSettings(FixedPoint):
     """How updates are encrypted."""
 
-    encryption: Annotated[str, about("The scheme, and its packing.", choices=ENCRYPTIONS)] = "ckks"
-    key_bits: Annotated[KeyBits, about("Bits of a Paillier modulus.")] = 3072
+    encryption: Annotated[str, about("The scheme, and its packing.", choices=encryptions)] = (
+        DEFAULT_ENCRYPTION
+    )
+    key_bits: Annotated[KeyBits, about("Bits of a Paillier modulus.")] = DEFAULT_KEY_BITS
 
 
 @dataclass(frozen=True)

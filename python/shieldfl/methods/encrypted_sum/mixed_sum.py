@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
-from operator import or_
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl import ckks, paillier
 from shieldfl.errors import RangeError, WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.paillier import UnionOrder
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
+from shieldfl.scheme.keys import SchemePublicKey
+from shieldfl.schemes import scheme_of
 
 __all__ = ["MixedSum", "stated_weight"]
 
@@ -30,8 +29,8 @@ def stated_weight(client: int, message: Message, weights: Sequence[int]) -> int:
 class MixedSum:
     """What is encrypted in the union of clients' masks, summed; outside of it, a weighted sum of plain numbers.
 
-    Under Paillier each client encrypts its own mask, and plain numbers are added to ciphertexts where it did not. CKKS
-    ciphertexts take no plain numbers here, so there every client encrypts the union.
+    Where the scheme adds plain numbers to ciphertexts each client encrypts its own mask, and plain numbers are added
+    where it did not. Otherwise every client encrypts the union.
 
     Parameters
     ----------
@@ -39,7 +38,7 @@ class MixedSum:
     masks : of the clients, each of N positions; one alone where it is everybody's.
     round_number : under which the ciphertexts travel.
     weights : how much each client counts.
-    weighted : whether any client's weight may be above 1: then CKKS batches have an encrypted weight.
+    weighted : whether any client's weight may be above 1: where weights travel encrypted, batches then have one.
     clock : where the stages' time goes.
     threads : for the core; None for as many as the work is worth.
     has_rest : whether plain numbers come along.
@@ -47,7 +46,7 @@ class MixedSum:
 
     def __init__(
         self,
-        key: ckks.PublicKey | paillier.PublicKey,
+        key: SchemePublicKey[Any],
         masks: Sequence[Mask],
         round_number: int,
         weights: Sequence[int],
@@ -61,17 +60,12 @@ class MixedSum:
         self._weights = weights
         self._clock = clock
         self._threads = threads
-        self.union = reduce(or_, masks)
-        self._order: UnionOrder | None = None
-        if isinstance(key, paillier.PublicKey):
-            self._order = UnionOrder.from_masks(masks, threads)
-            self._ciphertexts: ckks.Aggregator | paillier.Aggregator = paillier.Aggregator(
-                key, threads, round=round_number, order=self._order
-            )
-        else:
-            self._ciphertexts = ckks.Aggregator(
-                key, threads, round=round_number, positions=self.union, weighted=weighted
-            )
+        self._scheme = scheme_of(key)
+        self.positions = self._scheme.positions_of(list(masks), threads)
+        self.union = self.positions.mask
+        self._ciphertexts = self._scheme.aggregator(
+            key, threads, round_number, self.positions, weighted=weighted
+        )
         self._rest = ~self.union
         self._sums: NDArray[np.float64] = np.zeros(self._rest.count if has_rest else 0)
         self._weight = 0
@@ -83,7 +77,7 @@ class MixedSum:
         Raises RangeError for another weight than the client's and for plain numbers out of range, WireFormatError for
         NaN, infinity or another number of plain numbers, and what the scheme's aggregator raises.
         """
-        encrypted = self.union if self._order is None else own
+        encrypted = own if self._scheme.adds_clear_values else self.union
         clear = self._rest if encrypted == self.union else ~encrypted
         with self._clock.stage("upload"):
             weight = stated_weight(client, message, self._weights)
@@ -94,27 +88,18 @@ class MixedSum:
                     raise WireFormatError(f"client {client} sent NaN or infinity: its update was not added")
         with self._clock.stage("aggregate"):
             fields: NDArray[np.float32] | None = None
-            if self._order is not None and clear is not self._rest:
+            if clear is not self._rest:
                 dense: NDArray[np.float32] = np.zeros(self.union.size, dtype=np.float32)
                 clear.scatter(values, dense, self._threads)
-                fields, values = dense[self._order.positions], self._rest.gather(dense, self._threads)
-            self._add_ciphertexts(message["ciphertexts"], weight, fields)
+                fields, values = self.positions.gather(dense), self._rest.gather(dense, self._threads)
+            self._scheme.add(self._ciphertexts, message["ciphertexts"], weight, fields)
             self._sums += weight * values.astype(np.float64)
             self._weight += weight
             self._clients += 1
 
-    def _add_ciphertexts(self, frame: bytes, weight: int, fields: NDArray[np.float32] | None) -> None:
-        """Add one client's ciphertexts, and what it sent in the clear in the union, in that order's."""
-        if isinstance(self._ciphertexts, paillier.Aggregator):
-            self._ciphertexts.add(frame, weight, fields if fields is not None and fields.any() else None)
-        else:
-            self._ciphertexts.add(frame)
-
     def union_parts(self, suffix: str) -> dict[str, bytes]:
         """Return what the clients need to know of the union, as parts of a message."""
-        if self._order is None:
-            return {f"union{suffix}": self.union.to_bytes()}
-        return {f"order{suffix}": self._order.to_bytes()}
+        return {f"{self._scheme.positions_part}{suffix}": self.positions.to_bytes()}
 
     def parts(self, suffix: str) -> dict[str, bytes]:
         """Return the total, as parts of a message; none where no update has arrived."""

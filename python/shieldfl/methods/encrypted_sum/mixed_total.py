@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl import ckks, paillier
 from shieldfl.errors import WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
+from shieldfl.scheme.ciphertext import SchemeTotal
+from shieldfl.scheme.interface import Positions
+from shieldfl.scheme.parameters import SchemeParameters
+from shieldfl.schemes import scheme_of
 
 __all__ = ["MixedTotal"]
 
@@ -20,18 +24,19 @@ __all__ = ["MixedTotal"]
 class MixedTotal:
     """What ``MixedSum.parts`` wrote, looked at before anything is opened."""
 
-    total: ckks.Total | paillier.Total
-    union: paillier.UnionOrder | Mask
+    total: SchemeTotal[Any]
+    union: Positions
     sums: NDArray[np.float64]
     """Of plain numbers outside of the union; empty where none are sent."""
     weight: int
+    encrypts_weights: bool
 
     @classmethod
     def read(
         cls,
         message: Message,
         suffix: str,
-        parameters: ckks.Parameters | paillier.Parameters,
+        parameters: SchemeParameters[Any],
         size: int,
         round_number: int,
         has_rest: bool = True,
@@ -40,29 +45,22 @@ class MixedTotal:
 
         ``size`` is N, of an update; ``round_number`` is the one under which the ciphertexts travelled.
         """
-        union: paillier.UnionOrder | Mask
-        total: ckks.Total | paillier.Total
-        if isinstance(parameters, paillier.Parameters):
-            union = paillier.UnionOrder.from_bytes(message[f"order{suffix}"], size)
-            total = paillier.Total.from_bytes(message[f"total{suffix}"])
-            fits = total.is_of(union)
-        else:
-            union = Mask.from_bytes(message[f"union{suffix}"], size)
-            total = ckks.Total.from_bytes(message[f"total{suffix}"])
-            fits = total.is_of(union)
-        if not fits or total.round != round_number:
+        scheme = scheme_of(parameters)
+        union = scheme.read_positions(message[f"{scheme.positions_part}{suffix}"], size)
+        total = scheme.Total.from_bytes(message[f"total{suffix}"])
+        if not total.is_of(union) or total.round != round_number:
             raise WireFormatError("the total is of another round, or of other positions than the union's")
         sums = message.vector(f"sums{suffix}", np.float64, size - union.count if has_rest else 0)
         weight = message.number(f"weight{suffix}")
-        weights_differ = isinstance(total, paillier.Total) and total.total_weight != weight
+        weights_differ = scheme.integer_weights and total.total_weight != weight
         if not np.isfinite(sums).all() or weight < total.clients or weights_differ:
             raise WireFormatError("the sums hold NaN or infinity, or their weight is not that of the total")
-        return cls(total, union, sums, weight)
+        return cls(total, union, sums, weight, encrypts_weights=not scheme.integer_weights)
 
     @property
     def positions(self) -> Mask:
         """The union as a mask of N positions."""
-        return self.union.mask if isinstance(self.union, paillier.UnionOrder) else self.union
+        return self.union.mask
 
     def check_weights(self, most_weight: int) -> bool:
         """Say whether the total has encrypted weights.
@@ -70,7 +68,7 @@ class MixedTotal:
         Raises WireFormatError where it has some or none against the agreement, or where what the clients stated in the
         clear sums to what weights between 1 and the largest cannot.
         """
-        encrypted = most_weight > 1 and isinstance(self.total, ckks.Total)
+        encrypted = most_weight > 1 and self.encrypts_weights
         clients = self.total.clients
         if self.total.weighted != encrypted or not clients <= self.weight <= clients * most_weight:
             raise WireFormatError(
@@ -85,11 +83,7 @@ class MixedTotal:
         Raises PolicyError, WireFormatError, and RangeError where the encrypted weights do not sum to the stated ones.
         """
         stated = self.weight / most_weight if self.check_weights(most_weight) else self.weight
-        opened = keys.open_mean(self.total, stated_weight=stated)
-        if isinstance(self.union, Mask) and self.union.count == self.union.size:
-            return opened
-        mean = np.zeros(self.union.size)
-        self.union.scatter(opened, mean)
+        mean: NDArray[np.float64] = self.union.scatter(keys.open_mean(self.total, stated_weight=stated))
         if self.sums.size:
             (~self.positions).scatter(self.sums / self.weight, mean)
         return mean

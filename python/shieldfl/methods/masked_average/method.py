@@ -7,11 +7,10 @@ from copy import deepcopy
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from shieldfl import ckks, paillier
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
-from shieldfl.methods.encrypted_sum.update_parameters import ENCRYPTIONS, update_parameters
+from shieldfl.methods.encrypted_sum.update_parameters import update_parameters
 from shieldfl.methods.masked_average.aggregator import MaskedAverageAggregator
 from shieldfl.methods.masked_average.client import MaskedAverageClient
 from shieldfl.methods.protocol.global_model import GlobalModel
@@ -21,6 +20,8 @@ from shieldfl.methods.protocol.plan import FederationPlan, stated_weights
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.reading import NO_NOISE
 from shieldfl.roles.message import Message
+from shieldfl.scheme.parameters import SchemeParameters
+from shieldfl.schemes import encryptions
 
 if TYPE_CHECKING:
     from torch import nn
@@ -48,7 +49,7 @@ class MaskedAverage(Method):
     """
 
     phases: tuple[Phase, ...] = (UPDATE,)
-    schemes: ClassVar[tuple[str, ...]] = ENCRYPTIONS
+    schemes: ClassVar[tuple[str, ...]] = encryptions()
 
     def __init__(
         self,
@@ -60,7 +61,7 @@ class MaskedAverage(Method):
         encryption: EncryptionSettings | None = None,
         count: int | None = None,
         sends_rest: bool = True,
-        other_keys: Mapping[str, ckks.Parameters] | None = None,
+        other_keys: Mapping[str, SchemeParameters[Any]] | None = None,
     ) -> None:
         super().__init__(name, settings, plan)
         self.zone = zone
@@ -83,7 +84,7 @@ class MaskedAverage(Method):
         self.purposes = {"update": parameters, **(other_keys or {})}
 
     @property
-    def update_parameters(self) -> ckks.Parameters | paillier.Parameters:
+    def update_parameters(self) -> SchemeParameters[Any]:
         """How updates are encrypted."""
         return self.purposes["update"]
 

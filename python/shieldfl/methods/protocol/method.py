@@ -10,7 +10,6 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from shieldfl import ckks, paillier
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
@@ -24,6 +23,7 @@ from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps, Cli
 from shieldfl.privacy.reading import PrivacyReading
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import SESSION_BYTES, RoundKeyCheck
+from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.settings import plain_settings
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Method(abc.ABC):
     weighs_all_alike: ClassVar[bool] = False
     """Whether clients count alike whatever their weights are."""
     schemes: ClassVar[tuple[str, ...]] = ()
-    """How updates can be encrypted, by the names of ``ENCRYPTIONS``; nothing for a method without keys."""
+    """How updates can be encrypted, by the names of :mod:`shieldfl.schemes`; nothing for a method without keys."""
     averages_all: ClassVar[bool] = True
     """Whether the weighted mean of all updates is what it gives, up to rounding, where no noise is added."""
     hides_all: ClassVar[bool] = False
@@ -90,7 +90,7 @@ class Method(abc.ABC):
     """Those of the P parameters that training changes; None for all."""
     interleaving: Fraction | None = None
     """The share of the second of two kinds of rounds; None where all are alike."""
-    purposes: Mapping[str, ckks.Parameters | paillier.Parameters] = MappingProxyType({})
+    purposes: Mapping[str, SchemeParameters[Any]] = MappingProxyType({})
     """What is encrypted, and how: parameters by purpose, ``"update"`` among them; nothing for a method without keys."""
 
     def __init__(self, name: str, settings: Any, plan: FederationPlan) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from shieldfl import ckks, paillier
 from shieldfl.errors import ParameterError
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.roles.round_key_check import RoundKeyCheck
+from shieldfl.scheme.parameters import SchemeParameters
 
 __all__ = ["RoleContext"]
 
@@ -34,6 +35,6 @@ class RoleContext:
             raise ParameterError(f"there is no phase {phase!r}: the method has {', '.join(self.phases)}")
 
     @property
-    def parameters(self) -> ckks.Parameters | paillier.Parameters:
+    def parameters(self) -> SchemeParameters[Any]:
         """How updates are encrypted."""
         return self.keys.parameters["update"]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl import ckks
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.masks import Mask, Votes, split_zones
 from shieldfl.methods.encrypted_sum.encrypted_positions import encrypted_positions
@@ -14,6 +15,8 @@ from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import RoundKeyReader
+from shieldfl.scheme.interface import UnionMask
+from shieldfl.schemes import scheme_of
 
 __all__ = ["SelectiveShieldAggregator"]
 
@@ -41,7 +44,7 @@ class SelectiveShieldAggregator(CollectingAggregator):
         self._negotiated: int | None = None
         """The round of these masks and voters."""
         self._encrypted_zone = Mask.empty(self._size)
-        self._ciphertexts: ckks.Aggregator | None = None
+        self._ciphertexts: Any = None
         self._begin_sums()
 
     def begin_round(self, round_number: int, keys: Message) -> None:
@@ -76,13 +79,10 @@ class SelectiveShieldAggregator(CollectingAggregator):
         # By position; or, where personalised positions are hidden, by rank among those that are not encrypted.
         self._sums: NDArray[np.float64] | None = None
 
-    def _sum_under(self, purpose: str, round_number: int, positions: Mask) -> ckks.Aggregator:
-        return ckks.Aggregator(
-            self._round_keys.key(round_number, purpose),
-            self._threads,
-            round=round_number,
-            positions=positions,
-            weighted=False,
+    def _sum_under(self, purpose: str, round_number: int, positions: Mask) -> Any:
+        key = self._round_keys.key(round_number, purpose)
+        return scheme_of(key).aggregator(
+            key, self._threads, round_number, UnionMask(positions), weighted=False
         )
 
     def _collect(self, phase: str, client: int, message: Message) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl import _core, ckks
+from shieldfl import _core
 from shieldfl.errors import PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_sum.encrypted_positions import encrypted_positions
@@ -17,6 +19,8 @@ from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.privacy.events import OpenedSum
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_keys import RoundKeys
+from shieldfl.scheme.ciphertext import SchemeTotal
+from shieldfl.schemes import scheme_of
 
 __all__ = ["SelectiveShieldAuthority"]
 
@@ -64,7 +68,8 @@ class SelectiveShieldAuthority(AuthoritySteps):
         """
         voting = phase == "negotiate"
         with self.clock.stage("negotiate" if voting else "open"):
-            total = ckks.Total.from_bytes(message["votes" if voting else "total"])
+            scheme = scheme_of(self._keys.check.parameters["votes" if voting else "update"])
+            total = scheme.Total.from_bytes(message["votes" if voting else "total"])
             reply = self._replies.reply(
                 phase,
                 total.round,
@@ -75,7 +80,7 @@ class SelectiveShieldAuthority(AuthoritySteps):
             self._keys.wipe(total.round, "votes" if voting else "update")
             return reply
 
-    def _open_votes(self, total: ckks.Total) -> Message:
+    def _open_votes(self, total: SchemeTotal[Any]) -> Message:
         if not total.is_of(Mask.full(self._model.parameters.size)):
             raise WireFormatError("the total does not have one tally for each parameter")
         tallies = self._keys.authority(total.round, "votes").open(total)
@@ -88,7 +93,7 @@ class SelectiveShieldAuthority(AuthoritySteps):
         self._encrypted_zone = Mask.from_bool(self._tallies >= needed)
         return Message({"encrypted zone": self._encrypted_zone.to_bytes()})
 
-    def _open_update(self, total: ckks.Total, message: Message) -> Message:
+    def _open_update(self, total: SchemeTotal[Any], message: Message) -> Message:
         size, buffers = self._model.parameters.size, self._model.buffers.size
         if not self._votes_in_clear and total.round != self._voted_round:
             raise PolicyError(f"the encrypted zone of round {total.round} has not been negotiated")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from shieldfl import ckks
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask, Zones, split_zones
 from shieldfl.methods.encrypted_sum.encrypted_positions import encrypted_positions
@@ -20,6 +20,7 @@ from shieldfl.privacy.discrete_gaussian import discrete_gaussian_noise, float32_
 from shieldfl.privacy.events import ClearUpload, Noise
 from shieldfl.privacy.mechanisms import AdaptiveClip, clip_and_noise
 from shieldfl.roles.message import Message
+from shieldfl.schemes import scheme_of
 from shieldfl.sensitivity.fisher import sensitive_positions
 
 __all__ = ["SelectiveShieldClient"]
@@ -99,8 +100,9 @@ class SelectiveShieldClient(TrainingClient):
         batch = self._encryptor("votes").encrypt(votes, round=self.round)
         return {"votes": batch.to_bytes()}
 
-    def _encryptor(self, purpose: str) -> ckks.Encryptor:
-        return ckks.Encryptor(self._round_key(purpose), self._threads)
+    def _encryptor(self, purpose: str) -> Any:
+        key = self._round_key(purpose)
+        return scheme_of(key).Encryptor(key, self._threads)
 
     @property
     def _chooses_by_data(self) -> bool:
@@ -125,7 +127,8 @@ class SelectiveShieldClient(TrainingClient):
 
     def _encrypt(self, encrypted: Mask) -> bytes:
         mask = encrypted_positions(encrypted, self._delta.size - self._size)
-        return self._encryptor("update").encrypt(self._delta, mask, round=self.round).to_bytes()
+        frame: bytes = self._encryptor("update").encrypt(self._delta, mask, round=self.round).to_bytes()
+        return frame
 
     def _noised_values(self) -> FloatVector:
         """Clip to C and add N(0, (C sigma)^2 K) (eqs. 20 and 21); hidden positions get the noise alone."""

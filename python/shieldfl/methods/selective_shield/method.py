@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from shieldfl import ckks
 from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.methods.encrypted_sum.update_parameters import FixedPoint, update_parameters
 from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method, Phase
@@ -26,6 +26,7 @@ from shieldfl.privacy.accounting import PrivacyLedger, noise_multiplier_for
 from shieldfl.privacy.discrete_gaussian import float32_grid
 from shieldfl.privacy.reading import PrivacyReading
 from shieldfl.roles.message import Message
+from shieldfl.schemes import DEFAULT_ENCRYPTION
 
 if TYPE_CHECKING:
     from shieldfl.methods.protocol.steps import AuthoritySteps
@@ -96,14 +97,14 @@ class SelectiveShield(Method):
                 "target_epsilon bounds what the noise alone is charged for, not what masks and opened sums tell besides"
             )
         parameters = {
-            "update": ckks.Parameters(
-                max_clients=plan.clients, value_bits=settings.value_bits, fraction_bits=settings.fraction_bits
+            "update": update_parameters(
+                DEFAULT_ENCRYPTION, plan.clients, FixedPoint(settings.value_bits, settings.fraction_bits)
             )
         }
         if encrypted_votes:
             # A vote is 0 or 1: two bits with the sign, several to a coefficient.
-            parameters["votes"] = ckks.Parameters.plan(
-                max_clients=plan.clients, value_bits=2, fraction_bits=0, goal="size", count=plan.parameters
+            parameters["votes"] = update_parameters(
+                DEFAULT_ENCRYPTION, plan.clients, FixedPoint(2, 0), count=plan.parameters
             )
         self.purposes = parameters
 

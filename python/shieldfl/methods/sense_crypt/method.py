@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shieldfl.methods.encrypted_sum.update_parameters import ENCRYPTIONS, update_parameters
+from shieldfl.methods.encrypted_sum.update_parameters import update_parameters
 from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method, Phase
@@ -28,6 +28,7 @@ from shieldfl.privacy.gaussian_mechanism import gaussian_noise_multiplier
 from shieldfl.privacy.reading import PrivacyReading
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import round_key_parts
+from shieldfl.schemes import encryptions
 
 if TYPE_CHECKING:
     from shieldfl.methods.protocol.steps import AuthoritySteps
@@ -63,7 +64,7 @@ class SenseCrypt(Method):
     )
 
     scores = "taylor"
-    schemes = ENCRYPTIONS
+    schemes = encryptions()
     phases = (
         Phase("cluster", answered_by_authority=False),
         Phase("mask", answered_by_authority=False),

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
-from shieldfl.methods.encrypted_sum.update_parameters import ENCRYPTIONS
+from shieldfl.schemes import encryptions
 from shieldfl.selection import SelectionLimits
 from shieldfl.settings import Delta, NotNegative, Positive, Share, about
 
@@ -27,7 +27,7 @@ class SenseCryptSettings(EncryptionSettings):
         about(
             "paillier-single: a ciphertext for each value, as in the paper. paillier-dense: many, in the order of the "
             "cluster's union. Else every client encrypts the union.",
-            choices=ENCRYPTIONS,
+            choices=encryptions,
         ),
     ] = "paillier-dense"
     clustering: Annotated[

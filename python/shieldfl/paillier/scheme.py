@@ -1,0 +1,116 @@
+"""Paillier as the registry has it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.masks import Mask
+from shieldfl.paillier.aggregator import Aggregator
+from shieldfl.paillier.ciphertext import Total
+from shieldfl.paillier.encryptor import Encryptor
+from shieldfl.paillier.keys import PublicKey
+from shieldfl.paillier.parameters import Parameters
+from shieldfl.paillier.union_order import UnionOrder
+from shieldfl.scheme.interface import Scheme, Vector
+
+__all__ = ["KeyBits", "Paillier"]
+
+KeyBits = Literal[2048, 3072, 4096]
+
+
+class Paillier(Scheme):
+    """Its pairs take seconds to make, and no honest or forged ciphertext tells anything of them: they serve all rounds.
+
+    Clients with different masks share ciphertexts in a :class:`UnionOrder`.
+    """
+
+    name = "paillier"
+    Parameters = Parameters
+    PublicKey = PublicKey
+    Encryptor = Encryptor
+    Aggregator = Aggregator
+    Total = Total
+    opening = "shieldfl.paillier.opening"
+    encryptions = ("paillier-dense", "paillier-single")
+    key_sizes = get_args(KeyBits)
+    keys_last = True
+    adds_clear_values = True
+    integer_weights = True
+    has_pool = True
+    is_slow = True
+    positions_part = "order"
+
+    def calibrated_parameters(self, encryption: str, key_bits: int) -> Any:
+        """Return the default ones of this packing and key size."""
+        return self.Parameters(key_bits=key_bits, packing=_packing(encryption))
+
+    def update_parameters(
+        self,
+        encryption: str,
+        clients: int,
+        value_bits: int,
+        fraction_bits: int,
+        *,
+        count: int | None,
+        most_weight: int,
+        mean_weight: float | None,
+        key_bits: int,
+        takes_clear_values: bool,
+    ) -> Any:
+        """Return those whose fields have room for integer weights.
+
+        Nobody can see whether a client encrypts where it also sends a plain number, so with ``takes_clear_values``
+        fields have room for both.
+        """
+        self.check_key_bits(key_bits)
+        return self.Parameters(
+            key_bits=key_bits,
+            packing=_packing(encryption),
+            max_clients=2 * clients if takes_clear_values else clients,
+            value_bits=value_bits,
+            fraction_bits=fraction_bits,
+            max_weight=most_weight,
+        )
+
+    def positions_of(self, masks: list[Mask], threads: int | None) -> UnionOrder:
+        """Return the order of the masks' union."""
+        return UnionOrder.from_masks(masks, threads)
+
+    def read_positions(self, frame: bytes, size: int) -> UnionOrder:
+        """Read an order."""
+        return UnionOrder.from_bytes(frame, size)
+
+    def encrypt(
+        self,
+        encryptor: Any,
+        update: Vector,
+        own: Mask,
+        positions: Any,
+        weight: float | None,
+        round_number: int,
+    ) -> tuple[bytes, Mask]:
+        """Encrypt the client's own positions, in the union's order; the aggregator gives the weight."""
+        return encryptor.encrypt_in_union(update, positions, own, round_number).to_bytes(), own
+
+    def aggregator(
+        self,
+        key: Any,
+        threads: int | None,
+        round_number: int,
+        positions: Any,
+        *,
+        weighted: bool,
+    ) -> Any:
+        """Return an aggregator of batches in this order."""
+        return self.Aggregator(key, threads, round=round_number, order=positions)
+
+    def add(self, aggregator: Any, frame: bytes, weight: int, clear: NDArray[np.float32] | None) -> None:
+        """Add a frame so many times, with what its client sent in the clear."""
+        aggregator.add(frame, weight, clear if clear is not None and clear.any() else None)
+
+
+def _packing(encryption: str) -> str:
+    return encryption.removeprefix("paillier-")

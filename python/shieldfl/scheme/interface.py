@@ -1,0 +1,193 @@
+"""What an encryption scheme is to the rest of the package: names, facts and verbs, stated once in its own folder."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.array_view import as_unsigned
+from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.masks import Mask
+
+__all__ = ["POOLED", "Positions", "Scheme", "UnionMask"]
+
+POOLED = "-pooled"
+"""Behind the name of a calibration with randomisers that were made while the model trained."""
+
+Vector = NDArray[np.float32] | NDArray[np.float64]
+
+
+class Positions(Protocol):
+    """Which values of an update a sum is encrypted in, and in which order."""
+
+    @property
+    def mask(self) -> Mask:
+        """The positions as a mask."""
+
+    @property
+    def size(self) -> int:
+        """The number of positions of an update."""
+
+    @property
+    def count(self) -> int:
+        """How many of them are encrypted."""
+
+    def to_bytes(self) -> bytes:
+        """Encode as a frame."""
+
+    def gather(self, dense: Any) -> NDArray[Any]:
+        """Return the values of a vector of ``size`` at these positions, in their order."""
+
+    def scatter(self, sums: Any) -> NDArray[Any]:
+        """Return a vector of ``size`` values with ``count`` sums where they belong, zero elsewhere."""
+
+
+class UnionMask:
+    """All clients encrypt the union of their masks, in ascending order."""
+
+    def __init__(self, mask: Mask) -> None:
+        self.mask = mask
+
+    @classmethod
+    def from_bytes(cls, frame: bytes, size: int) -> Self:
+        """Read a frame of positions of an update of this size. Raises WireFormatError."""
+        return cls(Mask.from_bytes(frame, size))
+
+    @property
+    def size(self) -> int:
+        """The number of positions of an update."""
+        return self.mask.size
+
+    @property
+    def count(self) -> int:
+        """How many of them are encrypted."""
+        return self.mask.count
+
+    def to_bytes(self) -> bytes:
+        """Encode as a mask's frame."""
+        return self.mask.to_bytes()
+
+    def gather(self, dense: Vector) -> Vector:
+        """Return the vector's values at these positions."""
+        return self.mask.gather(dense)
+
+    def scatter(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return a vector of ``size`` values with the sums where they belong; the sums themselves if that is all."""
+        if self.count == self.size:
+            return sums
+        dense = np.zeros(self.size)
+        self.mask.scatter(sums, dense)
+        return dense
+
+
+class Scheme(abc.ABC):
+    """An encryption scheme: what others ask for instead of its name.
+
+    A scheme is added by a folder with a subclass of this one, and a line in :mod:`shieldfl.schemes`.
+    """
+
+    name: ClassVar[str]
+    """Of its folder, and in the kinds of its frames."""
+    Parameters: ClassVar[Any]
+    PublicKey: ClassVar[Any]
+    Encryptor: ClassVar[Any]
+    Aggregator: ClassVar[Any]
+    Total: ClassVar[Any]
+    opening: ClassVar[str]
+    """The module that the key authority alone imports: ``Decryptor``, ``KeyPair`` (the core's public key) and
+    ``opened_coefficients(total)``, what a total counts for in the budget of the key."""
+
+    encryptions: ClassVar[tuple[str, ...]]
+    """The names by which settings choose the scheme and its packing."""
+    key_sizes: ClassVar[tuple[int, ...]] = ()
+    """What ``key_bits`` may be; empty for a scheme that has no such choice."""
+    keys_last: ClassVar[bool] = False
+    """Whether one pair serves all rounds; otherwise each round has its own."""
+    adds_clear_values: ClassVar[bool] = False
+    """Whether plain numbers are added to ciphertexts, so that each client encrypts its own mask and not the union."""
+    integer_weights: ClassVar[bool] = False
+    """Whether the aggregator multiplies by weights; otherwise they travel encrypted beside the values."""
+    has_pool: ClassVar[bool] = False
+    """Whether encryptors make randomisers ahead: ``precompute``, ``wait`` and ``ciphertexts_for``."""
+    is_slow: ClassVar[bool] = False
+    """Whether a number of ciphertexts is measured in calibration, since a whole update would take too long."""
+    positions_part: ClassVar[str] = "union"
+    """The name of the message part that says which positions are encrypted."""
+
+    @property
+    def calibrations(self) -> tuple[str, ...]:
+        """The names under which it is calibrated; ``-pooled`` counts only what is left once randomisers are there."""
+        variants = ("", POOLED) if self.has_pool else ("",)
+        return tuple(name + variant for name in self.encryptions for variant in variants)
+
+    def check_key_bits(self, key_bits: int) -> None:
+        """Raise ParameterError for a size that keys of this scheme cannot have."""
+        if as_unsigned(key_bits, "key_bits") not in self.key_sizes and self.key_sizes:
+            *sizes, last = map(str, self.key_sizes)
+            raise ParameterError(f"key_bits must be {', '.join(sizes)} or {last}")
+
+    @abc.abstractmethod
+    def calibrated_parameters(self, encryption: str, key_bits: int) -> Any:
+        """Return the parameters that one of its encryptions is measured with."""
+
+    @abc.abstractmethod
+    def update_parameters(
+        self,
+        encryption: str,
+        clients: int,
+        value_bits: int,
+        fraction_bits: int,
+        *,
+        count: int | None,
+        most_weight: int,
+        mean_weight: float | None,
+        key_bits: int,
+        takes_clear_values: bool,
+    ) -> Any:
+        """Return parameters for sums of updates, see :func:`shieldfl.methods.encrypted_sum.update_parameters`."""
+
+    def positions_of(self, masks: list[Mask], threads: int | None) -> Positions:
+        """Return where a sum over clients with these masks is encrypted. Raises ParameterError for none."""
+        union = masks[0]
+        for mask in masks[1:]:
+            union = union | mask
+        return UnionMask(union)
+
+    def read_positions(self, frame: bytes, size: int) -> Positions:
+        """Read positions of an update of this size. Raises WireFormatError."""
+        return UnionMask.from_bytes(frame, size)
+
+    def encrypt(
+        self,
+        encryptor: Any,
+        update: Vector,
+        own: Mask,
+        positions: Positions,
+        weight: float | None,
+        round_number: int,
+    ) -> tuple[bytes, Mask]:
+        """Encrypt an update (N,) for a sum over these positions; return the frame and which positions it covers.
+
+        ``own`` are those that the client protects. Raises PolicyError or ParameterError where the sum leaves some of
+        them out, RangeError.
+        """
+        if (own - positions.mask).count:
+            raise PolicyError("the union leaves out positions that this client protects: nothing was sent")
+        return encryptor.encrypt(update, positions.mask, weight, round_number).to_bytes(), positions.mask
+
+    def aggregator(
+        self, key: Any, threads: int | None, round_number: int, positions: Positions, *, weighted: bool
+    ) -> Any:
+        """Return an aggregator that takes batches of these positions alone; ``weighted``: with encrypted weights."""
+        return self.Aggregator(key, threads, round=round_number, positions=positions.mask, weighted=weighted)
+
+    def add(self, aggregator: Any, frame: bytes, weight: int, clear: NDArray[np.float32] | None) -> None:
+        """Add a client's frame.
+
+        ``weight`` is what the client counts, ``clear`` what it sent in the clear, in the order of the positions; a
+        scheme uses them as its facts say.
+        """
+        aggregator.add(frame)
