@@ -64,7 +64,7 @@ PYTHON_LAYERS = {
     "reference": set(),
     # Schemes never import each other.
     "scheme": {"_core", "array_view", "errors", "masks", "uncopied"},
-    **dict.fromkeys(REGISTRY, {"_core", "array_view", "errors", "masks", "scheme"}),
+    **{name: {"_core", "array_view", "errors", "masks", "scheme"} for name in REGISTRY},
     "profiling": {"errors"},
     "settings": {"errors"},
     "toml_files": {"errors", "settings"},
