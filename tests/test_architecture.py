@@ -113,7 +113,8 @@ PYTHON_LAYERS = {
 # Libraries, and the only parts of the package that may import them.
 PYTHON_LIBRARIES = {
     "torch": {"torch_bridge", "sensitivity", "privacy", "methods", "simulation", "fleet"},
-    "opacus": {"privacy", "methods"},
+    "opacus": {"privacy"},
+    "dp_accounting": {"privacy", "methods"},
     "scipy": {"privacy"},
     "sklearn": {"methods", "simulation"},
     "matplotlib": {"reporting", "simulation", "fleet"},
@@ -234,7 +235,7 @@ def test_only_the_key_authority_makes_what_holds_a_secret_key():
         assert "KeyAuthority" not in text
 
 
-PACKAGES = ("pytest", "torch", "sklearn", "opacus", "rich", "typer", "matplotlib", "jinja2")
+PACKAGES = ("pytest", "torch", "sklearn", "opacus", "dp_accounting", "rich", "typer", "matplotlib", "jinja2")
 UNWANTED = {
     "shieldfl": (*PACKAGES, "cryptography", "msgspec", "scipy"),
     "shieldfl.fleet.measure.measured_client": ("torch", "sklearn", "opacus", "matplotlib", "scipy"),

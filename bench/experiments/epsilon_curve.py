@@ -19,7 +19,7 @@ from pathlib import Path
 from shieldfl.errors import RangeError
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.privacy.accounting import noise_multiplier_for
+from shieldfl.privacy.accountant import noise_multiplier_for
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
 from shieldfl.simulation.results import RoundRecord

@@ -14,6 +14,7 @@ EXTRAS = {
     "simulation": (
         "torch",
         "opacus",
+        "dp-accounting",
         "scikit-learn",
         "rich",
         "typer",
@@ -28,7 +29,7 @@ EXTRAS = {
 }
 """What each part of the library needs, as indexes name it. A test holds the first two equal to pyproject.toml's."""
 
-_MODULES = {"sklearn": "scikit-learn"}
+_MODULES = {"sklearn": "scikit-learn", "dp_accounting": "dp-accounting"}
 """Where a package is imported by another name than it is installed by."""
 
 

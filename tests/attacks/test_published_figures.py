@@ -18,7 +18,8 @@ from shieldfl.masks import Mask
 from shieldfl.methods.fedavg import FedAvg
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.selective_shield.method import SelectiveShield
-from shieldfl.privacy.accounting import PrivacyLedger
+from shieldfl.privacy.accountant import epsilon_of
+from shieldfl.privacy.events import Noise, NoisedUpload
 from shieldfl.roles.message import Message
 from shieldfl.simulation import driver
 from shieldfl.simulation.config import RunConfig
@@ -204,10 +205,8 @@ def test_no_figure_is_below_what_the_number_of_participants_alone_tells():
     with_one, without = binom(clients * rounds, rate), binom((clients - 1) * rounds, rate)
     proved = least_epsilon([(with_one.sf(total), without.sf(total)) for total in range(500, 800)], DELTA)
     assert proved > 7.0
-    full = PrivacyLedger(20.0)
-    for participants in draws:
-        full.charge_round(int(participants))
-    assert run.account.spent().of_noise == full.epsilon(DELTA).of_noise > 2.0
+    full = epsilon_of({Noise(20.0, "client"): rounds}, DELTA)
+    assert run.account.spent().of_noise == full > 2.0
     assert "K stays" in SelectiveShield.privacy_reading.neighbours
 
 
@@ -216,10 +215,7 @@ def test_a_target_is_not_overspent_on_who_is_seen_to_take_part():
     run = SteppedRun(shield(target_epsilon=1.0), clients=20, rounds=rounds, initial=origin())
     sigma = run.settings()["noise_multiplier"]
     for taken, most in ((10, 0.35), (rounds, 1.0)):
-        seen = PrivacyLedger(sigma)
-        for _ in range(taken):
-            seen.charge_round(1)
-        assert seen.epsilon(DELTA).of_noise <= most
+        assert epsilon_of({Noise(sigma, "client"): taken}, DELTA) <= most
         # No slack of an accountant: the exact delta of so many releases at epsilon 1.
         shift = math.sqrt(taken) / sigma
         exact = norm.cdf(shift / 2 - 1.0 / shift) - math.e * norm.cdf(-shift / 2 - 1.0 / shift)
@@ -313,7 +309,7 @@ def test_an_upload_that_was_made_again_is_recorded():
     zone = Message({"encrypted zone": Mask.empty(64).to_bytes()})
     with pytest.raises(ParameterError, match="no grid"):
         client.step("update", zone)
-    assert not run.account.events.noised_uploads()
+    assert not any(isinstance(event, NoisedUpload) for event in run.account.book.all)
     assert len(client.step("update", zone)["values"]) > 0
-    assert run.account.events.noised_uploads() == 1
+    assert sum(isinstance(event, NoisedUpload) for event in run.account.book.all) == 1
     assert run.account.spent().epsilon > 0.0

@@ -15,7 +15,8 @@ from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.protocol.local_update import LocalUpdate
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.privacy.accounting import PrivacyLedger
+from shieldfl.privacy.accountant import epsilon_of
+from shieldfl.privacy.events import Noise
 from shieldfl.roles.message import Message
 from shieldfl.simulation import driver
 from shieldfl.simulation.config import RunConfig
@@ -37,10 +38,7 @@ def test_what_left_in_a_round_that_was_not_finished_is_in_the_figure(monkeypatch
         driver.run_methods(RunConfig(clients=4, rounds=3, threads=1, local_epochs=1), ["dp-fedavg"], settings)
     (method,) = caught.value.result.methods
     assert len(method.rounds) == 2
-    ledger = PrivacyLedger(1.0)
-    for _ in range(3):
-        ledger.charge_round(4)
-    assert method.last.epsilon == pytest.approx(ledger.epsilon(1e-5).of_noise)
+    assert method.last.epsilon == pytest.approx(epsilon_of({Noise(1.0, "client"): 3}, 1e-5))
 
 
 @pytest.mark.parametrize(

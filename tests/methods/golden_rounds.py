@@ -101,7 +101,7 @@ def golden_rounds(variant: Variant) -> dict[str, Any]:
             )
     return {
         "rounds": rounds,
-        "events": sorted(map(plain, run.account.events.all), key=json.dumps),
+        "events": sorted(map(plain, run.account.book.all), key=json.dumps),
         "notes": list(run.account.notes),
         "settings": plain(run.settings()),
     }

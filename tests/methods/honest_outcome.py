@@ -50,7 +50,7 @@ class Outcome:
 
 def recorded(run: SteppedRun) -> list[str]:
     """Every privacy event, written out: in whatever order the roles report, the same list."""
-    return sorted(map(repr, run.account.events.all))
+    return sorted(map(repr, run.account.book.all))
 
 
 @functools.cache

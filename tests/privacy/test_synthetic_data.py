@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from shieldfl.errors import ArrayTypeError, DataError, ParameterError, RangeError
 from shieldfl.privacy import mean_embedding
-from shieldfl.privacy.gaussian_mechanism import discrete_gaussian_noise_multiplier
+from shieldfl.privacy.accountant import noise_multiplier_for
 from shieldfl.privacy.mean_embedding import fit_synthetic_data
 from shieldfl.privacy.synthetic_data import SyntheticData, check_labelled_samples, load_labelled_samples
 from shieldfl.settings import TrainingSettings
@@ -121,7 +121,7 @@ def test_everything_released_is_noised_once_for_the_stated_privacy(monkeypatch: 
     monkeypatch.setattr(mean_embedding, "discrete_gaussian_noise", record)
     features, labels = samples(500)
     made = fit(features, labels, epsilon=2.0, delta=1e-4, steps=1)
-    multiplier = discrete_gaussian_noise_multiplier(2.0, 1e-4)
+    multiplier = noise_multiplier_for(2.0, 1e-4, 1)
     assert (made.epsilon, made.delta, made.noise_multiplier) == (2.0, 1e-4, multiplier)
     [(vector, deviation, fraction_bits)] = calls
     grid = mean_embedding._Grid.choose(multiplier, 100)

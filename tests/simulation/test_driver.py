@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from dataclasses import asdict
 
 import numpy as np
@@ -15,7 +16,8 @@ from shieldfl.methods.discovery import BUILT_IN
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.privacy.accounting import PrivacyLedger
+from shieldfl.privacy.accountant import epsilon_of
+from shieldfl.privacy.events import Noise
 from shieldfl.simulation import method_run
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
@@ -219,16 +221,15 @@ def test_a_model_with_batch_statistics_is_evaluated(buffers):
         assert 0.0 <= method.last.accuracy <= 1.0
 
 
-def test_the_privacy_figures_are_the_ledgers(both):
+def test_the_privacy_figures_are_the_accountants(both):
     shielded = both[0].methods[1]
     assert shielded.settings["noise_multiplier"] == 0.02
-    ledger, more = PrivacyLedger(0.02), PrivacyLedger(0.02 * math.sqrt(4.0))
     for record in shielded.rounds:
-        ledger.charge_round(4)
-        more.charge_round(1)
-        assert record.epsilon_of_noise == pytest.approx(ledger.epsilon(1e-5).of_noise, rel=1e-9)
+        own = epsilon_of({Noise(0.02, "client"): record.round}, 1e-5)
+        assert record.epsilon_of_noise == pytest.approx(own, rel=1e-9)
         # What clients add is of a multiplier sigma * sqrt(K).
-        assert record.epsilon_if_participants_true == pytest.approx(more.epsilon(1e-5).of_noise, rel=1e-9)
+        added = epsilon_of({Noise(0.02 * math.sqrt(4.0), "client"): record.round}, 1e-5)
+        assert record.epsilon_if_participants_true == pytest.approx(added, rel=1e-9)
         assert record.epsilon_if_participants_true < record.epsilon_of_noise
         # Its masks follow from the data and are readable.
         assert math.isinf(record.epsilon)
@@ -263,13 +264,11 @@ def test_a_draw_of_too_few_clients_is_repeated_and_charged(monkeypatch):
     assert accepted == [record.participants for record in method.rounds]
     assert len(charged) > len(accepted)  # with this seed some were too small
     # Sampling amplifies nothing: who takes part can be seen.
-    ledger = PrivacyLedger(1.0)
-    for count in charged:
-        ledger.charge_round(count)
-    assert method.last.epsilon_of_noise == pytest.approx(ledger.epsilon(1e-5).of_noise)
-    assert method.last.epsilon_if_participants_true == pytest.approx(
-        ledger.epsilon(1e-5).if_participants_true
+    assert method.last.epsilon_of_noise == pytest.approx(
+        epsilon_of({Noise(1.0, "client"): len(charged)}, 1e-5)
     )
+    together = Counter(Noise(math.sqrt(max(count, 1)), "client") for count in charged)
+    assert method.last.epsilon_if_participants_true == pytest.approx(epsilon_of(together, 1e-5))
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def adapt_model(name: str, model: nn.Module, settings: MethodSettings) -> nn.Mod
 
 
 def load_privacy_packages(name: str, settings: MethodSettings) -> None:
-    """Import Opacus where the method will train or count epsilon with it; nothing else of a run needs it.
+    """Import what trains by DP-SGD and counts epsilon, where the method will; nothing else of a run needs it.
 
     It takes seconds, which would else be those of the method's set-up or of a stage of its first round.
     """
@@ -42,6 +42,7 @@ def load_privacy_packages(name: str, settings: MethodSettings) -> None:
     )
     if noised or method_class(name).trains_privately(name, entry):
         import_module("shieldfl.privacy.dp_sgd")
+        import_module("dp_accounting")
 
 
 def count_trained(model: nn.Module) -> int:

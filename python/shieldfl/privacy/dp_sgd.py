@@ -94,7 +94,7 @@ def train_privately(
     Returns
     -------
     PrivateTraining
-        The loss, and what to charge to a :class:`shieldfl.privacy.dp_sgd_ledger.DpSgdLedger`.
+        The loss, and what to charge as steps of :class:`shieldfl.privacy.events.Noise`.
 
     Raises
     ------

@@ -28,8 +28,8 @@ import torch
 from torch import nn
 
 from shieldfl.errors import ParameterError, RangeError
+from shieldfl.privacy.accountant import noise_multiplier_for
 from shieldfl.privacy.discrete_gaussian import discrete_gaussian_noise
-from shieldfl.privacy.gaussian_mechanism import discrete_gaussian_noise_multiplier
 from shieldfl.privacy.synthetic_data import SyntheticData, check_labelled_samples
 
 __all__ = ["fit_synthetic_data"]
@@ -120,7 +120,7 @@ def fit_synthetic_data(
     lowest, highest = _flat_range(feature_range, shape)
     if len(features) > _MOST_SAMPLES:
         raise ParameterError(f"at most {_MOST_SAMPLES:,} samples can be summed exactly: pass fewer")
-    multiplier = discrete_gaussian_noise_multiplier(epsilon, delta)
+    multiplier = noise_multiplier_for(epsilon, delta, 1)
     grid = _Grid.choose(multiplier, fourier_features)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

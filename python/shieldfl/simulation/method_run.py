@@ -16,7 +16,7 @@ from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.local_update import StartingPoint
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.plan import checked_weights
-from shieldfl.privacy.events import PrivacySpent
+from shieldfl.privacy.book import PrivacySpent
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.convergence import averaging_window
 from shieldfl.simulation.data import Dataset
@@ -144,7 +144,7 @@ class MethodRun:
             reading.adversary,
             reading.neighbours,
             method.aggregator_sees,
-            list(self._account.events.readable_parts),
+            list(self._account.book.readable_parts),
             training=self._training(),
             alternates=method.interleaving is not None,
             setup_seconds=setup_seconds,

@@ -57,7 +57,7 @@ def check_shares(run: SteppedRun, participants: Sequence[int]) -> None:
 def check_records(run: SteppedRun, number: int, participants: Sequence[int]) -> None:
     """Check that every upload and every opened sum of a round is among the events, in the zone that is stated."""
     uploads = (EncryptedUpload, NoisedUpload, ClearUpload)
-    recorded = [event for event in run.account.events.all if getattr(event, "round", None) == number]
+    recorded = [event for event in run.account.book.all if getattr(event, "round", None) == number]
     # Introductions are of parts; the update itself is of values.
     updates = [
         one for one in recorded if isinstance(one, uploads) and getattr(one, "what", "values") == "values"

@@ -12,7 +12,8 @@ from methods.variants import CLIENTS, PARAMETERS, Variant
 from shieldfl.errors import ParameterError
 from shieldfl.methods.noised_average.settings import DpFedAvgSettings
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
-from shieldfl.privacy.accounting import PrivacyLedger
+from shieldfl.privacy.accountant import epsilon_of
+from shieldfl.privacy.events import Noise
 
 
 def run_of(*, rounds: int = 3, weights: tuple[int, ...] | None = None, **changes: object) -> SteppedRun:
@@ -51,27 +52,21 @@ def test_buffers_stay_with_each_client():
     assert not np.array_equal(own[0], own[1])
 
 
-def test_both_epsilons_are_those_of_the_ledger():
+def test_both_epsilons_are_those_of_the_accountant():
     run = run_of(noise_multiplier=2.0)
     for _ in range(3):
         run.run_round()
-    ledger = PrivacyLedger(2.0)
-    for _ in range(3):
-        ledger.charge_round(CLIENTS)
-    expected, spent = ledger.epsilon(1e-5), run.account.spent()
-    assert (spent.of_noise, spent.if_participants_true) == (
-        expected.of_noise,
-        expected.if_participants_true,
-    )
+    spent = run.account.spent()
+    assert spent.of_noise == epsilon_of({Noise(2.0, "client"): 3}, 1e-5)
+    assert spent.if_participants_true == epsilon_of({Noise(2.0 * CLIENTS**0.5, "client"): 3}, 1e-5)
     assert spent.if_participants_true < spent.epsilon == spent.of_noise
 
 
 def test_a_client_that_left_takes_its_noise_with_it():
     run = run_of(noise_multiplier=2.0)
     run.run_round(dropping=[1, 2])
-    ledger = PrivacyLedger(2.0)
-    ledger.charge_round(2)
-    assert run.account.spent().if_participants_true == ledger.epsilon(1e-5).if_participants_true
+    together = Noise(2.0 * 2**0.5, "client")
+    assert run.account.spent().if_participants_true == epsilon_of({together: 1}, 1e-5)
 
 
 def test_a_round_that_was_given_up_has_shown_the_aggregator_its_updates():
@@ -81,12 +76,9 @@ def test_a_round_that_was_given_up_has_shown_the_aggregator_its_updates():
     client.finish_training(contraction(1, 0, client.begin_round(1, CLIENTS, run.begin_round(1))))
     run.aggregator.begin_phase("update", 1, None)
     run.aggregator.receive("update", 0, client.step("update", None))
-    ledger = PrivacyLedger(2.0)
-    ledger.charge_round(1)
-    expected = ledger.epsilon(1e-5)
     after = run.account.spent()
     assert math.isnan(before.epsilon)
-    assert after.if_participants_true == after.epsilon == expected.of_noise
+    assert after.if_participants_true == after.epsilon == epsilon_of({Noise(2.0, "client"): 1}, 1e-5)
 
 
 def test_a_target_is_met_and_not_much_more():

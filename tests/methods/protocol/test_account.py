@@ -8,10 +8,11 @@ import pytest
 
 from methods.method_conformance import SteppedRun
 from methods.variants import CLIENTS, every_variant
-from shieldfl.errors import ParameterError
+from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.reports import Note, Report, Reporter, Tally
-from shieldfl.privacy.events import ClearUpload, OpenedSum
+from shieldfl.privacy.accountant import epsilon_of
+from shieldfl.privacy.events import ClearUpload, Noise, NoisedUpload, OpenedSum
 
 
 def test_a_role_reports_everything_once():
@@ -54,17 +55,38 @@ def test_what_is_readable_has_no_bound_and_without_noise_there_is_no_figure():
     assert math.isnan(account.spent().epsilon)
     account.take(Report((ClearUpload(1, 0),)))
     assert math.isinf(account.spent().epsilon)
-    assert account.spent().rounds == account.rounds == 1
+    assert account.spent().rounds == 1
+    assert account.settings() == {}
 
 
 def test_an_epsilon_has_its_delta():
-    class Charged(Account):
-        def _of_noise(self):
-            return 1.0, 1.0
-
-    assert Charged(delta=1e-5).spent().delta == 1e-5
+    noised = Report((NoisedUpload(1, 0, Noise(2.0, "client")),))
+    account, without = Account(delta=1e-5), Account()
+    for one in (account, without):
+        one.take(noised)
+    assert account.spent().delta == account.settings()["delta"] == 1e-5
+    assert account.settings()["epsilon_of_what_was_charged"] == account.spent().of_noise > 0.0
+    assert account.settings()["most_steps_charged_to_a_client"] == 1
     with pytest.raises(ParameterError, match="delta"):
-        Charged().spent()
+        without.spent()
+
+
+def test_a_draw_is_charged_as_the_method_says_and_never_beyond_the_target():
+    noise = Noise(4.0, "client")
+    two = epsilon_of({noise: 2}, 1e-5)
+    account = Account(delta=1e-5, per_draw=noise, target_epsilon=two)
+    account.charge_draw(9)
+    account.charge_draw(0)
+    spent = account.spent()
+    assert (spent.rounds, spent.steps) == (2, 2)
+    assert spent.of_noise == two
+    # Nothing has left yet: there is a charge, and no claim.
+    assert math.isnan(spent.epsilon)
+    with pytest.raises(PolicyError, match="is spent after 2 draws"):
+        account.charge_draw(9)
+    with pytest.raises(ParameterError, match="participants"):
+        Account(per_draw=noise).charge_draw(-1)
+    assert repr(account.spent()) == repr(spent)
 
 
 @every_variant
@@ -87,7 +109,7 @@ def test_reports_of_rounds_and_roles_may_come_in_any_order(variant):
             account.charge_draw(CLIENTS)
         for report in order:
             account.take(report)
-        found.append((repr(account.spent()), account.settings(), sorted(account.events.readable_parts)))
+        found.append((repr(account.spent()), account.settings(), sorted(account.book.readable_parts)))
         epsilons.append(account.spent().epsilon)
     assert found[0] == found[1] == found[2]
     # With the key authority's before the clients' of its round, no figure is lower.

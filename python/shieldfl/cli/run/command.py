@@ -68,6 +68,7 @@ def _require_packages(report: Path | None) -> None:
     """Raise ModuleNotFoundError for what a run would miss later, before anything that takes seconds."""
     require("torch")
     require("opacus")
+    require("dp_accounting")
     if report is not None:
         require("matplotlib")
         require("jinja2")

@@ -14,8 +14,7 @@ from shieldfl.methods.alt_fl.roles import AltFlAggregator, AltFlClient
 from shieldfl.methods.alt_fl.rounds import AltFlRounds, ZonesOfRounds
 from shieldfl.methods.alt_fl.settings import AltFlSettings
 from shieldfl.methods.masked_average.method import UPDATE
-from shieldfl.methods.noised_average.dp_sgd import BY_DP_SGD, DpSgdAveraging
-from shieldfl.methods.noised_average.dp_sgd_account import DpSgdAccount, DpSgdRounds
+from shieldfl.methods.noised_average.dp_sgd import BY_DP_SGD, DpSgdAveraging, DpSgdRounds
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Phase, SyntheticDemand
 from shieldfl.methods.protocol.named_method import NamedMethod
@@ -80,6 +79,7 @@ class AltFl(AgreedMask):
         share = settings.encrypted_share if self.rounds.encrypts else 0.0
         super().__init__(name, settings, plan, ratio=share)
         self.dp_sgd = DpSgdRounds.of(settings, plan)
+        self.delta = self.dp_sgd.delta
         self.interleaving = _interleaving(self.rounds)
         self.synthetic_demand = _synthetic_demand(self.rounds, settings, self.dp_sgd, plan)
         self._zones = ZonesOfRounds(self.rounds, self.zone, plan.parameters, plan.buffers)
@@ -126,10 +126,6 @@ class AltFl(AgreedMask):
         from shieldfl.methods.alt_fl.authority import AltFlAuthority
 
         return AltFlAuthority(context, initial, keys, self.ratio, self._zones)
-
-    def account(self) -> DpSgdAccount:
-        """Return an account of DP-SGD and synthetic data; infinite where its events say that no noise covers all."""
-        return DpSgdAccount(self.notes, self.dp_sgd.delta, self.plan.clients)
 
 
 class AltFlWithoutEncryption(DpSgdAveraging):

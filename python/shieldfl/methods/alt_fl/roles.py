@@ -8,11 +8,12 @@ from shieldfl.errors import PolicyError
 from shieldfl.masks import Mask
 from shieldfl.methods.agreed_mask.method import AgreedMaskAggregator, AgreedMaskClient
 from shieldfl.methods.alt_fl.rounds import RoundKind, ZonesOfRounds
-from shieldfl.methods.noised_average.dp_sgd_account import DpSgdRounds
+from shieldfl.methods.noised_average.dp_sgd import DpSgdRounds
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.local_update import LocalUpdate, PrivateSteps, StartingPoint
+from shieldfl.methods.protocol.local_update import LocalUpdate, StartingPoint
 from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.privacy.events import Noise
 from shieldfl.roles.message import Message
 
 __all__ = ["AltFlAggregator", "AltFlClient"]
@@ -35,7 +36,7 @@ class AltFlClient(AgreedMaskClient):
         self._zones = zones
         self._dp_sgd = dp_sgd
         self._kind_of_round = RoundKind()
-        self._steps: PrivateSteps | None = None
+        self._noise: Noise | None = None
 
     def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Ask for DP-SGD or synthetic data, and for scores before the first mask."""
@@ -52,27 +53,24 @@ class AltFlClient(AgreedMaskClient):
 
     def _keep(self, update: LocalUpdate) -> None:
         """Keep what is to be charged, too; refuse what was not trained by DP-SGD where that was asked for."""
-        steps = self._dp_sgd.check_steps(update) if self._kind_of_round.noises else None
+        noise = self._dp_sgd.noise_of(update) if self._kind_of_round.noises else None
         super()._keep(update)
-        self._steps = steps
+        self._noise = noise
 
     def _zone_from(self, answer: Message | None) -> Mask | None:
         return self._zones.of(self.round, super()._zone_from(answer))
 
     def _disclose(self, zone: Mask) -> None:
-        noise = self._dp_sgd.added_noise if self._kind_of_round.noises else None
         self._state(
             Disclosure.of_zone(
                 zone,
                 self._size,
-                rest="clear" if noise is None else "noised",
+                rest="clear" if self._noise is None else "noised",
                 parts=self.clear_parts,
                 synthetic=self._kind_of_round.synthetic,
-                noise=noise,
+                noise=self._noise,
             )
         )
-        if self._steps is not None:
-            self.record(self._dp_sgd.event(self.round, self.index, self._steps))
 
 
 class AltFlAggregator(AgreedMaskAggregator):

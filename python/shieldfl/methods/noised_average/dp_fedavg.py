@@ -6,71 +6,25 @@ a trusted server clips and noises; here each client does it itself and trusts no
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 from shieldfl.methods.fedavg import FedAvgAggregator
 from shieldfl.methods.noised_average.roles import NoisedAverage, NoisedAverageClient
 from shieldfl.methods.noised_average.settings import DpFedAvgSettings
-from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.local_update import FloatVector
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan
-from shieldfl.methods.protocol.reports import Report
 from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.privacy.accounting import PrivacyLedger, noise_multiplier_for
-from shieldfl.privacy.events import ClearUpload, Noise, NoisedUpload, SummedUploads
+from shieldfl.privacy.accountant import noise_multiplier_for
+from shieldfl.privacy.events import Noise, SummedUploads
 from shieldfl.privacy.mechanisms import clip_and_noise
 from shieldfl.privacy.reading import PrivacyReading
 from shieldfl.roles.message import Message
 
 __all__ = ["DpFedAvg"]
-
-
-class ClientLevelAccount(Account):
-    """Charges clients for the updates that have left them.
-
-    Parameters
-    ----------
-    notes, delta : as for :class:`Account`.
-    noise_multiplier : of every update.
-    """
-
-    def __init__(self, notes: Iterable[str], delta: float, noise_multiplier: float) -> None:
-        super().__init__(notes, delta)
-        self._noise_multiplier = noise_multiplier
-        self._rounds_of: dict[int, list[int]] = {}
-        self._summed: dict[int, int] = {}
-
-    def take(self, report: Report) -> None:
-        """Add what a role tells: who sent an update in which round, and how many of a round's were summed."""
-        super().take(report)
-        for event in report.events:
-            if isinstance(event, NoisedUpload) or (isinstance(event, ClearUpload) and event.what == "values"):
-                self._rounds_of.setdefault(event.client, []).append(event.round)
-            elif isinstance(event, SummedUploads):
-                # The difference of two means of a round may be one client's update, with its own noise alone.
-                self._summed[event.round] = 1 if event.round in self._summed else event.clients
-
-    def _of_noise(self) -> tuple[float, float]:
-        """Return the largest epsilon of all clients against the aggregator, and against those who see models alone.
-
-        NaN where no client has sent anything. A round that was given up showed the aggregator the updates that it got,
-        each with its own noise.
-        """
-        if not self._rounds_of:
-            return math.nan, math.nan
-        largest = 0.0, 0.0
-        for rounds in self._rounds_of.values():
-            ledger = PrivacyLedger(self._noise_multiplier)
-            for number in rounds:
-                ledger.charge_round(self._summed.get(number, 1))
-            spent = ledger.epsilon(self.delta)
-            largest = max(largest[0], spent.of_noise), max(largest[1], spent.if_participants_true)
-        return largest
 
 
 class DpFedAvgClient(NoisedAverageClient):
@@ -143,6 +97,7 @@ class DpFedAvg(NoisedAverage):
             settings = replace(settings, noise_multiplier=sigma, target_epsilon=None)
         super().__init__(name, settings, plan)
         self._settings = settings
+        self.delta = settings.delta
 
     def _why_alike(self) -> str:
         return f"{self.name} weighs all clients alike: a weight would let one count for more than C"
@@ -162,15 +117,6 @@ class DpFedAvg(NoisedAverage):
         self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
     ) -> DpFedAvgAggregator:
         return DpFedAvgAggregator(context, weights, self._shared(initial))
-
-    def account(self) -> ClientLevelAccount:
-        """Return an account of the client that spent most: against the aggregator, and against who sees models alone.
-
-        The unit is a client: all its updates as they are, or zeros in their place, with the same participants. The
-        first is with multiplier sigma; the second, with sigma * sqrt(K) for the K updates in a mean, takes the server's
-        word for K.
-        """
-        return ClientLevelAccount(self.notes, self._settings.delta, self._settings.noise_multiplier)
 
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:
         """Return the settings, with what they come to."""

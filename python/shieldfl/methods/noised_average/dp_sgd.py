@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from shieldfl.errors import ParameterError
 from shieldfl.methods.alt_fl.rounds import AltFlRounds, RoundKind
-from shieldfl.methods.noised_average.dp_sgd_account import DpSgdAccount, DpSgdRounds
 from shieldfl.methods.noised_average.roles import NoisedAverage, NoisedAverageClient
 from shieldfl.methods.noised_average.settings import DpSgdSettings
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.local_update import FloatVector, LocalUpdate, PrivateSteps, StartingPoint
+from shieldfl.methods.protocol.local_update import (
+    FloatVector,
+    GradientNoise,
+    LocalUpdate,
+    StartingPoint,
+)
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.privacy.events import Noise
 from shieldfl.privacy.reading import PrivacyReading
 from shieldfl.roles.message import Message
 
-__all__ = ["BY_DP_SGD", "DpSgdAveraging"]
+__all__ = ["BY_DP_SGD", "DpSgdAveraging", "DpSgdRounds"]
 
 BY_DP_SGD = PrivacyReading(
     "sample",
@@ -27,6 +33,36 @@ BY_DP_SGD = PrivacyReading(
     "ε is for one sample of one client, by DP-SGD, the largest of all clients; its sampling of batches counts, since "
     "nobody but the client knows who is in them",
 )
+
+
+@dataclass(frozen=True)
+class DpSgdRounds:
+    """What rounds of DP-SGD ask of clients."""
+
+    noise: GradientNoise
+    delta: float
+    """What their epsilon belongs to."""
+
+    @classmethod
+    def of(cls, settings: DpSgdSettings, plan: FederationPlan) -> DpSgdRounds:
+        """Read settings; delta is 1/N by default. Raises ParameterError where N is not known."""
+        if settings.delta is None and plan.samples is None:
+            raise ParameterError("delta is 1/N by default: say how many samples there are, or set delta")
+        noise = GradientNoise(settings.noise_multiplier, settings.max_grad_norm)
+        return cls(noise, settings.delta or 1 / max(plan.samples or 0, 2))
+
+    def noise_of(self, update: LocalUpdate) -> Noise | None:
+        """Return what noise an update has; None where the settings add none.
+
+        Raises ParameterError where it was trained by no DP-SGD, or by none that there can be.
+        """
+        done = update.private_steps
+        if done is None:
+            raise ParameterError(
+                "this round trains by DP-SGD: pass what it did as LocalUpdate.private_steps, see StartingPoint.noise"
+            )
+        multiplier = self.noise.noise_multiplier
+        return Noise(multiplier, "sample", done.sample_rate, done.steps) if multiplier > 0.0 else None
 
 
 class DpSgdClient(NoisedAverageClient):
@@ -45,7 +81,7 @@ class DpSgdClient(NoisedAverageClient):
         self._rounds = rounds
         self._dp_sgd = dp_sgd
         self._kind = RoundKind()
-        self._steps: PrivateSteps | None = None
+        self._noise: Noise | None = None
 
     def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Ask for DP-SGD or synthetic data."""
@@ -58,16 +94,12 @@ class DpSgdClient(NoisedAverageClient):
 
     def _keep(self, update: LocalUpdate) -> None:
         """Keep what is to be charged, too; refuse what was not trained by DP-SGD where that was asked for."""
-        steps = self._dp_sgd.check_steps(update) if self._kind.noises else None
+        noise = self._dp_sgd.noise_of(update) if self._kind.noises else None
         super()._keep(update)
-        self._steps = steps
+        self._noise = noise
 
     def _protect(self, update: FloatVector) -> FloatVector:
-        self._state(
-            noise=self._dp_sgd.added_noise if self._kind.noises else None, synthetic=self._kind.synthetic
-        )
-        if self._steps is not None:
-            self.record(self._dp_sgd.event(self.round, self.index, self._steps))
+        self._state(noise=self._noise, synthetic=self._kind.synthetic)
         return update
 
 
@@ -105,6 +137,7 @@ class DpSgdAveraging(NoisedAverage):
         super().__init__(name, settings, plan)
         self.rounds = rounds or AltFlRounds("dp-sgd")
         self.dp_sgd = DpSgdRounds.of(settings, plan)
+        self.delta = self.dp_sgd.delta
         self._settings = settings
 
     @classmethod
@@ -121,10 +154,6 @@ class DpSgdAveraging(NoisedAverage):
         shared_secret: bytes | None,
     ) -> DpSgdClient:
         return DpSgdClient(index, initial, weight, context, self.rounds, self.dp_sgd)
-
-    def account(self) -> DpSgdAccount:
-        """Return an account of what DP-SGD costs the client that it costs most, for one sample, against everybody."""
-        return DpSgdAccount(self.notes, self.dp_sgd.delta, self.plan.clients)
 
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:
         """Return the settings, with what they come to."""

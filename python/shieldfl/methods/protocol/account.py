@@ -6,39 +6,49 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from shieldfl.errors import ParameterError
+from shieldfl.errors import PolicyError
+from shieldfl.installing import require
 from shieldfl.methods.protocol.reports import Note, Report, Tally
-from shieldfl.privacy.events import DataRelease, Noise, PrivacyEvents, PrivacySpent
+from shieldfl.privacy.book import PrivacyBook, PrivacySpent
+from shieldfl.privacy.events import ClientsDrawn, DataRelease, Noise
 from shieldfl.profiling.stages import StageClock
 
 __all__ = ["Account"]
 
 
 class Account:
-    """Adds up reports; it never looks at a role. What noise costs is for methods that have some: see :meth:`_of_noise`.
+    """Adds up reports; it never looks at a role.
 
     Parameters
     ----------
     notes : what is known before the first round.
     delta : what an epsilon belongs to; NaN for a method without noise.
+    per_draw : what every client is charged for each draw of clients; None where what they send is charged alone.
+    target_epsilon : what the noise may be charged in all; None for no limit.
     """
 
-    def __init__(self, notes: Iterable[str] = (), delta: float = math.nan) -> None:
-        self.events = PrivacyEvents()
+    def __init__(
+        self,
+        notes: Iterable[str] = (),
+        delta: float = math.nan,
+        *,
+        per_draw: Noise | None = None,
+        target_epsilon: float | None = None,
+    ) -> None:
+        if not math.isnan(delta):
+            # Missing it is told before anything runs.
+            require("dp_accounting")
+        self.book = PrivacyBook()
         """What has left the clients, and what was opened."""
         self.clock = StageClock()
         """Seconds that were reported, and those that whoever drives the rounds adds."""
         self.delta = delta
-        self._draws = 0
+        self._per_draw = per_draw
+        self._target_epsilon = target_epsilon
         self._remarks: dict[str, str] = {}
         self._tallies: dict[str, tuple[int, int]] = {}
         for text in notes:
             self.note(text)
-
-    @property
-    def rounds(self) -> int:
-        """How many have been charged: draws of clients."""
-        return self._draws
 
     @property
     def notes(self) -> list[str]:
@@ -48,7 +58,7 @@ class Account:
     def take(self, report: Report) -> None:
         """Add what a role tells."""
         for event in report.events:
-            self.events.add(event)
+            self.book.add(event)
         for note in report.notes:
             self._add_note(note)
         self.clock.add(report.seconds)
@@ -68,24 +78,38 @@ class Account:
             self._remarks[note.what] = f"{affected:,} of {counted:,} {note.what}"
 
     def charge_draw(self, participants: int) -> None:
-        """Count a draw of clients, also one that was too small and is drawn again."""
-        self._draws += 1
+        """Count a draw of clients, also one that was too small and is drawn again.
+
+        Raises PolicyError, and counts nothing, when a target epsilon would be exceeded.
+        """
+        draw = ClientsDrawn(participants, self._per_draw)
+        if self._target_epsilon is not None:
+            done = self.spent().rounds
+            # Uploads of rounds that nobody told of count, too: the one that comes is beyond them.
+            untold = done + 1 - sum(isinstance(event, ClientsDrawn) for event in self.book.all)
+            ahead = PrivacyBook([*self.book.all, *[draw] * untold])
+            if ahead.spent(self.delta).of_noise > self._target_epsilon:
+                raise PolicyError(
+                    f"the privacy budget of epsilon = {self._target_epsilon:g} is spent after {done} draws: no "
+                    "further round is started"
+                )
+        self.book.add(draw)
 
     def charge_release(self, noise_multiplier: float) -> None:
-        """Count the release, with this multiplier, of what synthetic data were made from."""
-        self.events.add(DataRelease(Noise(noise_multiplier, "sample")))
+        """Charge every client for a release with this multiplier, of what synthetic data were made from."""
+        self.book.add(DataRelease(Noise(noise_multiplier, "sample")))
 
     def spent(self) -> PrivacySpent:
         """Return what the rounds so far have spent. Raises ParameterError for an epsilon without a delta."""
-        of_noise, if_participants_true = self._of_noise()
-        if not math.isnan(of_noise) and math.isnan(self.delta):
-            raise ParameterError("an epsilon needs its delta: give the account one")
-        return self.events.spent(of_noise, if_participants_true, self.delta, self.rounds)
-
-    def _of_noise(self) -> tuple[float, float]:
-        """Return what the noise alone was charged, and what if the stated numbers of participants were true; or NaN."""
-        return math.nan, math.nan
+        return self.book.spent(self.delta)
 
     def settings(self) -> dict[str, Any]:
-        """Return what was charged, as plain data for reports."""
-        return {}
+        """Return what was charged, as plain data for reports; nothing for a method without noise."""
+        if math.isnan(self.delta):
+            return {}
+        spent = self.spent()
+        return {
+            "delta": self.delta,
+            "epsilon_of_what_was_charged": spent.of_noise,
+            "most_steps_charged_to_a_client": spent.steps,
+        }

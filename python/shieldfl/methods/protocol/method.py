@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import math
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -90,6 +91,8 @@ class Method(abc.ABC):
     """Those of the P parameters that training changes; None for all."""
     interleaving: Fraction | None = None
     """The share of the second of two kinds of rounds; None where all are alike."""
+    delta: float = math.nan
+    """What its epsilon belongs to; NaN for a method without noise."""
     purposes: Mapping[str, SchemeParameters[Any]] = MappingProxyType({})
     """What is encrypted, and how: parameters by purpose, ``"update"`` among them; nothing for a method without keys."""
 
@@ -237,7 +240,7 @@ class Method(abc.ABC):
 
     def account(self) -> Account:
         """Return an account of a run, of nothing yet: it takes the roles' reports."""
-        return Account(self.notes)
+        return Account(self.notes, self.delta)
 
     @abc.abstractmethod
     def first_message(self, initial: GlobalModel, shared_secret: bytes | None = None) -> Message:

@@ -205,10 +205,12 @@ class TrainingClient(ClientSteps):
         if replace(now, parts=()) == replace(before, parts=()):
             return
         encrypts_buffers = self._buffer_count > 0 and now.buffers == "encrypted"
-        if now.encrypted.count or encrypts_buffers:
-            # Statistics of the data have no noise, whatever the parameters have.
-            noise = now.noise if now.encrypts_noised and not encrypts_buffers else None
+        noise = now.noise if now.encrypts_noised and now.encrypted.count else None
+        if noise is not None:
             self.record(EncryptedUpload(self.round, self.index, noise, now.synthetic))
+        if encrypts_buffers or (now.encrypted.count and noise is None):
+            # Statistics of the data have no noise, whatever the parameters have.
+            self.record(EncryptedUpload(self.round, self.index, None, now.synthetic))
         if now.noised.count and now.noise is not None:
             self.record(NoisedUpload(self.round, self.index, now.noise))
         without_proof = now.noised.count and now.noise is None

@@ -7,11 +7,11 @@ says what it protects, what leaks and how the paper was read.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.errors import ParameterError
 from shieldfl.methods.encrypted_sum.update_parameters import FixedPoint, update_parameters
 from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.global_model import GlobalModel
@@ -22,8 +22,9 @@ from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.selective_shield.aggregator import SelectiveShieldAggregator
 from shieldfl.methods.selective_shield.client import SelectiveShieldClient
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
-from shieldfl.privacy.accounting import PrivacyLedger, noise_multiplier_for
+from shieldfl.privacy.accountant import noise_multiplier_for
 from shieldfl.privacy.discrete_gaussian import float32_grid
+from shieldfl.privacy.events import Noise
 from shieldfl.privacy.reading import PrivacyReading
 from shieldfl.roles.message import Message
 from shieldfl.schemes import DEFAULT_ENCRYPTION
@@ -87,6 +88,7 @@ class SelectiveShield(Method):
         super().__init__(name, settings, plan)
         self._settings = settings
         self.scores = settings.sensitivity
+        self.delta = settings.delta
         encrypted_votes = settings.negotiation == "encrypted"
         if encrypted_votes:
             self.phases = (Phase("negotiate", answered_by_authority=True), self.phases[1])
@@ -146,9 +148,11 @@ class SelectiveShield(Method):
         """Return the model that the first round starts from."""
         return self._shared(initial).to_message()
 
-    def account(self) -> SelectiveShieldAccount:
-        """Return an account of the noise zone: eq. 22's sigma, in every round that was drawn."""
-        return SelectiveShieldAccount(self.notes, self._settings, self._target_epsilon)
+    def account(self) -> Account:
+        """Return an account that charges eq. 22's sigma for every draw, one that is repeated as well."""
+        multiplier = self._settings.noise_multiplier
+        noise = Noise(multiplier, "client") if multiplier > 0.0 else None
+        return Account(self.notes, self.delta, per_draw=noise, target_epsilon=self._target_epsilon)
 
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:
         """Return the settings, with the noise multiplier that a target epsilon gave."""
@@ -156,63 +160,6 @@ class SelectiveShield(Method):
             "target_epsilon": self._target_epsilon,
             "bytes_per_encrypted_value": self.purposes["update"].bytes_per_value,
         }
-
-
-class SelectiveShieldAccount(Account):
-    """Charges draws of clients for the noise zone: those that are repeated because too few came cost as much as others.
-
-    Parameters
-    ----------
-    notes : as for :class:`Account`.
-    settings : the method's settings, noise multiplier resolved.
-    target_epsilon : what the noise may be charged in all; None for no limit.
-    """
-
-    def __init__(
-        self, notes: Iterable[str], settings: SelectiveShieldSettings, target_epsilon: float | None
-    ) -> None:
-        super().__init__(notes, settings.delta)
-        self._noise_multiplier = settings.noise_multiplier
-        self._target_epsilon = target_epsilon
-        self._drawn: list[int] = []
-
-    def charge_draw(self, participants: int) -> None:
-        """Charge a draw. Raises PolicyError, and charges nothing, when a target epsilon would be exceeded."""
-        if self._target_epsilon is not None:
-            ledger = self._ledger_of([*self._charged, participants])
-            if ledger.epsilon(self.delta).of_noise > self._target_epsilon:
-                raise PolicyError(
-                    f"the privacy budget of epsilon = {self._target_epsilon:g} is spent after "
-                    f"{self.rounds} draws: no further round is started"
-                )
-        super().charge_draw(participants)
-        self._drawn.append(participants)
-
-    def _ledger_of(self, drawn: Iterable[int]) -> PrivacyLedger:
-        ledger = PrivacyLedger(self._noise_multiplier)
-        for participants in drawn:
-            ledger.charge_round(participants)
-        return ledger
-
-    @property
-    def rounds(self) -> int:
-        """How many have been charged: whoever drives the rounds may not have told of every draw."""
-        return max(super().rounds, self.events.noised_uploads())
-
-    @property
-    def _charged(self) -> list[int]:
-        """How many were drawn, by round; 1 for each round that was not told of."""
-        return [*self._drawn, *[1] * (self.rounds - len(self._drawn))]
-
-    def _of_noise(self) -> tuple[float, float]:
-        if self._noise_multiplier == 0.0:
-            return math.nan, math.nan
-        spent = self._ledger_of(self._charged).epsilon(self.delta)
-        return spent.of_noise, spent.if_participants_true
-
-    def settings(self) -> dict[str, Any]:
-        """Return what the noise was charged."""
-        return {"epsilon_of_what_was_charged": self.spent().of_noise}
 
 
 def _check_grid(settings: SelectiveShieldSettings, clients: int, size: int) -> None:

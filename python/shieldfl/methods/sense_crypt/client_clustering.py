@@ -75,7 +75,7 @@ def noised_sensitivity(
     clip_norm : float, optional
         G, at least 2^-100; None leaves the vector as it is (section 3.1), which no noise can protect.
     noise_multiplier : float
-        sigma, as :func:`shieldfl.privacy.gaussian_mechanism.gaussian_noise_multiplier` gives it; 0 clips alone.
+        sigma, as :func:`shieldfl.privacy.accountant.gaussian_noise_multiplier` gives it; 0 clips alone.
     threads : int, optional
         For the core; None for as many as the work is worth.
 

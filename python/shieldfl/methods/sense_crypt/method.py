@@ -6,15 +6,13 @@ it protects, what leaks and how the paper was read.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shieldfl.methods.encrypted_sum.update_parameters import update_parameters
-from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method, Phase
 from shieldfl.methods.protocol.named_method import NamedMethod
@@ -24,7 +22,7 @@ from shieldfl.methods.sense_crypt.aggregator import SenseCryptAggregator
 from shieldfl.methods.sense_crypt.client import Capability, SenseCryptClient
 from shieldfl.methods.sense_crypt.cluster_registry import ClusterRegistry
 from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
-from shieldfl.privacy.gaussian_mechanism import gaussian_noise_multiplier
+from shieldfl.privacy.accountant import gaussian_noise_multiplier
 from shieldfl.privacy.reading import PrivacyReading
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import round_key_parts
@@ -74,6 +72,7 @@ class SenseCrypt(Method):
     def __init__(self, name: str, settings: SenseCryptSettings, plan: FederationPlan) -> None:
         super().__init__(name, settings, plan)
         self._settings = settings
+        self.delta = settings.clustering_delta
         self._noise_multiplier = 0.0
         if settings.clustering_epsilon is not None and settings.clustering != "none":
             self._noise_multiplier = gaussian_noise_multiplier(
@@ -159,11 +158,6 @@ class SenseCrypt(Method):
             return True
         return bool(message.vector("clusters", np.int64, self.plan.clients)[client] >= 0)
 
-    def account(self) -> SenseCryptAccount:
-        """Return an account: of values and masks in the clear; without them the upload for clustering is charged."""
-        epsilon = self._settings.clustering_epsilon if self._noise_multiplier > 0.0 else None
-        return SenseCryptAccount(self.notes, self._settings.clustering_delta, epsilon)
-
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:
         """Return the settings, with what they come to."""
         return asdict(self._settings) | {
@@ -171,24 +165,3 @@ class SenseCrypt(Method):
             "weights": stated_weights(weights),
             "bytes_per_encrypted_value": self.purposes["update"].bytes_per_value,
         }
-
-
-class SenseCryptAccount(Account):
-    """Charges a client's one upload for clustering.
-
-    Parameters
-    ----------
-    notes, delta : as for :class:`Account`.
-    epsilon : what that upload costs; None where it has no noise.
-    """
-
-    def __init__(self, notes: Iterable[str], delta: float, epsilon: float | None) -> None:
-        super().__init__(notes, delta)
-        self._epsilon = epsilon
-
-    def _of_noise(self) -> tuple[float, float]:
-        if self._epsilon is None:
-            return math.nan, math.nan
-        # A client that comes again as a new one draws fresh noise, which no figure covers.
-        charged = math.inf if self.events.noised_uploads("sensitivity") > 1 else self._epsilon
-        return charged, charged

@@ -1,0 +1,155 @@
+"""What Gaussian noise costs: one accountant with one set of Rényi orders, Google's dp-accounting, for all methods.
+
+It adds Rényi divergences, not whole distributions of the privacy loss. That covers discrete noise too, of which each
+order is proved to be bounded as the continuous one's (Canonne, Kamath and Steinke 2020, theorem 4), and noise of many
+multipliers costs no more time than noise of one. The price is a figure above the least that is true, never below:
+docs/threat-model.md says by how much.
+
+There is no amplification by sampling of clients: the aggregator, every client, and whoever sees how many take part
+know who took part or how many did, and both tell. Samples of a client's data that nobody else sees do amplify.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shieldfl.array_view import as_real
+from shieldfl.errors import ParameterError
+from shieldfl.privacy.events import Noise
+
+__all__ = ["ORDERS", "epsilon_of", "gaussian_noise_multiplier", "noise_multiplier_for"]
+
+
+ORDERS = (
+    *(1 + tenths / 10 for tenths in range(1, 100)),
+    *range(11, 64),
+    *(64, 76, 90, 107, 128, 152, 181, 215, 256, 304, 362, 431, 512, 609, 724, 861, 1024),
+)
+"""Each gives a valid bound, and the least counts. Those below 2 serve an epsilon in the hundreds, the steps of a fifth
+at the end one far below 1: without them none would show under ln(1/delta) / 62."""
+
+_MOST_MULTIPLIER = 1e6
+
+
+def epsilon_of(charges: Mapping[Noise, int], delta: float) -> float:
+    """Return what releases with such noise cost together, each noise as often as is said; 0 for none.
+
+    Every release may depend on all before it. Raises ParameterError for a delta outside (0, 1).
+    """
+    _check_delta(delta)
+    total = sum(
+        count * noise.steps * _divergences(noise.multiplier, noise.sample_rate)
+        for noise, count in charges.items()
+    )
+    if np.ndim(total) == 0:
+        return 0.0
+    return float(_library().rdp.compute_epsilon(ORDERS, total, delta)[0])
+
+
+def noise_multiplier_for(epsilon: float, delta: float, rounds: int) -> float:
+    """Find the least σ, the same in every round, that keeps ``rounds`` releases within (ε, δ).
+
+    Parameters
+    ----------
+    epsilon : float
+        Total ε that may be spent, positive and finite.
+    delta : float
+        Total δ, in (0, 1).
+    rounds : int
+        Number of releases that will be charged, at least 1.
+
+    Returns
+    -------
+    float
+        A multiplier that spends ε to a part in ten thousand, and no more.
+
+    Raises
+    ------
+    ParameterError
+        If an argument is out of range, or no multiplier up to 10^6 is enough.
+    """
+    _check_target(epsilon, delta)
+    if rounds < 1:
+        raise ParameterError(f"a privacy target needs at least 1 round, got {rounds}")
+    dp = _library()
+    # Enough if all orders could be tried: ε = ρ + 2 √(ρ ln 1/δ) with ρ = T / 2σ², by concentrated differential privacy.
+    log_inverse = -math.log(delta)
+    enough = math.sqrt(rounds / 2) * (math.sqrt(log_inverse + epsilon) + math.sqrt(log_inverse)) / epsilon
+    try:
+        multiplier = dp.calibrate_dp_mechanism(
+            lambda: dp.rdp.RdpAccountant(ORDERS, dp.NeighboringRelation.REPLACE_SPECIAL),
+            lambda sigma: dp.SelfComposedDpEvent(dp.GaussianDpEvent(sigma), rounds),
+            epsilon,
+            delta,
+            dp.LowerEndpointAndGuess(enough * 1e-3, enough),
+            tol=enough * 1e-6,
+        )
+    except (dp.mechanism_calibration.NoBracketIntervalFoundError, OverflowError):
+        multiplier = math.inf
+    if not multiplier <= _MOST_MULTIPLIER:
+        raise ParameterError(
+            f"no noise multiplier reaches epsilon {epsilon:g} at delta {delta:g} over {rounds} rounds: "
+            "allow a larger epsilon or fewer rounds"
+        )
+    return float(multiplier)
+
+
+def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
+    """Return σ that makes one release (ε, δ)-private, as SenseCrypt's appendix G has it.
+
+    Up to ε = 1 that is √(2 ln(1.25/δ)) / ε (Dwork and Roth 2014, theorem A.1), which is proved there and more than
+    enough. Above 1 that formula falls short, and the accountant decides. Raises as :func:`noise_multiplier_for`.
+    """
+    if epsilon > 1.0:
+        # More than enough for 1 is enough for more.
+        return min(noise_multiplier_for(epsilon, delta, 1), gaussian_noise_multiplier(1.0, delta))
+    _check_target(epsilon, delta)
+    return math.sqrt(2.0 * math.log(1.25 / delta)) / epsilon
+
+
+@cache
+def _library() -> Any:
+    # Takes seconds: runs without noise never load it.
+    import dp_accounting
+
+    # It warns of orders at which a series does not converge; _divergences has a bound for them.
+    logging.getLogger("absl").addFilter(lambda record: "Excluding this order" not in str(record.msg))
+    return dp_accounting
+
+
+@lru_cache(maxsize=4096)
+def _divergences(multiplier: float, sample_rate: float) -> npt.NDArray[np.float64]:
+    """Return the Rényi divergences of one step, by order: of a unit whose contribution is there from one that is zero.
+
+    A tenth of a second and more under sampling: too long for every client after every round.
+    """
+    whole = np.asarray(ORDERS) / 2.0 / multiplier / multiplier
+    if sample_rate == 1.0:
+        return whole
+    dp = _library()
+    accountant = dp.rdp.RdpAccountant(ORDERS, dp.NeighboringRelation.REPLACE_SPECIAL)
+    try:
+        accountant.compose(dp.PoissonSampledDpEvent(sample_rate, dp.GaussianDpEvent(multiplier)))
+    except OverflowError:
+        return whole
+    # Sampling never adds to a divergence, so the whole is a bound where rounding or a series left no number.
+    sampled = accountant.rdp
+    return np.where((sampled > 0.0) & (sampled < whole), sampled, whole)
+
+
+def _check_target(epsilon: float, delta: float) -> None:
+    if not 0.0 < as_real(epsilon, "the target epsilon") < math.inf:
+        raise ParameterError("the target epsilon must be positive and finite")
+    _check_delta(delta)
+
+
+def _check_delta(delta: float) -> None:
+    if not 0.0 < as_real(delta, "delta") < 1.0:
+        raise ParameterError("delta must lie strictly between 0 and 1")

@@ -1,0 +1,255 @@
+"""The book of a run: what its events have cost, and whether an epsilon can still hold.
+
+Noise that a client adds itself hides what its own data did to what it sends, for a given model to start from. It does
+not hide what that model tells. So no epsilon holds for what is sent after the model has moved by a sum that was opened
+without noise: not for updates with noise, and not for updates from synthetic data alone, from which the model before
+them can be computed. Encryption is no epsilon: what nobody but the key authority can read needs none and gets none.
+
+Neighbours are two runs with the same participants, in which all that one of the unit, a client or a sample,
+contributes is there, or zeros in its place. A run without the client at all is no neighbour: it would have one
+participant less, which shows in messages, in the noise that SelectiveShield adds (its text under eq. 21:
+N(0, (C sigma)^2 K) with K participants) and in the divisor of a mean.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from shieldfl.errors import ParameterError
+from shieldfl.privacy.accountant import epsilon_of
+from shieldfl.privacy.events import (
+    ClearUpload,
+    ClientsDrawn,
+    DataRelease,
+    EncryptedUpload,
+    Noise,
+    NoisedUpload,
+    OpenedSum,
+    PrivacyEvent,
+    SummedUploads,
+)
+
+__all__ = ["PrivacyBook", "PrivacySpent"]
+
+_Charges = defaultdict[Noise, list[int]]
+"""What one client is charged: by mechanism, of each release how many clients took part, whose noise is as large."""
+
+
+@dataclass(frozen=True)
+class PrivacySpent:
+    """What a run has spent. How to read it, for whom and against whom, a method declares on its class.
+
+    Attributes
+    ----------
+    epsilon : float
+        What holds. ``math.inf`` where nothing bounds what the run tells; NaN where nothing readable has left that noise
+        would have to cover: encryption gets no figure.
+    of_noise : float
+        What the noise alone was charged: what ``epsilon`` would be if nothing else told of the data. NaN without noise.
+    if_participants_true : float
+        The same, with the noise that all participants of a round added together, sigma * sqrt(K): it holds only if
+        the number of participants that the server stated was true. Equal to ``of_noise`` where a method has one figure.
+    delta : float
+        The delta that all of them belong to.
+    rounds : int
+        Draws of clients, or where one that sent noised values more often was not told of them all, its uploads.
+    steps : int
+        How often noise was drawn that the client with most of it was charged for.
+    reason : str or None
+        Why ``epsilon`` is infinite, as a sentence.
+    """
+
+    epsilon: float
+    of_noise: float
+    if_participants_true: float
+    delta: float
+    rounds: int
+    steps: int
+    reason: str | None = None
+
+
+class PrivacyBook:
+    """The events of one run, in whatever order they are told of.
+
+    What they mean follows from their rounds: all that leaves in a round starts from the model before it. Whoever drives
+    the rounds is taken at their word for that. What is told of after the opened sum of its own round may have started
+    from the model that this sum moved, and counts as if it had. So a key authority's report belongs behind the clients'
+    of the same round: before them no figure is too low, but some are infinite.
+    """
+
+    def __init__(self, events: Iterable[PrivacyEvent] = ()) -> None:
+        self._events: list[PrivacyEvent] = []
+        self._without_noise: set[int] = set()
+        """Rounds in which something real was encrypted that had no noise."""
+        self._with_noise: set[int] = set()
+        """Rounds in which something was encrypted that had noise, or was synthetic."""
+        self._opened: set[int] = set()
+        """Rounds whose sum was opened."""
+        self._dependent: dict[int, str] = {}
+        """Rounds in which something was sent whose noise covers no sum opened before it, and what it is."""
+        self._late: set[int] = set()
+        """Rounds of which such a thing was told after their own sum was opened."""
+        self._clear: dict[int, str] = {}
+        """Rounds in which something real became readable without noise, and what it is."""
+        self._readable: dict[str, None] = {}
+        self._unit: str | None = None
+        self._hidden_noise: set[int] = set()
+        """Rounds in which something was encrypted that had noise."""
+        self._has_readable_noise = False
+        for event in events:
+            self.add(event)
+
+    @property
+    def all(self) -> tuple[PrivacyEvent, ...]:
+        """Every event so far."""
+        return tuple(self._events)
+
+    @property
+    def readable_parts(self) -> tuple[str, ...]:
+        """Names of what became readable without noise beside values of updates, such as a mask."""
+        return tuple(self._readable)
+
+    def add(self, event: PrivacyEvent) -> None:
+        """Take one event.
+
+        Raises ParameterError, and takes nothing, for one of an unknown kind, since nothing is taken for harmless; and
+        for noise of another unit than before, since theirs do not add up to a figure of either.
+        """
+        noise = self._checked_noise(event)
+        match event:
+            case EncryptedUpload():
+                self._hidden_noise |= set() if noise is None else {event.round}
+                covered = noise is not None or event.synthetic
+                (self._with_noise if covered else self._without_noise).add(event.round)
+            case OpenedSum():
+                self._opened.add(event.round)
+            case ClearUpload():
+                if event.what != "values":
+                    self._readable[event.what] = None
+                if event.synthetic:
+                    self._add_dependent(event.round, "updates from synthetic data")
+                else:
+                    self._note_first(self._clear, event.round, event.what)
+            case NoisedUpload():
+                self._has_readable_noise = True
+                self._add_dependent(event.round, "updates with noise")
+            case DataRelease():
+                self._has_readable_noise = True
+            case SummedUploads() | ClientsDrawn():
+                pass
+            case _:
+                raise ParameterError(f"{type(event).__name__} is no privacy event that can be interpreted")
+        self._unit = self._unit if noise is None else noise.unit
+        self._events.append(event)
+
+    def _checked_noise(self, event: PrivacyEvent) -> Noise | None:
+        noise = getattr(event, "noise", None)
+        if isinstance(event, NoisedUpload | DataRelease) and not isinstance(noise, Noise):
+            raise ParameterError("a noised upload or release says what noise it had")
+        if not isinstance(noise, Noise):
+            return None
+        if self._unit not in (None, noise.unit):
+            raise ParameterError("noise of clients and noise of samples do not add up: a method has one unit")
+        return noise
+
+    def _add_dependent(self, round_number: int, what: str) -> None:
+        self._note_first(self._dependent, round_number, what)
+        if round_number in self._opened:
+            self._late.add(round_number)
+
+    @staticmethod
+    def _note_first(found: dict[int, str], round_number: int, what: str) -> None:
+        """Keep one thing a round, the same in whatever order they come: what leads to values before values."""
+        known = found.get(round_number, what)
+        found[round_number] = min(known, what, key=lambda one: (one == "values", one))
+
+    @property
+    def reason(self) -> str | None:
+        """Why no epsilon holds any more, as a sentence: the first such event's; None as long as one may."""
+        clear = min(self._clear, default=None)
+        # A sum of which no upload is known may hold anything.
+        noised = self._with_noise - self._without_noise
+        opened = min(self._opened - noised, default=None)
+        dependent = None
+        if opened is not None:
+            after = [number for number in self._dependent if number > opened]
+            dependent = min([*after, *self._late & {opened}], default=None)
+        if clear is not None and (dependent is None or clear <= dependent):
+            what = f"something that depends on the data ({self._clear[clear]})"
+            return f"ε is ∞ because {what} is readable without noise that a proof covers"
+        if dependent is not None:
+            return (
+                f"ε is ∞ because {self._dependent[dependent]} of round {dependent} depend on the sum of round "
+                f"{opened}, which was opened without noise"
+            )
+        return None
+
+    def spent(self, delta: float) -> PrivacySpent:
+        """Return what holds, and what the noise was charged. Raises ParameterError for noise without a delta."""
+        charged = self._charged()
+        own, together = (
+            self._largest(charged, delta, stated=False),
+            self._largest(charged, delta, stated=True),
+        )
+        # Encryption gets no figure, nor does noise on a part of what was encrypted.
+        has_figure = self._has_readable_noise or self._hidden_noise - self._without_noise
+        epsilon, reason = own if has_figure else math.nan, self.reason
+        if reason is not None:
+            epsilon = math.inf
+        uploads = Counter(event.client for event in self._events if isinstance(event, NoisedUpload))
+        draws = sum(isinstance(event, ClientsDrawn) for event in self._events)
+        steps = max(sum(noise.steps * len(stated) for noise, stated in one.items()) for one in charged)
+        return PrivacySpent(epsilon, own, together, delta, max(draws, *uploads.values(), 0), steps, reason)
+
+    @staticmethod
+    def _largest(charged: list[_Charges], delta: float, *, stated: bool) -> float:
+        """Return the largest epsilon of all clients; ``stated`` is with the noise of all participants; NaN for none."""
+        found = {
+            frozenset(
+                Counter(
+                    replace(noise, multiplier=noise.multiplier * math.sqrt(count)) if stated else noise
+                    for noise, counts in one.items()
+                    for count in counts
+                ).items()
+            )
+            for one in charged
+            if one
+        }
+        return max((epsilon_of(dict(one), delta) for one in found), default=math.nan)
+
+    def _charged(self) -> list[_Charges]:
+        """Return what each client is charged that has sent noised values, and first, what all others are."""
+        everybody: _Charges = defaultdict(list)
+        covered: Counter[Noise] = Counter()
+        participants: dict[int, int] = {}
+        sent: defaultdict[int, Counter[tuple[Noise, int, str | None]]] = defaultdict(Counter)
+        for event in self._events:
+            match event:
+                case ClientsDrawn(noise=Noise() as noise):
+                    everybody[noise].append(max(event.participants, 1))
+                    covered[noise] += 1
+                case DataRelease():
+                    everybody[event.noise].append(1)
+                case SummedUploads():
+                    # The difference of two means of a round may be one client's update, with its own noise alone.
+                    participants[event.round] = 1 if event.round in participants else max(event.clients, 1)
+                case NoisedUpload():
+                    sent[event.client][event.noise, event.round, event.what] += 1
+                case EncryptedUpload(noise=Noise() as noise):
+                    sent[event.client][noise, event.round, None] += 1
+        charged = [everybody]
+        for releases in sent.values():
+            uploads: _Charges = defaultdict(list)
+            for (noise, number, what), count in releases.items():
+                # What is encrypted is of one release with the readable values of its round.
+                others = releases[noise, number, "values"] if what is None else 0
+                uploads[noise] += [participants.get(number, 1)] * max(count - others, 0)
+            own = defaultdict(list, {noise: [*counts] for noise, counts in everybody.items()})
+            for noise, counts in uploads.items():
+                # A draw that is charged pays for an upload.
+                own[noise] += sorted(counts)[: max(len(counts) - covered[noise], 0)]
+            charged.append(own)
+        return charged
