@@ -86,7 +86,6 @@ class SenseCryptClient(TrainingClient):
     def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the cluster's model, with sensitivities (eq. 2)."""
         start = super()._begin_round(round_number, participants, model)
-        self._had_model |= "parameters" in model
         # What an earlier round left must not be sent in this one.
         self.selection = None
         return start
@@ -98,7 +97,10 @@ class SenseCryptClient(TrainingClient):
         """
         if "parameters" not in model and not self._had_model:
             return self._initial
-        return super()._read_model(model)
+        read = super()._read_model(model)
+        # The first round's message has the initial model for all, and who leaves then is in no cluster.
+        self._had_model |= not np.array_equal(read.parameters, self._initial.parameters)
+        return read
 
     def _make(self, phase: str, answer: Message | None) -> Message:
         """Introduce itself; send its mask; send its update."""
