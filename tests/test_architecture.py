@@ -202,9 +202,8 @@ def test_bindings_are_included_by_nobody_else():
 
 
 def test_core_headers_are_included_once():
-    for path in sources("cpp"):
-        if path.suffix == ".h":
-            assert path.read_text().count("#pragma once") == 1, path
+    for path in (one for one in sources("cpp") if one.suffix == ".h"):
+        assert path.read_text().count("#pragma once") == 1, path
 
 
 @pytest.mark.parametrize("path", python_sources(), ids=lambda path: str(path.relative_to(PACKAGE)))

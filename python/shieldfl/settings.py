@@ -142,7 +142,9 @@ class Setting:
         """What it may be, in words."""
         if self.units is not None:
             return f'{_allowed(self.kind)}, with a unit, such as "{_EXAMPLES[id(self.units)]}"'
-        kind = f"one of {', '.join(self.choices)}" if self.choices else _allowed(self.kind)
+        # An empty text stands for what nobody chose.
+        named = ", ".join(filter(None, self.choices))
+        kind = f"one of {named}" if named else _allowed(self.kind)
         return " or ".join((kind, *(f'"{word}"' for word in self.words or ())))
 
     def fit(self, value: Any, where: str = "", *, alone: bool = False) -> Any:

@@ -127,7 +127,7 @@ class Scheme(abc.ABC):
         """Raise ParameterError for a size that keys of this scheme cannot have."""
         if as_unsigned(key_bits, "key_bits") not in self.key_sizes and self.key_sizes:
             *sizes, last = map(str, self.key_sizes)
-            raise ParameterError(f"key_bits must be {', '.join(sizes)} or {last}")
+            raise ParameterError(f"key_bits must be {', '.join(sizes)} or {last}, not {key_bits}")
 
     @abc.abstractmethod
     def calibrated_parameters(self, encryption: str, key_bits: int) -> Any:

@@ -38,7 +38,7 @@ class MixedUpload:
     ) -> None:
         self.key = key
         self._scheme = scheme_of(key)
-        self._encryptor = self._scheme.Encryptor(key, threads)
+        self.encryptor = self._scheme.Encryptor(key, threads)
         self._threads = threads
         self._weight = weight
         self._encrypted_weight = None if most_weight == 1 else weight / most_weight
@@ -66,7 +66,7 @@ class MixedUpload:
 
         Raises PolicyError or ParameterError for a union that leaves out some of its own, RangeError.
         """
-        return self._scheme.encrypt(self._encryptor, update, own, union, self._encrypted_weight, round_number)
+        return self._scheme.encrypt(self.encryptor, update, own, union, self._encrypted_weight, round_number)
 
     def parts(
         self, update: NDArray[np.float32] | NDArray[np.float64], ciphertexts: bytes, encrypted: Mask
