@@ -58,6 +58,7 @@ FACES = {
     "paillier",
     "schemes",
     "selection",
+    "stateful",
     "uncopied",
 }
 PYTHON_LAYERS = {
@@ -70,7 +71,7 @@ PYTHON_LAYERS = {
     "toml_files": {"errors", "settings"},
     "torch_bridge": {"errors"},
     "sensitivity": {"errors", "torch_bridge"},
-    "privacy": {"errors", "_core", "array_view", "installing", "settings"},
+    "privacy": {"errors", "_core", "array_view", "installing", "settings", "stateful"},
     "schemes": {"ckks", "errors", "paillier", "scheme"},
     "roles": FACES | {"scheme"},
     "methods": FACES | {"roles", "privacy", "profiling", "scheme", "sensitivity", "settings", "torch_bridge"},
@@ -122,7 +123,7 @@ PYTHON_LIBRARIES = {
     "rich": {"cli"},
     "typer": {"cli"},
     "cryptography": {"roles"},
-    "msgspec": {"settings", "methods", "simulation", "fleet", "cli"},
+    "msgspec": {"settings", "stateful", "methods", "simulation", "fleet", "cli"},
     "pytest": {"testing"},
     "tenseal": {"benchmarks"},
     "phe": {"benchmarks"},
@@ -299,8 +300,7 @@ def test_nothing_is_left_undone():
 
 def test_public_names_exist_and_are_all_there_is():
     assert sorted(shieldfl.__all__) == shieldfl.__all__
-    for name in shieldfl.__all__:
-        assert hasattr(shieldfl, name)
+    assert all(hasattr(shieldfl, name) for name in shieldfl.__all__)
 
 
 # Kernels are compiled once for each instruction set, and of an inline function that several objects have the linker

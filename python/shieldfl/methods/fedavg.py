@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,10 +49,10 @@ class FedAvgClient(TrainingClient):
         self._weight = weight
 
     def _make(self, phase: str, answer: Message | None) -> Message:
-        self._state()
+        self._disclose()
         return self._message_of(self._difference())
 
-    def _state(self, *, noise: Noise | None = None, synthetic: bool = False) -> None:
+    def _disclose(self, *, noise: Noise | None = None, synthetic: bool = False) -> None:
         """State that the whole update leaves."""
         everything, nothing = Mask.full(self._size), Mask.empty(self._size)
         noised = noise is not None
@@ -86,6 +86,13 @@ class FedAvgAggregator(CollectingAggregator):
     weights : how much each client counts.
     initial : the model before the first round.
     """
+
+    changes: ClassVar = {
+        "_model": GlobalModel,
+        "_moved": GlobalModel,
+        "_sum": NDArray[np.float64],
+        "_weight": float,
+    }
 
     def __init__(self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel) -> None:
         super().__init__(context)

@@ -34,8 +34,12 @@ class StageClock:
         for name, spent in seconds.items():
             self._seconds[name] += spent
 
+    def seconds(self) -> dict[str, float]:
+        """Return the seconds of every stage since they were taken last."""
+        return dict(self._seconds)
+
     def take(self) -> dict[str, float]:
         """Return the seconds of every stage since the last call, and start again from zero."""
-        seconds = dict(self._seconds)
+        seconds = self.seconds()
         self._seconds.clear()
         return seconds

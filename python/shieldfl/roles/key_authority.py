@@ -258,27 +258,30 @@ class KeyAuthority(Uncopied, Generic[Key]):
                 )
         return answer.sums, answer.weight_sum, total.total_weight
 
+    def contents(self) -> key_file.Contents:
+        """Return the key pair, whose secret the receiver overwrites, with what was opened so far."""
+        with self._lock:
+            return key_file.Contents(
+                public_key=self.public_key.to_bytes(),
+                min_clients=self.min_clients,
+                one_total_per_round=self.one_total_per_round,
+                opened=dict(self._opened.digests),
+                weight_bounds=self.weight_bounds,
+                secret=self._held_decryptor().export_secret(),
+                opened_coefficients=self._opened.coefficients,
+            )
+
     def save(self, path: str | Path, passphrase: str) -> None:
         """Write the key pair, under the passphrase, with what was opened so far; file mode 0600.
 
         Save again after opening, or a restarted authority forgets which totals it opened. Needs the
         ``cryptography`` package. Raises ParameterError for an empty passphrase, OSError.
         """
-        with self._lock:
-            secret = self._held_decryptor().export_secret()
-            try:
-                contents = key_file.Contents(
-                    public_key=self.public_key.to_bytes(),
-                    min_clients=self.min_clients,
-                    one_total_per_round=self.one_total_per_round,
-                    opened=dict(self._opened.digests),
-                    weight_bounds=self.weight_bounds,
-                    secret=secret,
-                    opened_coefficients=self._opened.coefficients,
-                )
-                key_file.write(Path(path), passphrase, contents)
-            finally:
-                secret[:] = bytes(len(secret))
+        contents = self.contents()
+        try:
+            key_file.write(Path(path), passphrase, contents)
+        finally:
+            contents.secret[:] = bytes(len(contents.secret))
 
     @classmethod
     def load(cls, path: str | Path, passphrase: str, *, threads: int | None = None) -> KeyAuthority:
@@ -286,7 +289,11 @@ class KeyAuthority(Uncopied, Generic[Key]):
 
         Raises KeyMismatchError for a wrong passphrase or an altered file, WireFormatError for no key file at all.
         """
-        contents = key_file.read(Path(path), passphrase)
+        return cls.of_contents(key_file.read(Path(path), passphrase), threads=threads)
+
+    @classmethod
+    def of_contents(cls, contents: key_file.Contents, *, threads: int | None = None) -> KeyAuthority:
+        """Make an authority of what :meth:`contents` gave, whose secret is overwritten. Raises WireFormatError."""
         try:
             scheme = _scheme_of_key_frame(contents.public_key)
             opening = import_module(scheme.opening)

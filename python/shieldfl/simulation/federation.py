@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 
 import numpy as np
 
@@ -14,8 +15,10 @@ from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method, Phase
 from shieldfl.methods.protocol.plan import checked_weights
 from shieldfl.methods.protocol.public_setup import PublicSetup
-from shieldfl.methods.protocol.steps import ClientSteps
+from shieldfl.methods.protocol.restarted import restarted
+from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps, ClientSteps
 from shieldfl.roles.message import Message
+from shieldfl.roles.role_state import SEALING_KEY_BYTES
 from shieldfl.roles.round_key_check import round_key_parts
 from shieldfl.simulation.local_training import LocalTrainer, training_seed
 from shieldfl.torch_bridge import ParameterLayout
@@ -57,6 +60,7 @@ class EmbeddedFederation:
     shared_secret : of clients and key authority, for methods that have one; None draws it. Given for repeatable runs.
     layout : of the model, so that an update that is refused names the tensor; None where it is not known.
     account : takes the roles' reports; None for a new one of the method's.
+    restarts_roles : whether every step of a role runs in a new object, restored from the state of the one before.
     """
 
     def __init__(
@@ -71,25 +75,39 @@ class EmbeddedFederation:
         shared_secret: bytes | None = None,
         layout: ParameterLayout | None = None,
         account: Account | None = None,
+        restarts_roles: bool = False,
     ) -> None:
         if method.needs_shared_secret and shared_secret is None:
             shared_secret = secrets.token_bytes(32)
         own_weights = checked_weights(weights, len(trainers))
         self.method = method
         self.account = method.account() if account is None else account
-        self._authority, setup = method.authority_setup(initial, threads=threads, shared_secret=shared_secret)
-        self.setup = PublicSetup.from_bytes(setup.to_bytes(), setup.digest)
-        self.clients: list[ClientSteps] = [
-            method.client_steps(
-                self.setup, index, weight, initial, threads=threads, shared_secret=shared_secret
+        authority, setup = method.authority_setup(initial, threads=threads, shared_secret=shared_secret)
+        self.setup = public = PublicSetup.from_bytes(setup.to_bytes(), setup.digest)
+
+        def client(index: int) -> ClientSteps:
+            return method.client_steps(
+                public, index, own_weights[index], initial, threads=threads, shared_secret=shared_secret
             )
-            for index, weight in enumerate(own_weights)
-        ]
+
+        def aggregator() -> AggregatorSteps:
+            held = initial if authority is None else None
+            return method.aggregator_steps(public, own_weights, initial=held, threads=threads)
+
+        def authority_again() -> AuthoritySteps:
+            return method.authority_steps(public, initial, threads=threads, shared_secret=shared_secret)
+
+        self._authority = authority
+        self.clients = [client(index) for index in range(len(trainers))]
+        self._aggregator = aggregator()
+        if restarts_roles:
+            self.clients = [restarted(one, partial(client, index)) for index, one in enumerate(self.clients)]
+            self._aggregator = restarted(self._aggregator, aggregator)
+            if authority is not None:
+                self._authority = restarted(
+                    authority, authority_again, secrets.token_bytes(SEALING_KEY_BYTES)
+                )
         self.model = method.first_message(initial, shared_secret)
-        holds_model = self._authority is None
-        self._aggregator = method.aggregator_steps(
-            self.setup, own_weights, initial=initial if holds_model else None, threads=threads
-        )
         self._trainers = trainers
         self._seed = seed
         self._layout = layout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.local_update import FloatVector, LocalUpdate, PrivateSteps, StartingPoint
 from shieldfl.methods.protocol.plan import FederationPlan, checked_weights
 from shieldfl.methods.protocol.public_setup import PublicSetup
-from shieldfl.methods.protocol.steps import AggregatorSteps, ClientSteps
+from shieldfl.methods.protocol.restarted import restarted
+from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps, ClientSteps
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.message import Message
@@ -87,6 +89,7 @@ class SteppedRun:
     trained : the positions that training changes; None for what the method says.
     weights : how much each client counts; None for all alike.
     shared_secret : of clients and key authority, for methods that have one.
+    restarts_roles : whether every step of a role runs in a new object, restored from the state of the one before.
     changes : of the plan.
     """
 
@@ -100,6 +103,7 @@ class SteppedRun:
         trained: Mask | None = None,
         weights: Sequence[int] | None = None,
         shared_secret: bytes = bytes(range(32)),
+        restarts_roles: bool = False,
         **changes: Any,
     ) -> None:
         self.initial = initial or initial_model(case.size, case.buffers)
@@ -125,6 +129,13 @@ class SteppedRun:
         self.setup = PublicSetup.from_bytes(made.to_bytes(), made.digest)
         self.clients = [self.new_client(index) for index in range(count)]
         self.aggregator = self.new_aggregator()
+        if restarts_roles:
+            self.clients = [
+                restarted(one, partial(self.new_client, index)) for index, one in enumerate(self.clients)
+            ]
+            self.aggregator = restarted(self.aggregator, self.new_aggregator)
+            if self.authority is not None:
+                self.authority = restarted(self.authority, self.new_authority, bytes(32))
         self.model = self.method.first_message(self.initial, shared_secret)
         self.starts: dict[int, StartingPoint] = {}
         """By client: what it trained from in the last round."""
@@ -148,6 +159,12 @@ class SteppedRun:
             self.initial,
             threads=1,
             shared_secret=self.shared_secret,
+        )
+
+    def new_authority(self) -> AuthoritySteps:
+        """Make a key authority that has no keys yet."""
+        return self.method.authority_steps(
+            self.setup, self.initial, threads=1, shared_secret=self.shared_secret
         )
 
     def new_aggregator(self) -> AggregatorSteps:

@@ -43,7 +43,7 @@ HOLDERS = (
 )
 
 
-SET_UP = {"authority_setup", "_authority_steps"}
+SET_UP = {"_round_keys", "_authority_steps"}
 """The functions that make secrets, and so may import what holds them."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -60,6 +60,8 @@ class AgreedMaskClient(MaskedAverageClient):
 
     Where no scores are encrypted in this federation, nothing is to be agreed on.
     """
+
+    changes: ClassVar = {"_agreed": Mask | None}
 
     def __init__(
         self, index: int, weight: int, initial: GlobalModel, context: RoleContext, ratio: float
@@ -126,13 +128,32 @@ class AgreedMaskClient(MaskedAverageClient):
 class AgreedMaskAggregator(MaskedAverageAggregator):
     """Adds encrypted scores, which it cannot read, where there are any."""
 
+    changes: ClassVar = {"_weight": int, "_scores_added": bytes | None}
+    sums = (*MaskedAverageAggregator.sums, "_scores_added")
+
     def __init__(self, context: RoleContext, weights: tuple[int, ...]) -> None:
         super().__init__(context, weights, None)
         self._scores: Any = None
         self._weight = 0
 
+    @property
+    def _scores_added(self) -> bytes | None:
+        if self._scores is None or not self._scores.clients:
+            return None
+        return bytes(self._scores.total().to_bytes())
+
+    @_scores_added.setter
+    def _scores_added(self, total: bytes | None) -> None:
+        if total is not None and self._scores is not None:
+            self._scores.add_total(total)
+
+    def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
+        super()._begin_phase(phase, round_number, answer)
+        if phase == UPDATE.name:
+            self._scores = None
+
     def _begin(self, phase: str, round_number: int) -> None:
-        key = self.round_keys.key(round_number, "scores")
+        key = self._round_key(round_number, "scores")
         everything = UnionMask(Mask.full(self.context.plan.parameters))
         self._scores = scheme_of(key).aggregator(
             key, self.context.threads, round_number, everything, weighted=True

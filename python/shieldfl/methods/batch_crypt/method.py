@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,6 +80,8 @@ class BatchCryptClient(MaskedAverageClient):
 
     clear_parts = ("weight", "ranges")
 
+    changes: ClassVar = {"_bounds": NDArray[np.float64]}
+
     def __init__(
         self,
         index: int,
@@ -120,6 +122,8 @@ class BatchCryptClient(MaskedAverageClient):
 
 class BatchCryptAggregator(MaskedAverageAggregator):
     """Makes clip bounds of the ranges, which it sees, and adds ciphertexts."""
+
+    changes: ClassVar = {"_ranges": list[NDArray[np.float32]], "_bounds": bytes}
 
     def __init__(
         self,

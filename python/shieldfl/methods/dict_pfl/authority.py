@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,6 +32,8 @@ _MOST_ROUNDS_AHEAD = 1000
 class DictPflAuthority(MaskedAverageAuthority):
     """Opens the mean at the active positions, and sends the history that follows from it with the model."""
 
+    changes: ClassVar = {"_history": PruningHistory, "_newest_begun": int}
+
     def __init__(
         self,
         context: RoleContext,
@@ -49,7 +53,7 @@ class DictPflAuthority(MaskedAverageAuthority):
         """
         if phase != COUNT.name:
             return super().answer(phase, message)
-        with self.clock.stage("negotiate"):
+        with self._lock, self.clock.stage("negotiate"):
             number = message.number("round")
             active = self._active_mask(number)
             count = active.count + self.context.plan.buffers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,8 @@ class DictPflClient(MaskedAverageClient):
     secret : decides who is reactivated; shared with the key authority, unknown to the aggregator.
     settings : of pruning, the same for all.
     """
+
+    changes: ClassVar = {"_held": HeldBack, "_active": Mask, "_tag": bytes}
 
     def __init__(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -36,6 +38,8 @@ class MaskCryptClient(MaskedAverageClient):
 
     clear_parts = ("weight", "ranking")
 
+    changes: ClassVar = {"_exposed": NDArray[np.float32]}
+
     def __init__(
         self, index: int, weight: int, initial: GlobalModel, context: RoleContext, ratio: float, cut: bool
     ) -> None:
@@ -69,6 +73,8 @@ class MaskCryptClient(MaskedAverageClient):
 
 class MaskCryptAggregator(MaskedAverageAggregator):
     """Takes turns through the clients' rankings (its algorithm 1); it sees them."""
+
+    changes: ClassVar = {"_rankings": dict[int, NDArray[np.int64]]}
 
     def __init__(self, context: RoleContext, weights: tuple[int, ...], ratio: float, cut: bool) -> None:
         super().__init__(context, weights, None)

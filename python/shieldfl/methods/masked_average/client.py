@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,8 @@ class MaskedAverageClient(TrainingClient):
         phase decides.
     sends_rest : whether values outside of the zone are sent.
     """
+
+    changes: ClassVar = {"zone": Mask | None}
 
     clear_parts: tuple[str, ...] = ("weight",)
     """Message parts beside the update, of all phases, that tell of the client's data and travel unprotected."""

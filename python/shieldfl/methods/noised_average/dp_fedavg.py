@@ -44,7 +44,7 @@ class DpFedAvgClient(NoisedAverageClient):
         self._noise = Noise(noise_multiplier, "client") if noise_multiplier > 0.0 else None
 
     def _protect(self, update: FloatVector) -> FloatVector:
-        self._state(noise=self._noise)
+        self._disclose(noise=self._noise)
         sent, _, _ = clip_and_noise(update, self._clip_norm, self._deviation, threads=self.context.threads)
         return sent
 

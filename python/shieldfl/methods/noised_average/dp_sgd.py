@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from shieldfl.errors import ParameterError
 from shieldfl.methods.alt_fl.rounds import AltFlRounds, RoundKind
@@ -68,6 +68,8 @@ class DpSgdRounds:
 class DpSgdClient(NoisedAverageClient):
     """Trains by DP-SGD, or on synthetic data where the round says so; training has noised what it sends."""
 
+    changes: ClassVar = {"_kind": RoundKind, "_noise": Noise | None}
+
     def __init__(
         self,
         index: int,
@@ -99,7 +101,7 @@ class DpSgdClient(NoisedAverageClient):
         self._noise = noise
 
     def _protect(self, update: FloatVector) -> FloatVector:
-        self._state(noise=self._noise, synthetic=self._kind.synthetic)
+        self._disclose(noise=self._noise, synthetic=self._kind.synthetic)
         return update
 
 

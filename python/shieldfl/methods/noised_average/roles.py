@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from typing import ClassVar
 
 from shieldfl.methods.fedavg import FedAvg, FedAvgClient
 from shieldfl.methods.protocol.global_model import GlobalModel
@@ -21,6 +22,8 @@ class NoisedAverageClient(FedAvgClient):
     index : its number.
     initial, weight, context : as for :class:`FedAvgClient`.
     """
+
+    changes: ClassVar = {"_buffers": FloatVector}
 
     def __init__(
         self,

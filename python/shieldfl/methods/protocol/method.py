@@ -145,18 +145,51 @@ class Method(abc.ABC):
         public = self.name, plain_settings(self._resolved), self.plan, model_digest(initial)
         if not self.purposes:
             return None, PublicSetup(*public, session=secrets.token_bytes(SESSION_BYTES))
+        keys = self._round_keys(threads)
+        setup = PublicSetup(*public, session=keys.check.session, signing_key=keys.check.signing_key)
+        return self._bound_authority(setup, initial, keys, threads, shared_secret), setup
+
+    def authority_steps(
+        self,
+        setup: PublicSetup,
+        initial: GlobalModel,
+        *,
+        threads: int | None = None,
+        shared_secret: bytes | None = None,
+    ) -> AuthoritySteps:
+        """Make the key authority of a federation that was set up before, without keys: restore its state.
+
+        Raises as :meth:`client_steps` does, and ParameterError for a method without keys.
+        """
+        setup.check_model(initial)
+        if not self.purposes:
+            raise ParameterError(f"{self.name} has no key authority")
+        keys = self._round_keys(threads, self._context(setup, threads).keys)
+        return self._bound_authority(setup, initial, keys, threads, shared_secret)
+
+    def _round_keys(self, threads: int | None, check: RoundKeyCheck | None = None) -> RoundKeys:
         # Only here: what makes clients and aggregators imports nothing that holds a secret.
         from shieldfl.roles.round_keys import RoundKeys
 
-        keys = RoundKeys(
+        return RoundKeys(
             self.purposes,
             self.plan.min_clients,
             weight_bounds=(1 / self.most_weight, 1.0),
             threads=threads,
+            check=check,
         )
-        setup = PublicSetup(*public, session=keys.check.session, signing_key=keys.check.signing_key)
-        context = self._context(setup, threads)
-        return self._authority_steps(initial, context, keys, shared_secret), setup
+
+    def _bound_authority(
+        self,
+        setup: PublicSetup,
+        initial: GlobalModel,
+        keys: RoundKeys,
+        threads: int | None,
+        shared_secret: bytes | None,
+    ) -> AuthoritySteps:
+        steps = self._authority_steps(initial, self._context(setup, threads), keys, shared_secret)
+        steps.bind(setup.digest, "key authority")
+        return steps
 
     def _authority_steps(
         self, initial: GlobalModel, context: RoleContext, keys: RoundKeys, shared_secret: bytes | None
@@ -185,7 +218,9 @@ class Method(abc.ABC):
         if not 1 <= as_unsigned(weight, "weight") <= self.plan.most_weight:
             raise ParameterError(f"the plan has weights from 1 to {self.plan.most_weight}")
         own = 1 if self.weighs_all_alike else weight
-        return self._client(self._context(setup, threads), index, own, initial, shared_secret)
+        steps = self._client(self._context(setup, threads), index, own, initial, shared_secret)
+        steps.bind(setup.digest, f"client {int(index)}")
+        return steps
 
     def aggregator_steps(
         self,
@@ -206,7 +241,9 @@ class Method(abc.ABC):
         if max(known) > self.plan.most_weight:
             raise ParameterError(f"the plan has weights from 1 to {self.plan.most_weight}")
         own = (1,) * len(known) if self.weighs_all_alike else known
-        return self._aggregator(self._context(setup, threads), own, initial)
+        steps = self._aggregator(self._context(setup, threads), own, initial)
+        steps.bind(setup.digest, "aggregator")
+        return steps
 
     @abc.abstractmethod
     def _client(

@@ -96,6 +96,8 @@ class AggregatorSteps(Reporter, abc.ABC):
 class AuthoritySteps(Reporter, abc.ABC):
     """The key authority: makes each round's keys, opens totals and keeps the global model."""
 
+    needs_sealing = True
+
     @abc.abstractmethod
     def begin_round(self, round_number: int, model: Message) -> Message:
         """Begin a round that starts from this model, and return its first message, for the clients.

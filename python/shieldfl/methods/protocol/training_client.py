@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import abc
-import threading
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,7 +14,6 @@ from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.local_update import FloatVector, LocalUpdate, StartingPoint
 from shieldfl.methods.protocol.replies import Replies
-from shieldfl.methods.protocol.reports import Report
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.steps import ClientSteps
 from shieldfl.privacy.events import ClearUpload, EncryptedUpload, NoisedUpload
@@ -45,6 +43,22 @@ class TrainingClient(ClientSteps):
     shares_buffers : whether the global model has them.
     """
 
+    changes: ClassVar = {
+        "disclosure": Disclosure,
+        "round": int,
+        "start": GlobalModel,
+        "update": GlobalModel,
+        "trained_scores": FloatVector,
+        "scores": str | None,
+        "_has_trained": bool,
+        "_has_told": bool,
+        "_beginnings": int,
+        "_begun": StartingPoint | None,
+        "_begun_with": tuple[int, Message] | None,
+        "_replies": Replies,
+        "_round_keys": RoundKeyReader | None,
+    }
+
     def __init__(
         self,
         index: int,
@@ -73,8 +87,6 @@ class TrainingClient(ClientSteps):
         self._begun: StartingPoint | None = None
         self._begun_with: tuple[int, Message] | None = None
         self._replies = Replies()
-        # Rounds protect differently: none may begin while an update is handed in, or a message made, for another one.
-        self._lock = threading.Lock()
         self._round_keys = RoundKeyReader(context.keys) if context.keys.parameters else None
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
@@ -89,6 +101,7 @@ class TrainingClient(ClientSteps):
         trained anew, and refused with PolicyError once a message has told of its update.
         """
         number = as_unsigned(round_number, "round_number")
+        # Rounds protect differently: none may begin while an update is handed in, or a message made, for another one.
         with self._lock:
             if self._begun is not None and number < self.round:
                 raise PolicyError(
@@ -233,11 +246,6 @@ class TrainingClient(ClientSteps):
             if not (self._shares_buffers and self._buffer_count):
                 return parameters
             return np.concatenate((parameters, self.update.buffers - self.start.buffers))
-
-    def report(self) -> Report:
-        """Return what there is to tell since the last report; of a message that is being made, with it."""
-        with self._lock:
-            return super().report()
 
     def end_round(self, answer: Message) -> None:
         """Take the answer to the last phase."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,16 @@ class SelectiveShieldAuthority(AuthoritySteps):
     server_learning_rate : eta_g of eq. 26.
     """
 
+    changes: ClassVar = {
+        "_model": GlobalModel,
+        "_keys": RoundKeys,
+        "_tallies": NDArray[np.float64],
+        "_voters": int,
+        "_voted_round": int,
+        "_encrypted_zone": Mask,
+        "_replies": Replies,
+    }
+
     def __init__(
         self,
         initial: GlobalModel,
@@ -57,7 +67,7 @@ class SelectiveShieldAuthority(AuthoritySteps):
 
     def begin_round(self, round_number: int, model: Message) -> Message:
         """Make the round's keys, wipe those of the round before."""
-        with self.clock.stage("open"):
+        with self._lock, self.clock.stage("open"):
             return Message({**model, **self._keys.begin_round(round_number, self._keys.check.parameters)})
 
     def answer(self, phase: str, message: Message) -> Message:
@@ -67,7 +77,7 @@ class SelectiveShieldAuthority(AuthoritySteps):
         any other message of a round that was answered, or of one before it.
         """
         voting = phase == "negotiate"
-        with self.clock.stage("negotiate" if voting else "open"):
+        with self._lock, self.clock.stage("negotiate" if voting else "open"):
             scheme = scheme_of(self._keys.check.parameters["votes" if voting else "update"])
             total = scheme.Total.from_bytes(message["votes" if voting else "total"])
             reply = self._replies.reply(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -36,6 +36,15 @@ class SelectiveShieldClient(TrainingClient):
     settings : the method's settings, noise multiplier resolved.
     context : what all roles of the federation know.
     """
+
+    changes: ClassVar = {
+        "_clip": AdaptiveClip | None,
+        "_personalised": Mask,
+        "_participants": int,
+        "_delta": FloatVector,
+        "_mask": Mask,
+        "_zones": Zones,
+    }
 
     def __init__(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -53,6 +54,16 @@ class SenseCryptClient(TrainingClient):
     capability : what it reports of itself.
     context : what all roles of the federation know.
     """
+
+    changes: ClassVar = {
+        "introduced": bool,
+        "selection": Selection | None,
+        "_had_model": bool,
+        "_introduction": bytes | None,
+        "_sensitivity_recorded": bool,
+        "_introduced_in": int | None,
+        "_cluster": int,
+    }
 
     def __init__(
         self,
