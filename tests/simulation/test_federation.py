@@ -46,11 +46,14 @@ class Trainer:
         return start.trained(moved[0], moved[1], scores, steps), float(self._client)
 
 
-def federation_of(variant, broken: dict[int, int] | None = None) -> EmbeddedFederation:
+def federation_of(
+    variant, broken: dict[int, int] | None = None, trainers: dict[int, Trainer] | None = None
+) -> EmbeddedFederation:
     plan = small_plan(clients=CLIENTS, layer_offsets=LAYER_OFFSETS)
     method = make_method(variant.method, variant.all_settings(), plan)
-    trainers = [Trainer(client, (broken or {}).get(client, 0)) for client in range(CLIENTS)]
-    return EmbeddedFederation(method, initial_model(), trainers, seed=0, threads=1)
+    known = {client: Trainer(client, (broken or {}).get(client, 0)) for client in range(CLIENTS)}
+    known |= trainers or {}
+    return EmbeddedFederation(method, initial_model(), list(known.values()), seed=0, threads=1)
 
 
 def model_of(federation: EmbeddedFederation) -> bytes:
@@ -136,8 +139,7 @@ def test_a_client_whose_values_no_sum_has_room_for_leaves(label):
             return replace(update, parameters=update.parameters + np.float32(9.0)), loss
 
     variant = next(value for value in every_variant.args[1] if value.label == label)
-    federation = federation_of(variant)
-    federation._trainers[3] = Wild(3)
+    federation = federation_of(variant, trainers={3: Wild(3)})
     traffic = federation.run_round(1, range(CLIENTS), 2)
     assert traffic.finished == [0, 1, 2]
     assert any("client 3 left round 1" in note for note in federation.account.notes)

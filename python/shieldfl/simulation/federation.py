@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 
@@ -11,37 +11,83 @@ import numpy as np
 
 from shieldfl.errors import ConvergenceError, RangeError
 from shieldfl.methods.protocol.account import Account
+from shieldfl.methods.protocol.driver import RoundDriver, RoundTraffic
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.method import Method, Phase
+from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.plan import checked_weights
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.protocol.restarted import restarted
 from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps, ClientSteps
 from shieldfl.roles.message import Message
 from shieldfl.roles.role_state import SEALING_KEY_BYTES
-from shieldfl.roles.round_key_check import round_key_parts
 from shieldfl.simulation.local_training import LocalTrainer, training_seed
 from shieldfl.torch_bridge import ParameterLayout
 
-__all__ = ["EmbeddedFederation", "RoundTraffic"]
+__all__ = ["EmbeddedFederation"]
 
 _MOST_DRAWS = 10_000
 
 
-class RoundTraffic:
-    """What one round moved and measured, summed over its participants."""
+class _EmbeddedClients:
+    """Clients whose steps run one after another in this process."""
 
-    def __init__(self, participants: int) -> None:
-        self.participants = participants
-        """Clients that began the round."""
-        self.finished: list[int] = []
-        """Clients that went through the whole round: none where it was given up."""
-        self.senders: list[int] = []
-        """Clients that sent something in any phase."""
-        self.bytes_up = 0
-        self.bytes_down = 0
-        self.losses: list[float] = []
-        """Training losses of the clients that finished their training."""
+    def __init__(
+        self,
+        steps: Sequence[ClientSteps],
+        trainers: Sequence[LocalTrainer],
+        seed: int,
+        layout: ParameterLayout | None,
+        account: Account,
+    ) -> None:
+        self._steps = steps
+        self._trainers = trainers
+        self._seed = seed
+        self._layout = layout
+        self._account = account
+
+    def train(
+        self,
+        clients: Sequence[int],
+        round_number: int,
+        participants: int,
+        message_of: Callable[[int], Message],
+    ) -> Iterator[tuple[int, float | RangeError]]:
+        for index in clients:
+            model = message_of(index)
+            with self._account.clock.stage("merge"):
+                start = self._steps[index].begin_round(round_number, participants, model)
+            found: float | RangeError
+            try:
+                update, found = self._trainers[index].train(
+                    start, training_seed(self._seed, round_number, index)
+                )
+                self._steps[index].finish_training(update)
+            except RangeError as error:
+                found = error
+            finally:
+                self._account.clock.add(self._trainers[index].clock.take())
+            yield index, found
+
+    def step(
+        self, clients: Sequence[int], phase: str, message_of: Callable[[int], Message] | None
+    ) -> Iterator[tuple[int, bytes | RangeError]]:
+        for index in clients:
+            found: bytes | RangeError
+            try:
+                with nullcontext() if self._layout is None else self._layout.naming_tensors():
+                    message = self._steps[index].step(
+                        phase, None if message_of is None else message_of(index)
+                    )
+                with self._account.clock.stage("upload"):
+                    found = message.to_bytes()
+            except RangeError as error:
+                found = error
+            yield index, found
+
+    def end_round(self, clients: Sequence[int], message_of: Callable[[int], Message]) -> None:
+        for index in clients:
+            with self._account.clock.stage("merge"):
+                self._steps[index].end_round(message_of(index))
 
 
 class EmbeddedFederation:
@@ -107,14 +153,22 @@ class EmbeddedFederation:
                 self._authority = restarted(
                     authority, authority_again, secrets.token_bytes(SEALING_KEY_BYTES)
                 )
-        self.model = method.first_message(initial, shared_secret)
-        self._trainers = trainers
-        self._seed = seed
-        self._layout = layout
+        self._driver = RoundDriver(
+            method,
+            self._authority,
+            self._aggregator,
+            _EmbeddedClients(self.clients, trainers, seed, layout, self.account),
+            method.first_message(initial, shared_secret),
+            self.account,
+        )
         self._sampling = np.random.default_rng([seed, len(trainers)])
         # Of its own, so that dropouts do not change who is drawn.
         self._dropouts = np.random.default_rng([seed, len(trainers), 1])
-        self._refusals: list[RangeError] = []
+
+    @property
+    def model(self) -> Message:
+        """The message that the next round starts from."""
+        return self._driver.model
 
     def draw(self, sample_rate: float, min_clients: int) -> list[int]:
         """Draw each client with the same probability; draw again, and charge it, when too few came.
@@ -150,129 +204,11 @@ class EmbeddedFederation:
         min_clients: int = 1,
         leaving: Mapping[int, str] | None = None,
     ) -> RoundTraffic:
-        """Run one round with these clients.
-
-        Parameters
-        ----------
-        min_clients : with fewer left the round is given up: the model stays, which is noted.
-        leaving : clients that leave, and the phase before which they do. One whose training or update is refused leaves
-            there too, which is noted.
-
-        Raises RangeError when so many updates are refused that the round cannot go on.
-        """
-        traffic = RoundTraffic(len(participants))
-        self._refusals = []
+        """Run one round as :meth:`RoundDriver.run_round`, and take what the roles report of it."""
         try:
-            self._run_phases(round_number, participants, min_clients, leaving or {}, traffic)
+            return self._driver.run_round(round_number, participants, min_clients, leaving)
         finally:
             # Also what left in a round that something stopped.
-            self._take_reports()
-        return traffic
-
-    def _take_reports(self) -> None:
-        authority = () if self._authority is None else (self._authority,)
-        for role in (*self.clients, self._aggregator, *authority):
-            self.account.take(role.report())
-
-    def _run_phases(
-        self,
-        round_number: int,
-        participants: Sequence[int],
-        min_clients: int,
-        leaving: Mapping[int, str],
-        traffic: RoundTraffic,
-    ) -> None:
-        first = self._begin_round(round_number)
-        left = [index for index in participants if self._train(round_number, index, first, traffic)]
-        answer: Message | None = None
-        for phase in self.method.phases_of(self.model, round_number):
-            left = [index for index in left if leaving.get(index) != phase.name]
-            if answer is not None:
-                traffic.bytes_down += sum(self._for(index, answer).nbytes for index in left)
-            answer, left = self._run_phase(phase, round_number, left, min_clients, answer, traffic)
-            if answer is None:
-                if len(participants) - len(self._refusals) < min_clients:
-                    raise self._refusals[-1]
-                self.account.note(
-                    f"round {round_number} was given up: {len(left)} of {len(participants)} clients were left"
-                )
-                return
-        assert answer is not None
-        self.model = answer
-        traffic.finished = left
-        for index in left:
-            with self.account.clock.stage("merge"):
-                self.clients[index].end_round(self._for(index, answer))
-
-    def _for(self, client: int, message: Message) -> Message:
-        return self.method.message_for(client, message)
-
-    def _begin_round(self, round_number: int) -> Message:
-        """Return the round's first message: where there is a key authority, the model with the keys that it made.
-
-        The aggregator gets the keys alone: it must not see the model, which opened sums have moved.
-        """
-        first = self.model
-        if self._authority is not None:
-            first = Message.from_bytes(self._authority.begin_round(round_number, self.model).to_bytes())
-        self._aggregator.begin_round(round_number, Message(round_key_parts(first)))
-        return first
-
-    def _train(self, round_number: int, index: int, first: Message, traffic: RoundTraffic) -> bool:
-        """Train one client; say whether it goes on."""
-        model = self._for(index, first)
-        traffic.bytes_down += model.nbytes
-        with self.account.clock.stage("merge"):
-            start = self.clients[index].begin_round(round_number, traffic.participants, model)
-        try:
-            update, loss = self._trainers[index].train(start, training_seed(self._seed, round_number, index))
-            self.clients[index].finish_training(update)
-        except RangeError as error:
-            self._leave(round_number, index, error)
-            return False
-        finally:
-            self.account.clock.add(self._trainers[index].clock.take())
-        traffic.losses.append(loss)
-        return True
-
-    def _leave(self, round_number: int, index: int, error: RangeError) -> None:
-        self._refusals.append(error)
-        self.account.note(f"client {index} left round {round_number}: {error}")
-
-    def _run_phase(
-        self,
-        phase: Phase,
-        round_number: int,
-        participants: Sequence[int],
-        min_clients: int,
-        answer: Message | None,
-        traffic: RoundTraffic,
-    ) -> tuple[Message | None, list[int]]:
-        """Return the phase's answer and who is left; no answer where too few are."""
-        clock = self.account.clock
-        self._aggregator.begin_phase(phase.name, round_number, answer)
-        left = []
-        for index in participants:
-            try:
-                with nullcontext() if self._layout is None else self._layout.naming_tensors():
-                    message = self.clients[index].step(
-                        phase.name, None if answer is None else self._for(index, answer)
-                    )
-                with clock.stage("upload"):
-                    wire = message.to_bytes()
-                    received = Message.from_bytes(wire)
-                traffic.bytes_up += len(wire)
-                if index not in traffic.senders:
-                    traffic.senders.append(index)
-                self._aggregator.receive(phase.name, index, received)
-            except RangeError as error:
-                self._leave(round_number, index, error)
-                continue
-            left.append(index)
-        if len(left) < min_clients:
-            return None, left
-        result = self._aggregator.close(phase.name)
-        if phase.answered_by_authority:
-            assert self._authority is not None
-            result = self._authority.answer(phase.name, Message.from_bytes(result.to_bytes()))
-        return result, left
+            authority = () if self._authority is None else (self._authority,)
+            for role in (*self.clients, self._aggregator, *authority):
+                self.account.take(role.report())

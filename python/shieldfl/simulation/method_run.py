@@ -12,6 +12,7 @@ from torch import nn
 
 from shieldfl.errors import PolicyError, RangeError
 from shieldfl.methods.model_adaptation import count_trained
+from shieldfl.methods.protocol.driver import RoundTraffic
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.local_update import StartingPoint
 from shieldfl.methods.protocol.method import Method
@@ -20,7 +21,7 @@ from shieldfl.privacy.book import PrivacySpent
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.convergence import averaging_window
 from shieldfl.simulation.data import Dataset
-from shieldfl.simulation.federation import EmbeddedFederation, RoundTraffic
+from shieldfl.simulation.federation import EmbeddedFederation
 from shieldfl.simulation.local_training import LocalTrainer
 from shieldfl.simulation.results import MethodResult, RoundRecord
 from shieldfl.simulation.synthetic_shares import LabelledSamples, synthetic_shares
