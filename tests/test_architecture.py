@@ -90,9 +90,9 @@ PYTHON_LAYERS = {
         "toml_files",
         "torch_bridge",
     },
-    # Simulation, for the one training step that calibration measures.
     "fleet": FACES
-    | {"roles", "profiling", "reporting", "scheme", "settings", "simulation", "toml_files", "torch_bridge"},
+    | {"methods", "profiling", "reporting", "roles", "scheme", "settings"}
+    | {"simulation", "toml_files", "torch_bridge"},
     # The package itself, "", is its public face: what stands on top may use it.
     "benchmarks": FACES | {"roles"},
     "cli": FACES

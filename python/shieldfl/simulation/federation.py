@@ -44,34 +44,40 @@ class _EmbeddedClients:
         self._seed = seed
         self._layout = layout
         self._account = account
+        self.losses: list[float] = []
+        """Of the round's trainings."""
+        self._refused: dict[int, RangeError] = {}
 
-    def train(
+    def begin_round(
         self,
         clients: Sequence[int],
         round_number: int,
         participants: int,
         message_of: Callable[[int], Message],
-    ) -> Iterator[tuple[int, float | RangeError]]:
+    ) -> None:
+        self.losses, self._refused = [], {}
         for index in clients:
             model = message_of(index)
             with self._account.clock.stage("merge"):
                 start = self._steps[index].begin_round(round_number, participants, model)
-            found: float | RangeError
             try:
-                update, found = self._trainers[index].train(
+                update, loss = self._trainers[index].train(
                     start, training_seed(self._seed, round_number, index)
                 )
                 self._steps[index].finish_training(update)
+                self.losses.append(loss)
             except RangeError as error:
-                found = error
+                self._refused[index] = error
             finally:
                 self._account.clock.add(self._trainers[index].clock.take())
-            yield index, found
 
     def step(
         self, clients: Sequence[int], phase: str, message_of: Callable[[int], Message] | None
     ) -> Iterator[tuple[int, bytes | RangeError]]:
         for index in clients:
+            if index in self._refused:
+                yield index, self._refused.pop(index)
+                continue
             found: bytes | RangeError
             try:
                 with nullcontext() if self._layout is None else self._layout.naming_tensors():
@@ -153,11 +159,12 @@ class EmbeddedFederation:
                 self._authority = restarted(
                     authority, authority_again, secrets.token_bytes(SEALING_KEY_BYTES)
                 )
+        self._trained = _EmbeddedClients(self.clients, trainers, seed, layout, self.account)
         self._driver = RoundDriver(
             method,
             self._authority,
             self._aggregator,
-            _EmbeddedClients(self.clients, trainers, seed, layout, self.account),
+            self._trained,
             method.first_message(initial, shared_secret),
             self.account,
         )
@@ -206,7 +213,9 @@ class EmbeddedFederation:
     ) -> RoundTraffic:
         """Run one round as :meth:`RoundDriver.run_round`, and take what the roles report of it."""
         try:
-            return self._driver.run_round(round_number, participants, min_clients, leaving)
+            traffic = self._driver.run_round(round_number, participants, min_clients, leaving)
+            traffic.losses = self._trained.losses
+            return traffic
         finally:
             # Also what left in a round that something stopped.
             authority = () if self._authority is None else (self._authority,)

@@ -32,7 +32,7 @@ def two_clusters():
 
 
 def test_everything_and_nothing():
-    for method, count in (("plaintext", 0), ("full-he", 1000)):
+    for method, count in (("fedavg", 0), ("full-he", 1000)):
         plan = plan_encryption(method, two_clusters(), SCHEME)
         assert plan.values.tolist() == [count] * 3
         assert plan.union_values.tolist() == [count]

@@ -58,4 +58,4 @@ def test_only_sense_crypt_solves(system, anchored):
 
 def test_a_plan_that_encrypts_nothing(system):
     with pytest.raises(ParameterError, match="encrypts something"):
-        paper_costs(system, plan_encryption("plaintext", system, None))
+        paper_costs(system, plan_encryption("fedavg", system, None))

@@ -14,7 +14,7 @@ from shieldfl.fleet.simulate.sensitivity_curve import SecurityFloor, Sensitivity
 
 __all__ = ["METHODS", "EncryptionPlan", "MaskSettings", "packed_fields", "plan_encryption", "union_ratio"]
 
-METHODS = ("plaintext", "sense-crypt", "mask-crypt", "fedml-he", "full-he")
+METHODS = ("fedavg", "sense-crypt", "mask-crypt", "fedml-he", "full-he")
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def plan_encryption(
 ) -> EncryptionPlan:
     """Say what each client of a fleet encrypts under a method.
 
-    - ``plaintext``: nothing; ``full-he``: everything. Neither scores nor selects.
+    - ``fedavg``: nothing; ``full-he``: everything. Neither scores nor selects.
     - ``sense-crypt``: budgets (section 3.2) and masks (eqs. 6 to 9) of each cluster. Clients of a scheme whose
       ciphertexts take no plain numbers encrypt their cluster's union instead.
     - ``mask-crypt``: one ratio for all, over a consensus of all clients' masks; scores and selects in each round.
@@ -93,7 +93,7 @@ def plan_encryption(
     parameters = fleet.model.parameters
     if method == "sense-crypt":
         return _sense_crypt(fleet, scheme, chosen)
-    if method in ("plaintext", "full-he"):
+    if method in ("fedavg", "full-he"):
         share = 1.0 if method == "full-he" else 0.0
     elif chosen.uniform_ratio is not None:
         share = chosen.uniform_ratio

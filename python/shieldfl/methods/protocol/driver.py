@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from shieldfl.errors import RangeError
@@ -18,24 +18,27 @@ __all__ = ["Clients", "RoundDriver", "RoundTraffic"]
 class Clients(Protocol):
     """How a round reaches its clients: in this process, in processes of their own or over a network.
 
-    The driver holds no client. ``message_of`` returns what a client is sent; it is called at most once for each client,
-    when that client is reached. What comes back is yielded in any order, as it arrives, with the index of the client;
-    a client whose training or update is refused yields the RangeError instead, and one that is gone yields nothing.
+    The driver holds no client. ``message_of`` returns what a client is sent; it is called once for each client, when
+    that client is reached.
     """
 
-    def train(
+    def begin_round(
         self,
         clients: Sequence[int],
         round_number: int,
         participants: int,
         message_of: Callable[[int], Message],
-    ) -> Iterable[tuple[int, float | RangeError]]:
-        """Let each client begin the round and train; yield the loss."""
+    ) -> None:
+        """Give each client the round's first message; it trains, and nobody waits for it."""
 
     def step(
         self, clients: Sequence[int], phase: str, message_of: Callable[[int], Message] | None
     ) -> Iterable[tuple[int, bytes | RangeError]]:
-        """Let each client make the phase's message from the last answer (None in the first); yield its bytes."""
+        """Let each client make the phase's message from the last answer (None in the first); yield its bytes.
+
+        In any order, as they arrive, each with the index of its client. A client whose training or update is refused
+        yields the RangeError instead, and one that is gone yields nothing.
+        """
 
     def end_round(self, clients: Sequence[int], message_of: Callable[[int], Message]) -> None:
         """Give each client the answer to the last phase: the new global model."""
@@ -54,7 +57,7 @@ class RoundTraffic:
         self.bytes_up = 0
         self.bytes_down = 0
         self.losses: list[float] = []
-        """Training losses of the clients that finished their training."""
+        """Training losses of the clients that finished their training, where whoever trains them knows."""
 
 
 class RoundDriver:
@@ -105,7 +108,14 @@ class RoundDriver:
         traffic = RoundTraffic(len(participants))
         self._refusals = []
         first = self._begin_round(round_number)
-        left = list(self._train(round_number, participants, first, traffic))
+
+        def sent(client: int) -> Message:
+            model = self._method.message_for(client, first)
+            traffic.bytes_down += model.nbytes
+            return model
+
+        self._clients.begin_round(participants, round_number, len(participants), sent)
+        left = list(participants)
         answer: Message | None = None
         for phase in self._method.phases_of(self.model, round_number):
             left = [index for index in left if (leaving or {}).get(index) != phase.name]
@@ -138,23 +148,6 @@ class RoundDriver:
             first = Message.from_bytes(self._authority.begin_round(round_number, self.model).to_bytes())
         self._aggregator.begin_round(round_number, Message(round_key_parts(first)))
         return first
-
-    def _train(
-        self, round_number: int, participants: Sequence[int], first: Message, traffic: RoundTraffic
-    ) -> Iterator[int]:
-        """Train the clients; yield those that go on."""
-
-        def sent(client: int) -> Message:
-            model = self._method.message_for(client, first)
-            traffic.bytes_down += model.nbytes
-            return model
-
-        for index, found in self._clients.train(participants, round_number, len(participants), sent):
-            if isinstance(found, RangeError):
-                self._leave(round_number, index, found)
-                continue
-            traffic.losses.append(found)
-            yield index
 
     def _leave(self, round_number: int, index: int, error: RangeError) -> None:
         self._refusals.append(error)
