@@ -22,7 +22,8 @@ from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.report.page import write_report
 from shieldfl.simulation.report.plots import PLOTS
 from shieldfl.simulation.report.summary import describe_run, summarise
-from shieldfl.simulation.results import STAGES, MethodResult, RoundRecord, RunResult
+from shieldfl.simulation.results import STAGES, MethodResult, RoundRecord
+from shieldfl.simulation.run_result import RunResult
 from small_pictures import small_pictures
 
 FILES = ["result.json", "accuracy.png", "zones.png", "stages.png", "bytes.png", "index.html"]

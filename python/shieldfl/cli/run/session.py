@@ -22,7 +22,7 @@ from shieldfl.reporting.output_files import kept_folder
 from shieldfl.simulation import driver
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.report.paper_figures import PaperFigure, compare_figures
-from shieldfl.simulation.results import RunResult
+from shieldfl.simulation.run_result import RunResult
 
 __all__ = ["run_session"]
 

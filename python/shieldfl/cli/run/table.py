@@ -10,7 +10,7 @@ from rich.text import Text
 
 from shieldfl.cli.result_console import result_console
 from shieldfl.simulation.report.summary import Section, describe_run, remarks, summarise
-from shieldfl.simulation.results import RunResult
+from shieldfl.simulation.run_result import RunResult
 
 __all__ = ["print_run"]
 

@@ -50,11 +50,6 @@ SCORE_BITS = 40
 SCORE_FRACTION_BITS = 36
 
 
-def has_scores(context: RoleContext) -> bool:
-    """Say whether there is something to agree on: then scores are encrypted, under keys of their own."""
-    return "scores" in context.keys.parameters
-
-
 class AgreedMaskClient(MaskedAverageClient):
     """Sends its scores, encrypted, in the first round; after that it encrypts what was agreed on, once for all rounds.
 
@@ -78,7 +73,7 @@ class AgreedMaskClient(MaskedAverageClient):
 
     def _read_zone(self, frame: bytes) -> Mask:
         """Read a mask of the agreed size. Raises PolicyError for others, and for another one than was taken before."""
-        if not has_scores(self.context):
+        if not self.context.encrypts("scores"):
             return super()._read_zone(frame)
         count = positions_in_budget(self._ratio, self._size)
         zone = read_agreed_positions(frame, self._size, self._buffer_count, count)

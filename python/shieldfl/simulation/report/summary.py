@@ -17,7 +17,8 @@ from shieldfl.reporting.quantities import (
     share_text,
 )
 from shieldfl.simulation.report.timing import Timing, compare_timings
-from shieldfl.simulation.results import STAGES, MethodResult, RunResult
+from shieldfl.simulation.results import STAGES, MethodResult
+from shieldfl.simulation.run_result import RunResult
 
 __all__ = [
     "ZONES",
