@@ -64,7 +64,7 @@ def model_of(federation: EmbeddedFederation) -> bytes:
 def test_the_aggregator_is_told_no_model(variant):
     """Figures for ε hold against an aggregator that sees none, and DictPFL's history travels with it."""
     federation = federation_of(variant)
-    aggregator, told = federation._aggregator, []
+    aggregator, told = federation.aggregator, []
     begin_round, begin_phase = aggregator.begin_round, aggregator.begin_phase
 
     def begin_and_look(number, keys):
@@ -78,7 +78,7 @@ def test_the_aggregator_is_told_no_model(variant):
     aggregator.begin_round, aggregator.begin_phase = begin_and_look, collect_and_look
     for number in (1, 2):
         federation.run_round(number, range(CLIENTS), 2)
-    has_keys = federation._authority is not None
+    has_keys = federation.authority is not None
     assert any(name.startswith("round key ") for part in told for name in part) == has_keys
     assert not any(name.startswith(("parameters", "buffers", "history")) for part in told for name in part)
 

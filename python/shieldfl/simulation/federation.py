@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial
 
 import numpy as np
 
 from shieldfl.errors import ConvergenceError, RangeError
 from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.driver import RoundDriver, RoundTraffic
+from shieldfl.methods.protocol.embedded_roles import EmbeddedRoles
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method
-from shieldfl.methods.protocol.plan import checked_weights
-from shieldfl.methods.protocol.public_setup import PublicSetup
-from shieldfl.methods.protocol.restarted import restarted
-from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps, ClientSteps
+from shieldfl.methods.protocol.steps import ClientSteps
 from shieldfl.roles.message import Message
-from shieldfl.roles.role_state import SEALING_KEY_BYTES
 from shieldfl.simulation.local_training import LocalTrainer, training_seed
 from shieldfl.torch_bridge import ParameterLayout
 
@@ -96,23 +91,16 @@ class _EmbeddedClients:
                 self._steps[index].end_round(message_of(index))
 
 
-class EmbeddedFederation:
-    """Moves messages between the roles of one method.
-
-    The authority's set-up is passed to the other roles as the bytes that it would be, and so is every message.
+class EmbeddedFederation(EmbeddedRoles):
+    """Moves messages between the roles of one method, each as the bytes that it would be.
 
     Parameters
     ----------
-    method : what they do, for as many clients as there are trainers.
-    initial : the model before the first round.
-    trainers : one for each client.
+    method, initial, weights, threads, shared_secret, restarts_roles : as for :class:`EmbeddedRoles`.
+    trainers : one for each of the plan's clients.
     seed : makes sampling and training repeatable.
-    weights : how much each client counts; None for all alike.
-    threads : for the core; None for as many as the work is worth.
-    shared_secret : of clients and key authority, for methods that have one; None draws it. Given for repeatable runs.
     layout : of the model, so that an update that is refused names the tensor; None where it is not known.
     account : takes the roles' reports; None for a new one of the method's.
-    restarts_roles : whether every step of a role runs in a new object, restored from the state of the one before.
     """
 
     def __init__(
@@ -129,43 +117,22 @@ class EmbeddedFederation:
         account: Account | None = None,
         restarts_roles: bool = False,
     ) -> None:
-        if method.needs_shared_secret and shared_secret is None:
-            shared_secret = secrets.token_bytes(32)
-        own_weights = checked_weights(weights, len(trainers))
-        self.method = method
+        super().__init__(
+            method,
+            initial,
+            weights,
+            threads=threads,
+            shared_secret=shared_secret,
+            restarts_roles=restarts_roles,
+        )
         self.account = method.account() if account is None else account
-        authority, setup = method.authority_setup(initial, threads=threads, shared_secret=shared_secret)
-        self.setup = public = PublicSetup.from_bytes(setup.to_bytes(), setup.digest)
-
-        def client(index: int) -> ClientSteps:
-            return method.client_steps(
-                public, index, own_weights[index], initial, threads=threads, shared_secret=shared_secret
-            )
-
-        def aggregator() -> AggregatorSteps:
-            held = initial if authority is None else None
-            return method.aggregator_steps(public, own_weights, initial=held, threads=threads)
-
-        def authority_again() -> AuthoritySteps:
-            return method.authority_steps(public, initial, threads=threads, shared_secret=shared_secret)
-
-        self._authority = authority
-        self.clients = [client(index) for index in range(len(trainers))]
-        self._aggregator = aggregator()
-        if restarts_roles:
-            self.clients = [restarted(one, partial(client, index)) for index, one in enumerate(self.clients)]
-            self._aggregator = restarted(self._aggregator, aggregator)
-            if authority is not None:
-                self._authority = restarted(
-                    authority, authority_again, secrets.token_bytes(SEALING_KEY_BYTES)
-                )
         self._trained = _EmbeddedClients(self.clients, trainers, seed, layout, self.account)
         self._driver = RoundDriver(
             method,
-            self._authority,
-            self._aggregator,
+            self.authority,
+            self.aggregator,
             self._trained,
-            method.first_message(initial, shared_secret),
+            method.first_message(initial, self.shared_secret),
             self.account,
         )
         self._sampling = np.random.default_rng([seed, len(trainers)])
@@ -218,6 +185,4 @@ class EmbeddedFederation:
             return traffic
         finally:
             # Also what left in a round that something stopped.
-            authority = () if self._authority is None else (self._authority,)
-            for role in (*self.clients, self._aggregator, *authority):
-                self.account.take(role.report())
+            self.report_to(self.account)

@@ -107,7 +107,7 @@ class RoundDriver:
         """
         traffic = RoundTraffic(len(participants))
         self._refusals = []
-        first = self._begin_round(round_number)
+        first = self.begin_round(round_number)
 
         def sent(client: int) -> Message:
             model = self._method.message_for(client, first)
@@ -138,8 +138,8 @@ class RoundDriver:
     def _part_of(self, message: Message) -> Callable[[int], Message]:
         return lambda client: self._method.message_for(client, message)
 
-    def _begin_round(self, round_number: int) -> Message:
-        """Return the round's first message: where there is a key authority, the model with the keys that it made.
+    def begin_round(self, round_number: int) -> Message:
+        """Let authority and aggregator begin a round; return its first message: the model, with the keys made.
 
         The aggregator gets the keys alone: it must not see the model, which opened sums have moved.
         """
