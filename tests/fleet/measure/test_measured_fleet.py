@@ -21,6 +21,7 @@ from shieldfl.fleet.measure.measured_comparison import compare
 from shieldfl.fleet.measure.measured_fleet import measure_fleet
 from shieldfl.fleet.simulate.round_simulation import STAGES
 from shieldfl.methods.discovery import BUILT_IN, method_class
+from shieldfl.methods.masked_average.aggregator import MaskedAverageAggregator
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.key_authority import KeyAuthority
 
@@ -288,3 +289,18 @@ def test_a_foreign_setting(profile):
     text["schemes"][0]["setting"] = "made up"
     with pytest.raises(ParameterError, match="other parameters"):
         measure_fleet(fleet_with(), ("fedavg",), type(profile).from_json(text), "ckks")
+
+
+def test_a_client_whose_update_is_refused_has_dropped_out_of_the_round(profile, monkeypatch):
+    receive = MaskedAverageAggregator.receive
+
+    def refuse(self, phase, client, message):
+        if client == 1:
+            raise RangeError("too large")
+        receive(self, phase, client, message)
+
+    monkeypatch.setattr(MaskedAverageAggregator, "receive", refuse)
+    (run,) = measure_fleet(fleet_with(), ("full-he",), profile, "ckks", rounds=2)
+    assert run.measured.dropped.tolist() == [[False, True, False]] * 2
+    assert not run.measured.failed.any()
+    assert (run.measured.bytes_down[:, 1] == 0.0).all()

@@ -22,8 +22,7 @@ from typing import Any, Self
 from shieldfl.errors import DataError, WireFormatError
 from shieldfl.fleet.measure.measured_client import ClientTask
 from shieldfl.fleet.measure.paced_link import Connection, Letter, Link
-from shieldfl.fleet.measure.processor_limit import ProcessorLimit, open_limit
-from shieldfl.fleet.measure.processor_quota import ProcessorQuota
+from shieldfl.fleet.measure.processor_quota import ProcessorLimit, ProcessorQuota, open_limit
 
 __all__ = ["ClientLetter", "ClientProcesses"]
 

@@ -149,7 +149,8 @@ def measure_fleet(
 def _calibrated(profile: DeviceProfile, scheme: str) -> tuple[Any, int]:
     """Return the parameters that the profile was measured with, and their key size."""
     (measured,) = (one for one in profile.schemes if one.name == scheme)
-    for key_bits in scheme_named(scheme).key_sizes or (DEFAULT_KEY_BITS,):
+    # The default first: short keys warn.
+    for key_bits in (DEFAULT_KEY_BITS, *scheme_named(scheme).key_sizes):
         parameters = scheme_parameters(scheme, key_bits)
         if repr(parameters) == measured.setting:
             return parameters, key_bits

@@ -110,7 +110,11 @@ class MeasuredMethod:
             return
         before = self._driver.model
         finished = self._driver.run_round(number, alive, least).finished
-        self.times.append(self._clients.times)
+        times = self._clients.times
+        self.times.append(times)
+        for client in set(alive) - set(finished) if not times.failed else ():
+            # Also one whose message the aggregator refused.
+            times.clients[client].dropped = True
         told = self._clients.told(finished)
         self._told |= told
         after = self._driver.model

@@ -6,13 +6,21 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from shieldfl.encryption_budgets import sense_crypt_budgets
 from shieldfl.errors import ParameterError
 from shieldfl.fleet.costs.cost_model import SchemeCosts
 from shieldfl.fleet.fleet import Fleet, FloatVector, IntVector
-from shieldfl.fleet.simulate.budgets import fleet_budgets
 from shieldfl.fleet.simulate.sensitivity_curve import SecurityFloor, SensitivityCurve
 
-__all__ = ["METHODS", "EncryptionPlan", "MaskSettings", "packed_fields", "plan_encryption", "union_ratio"]
+__all__ = [
+    "METHODS",
+    "EncryptionPlan",
+    "MaskSettings",
+    "fleet_budgets",
+    "packed_fields",
+    "plan_encryption",
+    "union_ratio",
+]
 
 METHODS = ("fedavg", "sense-crypt", "mask-crypt", "fedml-he", "full-he")
 
@@ -111,6 +119,15 @@ def plan_encryption(
         sends_mask=method == "mask-crypt",
         budget_shortfall=np.zeros(fleet.size),
     )
+
+
+def fleet_budgets(fleet: Fleet) -> FloatVector:
+    """Return alpha of each client of a fleet, with its way up as bandwidth and cores times rate as speed.
+
+    Ciphertexts go up and plain numbers come down (SenseCrypt with a key authority, its Algorithm 3), so the way up is
+    the bandwidth that encryption loads.
+    """
+    return sense_crypt_budgets(fleet.upload_bytes_per_second, fleet.cores * fleet.core_rate, fleet.clusters)
 
 
 def union_ratio(ratios: FloatVector, overlap: float) -> float:
