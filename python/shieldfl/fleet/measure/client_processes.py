@@ -14,17 +14,16 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from shieldfl.errors import DataError, WireFormatError
-from shieldfl.fleet.measure.measured_client import ClientTask
 from shieldfl.fleet.measure.paced_link import Connection, Letter, Link
 from shieldfl.fleet.measure.processor_quota import ProcessorLimit, ProcessorQuota, open_limit
 
-__all__ = ["ClientLetter", "ClientProcesses"]
+__all__ = ["ClientLetter", "ClientProcesses", "ClientTask"]
 
 _START_SECONDS = 300.0
 _POLL_SECONDS = 0.2
@@ -35,6 +34,25 @@ _WORD_BYTES = 16
 _LAST_WORDS = 300
 # Libraries that start threads of their own look here.
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class ClientTask:
+    """What a client process is, whatever the method, in plain JSON types."""
+
+    index: int
+    scheme: str
+    """One of :func:`shieldfl.schemes.encryptions`, for the probe."""
+    threads: int
+    samples: int
+    local_epochs: int
+    upload_bytes_per_second: float
+    latency_seconds: float
+    seed: int
+    train_core_seconds: float | None = None
+    """Of a round; None where a model is trained."""
+    model: str | None = None
+    sample_shape: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -163,7 +181,7 @@ class ClientProcesses:
                 self._check_start(until)
                 self._accept(server, word)
         for client, task in enumerate(self._tasks):
-            self._connections[client].send("start", task.to_json(), {"public_key": self._public_key})
+            self._connections[client].send("start", asdict(task), {"public_key": self._public_key})
             self._start_helper(self._read, client)
         waiting = set(self._connections)
         while waiting:

@@ -12,7 +12,6 @@ import signal
 import socket
 import sys
 import time
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import msgspec
@@ -20,6 +19,7 @@ import numpy as np
 
 from shieldfl.errors import RangeError
 from shieldfl.fleet.costs.stopwatch import median_seconds
+from shieldfl.fleet.measure.client_processes import ClientTask
 from shieldfl.fleet.measure.paced_link import Connection, Letter, Link
 from shieldfl.fleet.measure.spent_training import SpentTraining
 from shieldfl.methods.protocol.global_model import GlobalModel
@@ -31,8 +31,6 @@ from shieldfl.methods.registry import method_of
 from shieldfl.roles.message import Message
 from shieldfl.schemes import scheme_named
 
-__all__ = ["ClientTask"]
-
 _PR_SET_PDEATHSIG = 1
 _WARM_UP_VALUES = 2
 # As many as calibration encrypts at a time, so that reading tables weighs as little.
@@ -41,39 +39,17 @@ _SELECTION = ("score", "negotiate")
 """Stages of a client's report in which it settles what it encrypts."""
 
 
-@dataclass(frozen=True)
-class ClientTask:
-    """What a client process is, whatever the method, in plain JSON types."""
+def _training_of(task: ClientTask) -> Any:
+    """Make the training that is asked for."""
+    if task.train_core_seconds is not None:
+        return SpentTraining(task.train_core_seconds, task.threads, task.seed)
+    # Only here: clients whose training is stated need no torch.
+    import torch
 
-    index: int
-    scheme: str
-    """One of :func:`shieldfl.schemes.encryptions`, for the probe."""
-    threads: int
-    samples: int
-    local_epochs: int
-    upload_bytes_per_second: float
-    latency_seconds: float
-    seed: int
-    train_core_seconds: float | None = None
-    """Of a round; None where a model is trained."""
-    model: str | None = None
-    sample_shape: tuple[int, ...] = ()
+    from shieldfl.fleet.costs.train_step import LocalTraining
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types."""
-        return asdict(self)
-
-    def training(self) -> Any:
-        """Make the training that is asked for."""
-        if self.train_core_seconds is not None:
-            return SpentTraining(self.train_core_seconds, self.threads, self.seed)
-        # Only here: clients whose training is stated need no torch.
-        import torch
-
-        from shieldfl.fleet.costs.train_step import LocalTraining
-
-        torch.set_num_threads(self.threads)
-        return LocalTraining(str(self.model), self.sample_shape, self.samples, self.local_epochs, self.seed)
+    torch.set_num_threads(task.threads)
+    return LocalTraining(str(task.model), task.sample_shape, task.samples, task.local_epochs, task.seed)
 
 
 class _Client:
@@ -84,7 +60,7 @@ class _Client:
         self._task = task = msgspec.convert(start.facts, ClientTask)
         self._connection = connection
         self._link = Link(task.upload_bytes_per_second, task.latency_seconds)
-        self._training = task.training()
+        self._training = _training_of(task)
         scheme = scheme_named(task.scheme)
         key = scheme.PublicKey.from_bytes(start.parts["public_key"])
         self._encryptor = scheme.Encryptor(key, threads=task.threads)

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.fleet.costs.cost_model import SchemeCosts
 from shieldfl.fleet.fleet import Fleet
-from shieldfl.fleet.measure.client_processes import ClientProcesses
-from shieldfl.fleet.measure.measured_client import ClientTask
+from shieldfl.fleet.measure.client_processes import ClientProcesses, ClientTask
 from shieldfl.fleet.measure.measured_round import MeasuredClients, RoundTimes
 from shieldfl.fleet.measure.paced_link import Letter
 from shieldfl.fleet.simulate.encryption_plan import EncryptionPlan, MaskSettings, packed_fields
