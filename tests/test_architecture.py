@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import shieldfl
-from shieldfl.schemes import REGISTRY
+from shieldfl.scheme.registry import REGISTRY
 
 ROOT = Path(__file__).parents[1]
 CPP = ROOT / "cpp"
@@ -56,7 +56,6 @@ FACES = {
     "installing",
     "masks",
     "paillier",
-    "schemes",
     "selection",
     "stateful",
     "uncopied",
@@ -72,48 +71,41 @@ PYTHON_LAYERS = {
     "torch_bridge": {"errors"},
     "sensitivity": {"errors", "torch_bridge"},
     "privacy": {"errors", "_core", "array_view", "installing", "settings", "stateful"},
-    "schemes": {"ckks", "errors", "paillier", "scheme"},
     "roles": FACES | {"scheme"},
-    "methods": FACES | {"roles", "privacy", "profiling", "scheme", "sensitivity", "settings", "torch_bridge"},
+    "training": {"errors", "privacy", "profiling", "sensitivity", "settings", "torch_bridge"},
+    "methods": FACES
+    | {"roles", "privacy", "profiling", "scheme", "sensitivity", "settings", "torch_bridge", "training"},
     # What a package with a method of its own tests it with.
-    "testing": FACES | {"methods", "privacy", "roles", "settings"},
+    "testing": FACES | {"methods", "privacy", "roles", "scheme", "settings", "training"},
     "reporting": {"errors"},
     "simulation": FACES
-    | {
-        "methods",
-        "reporting",
-        "roles",
-        "privacy",
-        "profiling",
-        "sensitivity",
-        "settings",
-        "toml_files",
-        "torch_bridge",
-    },
+    | {"methods", "privacy", "profiling", "reporting", "roles", "scheme", "sensitivity", "settings"}
+    | {"toml_files", "torch_bridge", "training"},
     "fleet": FACES
     | {"methods", "profiling", "reporting", "roles", "scheme", "settings"}
-    | {"simulation", "toml_files", "torch_bridge"},
+    | {"toml_files", "torch_bridge", "training"},
     # The package itself, "", is its public face: what stands on top may use it.
-    "benchmarks": FACES | {"roles"},
+    "benchmarks": FACES | {"roles", "scheme"},
     "cli": FACES
     | {
         "",
-        "reporting",
         "benchmarks",
-        "simulation",
         "fleet",
         "methods",
-        "roles",
         "privacy",
         "profiling",
+        "reporting",
+        "roles",
+        "scheme",
         "settings",
-    },
+    }
+    | {"simulation", "training"},
     "__init__": FACES | {"roles"},
     "__main__": {"cli"},
 }
 # Libraries, and the only parts of the package that may import them.
 PYTHON_LIBRARIES = {
-    "torch": {"torch_bridge", "sensitivity", "privacy", "methods", "simulation", "fleet"},
+    "torch": {"torch_bridge", "sensitivity", "privacy", "training", "methods", "simulation", "fleet"},
     "opacus": {"privacy"},
     "dp_accounting": {"privacy", "methods"},
     "scipy": {"privacy"},

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
-from shieldfl import _core
+import shieldfl._core as _core
 from shieldfl.benchmarks import Case, Comparison, Effort, compare, grid
 from shieldfl.benchmarks.measurement import STAGES, measure
 from shieldfl.benchmarks.own_schemes import OwnScheme, own_schemes, parameter_sets

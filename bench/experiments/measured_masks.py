@@ -20,9 +20,9 @@ from shieldfl.paillier import UnionOrder
 from shieldfl.selection import SelectionLimits, select
 from shieldfl.settings import TrainingSettings
 from shieldfl.simulation.data import Dataset
-from shieldfl.simulation.models import build_model, default_model
-from shieldfl.simulation.training import train_locally
 from shieldfl.torch_bridge import flatten, load_flat
+from shieldfl.training.models import build_model, default_model
+from shieldfl.training.sgd import train_locally
 
 AT_A_TIME = 1000
 TRAINING = TrainingSettings(local_epochs=1, momentum=0.9)

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
+import shieldfl._core as _core
 from core.paillier_keys import authority_for, factors_of, public_key_frame
-from shieldfl import _core
 from shieldfl.roles import key_file
 
 UPDATE = np.linspace(-1, 1, 100)

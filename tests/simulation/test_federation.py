@@ -12,13 +12,13 @@ from methods.method_conformance import initial_model
 from methods.small_plan import small_plan
 from methods.variants import LAYER_OFFSETS, PARAMETERS, every_variant
 from shieldfl.errors import ParameterError, RangeError
-from shieldfl.methods.protocol.local_update import LocalUpdate, PrivateSteps, StartingPoint
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.profiling.stages import StageClock
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
 from shieldfl.simulation.federation import EmbeddedFederation
+from shieldfl.training.local_update import LocalUpdate, PrivateSteps, StartingPoint
 
 CLIENTS = 4
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl import _core
+import shieldfl._core as _core
 from shieldfl.benchmarks.peer import Peer
 from shieldfl.benchmarks.scheme import Selection
 

@@ -13,7 +13,6 @@ from shieldfl.masks import Mask
 from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.local_update import FloatVector
 from shieldfl.methods.protocol.method import Method, Phase
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import stated_weights
@@ -23,6 +22,7 @@ from shieldfl.methods.protocol.training_client import TrainingClient
 from shieldfl.privacy.events import Noise
 from shieldfl.privacy.reading import NO_NOISE
 from shieldfl.roles.message import Message
+from shieldfl.training.local_update import FloatVector
 
 __all__ = ["FedAvg"]
 

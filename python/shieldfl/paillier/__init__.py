@@ -10,8 +10,7 @@ Only :class:`shieldfl.KeyAuthority` holds a secret key.
 from shieldfl.paillier.aggregator import Aggregator
 from shieldfl.paillier.ciphertext import CiphertextBatch, Total
 from shieldfl.paillier.encryptor import Encryptor
-from shieldfl.paillier.keys import PublicKey
-from shieldfl.paillier.parameters import Parameters
+from shieldfl.paillier.parameters import Parameters, PublicKey
 from shieldfl.paillier.union_order import UnionOrder
 
 __all__ = ["Aggregator", "CiphertextBatch", "Encryptor", "Parameters", "PublicKey", "Total", "UnionOrder"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,14 +11,11 @@ from shieldfl.masks import Mask
 from shieldfl.paillier.aggregator import Aggregator
 from shieldfl.paillier.ciphertext import Total
 from shieldfl.paillier.encryptor import Encryptor
-from shieldfl.paillier.keys import PublicKey
-from shieldfl.paillier.parameters import Parameters
+from shieldfl.paillier.parameters import Parameters, PublicKey
 from shieldfl.paillier.union_order import UnionOrder
-from shieldfl.scheme.interface import Scheme, Vector
+from shieldfl.scheme.interface import KeyBits, Scheme, Vector
 
-__all__ = ["KeyBits", "Paillier"]
-
-KeyBits = Literal[2048, 3072, 4096]
+__all__ = ["SCHEME", "Paillier"]
 
 
 class Paillier(Scheme):
@@ -114,3 +111,6 @@ class Paillier(Scheme):
 
 def _packing(encryption: str) -> str:
     return encryption.removeprefix("paillier-")
+
+
+SCHEME = Paillier()

@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from shieldfl import _core
+import shieldfl._core as _core
 from shieldfl.array_view import as_real, as_threads
 from shieldfl.errors import ArrayTypeError, ParameterError
 from shieldfl.stateful import Stateful

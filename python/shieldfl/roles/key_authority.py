@@ -7,12 +7,12 @@ import math
 import threading
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, overload
+from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl import _core, ckks, paillier
+import shieldfl._core as _core
 from shieldfl.array_view import as_real, as_threads, as_unsigned
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.roles import key_file
@@ -21,7 +21,7 @@ from shieldfl.scheme.ciphertext import SchemeBatch, SchemeTotal
 from shieldfl.scheme.interface import Scheme
 from shieldfl.scheme.keys import SchemePublicKey
 from shieldfl.scheme.parameters import SchemeParameters
-from shieldfl.schemes import REGISTRY, scheme_of
+from shieldfl.scheme.registry import REGISTRY, scheme_of
 from shieldfl.uncopied import Uncopied
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ else:
 
 __all__ = ["KeyAuthority"]
 
-Parameters = SchemeParameters[Any]
+Parameters = SchemeParameters[Any, Any]
 Total = SchemeTotal[Any]
 
 
@@ -95,39 +95,9 @@ class KeyAuthority(Uncopied, Generic[Key]):
 
     _why_uncopied = "holds a secret key and is neither copied nor pickled: use save()"
 
-    @overload
-    def __init__(
-        self: KeyAuthority[ckks.PublicKey],
-        params: ckks.Parameters,
-        min_clients: int = ...,
-        one_total_per_round: bool = ...,
-        *,
-        threads: int | None = ...,
-        weight_bounds: tuple[float, float] = ...,
-    ) -> None: ...
-    @overload
-    def __init__(
-        self: KeyAuthority[paillier.PublicKey],
-        params: paillier.Parameters,
-        min_clients: int = ...,
-        one_total_per_round: bool = ...,
-        *,
-        threads: int | None = ...,
-        weight_bounds: tuple[float, float] = ...,
-    ) -> None: ...
-    @overload
     def __init__(
         self,
-        params: Parameters,
-        min_clients: int = ...,
-        one_total_per_round: bool = ...,
-        *,
-        threads: int | None = ...,
-        weight_bounds: tuple[float, float] = ...,
-    ) -> None: ...
-    def __init__(
-        self,
-        params: Parameters,
+        params: SchemeParameters[Any, Key],
         min_clients: int = _LEAST_THAT_HIDES,
         one_total_per_round: bool = True,
         *,

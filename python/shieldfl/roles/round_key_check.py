@@ -19,7 +19,7 @@ from shieldfl.installing import how_to_install
 from shieldfl.roles.message import Message
 from shieldfl.scheme.keys import SchemePublicKey
 from shieldfl.scheme.parameters import SchemeParameters
-from shieldfl.schemes import scheme_of
+from shieldfl.scheme.registry import scheme_of
 from shieldfl.stateful import Stateful
 
 __all__ = ["SESSION_BYTES", "RoundKeyCheck", "RoundKeyReader", "ed25519", "round_key_parts", "signed_bytes"]
@@ -30,7 +30,7 @@ _KEY, _SIGNATURE = "round key ", "round signature "
 _KEPT_KEYS = 8
 
 PublicKey = SchemePublicKey[Any]
-Parameters = SchemeParameters[Any]
+Parameters = SchemeParameters[Any, Any]
 
 
 def ed25519() -> Any:

@@ -19,7 +19,7 @@ from shieldfl.roles.round_key_check import (
     signed_bytes,
 )
 from shieldfl.scheme.parameters import SchemeParameters
-from shieldfl.schemes import scheme_of
+from shieldfl.scheme.registry import scheme_of
 from shieldfl.stateful import Stateful
 from shieldfl.uncopied import Uncopied
 
@@ -56,7 +56,7 @@ class RoundKeys(Stateful, Uncopied):
 
     def __init__(
         self,
-        parameters: Mapping[str, SchemeParameters[Any]],
+        parameters: Mapping[str, SchemeParameters[Any, Any]],
         min_clients: int,
         *,
         weight_bounds: tuple[float, float] = (1.0, 1.0),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Generic, Self, TypeVar
 
-from shieldfl import _core
+import shieldfl._core as _core
 from shieldfl.array_view import Buffer, as_frame, as_threads
 from shieldfl.masks import Mask
 from shieldfl.scheme.interface import UnionMask

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +12,13 @@ from shieldfl.array_view import as_unsigned
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.masks import Mask
 
-__all__ = ["POOLED", "Positions", "Scheme", "UnionMask"]
+__all__ = ["POOLED", "KeyBits", "Positions", "Scheme", "UnionMask"]
 
 POOLED = "-pooled"
 """Behind the name of a calibration with randomisers that were made while the model trained."""
+
+KeyBits = Literal[2048, 3072, 4096]
+"""Sizes of keys, where a scheme has a choice of them."""
 
 Vector = NDArray[np.float32] | NDArray[np.float64]
 
@@ -86,7 +89,7 @@ class UnionMask:
 class Scheme(abc.ABC):
     """An encryption scheme: what others ask for instead of its name.
 
-    A scheme is added by a folder with a subclass of this one, and a line in :mod:`shieldfl.schemes`.
+    A scheme is added by a folder with a subclass of this one, and a line in :mod:`shieldfl.scheme.registry`.
     """
 
     name: ClassVar[str]

@@ -15,8 +15,8 @@ from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.steps import ClientSteps
 from shieldfl.roles.message import Message
-from shieldfl.simulation.local_training import LocalTrainer, training_seed
 from shieldfl.torch_bridge import ParameterLayout
+from shieldfl.training.local_trainer import LocalTrainer, training_seed
 
 __all__ = ["EmbeddedFederation"]
 

@@ -13,7 +13,7 @@ from shieldfl.methods.discovery import method_class
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.message import Message
-from shieldfl.schemes import encryptions
+from shieldfl.scheme.registry import encryptions
 from shieldfl.testing.round_checks import (
     check_costs,
     check_facts,

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shieldfl.methods.protocol.local_update import FloatVector
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.training_client import PUBLIC_PARTS
 from shieldfl.privacy.events import ClearUpload, EncryptedUpload, NoisedUpload, OpenedSum
 from shieldfl.testing.stepped_run import MethodCase, SteppedRun
+from shieldfl.training.local_update import FloatVector
 
 __all__ = [
     "check_costs",

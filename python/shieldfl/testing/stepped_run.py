@@ -13,12 +13,12 @@ from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.driver import RoundDriver
 from shieldfl.methods.protocol.embedded_roles import EmbeddedRoles
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.local_update import FloatVector, LocalUpdate, PrivateSteps, StartingPoint
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.message import Message
+from shieldfl.training.local_update import FloatVector, LocalUpdate, PrivateSteps, StartingPoint
 
 __all__ = ["MethodCase", "SteppedRun", "contraction", "initial_model"]
 

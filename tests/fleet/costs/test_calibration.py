@@ -16,7 +16,7 @@ from shieldfl.fleet.costs.scheme_calibration import SchemeWork, measure_schemes,
 from shieldfl.fleet.fleet import INSTRUCTION_SETS
 from shieldfl.fleet.fleet_file import parse_fleet
 from shieldfl.fleet.simulate.round_simulation import simulate
-from shieldfl.schemes import calibrations
+from shieldfl.scheme.registry import calibrations
 
 TINY = {"values": 5000, "seconds": 0.0, "slow_ciphertexts": 2, "key_bits": 2048, "threads": (1, 2)}
 

@@ -19,7 +19,7 @@ from shieldfl.fleet.simulate.paper_costs import (
 )
 from shieldfl.fleet.simulate.round_simulation import simulate
 from shieldfl.fleet.simulate.sensitivity_curve import SecurityFloor, SensitivityCurve
-from shieldfl.schemes import calibrations
+from shieldfl.scheme.registry import calibrations
 
 PAGE = doc("docs/fleet.md")
 EXAMPLE = re.search(r"^```toml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL).group(1)

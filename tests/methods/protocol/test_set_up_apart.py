@@ -14,14 +14,14 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import shieldfl
+import shieldfl._core as _core
 from methods.method_conformance import SteppedRun
 from methods.variants import every_variant, variants
-from shieldfl import _core
 from shieldfl.methods.discovery import BUILT_IN
 from shieldfl.methods.protocol.steps import AuthoritySteps, ClientSteps
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.round_keys import RoundKeys
-from shieldfl.schemes import REGISTRY
+from shieldfl.scheme.registry import REGISTRY
 
 WEIGHTS = (10_007, 10_009, 10_037, 10_061)
 SECRETS = (

@@ -25,7 +25,7 @@ from shieldfl.fleet.measure.measured_comparison import MethodComparison, compare
 from shieldfl.fleet.measure.measured_fleet import MeasuredFleet, measure_fleet, trains_model
 from shieldfl.fleet.measure.processor_quota import processor_quotas
 from shieldfl.methods.discovery import checked_methods
-from shieldfl.schemes import DEFAULT_ENCRYPTION, encryptions
+from shieldfl.scheme.registry import DEFAULT_ENCRYPTION, encryptions
 
 __all__ = ["measure"]
 

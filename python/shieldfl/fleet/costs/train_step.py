@@ -11,13 +11,13 @@ import torch
 from shieldfl.fleet.costs.stopwatch import median_seconds
 from shieldfl.methods.model_adaptation import adapt_model
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.local_update import LocalUpdate, StartingPoint
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.settings import TrainingSettings
-from shieldfl.simulation.local_training import LocalTrainer
-from shieldfl.simulation.models import build_model
-from shieldfl.simulation.training import train_locally
 from shieldfl.torch_bridge import flatten, flatten_buffers, parameter_layout
+from shieldfl.training.local_trainer import LocalTrainer
+from shieldfl.training.local_update import LocalUpdate, StartingPoint
+from shieldfl.training.models import build_model
+from shieldfl.training.sgd import train_locally
 
 __all__ = ["BATCH_SIZE", "CLASSES", "LocalTraining", "TrainStep"]
 

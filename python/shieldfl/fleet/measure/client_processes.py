@@ -42,7 +42,7 @@ class ClientTask:
 
     index: int
     scheme: str
-    """One of :func:`shieldfl.schemes.encryptions`, for the probe."""
+    """One of :func:`shieldfl.scheme.registry.encryptions`, for the probe."""
     threads: int
     samples: int
     local_epochs: int

@@ -23,13 +23,13 @@ from shieldfl.fleet.measure.client_processes import ClientTask
 from shieldfl.fleet.measure.paced_link import Connection, Letter, Link
 from shieldfl.fleet.measure.spent_training import SpentTraining
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.local_update import StartingPoint
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.protocol.steps import ClientSteps
 from shieldfl.methods.protocol.training_client import PUBLIC_PARTS
 from shieldfl.methods.registry import method_of
 from shieldfl.roles.message import Message
-from shieldfl.schemes import scheme_named
+from shieldfl.scheme.registry import scheme_named
+from shieldfl.training.local_update import StartingPoint
 
 _PR_SET_PDEATHSIG = 1
 _WARM_UP_VALUES = 2

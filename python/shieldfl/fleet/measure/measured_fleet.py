@@ -27,7 +27,7 @@ from shieldfl.fleet.simulate.round_simulation import STAGES, FleetRounds, simula
 from shieldfl.methods.discovery import checked_methods, method_class
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.key_authority import KeyAuthority
-from shieldfl.schemes import DEFAULT_KEY_BITS, encryptions, scheme_named
+from shieldfl.scheme.registry import DEFAULT_KEY_BITS, encryptions, scheme_named
 from shieldfl.settings import settings_of
 
 __all__ = ["MeasuredFleet", "measure_fleet", "trains_model", "without_dropouts"]
@@ -87,7 +87,7 @@ def measure_fleet(
     ----------
     methods : of :func:`shieldfl.methods.discovery.method_names`, but for those that train on synthetic data.
     profile : of this machine, with the scheme and, unless the fleet file states what training takes, the model.
-    scheme : one of :func:`shieldfl.schemes.encryptions`, for the methods that encrypt; with the profile's key size.
+    scheme : one of ``scheme.registry.encryptions()``, for the methods that encrypt; with the profile's key size.
     settings : of the methods; what they know of clients' links and processors is the fleet's.
     seed : of the clients' data, and of the model.
     on_round : told the method and the number of the round that begins.

@@ -8,7 +8,7 @@ import time
 import numpy as np
 
 from shieldfl.masks import Mask
-from shieldfl.methods.protocol.local_update import LocalUpdate, StartingPoint
+from shieldfl.training.local_update import LocalUpdate, StartingPoint
 
 __all__ = ["SpentTraining"]
 

@@ -12,7 +12,7 @@ from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_keys import RoundKeys
-from shieldfl.schemes import scheme_of
+from shieldfl.scheme.registry import scheme_of
 from shieldfl.selection import positions_in_budget, top_k
 
 __all__ = ["AgreedMaskAuthority"]

@@ -20,7 +20,6 @@ from shieldfl.methods.masked_average.aggregator import MaskedAverageAggregator
 from shieldfl.methods.masked_average.client import MaskedAverageClient
 from shieldfl.methods.masked_average.method import UPDATE, MaskedAverage
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.local_update import StartingPoint
 from shieldfl.methods.protocol.method import Phase
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan
@@ -29,8 +28,9 @@ from shieldfl.privacy.events import ClearUpload
 from shieldfl.privacy.reading import NO_NOISE
 from shieldfl.roles.message import Message
 from shieldfl.scheme.interface import UnionMask
-from shieldfl.schemes import DEFAULT_ENCRYPTION, scheme_of
+from shieldfl.scheme.registry import DEFAULT_ENCRYPTION, scheme_of
 from shieldfl.selection import positions_in_budget
+from shieldfl.training.local_update import StartingPoint
 
 if TYPE_CHECKING:
     from shieldfl.methods.protocol.steps import AuthoritySteps

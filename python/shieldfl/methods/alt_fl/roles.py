@@ -12,10 +12,10 @@ from shieldfl.methods.alt_fl.rounds import RoundKind, ZonesOfRounds
 from shieldfl.methods.noised_average.dp_sgd import DpSgdRounds
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.local_update import LocalUpdate, StartingPoint
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import Noise
 from shieldfl.roles.message import Message
+from shieldfl.training.local_update import LocalUpdate, StartingPoint
 
 __all__ = ["AltFlAggregator", "AltFlClient"]
 

@@ -26,7 +26,7 @@ from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.reading import NO_NOISE
 from shieldfl.roles.message import Message
-from shieldfl.schemes import DEFAULT_ENCRYPTION
+from shieldfl.scheme.registry import DEFAULT_ENCRYPTION
 
 if TYPE_CHECKING:
     from torch import nn

@@ -13,7 +13,7 @@ from shieldfl.masks import Mask
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 from shieldfl.scheme.keys import SchemePublicKey
-from shieldfl.schemes import scheme_of
+from shieldfl.scheme.registry import scheme_of
 from shieldfl.stateful import Stateful
 
 __all__ = ["MixedSum", "stated_weight"]

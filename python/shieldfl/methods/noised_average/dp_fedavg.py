@@ -14,7 +14,6 @@ from shieldfl.methods.fedavg import FedAvgAggregator
 from shieldfl.methods.noised_average.roles import NoisedAverage, NoisedAverageClient
 from shieldfl.methods.noised_average.settings import DpFedAvgSettings
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.local_update import FloatVector
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
@@ -23,6 +22,7 @@ from shieldfl.privacy.events import Noise, SummedUploads
 from shieldfl.privacy.mechanisms import clip_and_noise
 from shieldfl.privacy.reading import PrivacyReading
 from shieldfl.roles.message import Message
+from shieldfl.training.local_update import FloatVector
 
 __all__ = ["DpFedAvg"]
 

@@ -11,18 +11,18 @@ from shieldfl.methods.alt_fl.rounds import AltFlRounds, RoundKind
 from shieldfl.methods.noised_average.roles import NoisedAverage, NoisedAverageClient
 from shieldfl.methods.noised_average.settings import DpSgdSettings
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.local_update import (
-    FloatVector,
-    GradientNoise,
-    LocalUpdate,
-    StartingPoint,
-)
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import Noise
 from shieldfl.privacy.reading import PrivacyReading
 from shieldfl.roles.message import Message
+from shieldfl.training.local_update import (
+    FloatVector,
+    GradientNoise,
+    LocalUpdate,
+    StartingPoint,
+)
 
 __all__ = ["BY_DP_SGD", "DpSgdAveraging", "DpSgdRounds"]
 

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from shieldfl.methods.fedavg import FedAvg, FedAvgClient
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.local_update import FloatVector, StartingPoint
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.roles.message import Message
+from shieldfl.training.local_update import FloatVector, StartingPoint
 
 __all__ = ["NoisedAverage", "NoisedAverageClient"]
 

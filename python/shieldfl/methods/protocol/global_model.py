@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.errors import RangeError
-from shieldfl.methods.protocol.local_update import FloatVector, StartingPoint
 from shieldfl.roles.message import Message
+from shieldfl.training.local_update import FloatVector, StartingPoint
 
 __all__ = ["GlobalModel"]
 

@@ -75,7 +75,7 @@ class Method(abc.ABC):
     weighs_all_alike: ClassVar[bool] = False
     """Whether clients count alike whatever their weights are."""
     schemes: ClassVar[tuple[str, ...]] = ()
-    """How updates can be encrypted, by the names of :mod:`shieldfl.schemes`; nothing for a method without keys."""
+    """How updates can be encrypted, by the registry's names; nothing for a method without keys."""
     averages_all: ClassVar[bool] = True
     """Whether the weighted mean of all updates is what it gives, up to rounding, where no noise is added."""
     hides_all: ClassVar[bool] = False
@@ -93,7 +93,7 @@ class Method(abc.ABC):
     """The share of the second of two kinds of rounds; None where all are alike."""
     delta: float = math.nan
     """What its epsilon belongs to; NaN for a method without noise."""
-    purposes: Mapping[str, SchemeParameters[Any]] = MappingProxyType({})
+    purposes: Mapping[str, SchemeParameters[Any, Any]] = MappingProxyType({})
     """What is encrypted, and how: parameters by purpose, ``"update"`` among them; nothing for a method without keys."""
 
     def __init__(self, name: str, settings: Any, plan: FederationPlan) -> None:

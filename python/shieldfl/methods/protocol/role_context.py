@@ -39,6 +39,6 @@ class RoleContext:
         return purpose in self.keys.parameters
 
     @property
-    def parameters(self) -> SchemeParameters[Any]:
+    def parameters(self) -> SchemeParameters[Any, Any]:
         """How updates are encrypted."""
         return self.keys.parameters["update"]

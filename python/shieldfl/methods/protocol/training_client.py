@@ -12,13 +12,13 @@ from shieldfl.array_view import as_unsigned
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.local_update import FloatVector, LocalUpdate, StartingPoint
 from shieldfl.methods.protocol.replies import Replies
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.steps import ClientSteps
 from shieldfl.privacy.events import ClearUpload, EncryptedUpload, NoisedUpload
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import RoundKeyReader
+from shieldfl.training.local_update import FloatVector, LocalUpdate, StartingPoint
 
 __all__ = ["PUBLIC_PARTS", "TrainingClient"]
 

@@ -15,7 +15,7 @@ from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.roles.message import Message
 from shieldfl.scheme.interface import UnionMask
-from shieldfl.schemes import scheme_of
+from shieldfl.scheme.registry import scheme_of
 
 __all__ = ["SelectiveShieldAggregator"]
 

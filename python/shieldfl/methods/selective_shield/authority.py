@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl import _core
+import shieldfl._core as _core
 from shieldfl.errors import PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_sum.encrypted_positions import encrypted_positions
@@ -20,7 +20,7 @@ from shieldfl.privacy.events import OpenedSum
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_keys import RoundKeys
 from shieldfl.scheme.ciphertext import SchemeTotal
-from shieldfl.schemes import scheme_of
+from shieldfl.scheme.registry import scheme_of
 
 __all__ = ["SelectiveShieldAuthority"]
 

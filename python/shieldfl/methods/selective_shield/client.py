@@ -12,7 +12,6 @@ from shieldfl.masks import Mask, Zones, split_zones
 from shieldfl.methods.encrypted_sum.encrypted_positions import encrypted_positions
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.local_update import FloatVector, LocalUpdate, StartingPoint
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.training_client import TrainingClient
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
@@ -20,8 +19,9 @@ from shieldfl.privacy.discrete_gaussian import discrete_gaussian_noise, float32_
 from shieldfl.privacy.events import ClearUpload, Noise
 from shieldfl.privacy.mechanisms import AdaptiveClip, clip_and_noise
 from shieldfl.roles.message import Message
-from shieldfl.schemes import scheme_of
+from shieldfl.scheme.registry import scheme_of
 from shieldfl.sensitivity.fisher import sensitive_positions
+from shieldfl.training.local_update import FloatVector, LocalUpdate, StartingPoint
 
 __all__ = ["SelectiveShieldClient"]
 

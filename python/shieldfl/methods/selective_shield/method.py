@@ -27,7 +27,7 @@ from shieldfl.privacy.discrete_gaussian import float32_grid
 from shieldfl.privacy.events import Noise
 from shieldfl.privacy.reading import PrivacyReading
 from shieldfl.roles.message import Message
-from shieldfl.schemes import DEFAULT_ENCRYPTION
+from shieldfl.scheme.registry import DEFAULT_ENCRYPTION
 
 if TYPE_CHECKING:
     from shieldfl.methods.protocol.steps import AuthoritySteps

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from shieldfl.errors import ParameterError
-from shieldfl.methods.protocol.local_update import StartingPoint
 from shieldfl.sensitivity.fisher import (
     FisherAccumulator,
     full_batch_fisher,
@@ -18,10 +17,11 @@ from shieldfl.sensitivity.gradient import full_batch_gradient
 from shieldfl.sensitivity.label_sensitivity import label_sensitivity
 from shieldfl.sensitivity.taylor import taylor_sensitivity
 from shieldfl.settings import TrainingSettings
-from shieldfl.simulation.local_training import LocalTrainer, training_seed
-from shieldfl.simulation.models import build_model
-from shieldfl.simulation.training import train_locally
 from shieldfl.torch_bridge import flatten, flatten_buffers, parameter_layout
+from shieldfl.training.local_trainer import LocalTrainer, training_seed
+from shieldfl.training.local_update import StartingPoint
+from shieldfl.training.models import build_model
+from shieldfl.training.sgd import train_locally
 
 SHAPE = (1, 4, 4)
 SETTINGS = TrainingSettings(local_epochs=2, batch_size=8, learning_rate=0.1)

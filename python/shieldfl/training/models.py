@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from shieldfl.errors import ParameterError
-from shieldfl.simulation.model_names import MODELS
-from shieldfl.simulation.vision_transformer import VisionTransformer
+from shieldfl.training.model_names import MODELS
+from shieldfl.training.vision_transformer import VisionTransformer
 
 __all__ = ["MODELS", "build_model", "default_model"]
 
@@ -28,7 +28,7 @@ def build_model(name: str, dataset_shape: tuple[int, ...], classes: int, seed: i
     - ``lenet5``: two 5x5 convolutions (6 and 16 channels, the first padded by 2), each with ReLU and 2x2 max
       pooling, then 120, 84 and out. On CIFAR-10 these are the 83,126 parameters that Alt-FL trains; the
       paper does not name its activation and pooling.
-    - ``small-vit``: :class:`shieldfl.simulation.vision_transformer.VisionTransformer`, 1.2 million
+    - ``small-vit``: :class:`shieldfl.training.vision_transformer.VisionTransformer`, 1.2 million
       parameters on CIFAR-10, for DictPFL.
     - ``tiny-vit``: the same with patches of 8 x 8 pixels, half the width and four blocks: 214,090 parameters on
       CIFAR-10, and less than a tenth of the time for each sample.

@@ -14,9 +14,9 @@ from shieldfl.errors import ParameterError
 from shieldfl.sensitivity.fisher import FisherAccumulator
 from shieldfl.settings import TrainingSettings
 from shieldfl.simulation.data import load_dataset
-from shieldfl.simulation.models import build_model
-from shieldfl.simulation.training import evaluate, train_locally
 from shieldfl.torch_bridge import flatten, parameter_layout
+from shieldfl.training.models import build_model
+from shieldfl.training.sgd import evaluate, train_locally
 
 SHAPE = (1, 6, 6)
 CLASSES = 4

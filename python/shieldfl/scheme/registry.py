@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
-from shieldfl.ckks.scheme import Ckks
 from shieldfl.errors import ParameterError
-from shieldfl.paillier.scheme import KeyBits, Paillier
-from shieldfl.scheme.interface import Scheme
+from shieldfl.scheme.interface import KeyBits, Scheme
 
 __all__ = [
     "DEFAULT_ENCRYPTION",
     "DEFAULT_KEY_BITS",
     "KEY_SIZES",
     "REGISTRY",
-    "KeyBits",
     "calibrations",
     "checked_encryption",
     "encryptions",
@@ -22,8 +20,10 @@ __all__ = [
     "scheme_of",
 ]
 
-REGISTRY: dict[str, Scheme] = {scheme.name: scheme for scheme in (Ckks(), Paillier())}
-"""By name. A new scheme is one entry more."""
+REGISTRY: dict[str, Scheme] = {
+    name: import_module(f"shieldfl.{name}.scheme").SCHEME for name in ("ckks", "paillier")
+}
+"""By name, which is that of the scheme's folder. A new scheme is one name more."""
 
 DEFAULT_ENCRYPTION = "ckks"
 """Of methods that ask for none."""

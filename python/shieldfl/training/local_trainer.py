@@ -9,13 +9,6 @@ import torch
 from torch import nn
 
 from shieldfl.errors import ParameterError
-from shieldfl.methods.protocol.local_update import (
-    FloatVector,
-    GradientNoise,
-    LocalUpdate,
-    PrivateSteps,
-    StartingPoint,
-)
 from shieldfl.profiling.stages import StageClock
 from shieldfl.sensitivity.fisher import (
     FisherAccumulator,
@@ -27,8 +20,15 @@ from shieldfl.sensitivity.gradient import full_batch_gradient
 from shieldfl.sensitivity.label_sensitivity import label_sensitivity
 from shieldfl.sensitivity.taylor import taylor_sensitivity
 from shieldfl.settings import TrainingSettings
-from shieldfl.simulation.training import train_locally
 from shieldfl.torch_bridge import flatten, flatten_buffers, load_flat, load_flat_buffers, parameter_layout
+from shieldfl.training.local_update import (
+    FloatVector,
+    GradientNoise,
+    LocalUpdate,
+    PrivateSteps,
+    StartingPoint,
+)
+from shieldfl.training.sgd import train_locally
 
 __all__ = ["LocalTrainer"]
 

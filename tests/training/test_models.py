@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from shieldfl.errors import ParameterError
-from shieldfl.simulation.models import MODELS, build_model, default_model
 from shieldfl.torch_bridge import flatten, flatten_buffers
+from shieldfl.training.models import MODELS, build_model, default_model
 
 
 def mlp_parameters(shape: tuple[int, ...], classes: int) -> int:
