@@ -1,4 +1,4 @@
-"""Paillier encryption of model updates: single values as in SenseCrypt, or as many as a plaintext holds.
+"""Paillier encryption of model updates, with one value in a plaintext or as many as it holds.
 
 The verbs are those of :mod:`shieldfl.ckks`, and sums are exact. On top of them, batches can be multiplied by
 integer weights, an :class:`Encryptor` can make randomisers ahead of time, and clients with different masks can

@@ -1,1 +1,1 @@
-"""What a client does between two rounds: models, training on its own samples, and the update that comes of it."""
+"""A client's local training: models, SGD on its own samples, the update that comes of it."""
