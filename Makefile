@@ -55,7 +55,7 @@ test-cpp: cpp-tests  ## the C++ tests and a short fuzz
 test-python: $(VENV)/installed  ## the Python tests, on all cores
 	$(PYTEST) -m "not slow"
 
-test-slow: $(VENV)/installed  ## Python tests that take long: the benchmarks' bars, in small
+test-slow: $(VENV)/installed  ## Python tests that take long: the benchmarks' targets, in small
 	$(PYTEST) -m slow
 
 # The interpreter is not built for sanitizers, so their runtime has to be loaded before it; -S keeps the installed
@@ -99,12 +99,12 @@ coverage: $(VENV)/installed build/coverage/configured  ## which lines the tests 
 bench: $(VENV)/installed  ## microbenchmarks, with parameters in their names
 	$(BIN)/python -m pytest -o python_files="bench_*.py" bench --benchmark-only
 
-peers: $(VENV)/installed  ## the full comparison with other libraries, and the bars; half an hour, alone
+peers: $(VENV)/installed  ## the full comparison with other libraries, and the targets; half an hour, alone
 	mkdir -p build
 	$(BIN)/python bench/peers.py --json build/peers.json
-	$(BIN)/python bench/peers.py --bars --json build/bars.json
+	$(BIN)/python bench/peers.py --targets --json build/targets.json
 	$(BIN)/python bench/peers.py paillier --json build/paillier-peers.json
-	$(BIN)/python bench/peers.py paillier --bars --json build/paillier-bars.json
+	$(BIN)/python bench/peers.py paillier --targets --json build/paillier-targets.json
 
 lint: $(VENV)/installed  ## formatting, style, types
 	$(BIN)/ruff check python tests bench examples

@@ -246,21 +246,21 @@ def test_every_bar_is_measured():
     pytest.importorskip("torch")
     pytest.importorskip("typer")
     done = subprocess.run(
-        [sys.executable, str(BENCH / "peers.py"), "--bars", "--quick", "--json", "-"],
+        [sys.executable, str(BENCH / "peers.py"), "--targets", "--quick", "--json", "-"],
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    bars = json.loads(done.stdout)["bars"]
-    assert len(bars) == 15
-    unmeasured = [bar for bar in bars if bar["measured"] is None]
+    targets = json.loads(done.stdout)["targets"]
+    assert len(targets) == 15
+    unmeasured = [target for target in targets if target["measured"] is None]
     allowed = ("SHIELDFL_SIMD asks", "PermissionError", "pip install", "one core")
-    for bar in unmeasured:
-        assert any(reason in bar["note"] for reason in allowed)
-        assert bar["verdict"] == "not measured"
-    for bar in bars:
-        if bar["measured"] is not None:
-            assert bar["measured"] > 0.0
-            assert bar["verdict"] in ("stretch", "met", "missed")
+    for target in unmeasured:
+        assert any(reason in target["note"] for reason in allowed)
+        assert target["verdict"] == "not measured"
+    for target in targets:
+        if target["measured"] is not None:
+            assert target["measured"] > 0.0
+            assert target["verdict"] in ("stretch", "met", "missed")

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bars import Bar, Sizes, at_least
+from target import Sizes, Target, at_least
 from turns import median_seconds_in_turns
 
 NORM = 1.0
 DEVIATION = 0.01
 
 
-def measure(sizes: Sizes) -> Iterator[Bar]:
+def measure(sizes: Sizes) -> Iterator[Target]:
     """Yield the line of this page."""
     name = f"clip and Gaussian noise, {sizes.noise:,} values, against torch"
     if importlib.util.find_spec("torch") is None:

@@ -8,21 +8,21 @@ from collections.abc import Iterator
 import numpy as np
 
 import shieldfl as sf
-from bars import Bar, Sizes, at_least, at_most
+from target import Sizes, Target, at_least, at_most
 from turns import median_seconds_in_turns
 
 CLIENTS = 20
 CONSENSUS = 0.2
 
 
-def measure(sizes: Sizes) -> Iterator[Bar]:
+def measure(sizes: Sizes) -> Iterator[Target]:
     """Yield the lines of this page."""
     yield _negotiation(sizes)
     for share in (0.01, 0.1):
         yield _frame_over_entropy(sizes.masks, share)
 
 
-def _negotiation(sizes: Sizes) -> Bar:
+def _negotiation(sizes: Sizes) -> Target:
     rng = np.random.default_rng(1)
     chosen = np.stack([rng.random(sizes.masks, np.float32) < 0.1 for _ in range(CLIENTS)])
     masks = [sf.Mask.from_bool(row) for row in chosen]
@@ -62,7 +62,7 @@ def _negotiation(sizes: Sizes) -> Bar:
     )
 
 
-def _frame_over_entropy(size: int, share: float) -> Bar:
+def _frame_over_entropy(size: int, share: float) -> Target:
     chosen = np.random.default_rng(2).random(size, np.float32) < share
     mask = sf.Mask.from_bool(chosen)
     frame = mask.to_bytes()

@@ -1,7 +1,7 @@
 """Figures that need a process of their own: a forced instruction set, and peak memory.
 
-SHIELDFL_SIMD=avx2 python bench/process_bars.py speed
-python bench/process_bars.py memory
+SHIELDFL_SIMD=avx2 python bench/process_targets.py speed
+python bench/process_targets.py memory
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import shieldfl as sf
-from bars import QUICK, Bar, Sizes, at_least, at_most
 from peak_memory import with_extra_peak_bytes
 from shieldfl.benchmarks.measurement import measure as measure_schemes
 from shieldfl.benchmarks.own_schemes import OwnScheme
 from shieldfl.benchmarks.scheme import select
 from shieldfl.benchmarks.seal_peer import seal_peers
+from target import QUICK, Sizes, Target, at_least, at_most
 
 
-def measure(sizes: Sizes) -> Iterator[Bar]:
+def measure(sizes: Sizes) -> Iterator[Target]:
     """Yield the lines of this page."""
-    for instruction_set, bar, stretch in (("scalar", 2, 3), ("avx2", 6, 12)):
-        yield _forced(instruction_set, bar, stretch, sizes)
+    for instruction_set, target, stretch in (("scalar", 2, 3), ("avx2", 6, 12)):
+        yield _forced(instruction_set, target, stretch, sizes)
     facts = _in_a_process("memory", sizes, {})
     name = f"extra peak memory over the frame, encrypting {sizes.sparse:,} values"
     if "extra_bytes" not in facts:
@@ -37,14 +37,14 @@ def measure(sizes: Sizes) -> Iterator[Bar]:
     yield at_most(name, facts["extra_bytes"] / facts["frame_bytes"], 1.2, 1.05, note=note)
 
 
-def _forced(instruction_set: str, bar: float, stretch: float, sizes: Sizes) -> Bar:
+def _forced(instruction_set: str, target: float, stretch: float, sizes: Sizes) -> Target:
     name = f"{instruction_set} path, encrypt, against SEAL's encode and encrypt"
     facts = _in_a_process("speed", sizes, {"SHIELDFL_SIMD": instruction_set})
     if facts.get("instruction_set") != instruction_set:
         problem = facts.get("problem", f"the process used {facts.get('instruction_set')}")
-        return at_least(name, None, bar, stretch, problem)
+        return at_least(name, None, target, stretch, problem)
     note = f"{facts['own_ns']:.2f} ns a value beside {facts['seal_ns']:,.1f}"
-    return at_least(name, facts["seal_ns"] / facts["own_ns"], bar, stretch, note)
+    return at_least(name, facts["seal_ns"] / facts["own_ns"], target, stretch, note)
 
 
 def _in_a_process(what: str, sizes: Sizes, environment: dict[str, str]) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def _in_a_process(what: str, sizes: Sizes, environment: dict[str, str]) -> dict[
 
 
 def _speed(sizes: Sizes) -> dict[str, Any]:
-    from scheme_bars import effort_of, fastest
+    from scheme_targets import effort_of, fastest
 
     schemes = [OwnScheme("speed", fastest(), 1), *seal_peers(1, sizes.peer_values)[:1]]
     own, seal = measure_schemes(schemes, select(sizes.dense, 1.0), effort_of(sizes))
@@ -73,7 +73,7 @@ def _speed(sizes: Sizes) -> dict[str, Any]:
 
 
 def _memory(sizes: Sizes) -> dict[str, Any]:
-    from scheme_bars import fastest
+    from scheme_targets import fastest
 
     authority = sf.KeyAuthority(fastest(), min_clients=1)
     encryptor = sf.ckks.Encryptor(authority.public_key)

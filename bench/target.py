@@ -1,12 +1,11 @@
-"""The figures that the library is held to: what each must reach, and whether it does in this run.
+"""A figure that the library is held to: what it must reach, and whether it does in this run.
 
-``peers.py --bars`` prints them; Paillier's are in ``paillier_bars``. Sizes are those of the full run unless ``quick``
+Sizes are those of the full run unless ``quick``
 makes them small, which shows that everything works and says nothing about speed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 
 from rich.box import SIMPLE_HEAD
@@ -15,13 +14,13 @@ from rich.table import Table
 
 
 @dataclass(frozen=True)
-class Bar:
+class Target:
     """One line: a figure beside what it has to reach."""
 
     figure: str
     measured: float | None
     """None where this machine or this installation cannot measure it; the note says why."""
-    bar: float
+    target: float
     stretch: float
     unit: str
     at_least: bool
@@ -36,23 +35,23 @@ class Bar:
         sign = 1.0 if self.at_least else -1.0
         if sign * self.measured >= sign * self.stretch:
             return "stretch"
-        return "met" if sign * self.measured >= sign * self.bar else "missed"
+        return "met" if sign * self.measured >= sign * self.target else "missed"
 
     def to_json(self) -> dict[str, object]:
         """Return plain JSON types."""
         return asdict(self) | {"verdict": self.verdict}
 
 
-def at_least(figure: str, measured: float | None, bar: float, stretch: float, note: str = "") -> Bar:
+def at_least(figure: str, measured: float | None, target: float, stretch: float, note: str = "") -> Target:
     """Make a line for a ratio that should be large."""
-    return Bar(figure, measured, bar, stretch, "×", True, note)
+    return Target(figure, measured, target, stretch, "×", True, note)
 
 
 def at_most(
-    figure: str, measured: float | None, bar: float, stretch: float, unit: str = "×", note: str = ""
-) -> Bar:
+    figure: str, measured: float | None, target: float, stretch: float, unit: str = "×", note: str = ""
+) -> Target:
     """Make a line for a figure that should be small."""
-    return Bar(figure, measured, bar, stretch, unit, False, note)
+    return Target(figure, measured, target, stretch, unit, False, note)
 
 
 @dataclass(frozen=True)
@@ -79,41 +78,21 @@ QUICK = Sizes(
 )
 
 
-def measure_all(sizes: Sizes, on_part: Callable[[str], None] = lambda part: None) -> list[Bar]:
-    """Measure every line, in the order in which they are printed."""
-    import mask_bars
-    import noise_bars
-    import process_bars
-    import scheme_bars
-
-    bars: list[Bar] = []
-    parts: dict[str, Callable[[Sizes], Iterator[Bar]]] = {
-        "encryption": scheme_bars.measure,
-        "instruction sets and memory": process_bars.measure,
-        "masks": mask_bars.measure,
-        "noise": noise_bars.measure,
-    }
-    for part, measure in parts.items():
-        on_part(part)
-        bars += measure(sizes)
-    return bars
-
-
-def print_bars(bars: list[Bar], console: Console) -> None:
+def print_targets(targets: list[Target], console: Console) -> None:
     """Print one line for each figure, and the notes below."""
     table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
     table.add_column("figure", overflow="fold")
-    for column in ("measured", "bar", "stretch", ""):
+    for column in ("measured", "target", "stretch", ""):
         table.add_column(column, justify="right", no_wrap=True)
-    for bar in bars:
-        sign = "≥" if bar.at_least else "≤"
-        measured = "–" if bar.measured is None else _number(bar.measured, bar.unit, "#.3g")
-        limits = [f"{sign} {_number(limit, bar.unit)}" for limit in (bar.bar, bar.stretch)]
-        table.add_row(bar.figure, measured, *limits, bar.verdict)
+    for target in targets:
+        sign = "≥" if target.at_least else "≤"
+        measured = "–" if target.measured is None else _number(target.measured, target.unit, "#.3g")
+        limits = [f"{sign} {_number(limit, target.unit)}" for limit in (target.target, target.stretch)]
+        table.add_row(target.figure, measured, *limits, target.verdict)
     console.print(table)
-    for bar in bars:
-        if bar.note:
-            console.print(f"{bar.figure}: {bar.note}", soft_wrap=True)
+    for target in targets:
+        if target.note:
+            console.print(f"{target.figure}: {target.note}", soft_wrap=True)
 
 
 def _number(value: float, unit: str, form: str = ".3g") -> str:

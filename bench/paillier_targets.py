@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from statistics import median
 
 import shieldfl as sf
-from bars import Bar, at_least, at_most
 from peak_memory import with_extra_peak_bytes
 from shieldfl.benchmarks.bound_process import run_on_cores
 from shieldfl.benchmarks.measurement import Effort
@@ -23,6 +22,7 @@ from shieldfl.benchmarks.paillier_comparison import (
     peer_schemes,
 )
 from shieldfl.benchmarks.scheme import select
+from target import Target, at_least, at_most
 from turns import median_seconds_in_turns
 
 KEY_BITS = 2048
@@ -44,14 +44,14 @@ class Sizes:
 QUICK = Sizes(Ciphertexts(fast=16, medium=8, slow=2), Effort(0.0, 1, 1), frame_values=2000)
 
 
-def measure_all(sizes: Sizes, on_part: Callable[[str], None] = lambda part: None) -> list[Bar]:
+def measure_all(sizes: Sizes, on_part: Callable[[str], None] = lambda part: None) -> list[Target]:
     """Measure every line, in the order in which they are printed."""
     on_part("beside phe and HEU, one thread")
     figures, pool_us, missing = run_on_cores(1, _on_one_core, sizes)
     on_part("two threads")
     two_threads = _two_threads(sizes)
     on_part(f"a frame of {sizes.frame_values:,} ciphertexts")
-    return [*_one_thread_bars(figures, pool_us, missing), two_threads, _memory(sizes)]
+    return [*_one_thread_targets(figures, pool_us, missing), two_threads, _memory(sizes)]
 
 
 def _on_one_core(sizes: Sizes) -> tuple[dict[str, PaillierFigure], float, list[str]]:
@@ -82,19 +82,21 @@ def _pooled_us(scheme: OwnPaillier, sizes: Sizes) -> float:
     return 1e6 * median(seconds[1:]) / scheme.ciphertexts
 
 
-def _one_thread_bars(figures: dict[str, PaillierFigure], pool_us: float, missing: list[str]) -> Iterator[Bar]:
+def _one_thread_targets(
+    figures: dict[str, PaillierFigure], pool_us: float, missing: list[str]
+) -> Iterator[Target]:
     def against(
         name: str,
         own: str,
         peer: str,
         stage: str,
-        bar: float,
+        target: float,
         stretch: float,
         per: str = "ciphertext",
         remark: str = "",
-    ) -> Bar:
+    ) -> Target:
         if peer not in figures:
-            return at_least(name, None, bar, stretch, "; ".join(missing))
+            return at_least(name, None, target, stretch, "; ".join(missing))
         times = [figures[scheme].ciphertext_us(stage) for scheme in (own, peer)]
         if per == "value":
             times = [figures[scheme].value_us(stage) for scheme in (own, peer)]
@@ -102,7 +104,7 @@ def _one_thread_bars(figures: dict[str, PaillierFigure], pool_us: float, missing
         if stage == "encrypt":
             cores = [f"{figures[scheme].figure.cores:.2f}" for scheme in (own, peer)]
             note += f"; processor time over time {cores[0]} beside {cores[1]}"
-        return at_least(name, times[1] / times[0], bar, stretch, note + remark)
+        return at_least(name, times[1] / times[0], target, stretch, note + remark)
 
     yield against("encrypt, look-ups that leak nothing, against phe", SINGLE, PHE, "encrypt", 40, 55)
     ignored = sf.build_info()["paillier_engine"] == "ifma"
@@ -128,7 +130,7 @@ def _one_thread_bars(figures: dict[str, PaillierFigure], pool_us: float, missing
     yield against("encrypt, GMP engine, against phe", GMP, PHE, "encrypt", 10, 15)
 
 
-def _two_threads(sizes: Sizes) -> Bar:
+def _two_threads(sizes: Sizes) -> Target:
     name = "two threads over one, encrypt"
     if sf.build_info()["threads"] < 2:
         return at_least(name, None, 1.8, 1.95, "this machine has one core")
@@ -149,7 +151,7 @@ def _seconds_by_threads(sizes: Sizes) -> dict[str, float]:
     )
 
 
-def _memory(sizes: Sizes) -> Bar:
+def _memory(sizes: Sizes) -> Target:
     name = f"extra peak memory over the frame, encrypting {sizes.frame_values:,} values one by one"
     try:
         extra_bytes, frame_bytes = run_on_cores(sf.build_info()["threads"], _extra_peak, sizes)

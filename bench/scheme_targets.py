@@ -9,19 +9,19 @@ from collections.abc import Iterator
 import numpy as np
 
 import shieldfl as sf
-from bars import Bar, Sizes, at_least, at_most
 from shieldfl.benchmarks.measurement import Effort, Figure
 from shieldfl.benchmarks.measurement import measure as measure_schemes
 from shieldfl.benchmarks.own_schemes import OwnScheme
 from shieldfl.benchmarks.scheme import Scheme, select
 from shieldfl.benchmarks.seal_peer import seal_peers
 from shieldfl.benchmarks.tenseal_peer import HOW_TO_INSTALL, tenseal_peers
+from target import Sizes, Target, at_least, at_most
 from turns import median_seconds_in_turns
 
 _ONCE = Effort(seconds=0.0, fewest_repetitions=1)
 
 
-def measure(sizes: Sizes) -> Iterator[Bar]:
+def measure(sizes: Sizes) -> Iterator[Target]:
     """Yield the lines of this page."""
     yield from _against_peers(sizes)
     yield from _wire_bytes(sizes)
@@ -44,7 +44,7 @@ def fastest() -> sf.ckks.Parameters:
     return sf.ckks.Parameters.plan(max_clients=64, value_bits=24, fraction_bits=20, goal="speed")
 
 
-def _against_peers(sizes: Sizes) -> Iterator[Bar]:
+def _against_peers(sizes: Sizes) -> Iterator[Target]:
     schemes: list[Scheme] = [OwnScheme("speed", fastest(), 1)]
     schemes += seal_peers(1, sizes.peer_values)[:1]
     if importlib.util.find_spec("tenseal"):
@@ -97,18 +97,18 @@ def _bandwidth_limit_ns(own: Figure) -> tuple[float, str]:
     )
 
 
-def _wire_bytes(sizes: Sizes) -> Iterator[Bar]:
+def _wire_bytes(sizes: Sizes) -> Iterator[Target]:
     plan = sf.ckks.Parameters.plan
     coarse = plan(max_clients=32, value_bits=16, fraction_bits=12, goal="size")
     fine = plan(max_clients=64, value_bits=24, fraction_bits=20, goal="size")
     schemes = [OwnScheme("16 bits, 32 clients", coarse, 1), OwnScheme("24 bits, 64 clients", fine, 1)]
     figures = measure_schemes(schemes, select(sizes.dense, 1.0), _ONCE)
-    for figure, bar, stretch in zip(figures, (6.6, 12.5), (6.0, 9.0), strict=True):
+    for figure, target, stretch in zip(figures, (6.6, 12.5), (6.0, 9.0), strict=True):
         name = figure.scheme.removeprefix("shieldfl ")
-        yield at_most(f"wire, {name}", figure.bytes_per_value, bar, stretch, "bytes/value", figure.setting)
+        yield at_most(f"wire, {name}", figure.bytes_per_value, target, stretch, "bytes/value", figure.setting)
 
 
-def _two_threads(sizes: Sizes) -> Bar:
+def _two_threads(sizes: Sizes) -> Target:
     name = "two threads over one, encrypt"
     if sf.build_info()["threads"] < 2:
         return at_least(name, None, 1.8, 1.95, "this machine has one core")
@@ -121,7 +121,7 @@ def _two_threads(sizes: Sizes) -> Bar:
     return at_least(name, seconds["one"] / seconds["two"], 1.8, 1.95)
 
 
-def _sparse_over_dense(sizes: Sizes) -> Bar:
+def _sparse_over_dense(sizes: Sizes) -> Target:
     scheme = OwnScheme("speed", fastest(), 1)
     sparse, dense = select(sizes.sparse, 0.1), select(sizes.sparse // 10, 1.0)
     for selection in (sparse, dense):
