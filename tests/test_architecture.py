@@ -45,7 +45,7 @@ CPP_LIBRARIES = {
 }
 
 # What each part of the Python package may import of the others, from the bottom up.
-FACES = {
+CORE_SIDE = {
     "_core",
     "array_view",
     "build_info",
@@ -71,22 +71,22 @@ PYTHON_LAYERS = {
     "torch_bridge": {"errors"},
     "sensitivity": {"errors", "torch_bridge"},
     "privacy": {"errors", "_core", "array_view", "installing", "settings", "stateful"},
-    "roles": FACES | {"scheme"},
+    "roles": CORE_SIDE | {"scheme"},
     "training": {"errors", "privacy", "profiling", "sensitivity", "settings", "torch_bridge"},
-    "methods": FACES
+    "methods": CORE_SIDE
     | {"roles", "privacy", "profiling", "scheme", "sensitivity", "settings", "torch_bridge", "training"},
     # What a package with a method of its own tests it with.
-    "testing": FACES | {"methods", "privacy", "roles", "scheme", "settings", "training"},
+    "testing": CORE_SIDE | {"methods", "privacy", "roles", "scheme", "settings", "training"},
     "reporting": {"errors"},
-    "simulation": FACES
+    "simulation": CORE_SIDE
     | {"methods", "privacy", "profiling", "reporting", "roles", "scheme", "sensitivity", "settings"}
     | {"toml_files", "torch_bridge", "training"},
-    "fleet": FACES
+    "fleet": CORE_SIDE
     | {"methods", "profiling", "reporting", "roles", "scheme", "settings"}
     | {"toml_files", "torch_bridge", "training"},
-    # The package itself, "", is its public face: what stands on top may use it.
-    "benchmarks": FACES | {"roles", "scheme"},
-    "cli": FACES
+    # The package itself, "", is what users import: what stands on top may use it.
+    "benchmarks": CORE_SIDE | {"roles", "scheme"},
+    "cli": CORE_SIDE
     | {
         "",
         "benchmarks",
@@ -100,7 +100,7 @@ PYTHON_LAYERS = {
         "settings",
     }
     | {"simulation", "training"},
-    "__init__": FACES | {"roles"},
+    "__init__": CORE_SIDE | {"roles"},
     "__main__": {"cli"},
 }
 # Libraries, and the only parts of the package that may import them.
@@ -202,7 +202,7 @@ def test_core_headers_are_included_once():
 @pytest.mark.parametrize("path", python_sources(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_point_down(path):
     part = part_of(path)
-    allowed = PYTHON_LAYERS.get(part, FACES) | {part}
+    allowed = PYTHON_LAYERS.get(part, CORE_SIDE) | {part}
     for name in imports(path):
         top, _, rest = name.partition(".")
         if top == "shieldfl":

@@ -245,7 +245,7 @@ def test_summary_compares_with_the_first_method() -> None:
     assert second.cells == ("–", "2.25")
     assert "if K was true" in second.label
     assert delta.cells == ("–", "1e-05")
-    times = {row.label: row.cells for row in sections["Time a round, clients added up"]}
+    times = {row.label: row.cells for row in sections["Seconds a round, sum over clients"]}
     assert set(STAGES) < set(times)
     assert times["train"] == ("375 ms", "375 ms")  # the median of both: they train alike
     assert times["other"] == ("250 ms", "–")
@@ -260,7 +260,7 @@ def test_a_second_epsilon_is_left_out_where_no_method_has_one() -> None:
     assert labels == [
         "hidden from the aggregator",
         "ε",
-        "for one",
+        "privacy unit",
         "against",
         "of the noise alone",
         "at δ",

@@ -116,7 +116,7 @@ def test_runs_know_who_trains_alike(names, groups) -> None:
     timings = compare_timings(result.methods)
     assert {frozenset(timing.trained_alike) for timing in timings} == set(map(frozenset, groups))
     sharing = {one.method: timing for one, timing in zip(result.methods, timings, strict=True)}
-    # FedML-HE agrees on its mask in the first round, encrypts a tenth, and must not look dearer than encrypting all.
+    # FedML-HE agrees on its mask in the first round, encrypts a tenth, and must not look slower than encrypting all.
     assert sharing["fedml-he"].setup_bytes_up > sharing["fedml-he"].bytes_up
     assert sharing["fedml-he"].bytes_up < sharing["full-he"].bytes_up
     for timing in timings:

@@ -1,4 +1,4 @@
-"""An aggregator's door: one message of each client in a phase, of the round that runs."""
+"""One message of each client in a phase, of the round that runs: what an aggregator lets in."""
 
 from __future__ import annotations
 
