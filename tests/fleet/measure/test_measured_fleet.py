@@ -15,10 +15,11 @@ from shieldfl.errors import DataError, ParameterError, RangeError
 from shieldfl.fleet.costs.calibration import CalibrationSettings, calibrate
 from shieldfl.fleet.fleet_file import parse_fleet
 from shieldfl.fleet.measure import client_processes, measured_fleet
-from shieldfl.fleet.measure.client_processes import ClientProcesses
+from shieldfl.fleet.measure.client_processes import ClientProcesses, ClientTask
 from shieldfl.fleet.measure.duty_cycle import DutyCycleLimit
 from shieldfl.fleet.measure.measured_comparison import compare
 from shieldfl.fleet.measure.measured_fleet import measure_fleet
+from shieldfl.fleet.measure.measured_method import MeasuredMethod
 from shieldfl.fleet.simulate.round_simulation import STAGES
 from shieldfl.methods.discovery import BUILT_IN, method_class
 from shieldfl.methods.masked_average.aggregator import MaskedAverageAggregator
@@ -304,3 +305,18 @@ def test_a_client_whose_update_is_refused_has_dropped_out_of_the_round(profile, 
     assert run.measured.dropped.tolist() == [[False, True, False]] * 2
     assert not run.measured.failed.any()
     assert (run.measured.bytes_down[:, 1] == 0.0).all()
+
+
+def test_a_simulation_is_of_a_methods_own_ciphertexts(profile):
+    task = ClientTask(0, "ckks", 1, 10, 1, 1e6, 0.0, seed=0, train_core_seconds=0.0)
+    calibrated = profile.cost_model("ckks").scheme
+    made = {
+        name: MeasuredMethod(name, MethodSettings(), fleet_with(), task, 1)
+        for name in ("fedavg", "mask-crypt")
+    }
+    assert made["fedavg"].costs(calibrated) == calibrated
+    own = made["mask-crypt"].costs(calibrated)
+    assert own.ciphertext_bytes != calibrated.ciphertext_bytes
+    longer = own.ciphertext_bytes / calibrated.ciphertext_bytes
+    for figure in ("encrypt_seconds", "add_seconds", "open_seconds"):
+        assert getattr(own, figure) == pytest.approx(longer * getattr(calibrated, figure))

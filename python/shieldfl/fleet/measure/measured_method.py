@@ -135,13 +135,23 @@ class MeasuredMethod:
             raise RangeError("a sum was opened wrongly: this build cannot be relied on")
 
     def costs(self, calibrated: SchemeCosts) -> SchemeCosts:
-        """Return a scheme's costs for ciphertexts as this method packs them: for as many clients as there are."""
+        """Return a scheme's costs for ciphertexts as this method makes them, for as many clients as there are.
+
+        One of other parameters than were calibrated takes as much longer as it has more bytes.
+        """
         if not self._method.purposes:
             return calibrated
         parameters = self._method.purposes["update"]
         in_one = parameters.values_per_ciphertext
+        size = parameters.bytes_per_value * in_one
+        longer = size / calibrated.ciphertext_bytes
         return replace(
-            calibrated, values_per_ciphertext=in_one, ciphertext_bytes=parameters.bytes_per_value * in_one
+            calibrated,
+            values_per_ciphertext=in_one,
+            ciphertext_bytes=size,
+            encrypt_seconds=longer * calibrated.encrypt_seconds,
+            add_seconds=longer * calibrated.add_seconds,
+            open_seconds=longer * calibrated.open_seconds,
         )
 
     def observed_plan(self, scheme: SchemeCosts) -> EncryptionPlan:

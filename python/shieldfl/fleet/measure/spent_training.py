@@ -42,12 +42,13 @@ class SpentTraining:
 
     def train(self, start: StartingPoint) -> tuple[LocalUpdate, float]:
         """Spend the time; return the update, and how many seconds its scores took."""
+        # Before all else: what the update takes is part of the time.
+        end = time.process_time() + self._core_seconds
         update = np.random.default_rng(self._seed).normal(0.0, _DEVIATION, start.parameters.size)
         moved = start.parameters + update.astype(np.float32)
         if self._trained is not None:
             frozen = ~self._trained
             frozen.scatter(frozen.gather(start.parameters), moved)
-        end = time.process_time() + self._core_seconds
         helpers = [threading.Thread(target=_spend, args=(end,)) for _ in range(self._threads - 1)]
         for helper in helpers:
             helper.start()
