@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import KeyMismatchError, PolicyError, ShieldError, WireFormatError
 from shieldfl.installing import how_to_install
-from shieldfl.roles.message import Message
+from shieldfl.roles.message import Message, Part
 from shieldfl.scheme.keys import SchemePublicKey
 from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.scheme.registry import scheme_of
@@ -50,7 +50,7 @@ def signed_bytes(session: bytes, round_number: int, purpose: str, key_frame: byt
     return _DOMAIN + session + struct.pack("<QB", round_number, len(name)) + name + key_frame
 
 
-def round_key_parts(message: Message) -> dict[str, bytes]:
+def round_key_parts(message: Message) -> dict[str, Part]:
     """Return the parts of a round's first message that bring its keys."""
     return {name: part for name, part in message.items() if name.startswith((_KEY, _SIGNATURE))}
 
@@ -88,7 +88,7 @@ class RoundKeyCheck:
                 f"the first message of round {round_number} brings no signed key for {purpose!r}: have the key "
                 "authority begin the round, and pass on what it returns"
             )
-        frame = message[_KEY + purpose]
+        frame = bytes(message[_KEY + purpose])
         from cryptography.exceptions import InvalidSignature
 
         try:

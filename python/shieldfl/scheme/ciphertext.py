@@ -98,7 +98,7 @@ class Ciphertext(Generic[Core]):
         ``threads`` : None for as many as the work is worth. A frame that is only to be added needs none of this: pass
         its bytes to ``Aggregator.add``, which checks as it adds.
         """
-        ciphertext = cls(as_frame(frame))
+        ciphertext = cls(bytes(as_frame(frame)))
         ciphertext.parse(threads)
         return ciphertext
 

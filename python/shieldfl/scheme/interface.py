@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.array_view import as_unsigned
+from shieldfl.array_view import Buffer, as_unsigned
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.masks import Mask
 
@@ -55,7 +55,7 @@ class UnionMask:
         self.mask = mask
 
     @classmethod
-    def from_bytes(cls, frame: bytes, size: int) -> Self:
+    def from_bytes(cls, frame: Buffer, size: int) -> Self:
         """Read a frame of positions of an update of this size. Raises WireFormatError."""
         return cls(Mask.from_bytes(frame, size))
 
@@ -159,7 +159,7 @@ class Scheme(abc.ABC):
             union = union | mask
         return UnionMask(union)
 
-    def read_positions(self, frame: bytes, size: int) -> Positions:
+    def read_positions(self, frame: Buffer, size: int) -> Positions:
         """Read positions of an update of this size. Raises WireFormatError."""
         return UnionMask.from_bytes(frame, size)
 
@@ -187,7 +187,7 @@ class Scheme(abc.ABC):
         """Return an aggregator that takes batches of these positions alone; ``weighted``: with encrypted weights."""
         return self.Aggregator(key, threads, round=round_number, positions=positions.mask, weighted=weighted)
 
-    def add(self, aggregator: Any, frame: bytes, weight: int, clear: NDArray[np.float32] | None) -> None:
+    def add(self, aggregator: Any, frame: Buffer, weight: int, clear: NDArray[np.float32] | None) -> None:
         """Add a client's frame.
 
         ``weight`` is what the client counts, ``clear`` what it sent in the clear, in the order of the positions; a

@@ -31,7 +31,7 @@ class SchemePublicKey(Generic[Core]):
         raise NotImplementedError
 
     @staticmethod
-    def _read(frame: bytes) -> Core:
+    def _read(frame: Buffer) -> Core:
         raise NotImplementedError
 
     @classmethod

@@ -26,7 +26,7 @@ from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import ClearUpload
 from shieldfl.privacy.reading import NO_NOISE
-from shieldfl.roles.message import Message
+from shieldfl.roles.message import Message, Part
 from shieldfl.scheme.interface import UnionMask
 from shieldfl.scheme.registry import DEFAULT_ENCRYPTION, scheme_of
 from shieldfl.selection import positions_in_budget
@@ -71,7 +71,7 @@ class AgreedMaskClient(MaskedAverageClient):
         self.scores = None if "zone" in model else self.context.scores
         return replace(start, scores=self.scores)
 
-    def _read_zone(self, frame: bytes) -> Mask:
+    def _read_zone(self, frame: Part) -> Mask:
         """Read a mask of the agreed size. Raises PolicyError for others, and for another one than was taken before."""
         if not self.context.encrypts("scores"):
             return super()._read_zone(frame)

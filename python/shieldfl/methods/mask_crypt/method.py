@@ -27,7 +27,7 @@ from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.reading import NO_NOISE
-from shieldfl.roles.message import Message
+from shieldfl.roles.message import Message, Part
 from shieldfl.selection import positions_in_budget
 
 __all__ = ["MaskCrypt"]
@@ -60,7 +60,7 @@ class MaskCryptClient(MaskedAverageClient):
         self.zone = None
         return super()._zone_from(answer)
 
-    def _read_zone(self, frame: bytes) -> Mask:
+    def _read_zone(self, frame: Part) -> Mask:
         """Take the aggregator's choice of positions, but not how many: as many as each client proposes, or more."""
         count = positions_in_budget(self._ratio, self._size)
         return read_agreed_positions(frame, self._size, self._buffer_count, count, or_more=not self._cut)

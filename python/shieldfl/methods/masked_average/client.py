@@ -15,7 +15,7 @@ from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.training_client import TrainingClient
-from shieldfl.roles.message import Message
+from shieldfl.roles.message import Message, Part
 from shieldfl.training.local_update import StartingPoint
 
 __all__ = ["MaskedAverageClient"]
@@ -106,7 +106,7 @@ class MaskedAverageClient(TrainingClient):
             return self._read_zone(answer["zone"])
         return self.zone
 
-    def _read_zone(self, frame: bytes) -> Mask:
+    def _read_zone(self, frame: Part) -> Mask:
         """Read a zone that other roles agreed on. Raises PolicyError where it protects less than it has to.
 
         What is outside of it leaves in the clear, so a client does not take any zone that it is sent.

@@ -48,9 +48,9 @@ class NoisedAverageClient(FedAvgClient):
         """Go on with the buffers of this round's training."""
         self._buffers = self.update.buffers
 
-    def _merged_model(self, model: Message) -> StartingPoint:
+    def _merged_model(self, current: GlobalModel) -> StartingPoint:
         """The global parameters with the client's own buffers."""
-        return self._read_model(model).starting_point(self._buffers)
+        return current.starting_point(self._buffers)
 
 
 class NoisedAverage(FedAvg):

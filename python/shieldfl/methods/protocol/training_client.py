@@ -11,7 +11,7 @@ import numpy as np
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.protocol.disclosure import Disclosure
-from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.global_model import GlobalModel, joined
 from shieldfl.methods.protocol.replies import Replies
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.steps import ClientSteps
@@ -145,7 +145,7 @@ class TrainingClient(ClientSteps):
         self.round = round_number
         self._has_trained = False
         self.start = start
-        return replace(self._merged_model(model), scores=self.scores)
+        return replace(self._merged_model(start), scores=self.scores)
 
     def _round_key(self, purpose: str) -> Any:
         """Return the round's public key for a purpose. Raises PolicyError where its first message did not bring it."""
@@ -243,9 +243,9 @@ class TrainingClient(ClientSteps):
         # What is too large for a float32 is refused where it is clipped, encrypted or added.
         with np.errstate(over="ignore"):
             parameters = self.update.parameters - self.start.parameters
-            if not (self._shares_buffers and self._buffer_count):
+            if not self._shares_buffers:
                 return parameters
-            return np.concatenate((parameters, self.update.buffers - self.start.buffers))
+            return joined(parameters, self.update.buffers - self.start.buffers)
 
     def end_round(self, answer: Message) -> None:
         """Take the answer to the last phase."""
@@ -258,11 +258,11 @@ class TrainingClient(ClientSteps):
     def merged_model(self, model: Message) -> StartingPoint:
         """Return the client's own model, given the global one."""
         with self._lock:
-            return self._merged_model(model)
+            return self._merged_model(self._read_model(model))
 
-    def _merged_model(self, model: Message) -> StartingPoint:
+    def _merged_model(self, current: GlobalModel) -> StartingPoint:
         """The global model is everybody's."""
-        return self._read_model(model).starting_point()
+        return current.starting_point()
 
     def _read_model(self, model: Message) -> GlobalModel:
         return GlobalModel.from_message(model, self._size, self._buffer_count if self._shares_buffers else 0)

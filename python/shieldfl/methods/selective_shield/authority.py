@@ -11,7 +11,7 @@ import shieldfl._core as _core
 from shieldfl.errors import PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_sum.encrypted_positions import encrypted_positions
-from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.global_model import GlobalModel, joined
 from shieldfl.methods.protocol.replies import Replies
 from shieldfl.methods.protocol.reports import Note
 from shieldfl.methods.protocol.steps import AuthoritySteps
@@ -127,7 +127,7 @@ class SelectiveShieldAuthority(AuthoritySteps):
             divisors = np.where(contributors > 0.0, contributors, np.inf)
         zone.scatter(opened[: zone.count], sums)
         zone.scatter(np.full(zone.count, float(total.clients)), divisors)
-        mean = np.concatenate((sums / divisors, opened[zone.count :] / total.clients))
+        mean = joined(sums / divisors, opened[zone.count :] / total.clients)
         self._model = self._model.moved_finite(mean, self._learning_rate)
         return self._model.to_message()
 

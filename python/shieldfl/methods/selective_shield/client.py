@@ -192,9 +192,8 @@ class SelectiveShieldClient(TrainingClient):
         """Remember which positions are the client's own until it takes part again."""
         self._personalised = self._zones.personalised
 
-    def _merged_model(self, model: Message) -> StartingPoint:
+    def _merged_model(self, current: GlobalModel) -> StartingPoint:
         """Own values on the personalised positions, global ones elsewhere (eq. 27)."""
-        current = self._read_model(model)
         parameters = current.parameters.copy()
         self._personalised.scatter(self._personalised.gather(self.update.parameters), parameters)
         return StartingPoint(parameters, current.buffers if self._shares_buffers else self.update.buffers)
