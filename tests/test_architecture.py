@@ -25,11 +25,12 @@ CPP_LAYERS = {
     "parallel": {"common"},
     "mask": {"parallel", "common"},
     "ring": {"parallel", "common"},
+    "selection": {"mask", "parallel", "common"},
     "noise": {"mask", "ring", "parallel", "common"},
     "scheme": {"mask", "parallel", "common"},
     "ckks": {"noise", "scheme", "mask", "ring", "parallel", "common"},
     "paillier": {"scheme", "mask", "parallel", "common"},
-    "bindings": {"ckks", "paillier", "noise", "scheme", "mask", "ring", "parallel", "common"},
+    "bindings": {"ckks", "paillier", "selection", "noise", "scheme", "mask", "ring", "parallel", "common"},
 }
 # Includes of other libraries, and the only files that may have them.
 CPP_LIBRARIES = {
