@@ -40,8 +40,8 @@ def pack_state(owner: bytes, record: bytearray, key: bytes | None) -> bytes:
 def unpack_state(owner: bytes, data: Buffer, key: bytes | None) -> bytes:
     """Read what :func:`pack_state` wrote, for the same owner.
 
-    Raises KeyMismatchError for another session's, role's, index's or method's, for another key and for sealed bytes
-    that were altered; ParameterError where a key is missing or given for nothing; WireFormatError.
+    Raises KeyMismatchError for another session's, role's, index's, weight's or method's, for another key and for
+    sealed bytes that were altered; ParameterError where a key is missing or given for nothing; WireFormatError.
     """
     content = bytes(frame_buffer(data))
     start = len(_MAGIC) + _HEAD.size
@@ -56,7 +56,7 @@ def unpack_state(owner: bytes, data: Buffer, key: bytes | None) -> bytes:
     if not sealed and hashlib.sha256(content[:-_DIGEST_BYTES]).digest() != content[-_DIGEST_BYTES:]:
         raise WireFormatError("the state is truncated, or was altered")
     if head[start:] != owner:
-        raise KeyMismatchError("this is the state of another session, role, client or method")
+        raise KeyMismatchError("this is the state of another session, role, client, weight or method")
     if sealed != (key is not None):
         raise ParameterError(
             "the state is sealed: pass its key" if sealed else "the state is not sealed: pass no key"

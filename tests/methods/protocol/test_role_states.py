@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ from methods.honest_outcome import recorded
 from methods.method_conformance import SteppedRun, contraction
 from methods.variants import CLIENTS, every_variant, variants
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, ShieldError, WireFormatError
+from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.reports import Reporter
 from shieldfl.roles.message import Message
+from shieldfl.roles.role_state import pack_state
 from shieldfl.stateful import Stateful, encode_record
 
 KEY = bytes(range(32))
@@ -106,8 +109,6 @@ def test_damaged_and_foreign_states_change_nothing(variant):
 
 
 def test_a_state_with_a_right_checksum_and_wrong_contents_changes_nothing():
-    from shieldfl.roles.role_state import pack_state
-
     run = run_of("full-he")
     run.run_round()
     fresh = run.new_aggregator()
@@ -125,6 +126,66 @@ def test_a_state_with_a_right_checksum_and_wrong_contents_changes_nothing():
         with pytest.raises(ShieldError):
             fresh.restore(forged)
         assert fresh.state() == before
+
+
+@every_variant
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"round": -5},
+        {"round": 10**6},
+        {"_beginnings": -1},
+        {"scores": "nonsense"},
+        {"trained_scores": np.zeros((2, 3), np.float32)},
+        {"update": GlobalModel(np.zeros(3, np.float32), np.zeros(0, np.float32))},
+        {"start": GlobalModel(np.zeros(3, np.float32), np.zeros(0, np.float32))},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_client_refuses_values_that_no_run_leads_to(variant, change):
+    run = SteppedRun(variant)
+    run.run_round()
+    check_forgery_is_refused(run.clients[0], run.new_client(0), change)
+
+
+@pytest.mark.parametrize(
+    "change", [{"round": -1}, {"_seen": {-1}}, {"_seen": {99}}, {"_phase": "nonsense"}], ids=str
+)
+@pytest.mark.parametrize("label", ["fedavg", "mask-crypt"])
+def test_an_aggregator_refuses_values_that_no_run_leads_to(label, change):
+    run = run_of(label)
+    run.run_round()
+    check_forgery_is_refused(run.aggregator, run.new_aggregator(), change)
+
+
+@pytest.mark.parametrize("seconds", [math.nan, -3.0, math.inf])
+def test_times_that_no_clock_gives_are_refused(seconds):
+    run = run_of("fedavg")
+    run.run_round()
+    check_forgery_is_refused(run.clients[0], run.new_client(0), {}, {"encrypt": seconds})
+
+
+def check_forgery_is_refused(used, fresh, change, seconds=None):
+    """A state with these values and a checksum that fits changes nothing, in a new object and in the used one."""
+    contents = used.changed()
+    forged = pack_state(fresh._owner, encode_record(contents | change, seconds or {}), None)
+    for role in (fresh, used):
+        before = role.state()
+        with pytest.raises(ShieldError):
+            role.restore(forged)
+        assert role.state() == before
+
+
+@pytest.mark.parametrize("label", ["fedavg", "full-he", "mask-crypt"])
+def test_a_state_is_of_its_weights_alone(label):
+    """A sum of one round would be made with old weights and checked against new ones."""
+    run = SteppedRun(variant_of(label), weights=list(range(1, CLIENTS + 1)))
+    run.run_round()
+    states = [run.clients[2].state(), run.aggregator.state()]
+    run.weights = run.weights[::-1]
+    for state, role in zip(states, (run.new_client(2), run.new_aggregator()), strict=True):
+        with pytest.raises(KeyMismatchError, match="weight"):
+            role.restore(state)
 
 
 def test_an_authority_gives_its_secrets_under_a_key_alone():

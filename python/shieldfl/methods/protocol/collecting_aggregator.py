@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from shieldfl.array_view import as_unsigned
-from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError
+from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError, WireFormatError
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.steps import AggregatorSteps
 from shieldfl.roles.message import Message
@@ -48,6 +48,13 @@ class CollectingAggregator(AggregatorSteps):
         self._answer: Message | None = None
         self._seen: set[int] = set()
         self._closed: Message | None = None
+
+    def check_restored(self) -> None:
+        """Refuse clients that the plan does not have, and rounds below its first."""
+        if self.round < 0 or not self._seen <= set(range(self._clients)):
+            raise WireFormatError("the state is of a round or clients that the plan does not have")
+        if self._phase not in (None, *self.context.phases):
+            raise WireFormatError("the state is of a phase that the method does not have")
 
     def begin_round(self, round_number: int, keys: Message) -> None:
         """Take the round's public keys, where there are any: the phases of the round before are over then."""

@@ -219,7 +219,7 @@ class Method(abc.ABC):
             raise ParameterError(f"the plan has weights from 1 to {self.plan.most_weight}")
         own = 1 if self.weighs_all_alike else weight
         steps = self._client(self._context(setup, threads), index, own, initial, shared_secret)
-        steps.bind(setup.digest, f"client {int(index)}")
+        steps.bind(setup.digest, f"client {int(index)}", (own,))
         return steps
 
     def aggregator_steps(
@@ -242,7 +242,7 @@ class Method(abc.ABC):
             raise ParameterError(f"the plan has weights from 1 to {self.plan.most_weight}")
         own = (1,) * len(known) if self.weighs_all_alike else known
         steps = self._aggregator(self._context(setup, threads), own, initial)
-        steps.bind(setup.digest, "aggregator")
+        steps.bind(setup.digest, "aggregator", own)
         return steps
 
     @abc.abstractmethod

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from shieldfl.array_view import as_unsigned
-from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel, joined
 from shieldfl.methods.protocol.replies import Replies
@@ -88,6 +88,17 @@ class TrainingClient(ClientSteps):
         self._begun_with: tuple[int, Message] | None = None
         self._replies = Replies()
         self._round_keys = RoundKeyReader(context.keys) if context.keys.parameters else None
+
+    def check_restored(self) -> None:
+        """Refuse rounds that the plan does not have, and vectors of another model's size."""
+        plan = self.context.plan
+        vectors = [self.start.parameters, self.update.parameters]
+        vectors += [] if self.trained_scores.shape == _NO_SCORES.shape else [self.trained_scores]
+        vectors += [] if self._begun is None else [self._begun.parameters]
+        if not 0 <= self.round <= plan.rounds or any(one.shape != (self._size,) for one in vectors):
+            raise WireFormatError("the state is of rounds or a model that the plan does not have")
+        if self._beginnings < 0 or self.scores not in (None, self.context.scores):
+            raise WireFormatError("the state is of training that the method does not have")
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the client's own model, given the global one.
