@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "tests/fuzz/frame_mutations.h"
-#include "tests/paillier/paillier_batches.h"
 #include "tests/fuzz/parser_outcomes.h"
+#include "tests/paillier/paillier_batches.h"
 
 namespace shieldfl::tests {
 
