@@ -110,6 +110,7 @@ lint: $(VENV)/installed  ## formatting, style, types
 	$(BIN)/ruff check python tests bench examples
 	$(BIN)/ruff format --check python tests bench examples
 	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest shieldfl._core --allowlist tests/stub_differences.txt
 	$(BIN)/clang-format --dry-run --Werror $$(find cpp -name '*.h' -o -name '*.cpp')
 
 format: $(VENV)/installed  ## write the formatting that lint asks for
