@@ -64,7 +64,7 @@ test-asan: build/asan/configured  ## C++ tests and native Python tests under ASa
 	cmake --build build/asan
 	ctest --test-dir build/asan --output-on-failure
 	rm -rf build/asan/python && mkdir -p build/asan/python && cp -r python/shieldfl build/asan/python/
-	cp build/asan/_core*.so build/asan/_testing*.so build/asan/python/shieldfl/
+	cp build/asan/_core*.so build/asan/_seal_peer*.so build/asan/_testing*.so build/asan/python/shieldfl/
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
 	  PYTHONPATH="build/asan/python:$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
 	  $(BIN)/python -S -m pytest -p no:cacheprovider tests/core tests/reference
@@ -110,7 +110,7 @@ lint: $(VENV)/installed  ## formatting, style, types
 	$(BIN)/ruff check python tests bench examples
 	$(BIN)/ruff format --check python tests bench examples
 	$(BIN)/mypy
-	$(BIN)/python -m mypy.stubtest shieldfl._core --allowlist tests/stub_differences.txt
+	$(BIN)/python -m mypy.stubtest shieldfl._core shieldfl._seal_peer --allowlist tests/stub_differences.txt
 	$(BIN)/clang-format --dry-run --Werror $$(find cpp -name '*.h' -o -name '*.cpp')
 
 format: $(VENV)/installed  ## write the formatting that lint asks for
@@ -142,7 +142,7 @@ $(VENV)/packages: $(VENV)/tools
 # One build for the package and for the C++ tests: this compiles the package's part, `cpp-tests` the rest.
 $(VENV)/core: $(VENV)/tools $(CORE_SOURCES)
 	$(BUILD_PATH) $(PIP) install -c constraints.txt --no-build-isolation --no-deps -C build-dir=build/core \
-	  -C build.targets='_core;_testing' -C cmake.define.SHIELDFL_BUILD_TEST_BINDINGS=ON \
+	  -C build.targets='_core;_seal_peer;_testing' -C cmake.define.SHIELDFL_BUILD_TEST_BINDINGS=ON \
 	  -C cmake.define.SHIELDFL_BUILD_TESTS=ON --editable .
 	@touch $@
 

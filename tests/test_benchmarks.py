@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
-import shieldfl._core as _core
+import shieldfl._seal_peer as _seal_peer
 from shieldfl.benchmarks import Case, Comparison, Effort, compare, grid
 from shieldfl.benchmarks.measurement import STAGES, measure
 from shieldfl.benchmarks.own_schemes import OwnScheme, own_schemes, parameter_sets
@@ -179,11 +179,11 @@ def test_tenseal_is_installed_where_everything_is_tested():
 @pytest.mark.parametrize("setting", [(2048, [55], 40), (2048, [54, 55], 40), (1000, [30], 20)])
 def test_seal_refuses_what_is_not_128_bits_secure(setting):
     with pytest.raises(sf.ParameterError, match="SEAL refuses"):
-        _core.SealGeneralPath(*setting)
+        _seal_peer.SealGeneralPath(*setting)
 
 
 def test_seal_refuses_sums_of_different_sizes():
-    seal = _core.SealGeneralPath(2048, [54], 40)
+    seal = _seal_peer.SealGeneralPath(2048, [54], 40)
     values = np.ones(3000, np.float32)
     saved = seal.save(seal.encrypt(values[:1000]))
     with pytest.raises(sf.ParameterError, match="ciphertexts"):
@@ -193,7 +193,7 @@ def test_seal_refuses_sums_of_different_sizes():
 
 def test_seal_s_parser_takes_no_bytes_from_outside():
     with pytest.raises(TypeError):
-        _core.SealGeneralPath(2048, [54], 40).load(b"SEAL" * 10)
+        _seal_peer.SealGeneralPath(2048, [54], 40).load(b"SEAL" * 10)
 
 
 def test_comparison_has_every_case_and_becomes_json():

@@ -1,20 +1,25 @@
+// What benchmarks compare with, timed without a step of Python between two ciphertexts; in a module of its
+// own, which nothing but benchmarks loads.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <memory>
 
 #include "bindings/array_view.h"
-#include "bindings/bind_areas.h"
 #include "bindings/released_interpreter.h"
+#include "bindings/translate_errors.h"
 #include "ckks/seal_general_path.h"
 
-namespace shieldfl::bindings {
+using namespace shieldfl::bindings;
+using shieldfl::ckks::SealCiphertexts;
+using shieldfl::ckks::SealGeneralPath;
+using shieldfl::ckks::SealSavedCiphertexts;
 
-using ckks::SealCiphertexts;
-using ckks::SealGeneralPath;
-using ckks::SealSavedCiphertexts;
-
-// What benchmarks compare with, timed without a step of Python between two ciphertexts.
-void bind_peers(py::module_& module) {
+PYBIND11_MODULE(_seal_peer, module) {
+  module.doc() = "SEAL as its examples use it, for benchmarks.";
+  py::dtype::of<float>();
+  translate_errors();
   py::class_<SealCiphertexts>(module, "SealCiphertexts");
   py::class_<SealSavedCiphertexts>(module, "SealSavedCiphertexts")
       .def_property_readonly("nbytes", &SealSavedCiphertexts::bytes);
@@ -51,5 +56,3 @@ void bind_peers(py::module_& module) {
           },
           py::arg("sum"), py::arg("threads") = 0);
 }
-
-}  // namespace shieldfl::bindings
