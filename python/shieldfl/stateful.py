@@ -42,6 +42,10 @@ class Stateful:
         """Take what :func:`decode_record` read; where that raises, the object is of no use any more."""
         for name, value in record.items():
             setattr(self, name, _revived(partial(getattr, self, name), value))
+        self.check_changed()
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for values, right in type, that no step leaves; bases' checks come first."""
 
     def revived(self, record: Mapping[str, Any]) -> Self:
         """Return an object like this one that has this record; this one stays as it is."""
@@ -123,6 +127,9 @@ def _plain(value: Any) -> Any:
 def _typed(kind: Any, value: Any) -> Any:
     if get_origin(kind) is not np.ndarray:
         return kind.from_bytes(value)
-    (dtype,) = get_args(get_args(kind)[1])
+    sizes, (dtype,) = get_args(get_args(kind)[0]), get_args(get_args(kind)[1])
     shape, content = value
+    # Vectors, where the type does not say how many dimensions there are.
+    if len(shape) != (1 if not sizes or Ellipsis in sizes else len(sizes)):
+        raise WireFormatError("the state holds an array of other dimensions")
     return np.frombuffer(content, dtype=dtype).reshape(shape).copy()

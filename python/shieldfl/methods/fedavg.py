@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.errors import ParameterError, RangeError
+from shieldfl.errors import ParameterError, RangeError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.protocol.disclosure import Disclosure
@@ -96,12 +96,25 @@ class FedAvgAggregator(CollectingAggregator):
 
     def __init__(self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel) -> None:
         super().__init__(context)
+        self._initial = initial
         self._model = initial
         self._moved = initial
         self._learning_rate = context.plan.server_learning_rate
         self._weights = weights
         self._sum: NDArray[np.float64] = np.zeros(initial.parameters.size + initial.buffers.size)
         self._weight = 0.0
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for a sum or a model of other sizes, or a weight that the clients do not have."""
+        super().check_changed()
+        sizes = {(one.parameters.size, one.buffers.size) for one in (self._initial, self._model, self._moved)}
+        if (
+            len(sizes) > 1
+            or self._sum.size != sum(*sizes)
+            or not np.isfinite(self._sum).all()
+            or not 0.0 <= self._weight <= sum(self._weights)
+        ):
+            raise WireFormatError("the state holds a sum or a model that this aggregator cannot have")
 
     def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Start from zero; a round that is begun again, from the same model as before."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError
+from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError, ShieldError
 from shieldfl.methods.discovery import method_class
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
@@ -171,6 +171,32 @@ class MethodConformance:
         *_, last = run.closed
         with pytest.raises((PolicyError, DuplicateFrameError)):
             run.aggregator.receive(last, 0, run.sent[last][1])
+
+    def test_a_used_role_takes_a_state_whole_or_not_at_all(self, case: MethodCase) -> None:
+        """Back from a later step, and unchanged by a state that is refused."""
+        run, honest = SteppedRun(case), SteppedRun(case)
+
+        def check(role: Any, state: bytes) -> None:
+            later = role.state()
+            assert later != state
+            with pytest.raises(ShieldError):
+                role.restore(state[:-1] + bytes([state[-1] ^ 1]))
+            assert role.state() == later
+            role.restore(state)
+            assert role.state() == state
+
+        def go_back(phase: str, aggregator: Any, messages: dict[int, Message]) -> None:
+            state = aggregator.state()
+            aggregator.receive(phase, 0, messages[0])
+            check(aggregator, state)
+
+        run.run_round(intrude=go_back)
+        honest.run_round()
+        check_same_model(run, honest, case)
+        states = [(role, role.state()) for role in (run.clients[0], run.aggregator)]
+        run.run_round()
+        for role, state in states:
+            check(role, state)
 
     def test_a_client_sends_what_it_trained_in_a_round_that_is_large_enough(
         self, case: MethodCase, restarts: bool

@@ -97,7 +97,10 @@ class BatchCryptClient(MaskedAverageClient):
 class BatchCryptAggregator(MaskedAverageAggregator):
     """Makes clip bounds of the ranges, which it sees, and adds ciphertexts."""
 
-    changes: ClassVar = {"_ranges": list[NDArray[np.float32]], "_bounds": bytes}
+    changes: ClassVar = {
+        "_ranges": list[np.ndarray[tuple[int, int], np.dtype[np.float32]]],
+        "_bounds": bytes,
+    }
 
     def __init__(
         self,

@@ -105,6 +105,18 @@ class MixedSum(Stateful):
             self._weight += weight
             self._clients += 1
 
+    def check_changed(self) -> None:
+        """Raise WireFormatError for sums of other sizes, or of a weight that the clients do not have."""
+        super().check_changed()
+        least, most = self._clients * min(self._weights), self._clients * max(self._weights)
+        if (
+            not 0 <= self._clients <= len(self._weights)
+            or not least <= self._weight <= most
+            or self._sums.size != (self._rest.count if self._has_rest else 0)
+            or not np.isfinite(self._sums).all()
+        ):
+            raise WireFormatError("the state holds a sum that these clients' updates cannot have")
+
     @property
     def _added(self) -> bytes | None:
         return self._ciphertexts.total().to_bytes() if self._clients else None

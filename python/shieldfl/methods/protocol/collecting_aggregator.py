@@ -49,12 +49,16 @@ class CollectingAggregator(AggregatorSteps):
         self._seen: set[int] = set()
         self._closed: Message | None = None
 
-    def check_restored(self) -> None:
-        """Refuse clients that the plan does not have, and rounds below its first."""
-        if self.round < 0 or not self._seen <= set(range(self._clients)):
-            raise WireFormatError("the state is of a round or clients that the plan does not have")
-        if self._phase not in (None, *self.context.phases):
-            raise WireFormatError("the state is of a phase that the method does not have")
+    def check_changed(self) -> None:
+        """Raise WireFormatError for a round, a phase or clients that the plan does not have."""
+        super().check_changed()
+        known = self._phase is None or self._phase in self.context.phases
+        if (
+            not known
+            or not 0 <= self.round <= self.context.plan.rounds
+            or not self._seen <= set(range(self._clients))
+        ):
+            raise WireFormatError("the state is of a round, a phase or clients that the plan does not have")
 
     def begin_round(self, round_number: int, keys: Message) -> None:
         """Take the round's public keys, where there are any: the phases of the round before are over then."""
@@ -73,11 +77,14 @@ class CollectingAggregator(AggregatorSteps):
     def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Forget the phase before, also where it was the same. A phase that is refused does not begin.
 
-        Raises ParameterError for a phase that the method does not have, PolicyError for a round before the newest.
+        Raises ParameterError for a phase that the method does not have, PolicyError for a round before the newest or
+        after the plan's.
         """
         self.context.check_phase(phase)
         number = as_unsigned(round_number, "round_number")
         with self._lock:
+            if number > self.context.plan.rounds:
+                raise PolicyError(f"round {number} is none of the plan's {self.context.plan.rounds:,}")
             if number < self.round:
                 raise PolicyError(
                     f"round {number} is over since round {self.round} began: begin a later round"

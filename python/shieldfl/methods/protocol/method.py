@@ -145,7 +145,7 @@ class Method(abc.ABC):
         public = self.name, plain_settings(self._resolved), self.plan, model_digest(initial)
         if not self.purposes:
             return None, PublicSetup(*public, session=secrets.token_bytes(SESSION_BYTES))
-        keys = self._round_keys(threads)
+        keys = self._made_round_keys(threads)
         setup = PublicSetup(*public, session=keys.check.session, signing_key=keys.check.signing_key)
         return self._bound_authority(setup, initial, keys, threads, shared_secret), setup
 
@@ -164,10 +164,10 @@ class Method(abc.ABC):
         setup.check_model(initial)
         if not self.purposes:
             raise ParameterError(f"{self.name} has no key authority")
-        keys = self._round_keys(threads, self._context(setup, threads).keys)
+        keys = self._made_round_keys(threads, self._context(setup, threads).keys)
         return self._bound_authority(setup, initial, keys, threads, shared_secret)
 
-    def _round_keys(self, threads: int | None, check: RoundKeyCheck | None = None) -> RoundKeys:
+    def _made_round_keys(self, threads: int | None, check: RoundKeyCheck | None = None) -> RoundKeys:
         # Only here: what makes clients and aggregators imports nothing that holds a secret.
         from shieldfl.roles.round_keys import RoundKeys
 
@@ -188,8 +188,11 @@ class Method(abc.ABC):
         shared_secret: bytes | None,
     ) -> AuthoritySteps:
         steps = self._authority_steps(initial, self._context(setup, threads), keys, shared_secret)
-        steps.bind(setup.digest, "key authority")
+        steps.bind(setup.digest, "key authority", self._bound_secret(shared_secret))
         return steps
+
+    def _bound_secret(self, shared_secret: bytes | None) -> bytes | None:
+        return shared_secret if self.needs_shared_secret else None
 
     def _authority_steps(
         self, initial: GlobalModel, context: RoleContext, keys: RoundKeys, shared_secret: bytes | None
@@ -219,7 +222,9 @@ class Method(abc.ABC):
             raise ParameterError(f"the plan has weights from 1 to {self.plan.most_weight}")
         own = 1 if self.weighs_all_alike else weight
         steps = self._client(self._context(setup, threads), index, own, initial, shared_secret)
-        steps.bind(setup.digest, f"client {int(index)}", (own,))
+        steps.bind(
+            setup.digest, f"client {int(index)} of weight {int(own)}", self._bound_secret(shared_secret)
+        )
         return steps
 
     def aggregator_steps(
@@ -242,7 +247,7 @@ class Method(abc.ABC):
             raise ParameterError(f"the plan has weights from 1 to {self.plan.most_weight}")
         own = (1,) * len(known) if self.weighs_all_alike else known
         steps = self._aggregator(self._context(setup, threads), own, initial)
-        steps.bind(setup.digest, "aggregator", own)
+        steps.bind(setup.digest, f"aggregator of weights {[int(one) for one in own]}")
         return steps
 
     @abc.abstractmethod

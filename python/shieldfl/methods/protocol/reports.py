@@ -6,7 +6,7 @@ takes their reports, a round's in any order but for a key authority's, which com
 
 from __future__ import annotations
 
-import hashlib
+import hmac
 import math
 import threading
 from collections.abc import Mapping
@@ -140,13 +140,12 @@ class Reporter(Stateful):
         self._notes = [one for one in told if isinstance(one, Note | Tally)]
         self._events = [one for one in told if not isinstance(one, Note | Tally)]
 
-    def bind(self, setup_digest: bytes, role: str, weights: tuple[int, ...] = ()) -> None:
-        """Say of which set-up, role and clients' weights the object's states are; whoever makes roles does.
+    def bind(self, setup_digest: bytes, role: str, shared_secret: bytes | None = None) -> None:
+        """Say whose states the object's are: of which set-up, of which role with which weights, with which secret.
 
-        Sums that a state holds were made with these weights.
+        Whoever makes roles does. A state tells of these by a digest, keyed by the secret where there is one.
         """
-        known = ",".join(map(str, weights)).encode()
-        self._owner = setup_digest + hashlib.sha256(known).digest() + role.encode()
+        self._owner = setup_digest + hmac.digest(shared_secret or b"", role.encode(), "sha256")
 
     def state(self, key: bytes | None = None) -> bytes:
         """Return what has changed since the object was made, for :meth:`restore`.
@@ -162,21 +161,18 @@ class Reporter(Stateful):
     def restore(self, state: Buffer, key: bytes | None = None) -> None:
         """Take a state that an object of the same set-up, role, index and weights gave: go on where that one stood.
 
-        Raises KeyMismatchError for a state of others and for another key, WireFormatError for what is truncated or was
-        altered, ParameterError for a key that is missing or too many. Then nothing has changed.
+        Raises KeyMismatchError for a state of others and for another key, WireFormatError for what is truncated, was
+        altered or holds what no step leaves, ParameterError for a key that is missing or too many. Then nothing has
+        changed.
         """
         with self._lock:
             changed, seconds = decode_record(unpack_state(self._bound(), state, key), type(self))
-            other = self.revived(changed)
-            other.check_restored()
             if not all(0.0 <= spent < math.inf for spent in seconds.values()):
-                raise WireFormatError("the state has stages that took no such time")
+                raise WireFormatError("the state holds times that no clock shows")
+            other = self.revived(changed)
             self.__dict__.update(other.__dict__)
             self.clock.take()
             self.clock.add(seconds)
-
-    def check_restored(self) -> None:
-        """Raise WireFormatError for values that no run leads to; types were checked before."""
 
     def _bound(self) -> bytes:
         if self._owner is None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from shieldfl.array_view import as_unsigned
-from shieldfl.errors import ParameterError, PolicyError, WireFormatError
+from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel, joined
 from shieldfl.methods.protocol.replies import Replies
@@ -89,16 +89,30 @@ class TrainingClient(ClientSteps):
         self._replies = Replies()
         self._round_keys = RoundKeyReader(context.keys) if context.keys.parameters else None
 
-    def check_restored(self) -> None:
-        """Refuse rounds that the plan does not have, and vectors of another model's size."""
-        plan = self.context.plan
-        vectors = [self.start.parameters, self.update.parameters]
-        vectors += [] if self.trained_scores.shape == _NO_SCORES.shape else [self.trained_scores]
-        vectors += [] if self._begun is None else [self._begun.parameters]
-        if not 0 <= self.round <= plan.rounds or any(one.shape != (self._size,) for one in vectors):
-            raise WireFormatError("the state is of rounds or a model that the plan does not have")
-        if self._beginnings < 0 or self.scores not in (None, self.context.scores):
-            raise WireFormatError("the state is of training that the method does not have")
+    def check_changed(self) -> None:
+        """Raise WireFormatError for a round, sizes, scores or an update that no client of the plan has."""
+        super().check_changed()
+        count, buffers = self._size, (0, self._buffer_count)
+        scores = self.trained_scores if self.trained_scores.size else None
+        try:
+            LocalUpdate(None, self.update.parameters, self.update.buffers, scores).check(
+                count, self._buffer_count
+            )
+        except (ParameterError, RangeError) as error:
+            raise WireFormatError("the state holds an update that the client cannot have trained") from error
+        begun = self._begun
+        models = (self.start,) if begun is None else (self.start, begun)
+        if (
+            not 0 <= self.round <= self.context.plan.rounds
+            or self._beginnings < 0
+            or self.scores not in (None, self.context.scores)
+            or not np.isfinite(self.trained_scores).all()
+            or any(one.parameters.size != count or one.buffers.size not in buffers for one in models)
+            or (begun is not None and (begun.round, begun.beginning) != (self.round, self._beginnings))
+            or (begun is None) != (self._begun_with is None)
+            or ((self._has_trained or self._has_told) and begun is None)
+        ):
+            raise WireFormatError("the state is of a round or a model that the client cannot have")
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the client's own model, given the global one.

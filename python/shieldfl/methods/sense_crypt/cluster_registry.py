@@ -28,9 +28,9 @@ class ClusterRegistry(Stateful):
 
     changes: ClassVar = {
         "_clusters": NDArray[np.int64],
-        "_capabilities": NDArray[np.float64],
+        "_capabilities": np.ndarray[tuple[int, int], np.dtype[np.float64]],
         "_waiting": dict[int, NDArray[np.float32] | None],
-        "_centres": NDArray[np.float32] | None,
+        "_centres": np.ndarray[tuple[int, int], np.dtype[np.float32]] | None,
     }
 
     def __init__(
