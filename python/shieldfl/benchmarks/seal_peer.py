@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 
 import shieldfl._core as _core
 import shieldfl._seal_peer as _seal_peer
-from shieldfl.benchmarks.peer import Peer
-from shieldfl.benchmarks.scheme import Selection
+from shieldfl.benchmarks.scheme import Peer, Selection
 
 __all__ = ["SealPeer", "seal_peers"]
 

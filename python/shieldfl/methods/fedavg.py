@@ -19,8 +19,7 @@ from shieldfl.methods.protocol.plan import stated_weights
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.steps import AggregatorSteps, ClientSteps
 from shieldfl.methods.protocol.training_client import TrainingClient
-from shieldfl.privacy.events import Noise
-from shieldfl.privacy.reading import NO_NOISE
+from shieldfl.privacy.events import NO_NOISE, Noise
 from shieldfl.roles.message import Message
 from shieldfl.training.local_update import FloatVector
 

@@ -190,7 +190,7 @@ def test_what_makes_clients_and_aggregators_imports_nothing_that_holds_a_secret(
         for path in PACKAGE.rglob("*.py")
     }
     named = set()
-    waiting = {"shieldfl.methods.registry", *(place.partition(":")[0] for place in BUILT_IN.values())}
+    waiting = {"shieldfl.methods.discovery", *(place.partition(":")[0] for place in BUILT_IN.values())}
     while waiting:
         name = waiting.pop()
         if name not in named:

@@ -16,8 +16,8 @@ from shieldfl.errors import ParameterError
 from shieldfl.fleet.costs.device_profile import DeviceProfile, ModelProfile
 from shieldfl.fleet.costs.other_sets import measure_other_sets
 from shieldfl.fleet.costs.scheme_calibration import SchemeWork, measure_schemes
-from shieldfl.fleet.costs.stopwatch import median_seconds
 from shieldfl.masks import Mask
+from shieldfl.profiling.stages import median_seconds
 from shieldfl.scheme.registry import DEFAULT_KEY_BITS, calibrations
 from shieldfl.selection import SelectionLimits, select
 

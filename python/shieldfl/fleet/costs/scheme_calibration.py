@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from shieldfl.errors import RangeError
 from shieldfl.fleet.costs.device_profile import SchemeProfile
-from shieldfl.fleet.costs.stopwatch import median_seconds
+from shieldfl.profiling.stages import median_seconds
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.scheme.interface import POOLED, Scheme
 from shieldfl.scheme.registry import scheme_named

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from shieldfl.fleet.costs.stopwatch import median_seconds
 from shieldfl.methods.model_adaptation import adapt_model
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.settings import MethodSettings
+from shieldfl.profiling.stages import median_seconds
 from shieldfl.settings import TrainingSettings
 from shieldfl.torch_bridge import flatten, flatten_buffers, parameter_layout
 from shieldfl.training.local_trainer import LocalTrainer

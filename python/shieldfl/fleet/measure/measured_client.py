@@ -18,7 +18,6 @@ import msgspec
 import numpy as np
 
 from shieldfl.errors import RangeError
-from shieldfl.fleet.costs.stopwatch import median_seconds
 from shieldfl.fleet.measure.client_processes import ClientTask
 from shieldfl.fleet.measure.paced_link import Connection, Letter, Link
 from shieldfl.fleet.measure.spent_training import SpentTraining
@@ -27,6 +26,7 @@ from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.protocol.steps import ClientSteps
 from shieldfl.methods.protocol.training_client import PUBLIC_PARTS
 from shieldfl.methods.registry import method_of
+from shieldfl.profiling.stages import median_seconds
 from shieldfl.roles.message import Message
 from shieldfl.scheme.registry import scheme_named
 from shieldfl.training.local_update import StartingPoint

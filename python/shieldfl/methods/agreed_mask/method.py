@@ -24,8 +24,7 @@ from shieldfl.methods.protocol.method import Phase
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.privacy.events import ClearUpload
-from shieldfl.privacy.reading import NO_NOISE
+from shieldfl.privacy.events import NO_NOISE, ClearUpload
 from shieldfl.roles.message import Message, Part
 from shieldfl.scheme.interface import UnionMask
 from shieldfl.scheme.registry import DEFAULT_ENCRYPTION, scheme_of
@@ -239,7 +238,7 @@ class AgreedMask(MaskedAverage):
 
 
 class FedMlHe(AgreedMask):
-    """``fedml-he``: scores by label sensitivity (see :mod:`shieldfl.sensitivity.label_sensitivity`)."""
+    """``fedml-he``: scores by label sensitivity (see :mod:`shieldfl.sensitivity.gradient`)."""
 
     names = (
         NamedMethod(

@@ -18,9 +18,8 @@ from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.accountant import noise_multiplier_for
-from shieldfl.privacy.events import Noise, SummedUploads
+from shieldfl.privacy.events import Noise, PrivacyReading, SummedUploads
 from shieldfl.privacy.mechanisms import clip_and_noise
-from shieldfl.privacy.reading import PrivacyReading
 from shieldfl.roles.message import Message
 from shieldfl.training.local_update import FloatVector
 

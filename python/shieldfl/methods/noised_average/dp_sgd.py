@@ -14,8 +14,7 @@ from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.privacy.events import Noise
-from shieldfl.privacy.reading import PrivacyReading
+from shieldfl.privacy.events import Noise, PrivacyReading
 from shieldfl.roles.message import Message
 from shieldfl.training.local_update import (
     FloatVector,
