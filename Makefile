@@ -55,7 +55,7 @@ test-cpp: cpp-tests  ## the C++ tests and a short fuzz
 test-python: $(VENV)/installed  ## the Python tests, on all cores
 	$(PYTEST) -m "not slow"
 
-test-slow: $(VENV)/installed  ## Python tests that take long: the benchmarks' bars, in small
+test-slow: $(VENV)/installed  ## Python tests that take long: the benchmarks' targets, in small
 	$(PYTEST) -m slow
 
 # The interpreter is not built for sanitizers, so their runtime has to be loaded before it; -S keeps the installed
@@ -64,7 +64,7 @@ test-asan: build/asan/configured  ## C++ tests and native Python tests under ASa
 	cmake --build build/asan
 	ctest --test-dir build/asan --output-on-failure
 	rm -rf build/asan/python && mkdir -p build/asan/python && cp -r python/shieldfl build/asan/python/
-	cp build/asan/_core*.so build/asan/_testing*.so build/asan/python/shieldfl/
+	cp build/asan/_core*.so build/asan/_seal_peer*.so build/asan/_testing*.so build/asan/python/shieldfl/
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
 	  PYTHONPATH="build/asan/python:$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
 	  $(BIN)/python -S -m pytest -p no:cacheprovider tests/core tests/reference
@@ -99,17 +99,18 @@ coverage: $(VENV)/installed build/coverage/configured  ## which lines the tests 
 bench: $(VENV)/installed  ## microbenchmarks, with parameters in their names
 	$(BIN)/python -m pytest -o python_files="bench_*.py" bench --benchmark-only
 
-peers: $(VENV)/installed  ## the full comparison with other libraries, and the bars; half an hour, alone
+peers: $(VENV)/installed  ## the full comparison with other libraries, and the targets; half an hour, alone
 	mkdir -p build
 	$(BIN)/python bench/peers.py --json build/peers.json
-	$(BIN)/python bench/peers.py --bars --json build/bars.json
+	$(BIN)/python bench/peers.py --targets --json build/targets.json
 	$(BIN)/python bench/peers.py paillier --json build/paillier-peers.json
-	$(BIN)/python bench/peers.py paillier --bars --json build/paillier-bars.json
+	$(BIN)/python bench/peers.py paillier --targets --json build/paillier-targets.json
 
 lint: $(VENV)/installed  ## formatting, style, types
 	$(BIN)/ruff check python tests bench examples
 	$(BIN)/ruff format --check python tests bench examples
 	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest shieldfl._core shieldfl._seal_peer --allowlist tests/stub_differences.txt
 	$(BIN)/clang-format --dry-run --Werror $$(find cpp -name '*.h' -o -name '*.cpp')
 
 format: $(VENV)/installed  ## write the formatting that lint asks for
@@ -141,7 +142,7 @@ $(VENV)/packages: $(VENV)/tools
 # One build for the package and for the C++ tests: this compiles the package's part, `cpp-tests` the rest.
 $(VENV)/core: $(VENV)/tools $(CORE_SOURCES)
 	$(BUILD_PATH) $(PIP) install -c constraints.txt --no-build-isolation --no-deps -C build-dir=build/core \
-	  -C build.targets='_core;_testing' -C cmake.define.SHIELDFL_BUILD_TEST_BINDINGS=ON \
+	  -C build.targets='_core;_seal_peer;_testing' -C cmake.define.SHIELDFL_BUILD_TEST_BINDINGS=ON \
 	  -C cmake.define.SHIELDFL_BUILD_TESTS=ON --editable .
 	@touch $@
 

@@ -1,10 +1,10 @@
 """The whole experiment: this library beside others on the same values, in one run.
 
     python bench/peers.py            # CKKS beside SEAL and TenSEAL, every size and share: about a quarter of an hour
-    python bench/peers.py --bars     # the figures that CKKS, masks and noise are held to, met or missed
+    python bench/peers.py --targets     # the figures that CKKS, masks and noise are held to, met or missed
     python bench/peers.py --values 1e6 --share 1 --threads 1 --json peers.json
     python bench/peers.py paillier   # Paillier beside phe and HEU: several minutes
-    python bench/peers.py paillier --bars
+    python bench/peers.py paillier --targets
 
 ``shieldfl bench`` prints the same tables for a user's machine, in a minute. See docs/benchmarks.md.
 """
@@ -18,9 +18,8 @@ from typing import Annotated, Any
 
 import typer
 
-import bars
-import paillier_bars
-from bars import Bar
+import all_targets
+import paillier_targets
 from shieldfl.benchmarks import Effort
 from shieldfl.benchmarks.machine import describe_machine
 from shieldfl.cli.bench import command as bench
@@ -30,9 +29,10 @@ from shieldfl.cli.bench.table import print_comparison, print_machine
 from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
 from shieldfl.cli.result_console import result_console
+from target import QUICK, Sizes, Target, print_targets
 
 Seconds = Annotated[float, typer.Option(help="How long each case is measured, all schemes together.")]
-Bars = Annotated[bool, typer.Option("--bars", help="Measure the bars instead of the tables.")]
+Targets = Annotated[bool, typer.Option("--targets", help="Measure the targets instead of the tables.")]
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -44,14 +44,14 @@ def ckks(
     share: bench.Share = "0.01,0.1,1",
     threads: bench.Threads = None,
     seconds: Seconds = 10.0,
-    bars_only: Bars = False,
+    targets_only: Targets = False,
     quick: bench.Quick = False,
     json_file: JsonFile = None,
 ) -> None:
     """Measure CKKS beside SEAL and TenSEAL, print the tables, check every sum."""
     cases = bench.checked_grid(context, values, share, threads, quick)
-    if bars_only:
-        _show_bars(lambda: bars.measure_all(bars.QUICK if quick else bars.Sizes(), _tell), json_file)
+    if targets_only:
+        _show_targets(lambda: all_targets.measure_all(QUICK if quick else Sizes(), _tell), json_file)
         return
     with failures_on_stderr():
         comparison = bench.compare_with_progress(cases, peers=True, effort=_effort(seconds, quick))
@@ -65,15 +65,15 @@ def paillier(
     key_bits: bench.KeyBits = "2048,3072",
     threads: bench.Threads = None,
     seconds: Seconds = 30.0,
-    bars_only: Bars = False,
+    targets_only: Targets = False,
     quick: bench.Quick = False,
     json_file: JsonFile = None,
 ) -> None:
     """Measure Paillier beside phe and HEU, print the tables, check every sum."""
     cases = bench_paillier.checked_paillier_grid(key_bits, threads)
-    if bars_only:
-        sizes = paillier_bars.QUICK if quick else paillier_bars.Sizes()
-        _show_bars(lambda: paillier_bars.measure_all(sizes, _tell), json_file)
+    if targets_only:
+        sizes = paillier_targets.QUICK if quick else paillier_targets.Sizes()
+        _show_targets(lambda: paillier_targets.measure_all(sizes, _tell), json_file)
         return
     with failures_on_stderr():
         comparison = bench_paillier.compare_paillier_with_progress(
@@ -88,15 +88,15 @@ def _effort(seconds: float, quick: bool) -> Effort:
     return bench.QUICK if quick else Effort(seconds=seconds, fewest_repetitions=5)
 
 
-def _show_bars(measure_all: Callable[[], list[Bar]], json_file: Path | None) -> None:
+def _show_targets(measure_all: Callable[[], list[Target]], json_file: Path | None) -> None:
     with failures_on_stderr():
         machine = describe_machine()
         measured = measure_all()
         if not is_stdout(json_file):
             console = result_console()
             print_machine(machine, console)
-            bars.print_bars(measured, console)
-        facts: dict[str, Any] = {"machine": machine, "bars": [bar.to_json() for bar in measured]}
+            print_targets(measured, console)
+        facts: dict[str, Any] = {"machine": machine, "targets": [target.to_json() for target in measured]}
         write_json(facts, json_file)
 
 

@@ -1,8 +1,8 @@
 # The two checks that no branch and no address depends on a secret. `constant_time` runs under valgrind, which has to
 # be asked for; `constant_time_trace` follows two runs instruction by instruction, which covers what valgrind cannot
 # run, AVX-512.
-file(GLOB operation_sources CONFIGURE_DEPENDS cpp/tests/constant_time_*.cpp)
-list(FILTER operation_sources INCLUDE REGEX "constant_time_(kernels|leaks|paillier|schemes|total)\\.cpp$")
+file(GLOB operation_sources CONFIGURE_DEPENDS cpp/tests/constant_time/*.cpp)
+list(FILTER operation_sources INCLUDE REGEX "/(kernels|leaks|paillier|schemes|total)\\.cpp$")
 
 if(SHIELDFL_TAINT_CHECK)
   include(CheckIncludeFileCXX)
@@ -11,7 +11,7 @@ if(SHIELDFL_TAINT_CHECK)
     message(FATAL_ERROR "SHIELDFL_TAINT_CHECK needs valgrind and its headers: install the package valgrind")
   endif()
   target_compile_definitions(shieldfl_core PUBLIC SHIELDFL_TAINT_CHECK)
-  add_executable(constant_time cpp/tests/constant_time_taint.cpp ${operation_sources})
+  add_executable(constant_time cpp/tests/constant_time/taint.cpp ${operation_sources})
   target_link_libraries(constant_time PRIVATE shieldfl_core)
   shieldfl_warnings(constant_time)
   # Where in the source a report comes from.
@@ -28,8 +28,8 @@ check_cxx_source_compiles("#include <gmp.h>\nint main() { mpz_t n; mpz_init(n); 
 unset(CMAKE_REQUIRED_LIBRARIES)
 unset(CMAKE_REQUIRED_LINK_OPTIONS)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$" AND SHIELDFL_LINKS_STATICALLY AND NOT SHIELDFL_SANITIZE)
-  add_executable(constant_time_trace cpp/tests/constant_time_trace.cpp cpp/tests/constant_time_disassembly.cpp
-                 cpp/tests/constant_time_exchange.cpp cpp/tests/constant_time_steps.cpp ${operation_sources})
+  add_executable(constant_time_trace cpp/tests/constant_time/trace.cpp cpp/tests/constant_time/disassembly.cpp
+                 cpp/tests/constant_time/exchange.cpp cpp/tests/constant_time/steps.cpp ${operation_sources})
   target_link_libraries(constant_time_trace PRIVATE shieldfl_core)
   target_link_options(constant_time_trace PRIVATE -static -no-pie)
   shieldfl_warnings(constant_time_trace)

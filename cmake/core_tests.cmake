@@ -10,13 +10,13 @@
 # - they are Paillier's, whose two engines Python's tests encrypt, add and open with, too. But `both_engines`, which
 #   share numbers between threads, run as scalar as well, which computes with GMP; so would AVX2.
 set(all_sets common_crc32c)
-set(no_kernels ckks_parameter_search ckks_parameters common_wire mask_codec mask_mutual_information mask_selection
-               parallel_for)
+set(no_kernels ckks_parameter_search ckks_parameters common_wire mask_codec parallel_for
+               selection_mutual_information selection_selection)
 set(both_engines paillier_encryptor paillier_pool)
 # The longest, which begin first: a shard that is alone at the end keeps one core waiting.
 set(long_shards paillier_secret_key paillier_ifma_engine paillier_gmp_engine paillier_decryptor)
 
-file(GLOB test_sources CONFIGURE_DEPENDS cpp/tests/test_*.cpp)
+file(GLOB test_sources CONFIGURE_DEPENDS cpp/tests/*/test_*.cpp)
 add_executable(core_tests cpp/tests/main.cpp ${test_sources})
 target_link_libraries(core_tests PRIVATE shieldfl_core)
 shieldfl_warnings(core_tests)
@@ -26,8 +26,7 @@ shieldfl_precompiled(core_tests <algorithm> <cmath> <cstdint> <functional> <map>
                      <sstream> <string> <vector>)
 
 foreach(source IN LISTS test_sources)
-  get_filename_component(shard "${source}" NAME_WE)
-  string(REGEX REPLACE "^test_" "" shard "${shard}")
+  string(REGEX REPLACE "^.*/([a-z]+)/test_([a-z0-9_]+)\\.cpp$" "\\1_\\2" shard "${source}")
   add_test(NAME ${shard} COMMAND core_tests ${shard}.)
   if(shard IN_LIST long_shards)
     set_tests_properties(${shard} PROPERTIES COST 100)

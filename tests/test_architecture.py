@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import shieldfl
-from shieldfl.schemes import REGISTRY
+from shieldfl.scheme.registry import REGISTRY
 
 ROOT = Path(__file__).parents[1]
 CPP = ROOT / "cpp"
@@ -25,11 +25,12 @@ CPP_LAYERS = {
     "parallel": {"common"},
     "mask": {"parallel", "common"},
     "ring": {"parallel", "common"},
+    "selection": {"mask", "parallel", "common"},
     "noise": {"mask", "ring", "parallel", "common"},
     "scheme": {"mask", "parallel", "common"},
     "ckks": {"noise", "scheme", "mask", "ring", "parallel", "common"},
     "paillier": {"scheme", "mask", "parallel", "common"},
-    "bindings": {"ckks", "paillier", "noise", "scheme", "mask", "ring", "parallel", "common"},
+    "bindings": {"ckks", "paillier", "selection", "noise", "scheme", "mask", "ring", "parallel", "common"},
 }
 # Includes of other libraries, and the only files that may have them.
 CPP_LIBRARIES = {
@@ -45,7 +46,7 @@ CPP_LIBRARIES = {
 }
 
 # What each part of the Python package may import of the others, from the bottom up.
-FACES = {
+CORE_SIDE = {
     "_core",
     "array_view",
     "build_info",
@@ -56,8 +57,8 @@ FACES = {
     "installing",
     "masks",
     "paillier",
-    "schemes",
     "selection",
+    "stateful",
     "uncopied",
 }
 PYTHON_LAYERS = {
@@ -70,49 +71,42 @@ PYTHON_LAYERS = {
     "toml_files": {"errors", "settings"},
     "torch_bridge": {"errors"},
     "sensitivity": {"errors", "torch_bridge"},
-    "privacy": {"errors", "_core", "array_view", "installing", "settings"},
-    "schemes": {"ckks", "errors", "paillier", "scheme"},
-    "roles": FACES | {"scheme"},
-    "methods": FACES | {"roles", "privacy", "profiling", "scheme", "sensitivity", "settings", "torch_bridge"},
+    "privacy": {"errors", "_core", "array_view", "installing", "settings", "stateful"},
+    "roles": CORE_SIDE | {"scheme"},
+    "training": {"errors", "privacy", "profiling", "sensitivity", "settings", "torch_bridge"},
+    "methods": CORE_SIDE
+    | {"roles", "privacy", "profiling", "scheme", "sensitivity", "settings", "torch_bridge", "training"},
     # What a package with a method of its own tests it with.
-    "testing": FACES | {"methods", "privacy", "roles", "settings"},
+    "testing": CORE_SIDE | {"methods", "privacy", "roles", "scheme", "settings", "training"},
     "reporting": {"errors"},
-    "simulation": FACES
-    | {
-        "methods",
-        "reporting",
-        "roles",
-        "privacy",
-        "profiling",
-        "sensitivity",
-        "settings",
-        "toml_files",
-        "torch_bridge",
-    },
-    # Simulation, for the one training step that calibration measures.
-    "fleet": FACES
-    | {"roles", "profiling", "reporting", "scheme", "settings", "simulation", "toml_files", "torch_bridge"},
-    # The package itself, "", is its public face: what stands on top may use it.
-    "benchmarks": FACES | {"roles"},
-    "cli": FACES
+    "simulation": CORE_SIDE
+    | {"methods", "privacy", "profiling", "reporting", "roles", "scheme", "sensitivity", "settings"}
+    | {"toml_files", "torch_bridge", "training"},
+    "fleet": CORE_SIDE
+    | {"methods", "profiling", "reporting", "roles", "scheme", "settings"}
+    | {"toml_files", "torch_bridge", "training"},
+    # The package itself, "", is what users import: what stands on top may use it.
+    "benchmarks": CORE_SIDE | {"_seal_peer", "roles", "scheme"},
+    "cli": CORE_SIDE
     | {
         "",
-        "reporting",
         "benchmarks",
-        "simulation",
         "fleet",
         "methods",
-        "roles",
         "privacy",
         "profiling",
+        "reporting",
+        "roles",
+        "scheme",
         "settings",
-    },
-    "__init__": FACES | {"roles"},
+    }
+    | {"simulation", "training"},
+    "__init__": CORE_SIDE | {"roles"},
     "__main__": {"cli"},
 }
 # Libraries, and the only parts of the package that may import them.
 PYTHON_LIBRARIES = {
-    "torch": {"torch_bridge", "sensitivity", "privacy", "methods", "simulation", "fleet"},
+    "torch": {"torch_bridge", "sensitivity", "privacy", "training", "methods", "simulation", "fleet"},
     "opacus": {"privacy"},
     "dp_accounting": {"privacy", "methods"},
     "scipy": {"privacy"},
@@ -122,7 +116,7 @@ PYTHON_LIBRARIES = {
     "rich": {"cli"},
     "typer": {"cli"},
     "cryptography": {"roles"},
-    "msgspec": {"settings", "methods", "simulation", "fleet", "cli"},
+    "msgspec": {"settings", "stateful", "methods", "simulation", "fleet", "cli"},
     "pytest": {"testing"},
     "tenseal": {"benchmarks"},
     "phe": {"benchmarks"},
@@ -209,7 +203,7 @@ def test_core_headers_are_included_once():
 @pytest.mark.parametrize("path", python_sources(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_point_down(path):
     part = part_of(path)
-    allowed = PYTHON_LAYERS.get(part, FACES) | {part}
+    allowed = PYTHON_LAYERS.get(part, CORE_SIDE) | {part}
     for name in imports(path):
         top, _, rest = name.partition(".")
         if top == "shieldfl":
@@ -299,8 +293,7 @@ def test_nothing_is_left_undone():
 
 def test_public_names_exist_and_are_all_there_is():
     assert sorted(shieldfl.__all__) == shieldfl.__all__
-    for name in shieldfl.__all__:
-        assert hasattr(shieldfl, name)
+    assert all(hasattr(shieldfl, name) for name in shieldfl.__all__)
 
 
 # Kernels are compiled once for each instruction set, and of an inline function that several objects have the linker

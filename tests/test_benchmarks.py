@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
-from shieldfl import _core
+import shieldfl._seal_peer as _seal_peer
 from shieldfl.benchmarks import Case, Comparison, Effort, compare, grid
 from shieldfl.benchmarks.measurement import STAGES, measure
 from shieldfl.benchmarks.own_schemes import OwnScheme, own_schemes, parameter_sets
@@ -179,11 +179,11 @@ def test_tenseal_is_installed_where_everything_is_tested():
 @pytest.mark.parametrize("setting", [(2048, [55], 40), (2048, [54, 55], 40), (1000, [30], 20)])
 def test_seal_refuses_what_is_not_128_bits_secure(setting):
     with pytest.raises(sf.ParameterError, match="SEAL refuses"):
-        _core.SealGeneralPath(*setting)
+        _seal_peer.SealGeneralPath(*setting)
 
 
 def test_seal_refuses_sums_of_different_sizes():
-    seal = _core.SealGeneralPath(2048, [54], 40)
+    seal = _seal_peer.SealGeneralPath(2048, [54], 40)
     values = np.ones(3000, np.float32)
     saved = seal.save(seal.encrypt(values[:1000]))
     with pytest.raises(sf.ParameterError, match="ciphertexts"):
@@ -193,7 +193,7 @@ def test_seal_refuses_sums_of_different_sizes():
 
 def test_seal_s_parser_takes_no_bytes_from_outside():
     with pytest.raises(TypeError):
-        _core.SealGeneralPath(2048, [54], 40).load(b"SEAL" * 10)
+        _seal_peer.SealGeneralPath(2048, [54], 40).load(b"SEAL" * 10)
 
 
 def test_comparison_has_every_case_and_becomes_json():
@@ -246,21 +246,21 @@ def test_every_bar_is_measured():
     pytest.importorskip("torch")
     pytest.importorskip("typer")
     done = subprocess.run(
-        [sys.executable, str(BENCH / "peers.py"), "--bars", "--quick", "--json", "-"],
+        [sys.executable, str(BENCH / "peers.py"), "--targets", "--quick", "--json", "-"],
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    bars = json.loads(done.stdout)["bars"]
-    assert len(bars) == 15
-    unmeasured = [bar for bar in bars if bar["measured"] is None]
+    targets = json.loads(done.stdout)["targets"]
+    assert len(targets) == 15
+    unmeasured = [target for target in targets if target["measured"] is None]
     allowed = ("SHIELDFL_SIMD asks", "PermissionError", "pip install", "one core")
-    for bar in unmeasured:
-        assert any(reason in bar["note"] for reason in allowed)
-        assert bar["verdict"] == "not measured"
-    for bar in bars:
-        if bar["measured"] is not None:
-            assert bar["measured"] > 0.0
-            assert bar["verdict"] in ("stretch", "met", "missed")
+    for target in unmeasured:
+        assert any(reason in target["note"] for reason in allowed)
+        assert target["verdict"] == "not measured"
+    for target in targets:
+        if target["measured"] is not None:
+            assert target["measured"] > 0.0
+            assert target["verdict"] in ("stretch", "met", "missed")

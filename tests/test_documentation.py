@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
+import shieldfl._core as _core
 from documentation_pages import PAGES, ROOT, doc, name_of, prose_of, table_rows, text_of
 from setting_tables import pages_of_methods, table_of
-from shieldfl import _core
 from shieldfl.methods.discovery import BUILT_IN, named_method
 from shieldfl.settings import settings_of
 

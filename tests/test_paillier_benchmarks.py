@@ -251,20 +251,20 @@ def test_the_documented_peers_are_those_that_are_measured(peers):
 def test_every_bar_is_measured():
     pytest.importorskip("typer")
     done = subprocess.run(
-        [sys.executable, str(BENCH / "peers.py"), "paillier", "--bars", "--quick", "--json", "-"],
+        [sys.executable, str(BENCH / "peers.py"), "paillier", "--targets", "--quick", "--json", "-"],
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    bars = json.loads(done.stdout)["bars"]
-    assert len(bars) == 11
-    for bar in bars:
-        if bar["measured"] is None:
+    targets = json.loads(done.stdout)["targets"]
+    assert len(targets) == 11
+    for target in targets:
+        if target["measured"] is None:
             allowed = ("pip install", "one core", "PermissionError")
-            assert any(reason in bar["note"] for reason in allowed)
-            assert bar["verdict"] == "not measured"
+            assert any(reason in target["note"] for reason in allowed)
+            assert target["verdict"] == "not measured"
         else:
-            assert bar["measured"] > 0.0
-            assert bar["verdict"] in ("stretch", "met", "missed")
+            assert target["measured"] > 0.0
+            assert target["verdict"] in ("stretch", "met", "missed")

@@ -11,7 +11,7 @@ import pytest
 from msgspec import Meta
 
 from shieldfl.errors import ParameterError
-from shieldfl.schemes import KeyBits
+from shieldfl.scheme.registry import KeyBits
 from shieldfl.settings import (
     BYTES_PER_SECOND,
     SECONDS,

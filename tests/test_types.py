@@ -45,4 +45,4 @@ def test_wrong_calls_are_found_and_right_ones_are_not(tmp_path: Path):
     wrong = {number for number, line in enumerate(CODE.splitlines(), start=1) if line.endswith("# wrong")}
     assert errors == wrong, done.stdout + done.stderr
     shown = [line.partition("Revealed type is ")[2].strip('"') for line in said if "Revealed type" in line]
-    assert shown == ["shieldfl.ckks.keys.PublicKey", "shieldfl.paillier.keys.PublicKey"]
+    assert shown == ["shieldfl.ckks.parameters.PublicKey", "shieldfl.paillier.parameters.PublicKey"]

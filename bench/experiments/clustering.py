@@ -34,9 +34,9 @@ from shieldfl.privacy.accountant import gaussian_noise_multiplier
 from shieldfl.sensitivity.taylor import taylor_sensitivity
 from shieldfl.settings import TrainingSettings
 from shieldfl.simulation.data import Dataset, load_dataset
-from shieldfl.simulation.models import build_model, default_model
-from shieldfl.simulation.training import train_locally
 from shieldfl.torch_bridge import flatten, load_flat
+from shieldfl.training.models import build_model, default_model
+from shieldfl.training.sgd import train_locally
 
 DELTA = 1e-5
 CLIP_NORM = 1e-3

@@ -39,11 +39,11 @@ from shieldfl.methods.settings import MethodSettings
 from shieldfl.settings import TrainingSettings
 from shieldfl.simulation.data import Dataset, load_dataset
 from shieldfl.simulation.federation import EmbeddedFederation
-from shieldfl.simulation.local_training import LocalTrainer
-from shieldfl.simulation.models import build_model
 from shieldfl.simulation.partition import dirichlet_partition
-from shieldfl.simulation.training import evaluate, train_locally
 from shieldfl.torch_bridge import flatten, flatten_buffers, load_flat, load_flat_buffers, parameter_layout
+from shieldfl.training.local_trainer import LocalTrainer
+from shieldfl.training.models import build_model
+from shieldfl.training.sgd import evaluate, train_locally
 
 METHODS = ("fedavg", "full-he", "dict-pfl")
 TRANSFER_BYTES_PER_SECOND = 50e6

@@ -22,8 +22,8 @@ from torch import nn
 
 from shieldfl.sensitivity.label_sensitivity import label_sensitivity
 from shieldfl.simulation.data import load_dataset
-from shieldfl.simulation.models import build_model
 from shieldfl.torch_bridge import parameter_layout
+from shieldfl.training.models import build_model
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 from sensitivity.second_order_oracle import second_order_sensitivity

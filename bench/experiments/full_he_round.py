@@ -38,10 +38,7 @@ from shieldfl.settings import TrainingSettings
 from shieldfl.simulation.data import load_dataset
 from shieldfl.simulation.environment import describe_environment
 from shieldfl.simulation.federation import EmbeddedFederation
-from shieldfl.simulation.local_training import LocalTrainer
-from shieldfl.simulation.models import build_model
 from shieldfl.simulation.partition import dirichlet_partition
-from shieldfl.simulation.training import evaluate
 from shieldfl.torch_bridge import (
     flatten,
     flatten_buffers,
@@ -49,6 +46,9 @@ from shieldfl.torch_bridge import (
     load_flat_buffers,
     parameter_layout,
 )
+from shieldfl.training.local_trainer import LocalTrainer
+from shieldfl.training.models import build_model
+from shieldfl.training.sgd import evaluate
 
 # What is run, by the name that is printed: the method and the settings that differ from the defaults.
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -72,7 +72,7 @@ def simulate_case(
     union = float(plan.union_values.max()) / fleet.model.parameters
     rounds: dict[str, FleetRounds] = {}
     settings = MaskSettings(uniform_ratio=union)
-    for method in ("sense-crypt", "mask-crypt", "full-he", "plaintext"):
+    for method in ("sense-crypt", "mask-crypt", "full-he", "fedavg"):
         own = plan if method == "sense-crypt" else plan_encryption(method, fleet, costs.scheme, settings)
         if method == "sense-crypt" and not costs.scheme.adds_clear_values:
             unions = plan.union_values[plan.groups]
@@ -140,7 +140,7 @@ def print_scenarios(cases: list[Case]) -> None:
         most = {method: seconds[2] for method, seconds in case.client_seconds.items()}
         print(
             f"{case.fleet:<26} {case.scheme:<22} {case.least_mask:6.1%} - {case.largest_mask:6.1%} {case.union:7.1%} | "
-            f"{most['sense-crypt']:7.2f} {most['mask-crypt']:7.2f} {most['full-he']:7.2f} {most['plaintext']:6.2f} | "
+            f"{most['sense-crypt']:7.2f} {most['mask-crypt']:7.2f} {most['full-he']:7.2f} {most['fedavg']:6.2f} | "
             f"{case.reduction('mask-crypt', False):6.1%} {case.reduction('full-he', False):6.1%} | "
             f"{case.round_seconds['sense-crypt']:7.2f} "
             f"{case.reduction('mask-crypt', True):6.1%} {case.reduction('full-he', True):6.1%}"

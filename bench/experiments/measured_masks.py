@@ -13,17 +13,16 @@ import numpy as np
 import torch
 
 from shieldfl.fleet.fleet import Fleet
-from shieldfl.fleet.simulate.budgets import fleet_budgets
-from shieldfl.fleet.simulate.encryption_plan import EncryptionPlan
+from shieldfl.fleet.simulate.encryption_plan import EncryptionPlan, fleet_budgets
 from shieldfl.fleet.simulate.sensitivity_curve import SecurityFloor
 from shieldfl.masks import Mask
 from shieldfl.paillier import UnionOrder
 from shieldfl.selection import SelectionLimits, select
 from shieldfl.settings import TrainingSettings
 from shieldfl.simulation.data import Dataset
-from shieldfl.simulation.models import build_model, default_model
-from shieldfl.simulation.training import train_locally
 from shieldfl.torch_bridge import flatten, load_flat
+from shieldfl.training.models import build_model, default_model
+from shieldfl.training.sgd import train_locally
 
 AT_A_TIME = 1000
 TRAINING = TrainingSettings(local_epochs=1, momentum=0.9)

@@ -11,6 +11,5 @@ void bind_paillier(pybind11::module_& module);
 void bind_selection(pybind11::module_& module);
 void bind_noise(pybind11::module_& module);
 void bind_wire(pybind11::module_& module);
-void bind_peers(pybind11::module_& module);
 
 }  // namespace shieldfl::bindings

@@ -3,15 +3,15 @@
 #include "bindings/array_view.h"
 #include "bindings/bind_areas.h"
 #include "bindings/released_interpreter.h"
-#include "mask/mutual_information.h"
-#include "mask/selection.h"
+#include "selection/mutual_information.h"
+#include "selection/selection.h"
 
 namespace shieldfl::bindings {
 namespace {
 
 using mask::Bitset;
-using mask::Selection;
-using mask::SelectionLimits;
+using selection::Selection;
+using selection::SelectionLimits;
 
 template <typename T>
 void bind_for(py::module_& module) {
@@ -22,7 +22,7 @@ void bind_for(py::module_& module) {
         const auto score_values = view(scores);
         const auto weight_values = view(weights);
         const ReleasedInterpreter release;
-        return mask::select(score_values, weight_values, limits, threads);
+        return selection::select(score_values, weight_values, limits, threads);
       },
       py::arg("scores").noconvert(), py::arg("weights").noconvert(), py::arg("limits"),
       py::arg("threads") = 0);
@@ -31,7 +31,7 @@ void bind_for(py::module_& module) {
       [](const Array<T>& scores, std::uint64_t k, std::size_t threads) {
         const auto values = view(scores);
         const ReleasedInterpreter release;
-        return mask::top_k(values, k, threads);
+        return selection::top_k(values, k, threads);
       },
       py::arg("scores").noconvert(), py::arg("k"), py::arg("threads") = 0);
   module.def(
@@ -39,7 +39,7 @@ void bind_for(py::module_& module) {
       [](const Array<T>& weights, const Bitset& mask, std::size_t bins, std::size_t threads) {
         const auto values = view(weights);
         const ReleasedInterpreter release;
-        return mask::mutual_information(values, mask, bins, threads);
+        return selection::mutual_information(values, mask, bins, threads);
       },
       py::arg("weights").noconvert(), py::arg("mask"), py::arg("bins"), py::arg("threads") = 0);
 }
@@ -64,7 +64,7 @@ void bind_selection(py::module_& module) {
       .def_readonly("required_share", &Selection::required_share)
       .def_readonly("share", &Selection::share)
       .def_readonly("information_bits", &Selection::information_bits);
-  module.def("positions_in_budget", &mask::positions_in_budget, py::arg("budget"), py::arg("size"));
+  module.def("positions_in_budget", &selection::positions_in_budget, py::arg("budget"), py::arg("size"));
   bind_for<float>(module);
   bind_for<double>(module);
 }

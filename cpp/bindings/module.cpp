@@ -20,7 +20,6 @@ PYBIND11_MODULE(_core, module) {
   shieldfl::bindings::bind_selection(module);
   shieldfl::bindings::bind_noise(module);
   shieldfl::bindings::bind_wire(module);
-  shieldfl::bindings::bind_peers(module);
   module.def("available_threads", &shieldfl::available_threads);
   module.def("threads_started", &shieldfl::threads_started);
   // A function, so that a set which cannot be had is an error of ours: the module's own loading would make it

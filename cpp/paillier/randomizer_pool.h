@@ -1,4 +1,4 @@
-// Randomisers made ahead of time, on threads of their own, while a model trains: encryption then costs two
+// Precomputed randomisers, on threads of their own, while a model trains: encryption then costs two
 // products.
 //
 // Each is used once and wiped. A child process after fork finds the pool empty, and can fill it anew: what

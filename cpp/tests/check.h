@@ -16,16 +16,18 @@
 namespace shieldfl::tests {
 
 struct Test {
-  std::string name;  // "FILE.test", such as "mask_votes.votes_are_counted" for one in test_mask_votes.cpp
+  std::string
+      name;  // "AREA_FILE.test", such as "mask_votes.votes_are_counted" for one in mask/test_votes.cpp
   std::function<void()> body;
 };
 
-// The name of a test's source without its folder, "test_" and ".cpp".
+// "AREA_FILE" of a test's source ".../AREA/test_FILE.cpp".
 inline std::string file_group(std::string_view path) {
-  const std::size_t folder = path.find_last_of('/');
-  if (folder != std::string_view::npos) path.remove_prefix(folder + 1);
-  if (path.starts_with("test_")) path.remove_prefix(5);
-  return std::string(path.substr(0, path.find_last_of('.')));
+  const std::size_t file = path.find("/test_", path.find_last_of('/'));
+  const std::string_view folder = path.substr(0, file);
+  const std::string_view area = folder.substr(folder.find_last_of('/') + 1);
+  const std::string_view name = path.substr(file + 6);
+  return std::string(area) + "_" + std::string(name.substr(0, name.find_last_of('.')));
 }
 
 inline std::vector<Test>& registry() {

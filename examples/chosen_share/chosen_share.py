@@ -13,7 +13,7 @@ from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSetting
 from shieldfl.methods.masked_average.method import MaskedAverage
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan
-from shieldfl.privacy.reading import NO_NOISE
+from shieldfl.privacy.events import NO_NOISE
 from shieldfl.selection import positions_in_budget
 from shieldfl.settings import Share, about
 

@@ -4,6 +4,8 @@ This package imports neither torch nor scikit-learn: masks, encryption and the k
 The training side lives in ``shieldfl.methods`` and ``shieldfl.simulation``.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from shieldfl import ckks, paillier
 from shieldfl.build_info import build_info
 from shieldfl.errors import (
@@ -22,7 +24,9 @@ from shieldfl.errors import (
     WireFormatError,
 )
 from shieldfl.masks import Mask, Votes, negotiate
-from shieldfl.roles.key_authority import KeyAuthority
+
+if TYPE_CHECKING:
+    from shieldfl.roles.key_authority import KeyAuthority
 
 __all__ = [
     "ArrayTypeError",
@@ -48,3 +52,16 @@ __all__ = [
 ]
 
 __version__: str = build_info()["version"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "KeyAuthority":
+        raise AttributeError(f"module 'shieldfl' has no attribute {name!r}")
+    # Only where it is asked for: clients and aggregators load nothing that holds a secret.
+    from shieldfl.roles.key_authority import KeyAuthority
+
+    return KeyAuthority
+
+
+def __dir__() -> list[str]:
+    return sorted(globals().keys() | {"KeyAuthority"})

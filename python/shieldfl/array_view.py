@@ -137,12 +137,15 @@ def as_real(value: Any, what: str) -> float:
     raise ParameterError(f"{what} must be a number, not {type(value).__name__}")
 
 
-def as_frame(data: Any) -> bytes:
-    """Return the bytes of a frame that nobody can change while the core reads them: a copy unless it is bytes."""
+def as_frame(data: Any) -> bytes | memoryview:
+    """Return the bytes of a frame that nobody can change while the core reads them: a copy unless they are such."""
     if isinstance(data, bytes):
         return data
     if not isinstance(data, (bytearray, memoryview)):
         raise WireFormatError(f"expected the bytes of a frame, got {type(data).__name__}")
+    if isinstance(data, memoryview) and isinstance(data.obj, bytes):
+        frame_buffer(data)
+        return data
     return bytes(data)
 
 

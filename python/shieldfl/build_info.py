@@ -6,7 +6,7 @@ import platform
 from pathlib import Path
 from typing import TypedDict
 
-from shieldfl import _core
+import shieldfl._core as _core
 
 __all__ = ["BuildInfo", "build_info", "processor_name"]
 

@@ -1,4 +1,4 @@
-"""Encryption budgets: the share of the parameters that each client can encrypt without holding the others up."""
+"""Share of the parameters that each client can encrypt without holding the others up."""
 
 from __future__ import annotations
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from shieldfl import _core, ckks, paillier
+import shieldfl._core as _core
+from shieldfl import ckks, paillier
 from shieldfl.array_view import Buffer
 from shieldfl.errors import ParameterError, WireFormatError
 from shieldfl.masks import Mask

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 __all__ = ["EXTRAS", "extra_of", "how_to_install", "require"]
 
 EXTRAS = {
-    "keys": ("cryptography",),
+    "keys": ("cryptography", "msgspec"),
     "simulation": (
         "torch",
         "opacus",

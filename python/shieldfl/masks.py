@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl import _core
+import shieldfl._core as _core
 from shieldfl.array_view import as_frame, as_real, as_threads, as_unsigned, as_vector
 from shieldfl.errors import ArrayTypeError, ParameterError
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from shieldfl import _core
+import shieldfl._core as _core
 from shieldfl.array_view import as_real, as_threads, as_unsigned, as_vector
 from shieldfl.masks import Mask, bits_of
 

@@ -24,10 +24,10 @@ from methods.variants import CLIENTS, every_variant
 from shieldfl import _testing
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.masks import Mask
-from shieldfl.methods.protocol.local_update import LocalUpdate, StartingPoint
 from shieldfl.methods.protocol.training_client import TrainingClient
 from shieldfl.reference import paillier as reference_paillier
 from shieldfl.roles.message import Message
+from shieldfl.training.local_update import LocalUpdate, StartingPoint
 
 
 def stay(round_number, client, start):

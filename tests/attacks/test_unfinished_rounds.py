@@ -13,7 +13,6 @@ from methods.method_conformance import SteppedRun, contraction
 from methods.variants import CLIENTS, every_variant, variants
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
-from shieldfl.methods.protocol.local_update import LocalUpdate
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import Noise
@@ -22,6 +21,7 @@ from shieldfl.simulation import driver
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.federation import EmbeddedFederation
 from shieldfl.simulation.report.summary import summarise
+from shieldfl.training.local_update import LocalUpdate
 
 
 def test_what_left_in_a_round_that_was_not_finished_is_in_the_figure(monkeypatch: pytest.MonkeyPatch):

@@ -10,9 +10,9 @@ from __future__ import annotations
 import struct
 
 import shieldfl as sf
+import shieldfl._core as _core
 from core.wire_twin import frame, identifier
-from shieldfl import _core
-from shieldfl.schemes import scheme_of
+from shieldfl.scheme.registry import scheme_of
 
 # Of the known numbers of so many bits: how far above each the first safe prime is.
 _SAFE_PRIMES_ABOVE = {

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
+import shieldfl._core as _core
 from core.scheme_refusals import UPDATE, SchemeRefusals
-from shieldfl import _core
 
 
 class TestRefusals(SchemeRefusals):

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
+import shieldfl._core as _core
 from core.paillier_keys import authority_for, factors_of, public_key_frame
-from shieldfl import _core
 from shieldfl.roles import key_file
 
 UPDATE = np.linspace(-1, 1, 100)
@@ -131,8 +131,8 @@ def test_a_total_of_the_other_scheme():
 def test_keys_of_the_other_scheme():
     paillier = authority_for(sf.paillier.Parameters(key_bits=2048)).public_key
     ckks = sf.KeyAuthority(sf.ckks.Parameters()).public_key
-    for face, key in ((sf.ckks, paillier), (sf.paillier, ckks)):
-        for make in (face.Encryptor, face.Aggregator):
+    for scheme, key in ((sf.ckks, paillier), (sf.paillier, ckks)):
+        for make in (scheme.Encryptor, scheme.Aggregator):
             with pytest.raises(sf.ParameterError, match="public_key"):
                 make(key)
     assert paillier != ckks

@@ -6,9 +6,9 @@ import gmpy2
 import pytest
 
 import shieldfl as sf
+import shieldfl._core as _core
 from core.paillier_keys import primes, public_key_frame, secret_of
 from core.wire_twin import reseal
-from shieldfl import _core
 
 PARAMETERS = sf.paillier.Parameters(key_bits=2048)
 

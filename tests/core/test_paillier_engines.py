@@ -139,7 +139,7 @@ import json, sys
 import numpy as np
 import shieldfl as sf
 from core.paillier_keys import public_key_frame, secret_of
-from shieldfl import _core
+import shieldfl._core as _core
 
 p, q = (int(text, 16) for text in sys.argv[1:3])
 parameters = sf.paillier.Parameters(key_bits=2048)

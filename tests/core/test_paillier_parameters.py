@@ -9,9 +9,9 @@ import pickle
 import pytest
 
 import shieldfl as sf
+import shieldfl._core as _core
 from core.paillier_keys import encode_parameters
 from core.wire_twin import identifier
-from shieldfl import _core
 
 SHAPES = [
     {},

@@ -1,4 +1,4 @@
-"""Randomisers made ahead of time: used once, by one process, whatever else goes on."""
+"""Precomputed randomisers: used once, by one process, whatever else goes on."""
 
 from __future__ import annotations
 

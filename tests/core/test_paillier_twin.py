@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
+import shieldfl._core as _core
 from core.paillier_keys import authority_for, base_for, factors_of, primes, public_key_frame
 from core.test_paillier_engines import each_engine, encrypt
 from core.wire_twin import identifier
-from shieldfl import _core
 from shieldfl.reference.paillier import PublicKey, SecretKey, pack_fields, unpack_fields
 
 SIZES = {"dense": 170, "single": 6}  # three dense ciphertexts; the twin takes its time for each

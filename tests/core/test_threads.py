@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
-from shieldfl import _core
+import shieldfl._core as _core
 from shieldfl.privacy.mechanisms import clip_and_noise
 
 CORES = _core.available_threads()

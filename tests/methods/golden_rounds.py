@@ -77,9 +77,11 @@ def noise_from_seeds() -> Iterator[None]:
         yield
 
 
-def golden_rounds(variant: Variant) -> dict[str, Any]:
+def golden_rounds(variant: Variant, *, restarts_roles: bool = False) -> dict[str, Any]:
     """Run the rounds and say what came of them."""
-    run = SteppedRun(variant, clients=CLIENTS, weights=WEIGHTS, rounds=len(ROUNDS))
+    run = SteppedRun(
+        variant, clients=CLIENTS, weights=WEIGHTS, rounds=len(ROUNDS), restarts_roles=restarts_roles
+    )
     rounds = []
     with noise_from_seeds():
         for participants, leaving in ROUNDS:

@@ -10,7 +10,7 @@ import numpy as np
 from methods.method_conformance import SteppedRun
 from methods.variants import FAINT_TOLERANCE, Variant
 from shieldfl.methods.protocol.disclosure import Disclosure
-from shieldfl.methods.protocol.local_update import StartingPoint
+from shieldfl.training.local_update import StartingPoint
 
 
 @dataclass(frozen=True, eq=False)

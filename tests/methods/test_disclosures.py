@@ -15,8 +15,8 @@ from shieldfl.masks import Mask
 from shieldfl.methods.batch_crypt.quantisation import layer_ranges
 from shieldfl.methods.mask_crypt.consensus import decode_ranking
 from shieldfl.methods.protocol.disclosure import Disclosure
-from shieldfl.methods.protocol.local_update import LocalUpdate, StartingPoint
 from shieldfl.roles.message import Message
+from shieldfl.training.local_update import LocalUpdate, StartingPoint
 
 CIPHERTEXTS = {"ciphertexts", "votes", "scores"}
 NUMBERS = {"values", "update"}

@@ -17,8 +17,10 @@ def golden() -> dict:
 
 
 @pytest.mark.parametrize("variant", golden_variants(), ids=lambda variant: variant.label)
-def test_rounds_come_to_what_they_did(variant: Variant) -> None:
-    now = json.loads(json.dumps(golden_rounds(variant)))
+@pytest.mark.parametrize("restarts", [False, True], ids=["lasting", "restarted"])
+def test_rounds_come_to_what_they_did(variant: Variant, restarts: bool) -> None:
+    """Also where every step runs in a new object, which was restored from the state of the one before."""
+    now = json.loads(json.dumps(golden_rounds(variant, restarts_roles=restarts)))
     then = golden()[variant.label]
     assert now["settings"] == then["settings"]
     assert now["notes"] == then["notes"]

@@ -14,9 +14,9 @@ from shieldfl.methods.discovery import BUILT_IN
 from shieldfl.methods.model_adaptation import adapt_model, count_trained
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.settings import TrainingSettings
-from shieldfl.simulation.models import build_model
-from shieldfl.simulation.training import train_locally
 from shieldfl.torch_bridge import flatten, flatten_buffers
+from shieldfl.training.models import build_model
+from shieldfl.training.sgd import train_locally
 
 SHAPE = (1, 8, 8)
 

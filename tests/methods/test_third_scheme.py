@@ -16,7 +16,7 @@ from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSetting
 from shieldfl.methods.masked_average.method import FullEncryption, MaskedAverage
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.roles.key_authority import KeyAuthority
-from shieldfl.schemes import REGISTRY, encryptions, scheme_of
+from shieldfl.scheme.registry import REGISTRY, encryptions, scheme_of
 
 SIZE = 300
 

@@ -20,9 +20,9 @@ from shieldfl.privacy.events import (
     Noise,
     NoisedUpload,
     OpenedSum,
+    PrivacyReading,
     SummedUploads,
 )
-from shieldfl.privacy.reading import PrivacyReading
 
 DELTA = 1e-5
 NOISE = Noise(1.0, "sample")

@@ -32,7 +32,7 @@ SCORE_LIMIT = 6.0
     ],
 )
 def test_the_twin_gives_the_known_answers_of_the_core(variance: Fraction, expected: list[int]) -> None:
-    """The same numbers as in cpp/tests/test_noise_discrete_gaussian.cpp."""
+    """The same numbers as in cpp/tests/noise/test_discrete_gaussian.cpp."""
     pieces = random_pieces(insecure_seed(90, 0), 5)
     assert [discrete_gaussian(variance, pieces) for _ in expected] == expected
 

@@ -15,9 +15,9 @@ from torch import nn
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.privacy.dp_sgd import PrivateTraining, train_privately
 from shieldfl.settings import TrainingSettings, settings_of
-from shieldfl.simulation.models import build_model
-from shieldfl.simulation.training import evaluate, train_locally
 from shieldfl.torch_bridge import flatten
+from shieldfl.training.models import build_model
+from shieldfl.training.sgd import evaluate, train_locally
 
 SHAPE = (1, 6, 6)
 CLASSES = 4

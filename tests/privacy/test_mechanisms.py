@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shieldfl import _core
+import shieldfl._core as _core
 from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
 from shieldfl.privacy.mechanisms import AdaptiveClip, clip_l2, gaussian_noise
 

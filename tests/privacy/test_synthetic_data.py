@@ -20,8 +20,8 @@ from shieldfl.privacy.mean_embedding import fit_synthetic_data
 from shieldfl.privacy.synthetic_data import SyntheticData, check_labelled_samples, load_labelled_samples
 from shieldfl.settings import TrainingSettings
 from shieldfl.simulation.data import load_dataset
-from shieldfl.simulation.models import build_model
-from shieldfl.simulation.training import evaluate, train_locally
+from shieldfl.training.models import build_model
+from shieldfl.training.sgd import evaluate, train_locally
 
 SHAPE, CLASSES = (1, 3, 4), 4
 WIDE = (torch.tensor(-4.0), torch.tensor(4.0))

@@ -98,6 +98,39 @@ def test_a_message_keeps_its_parts_when_the_callers_dictionary_changes():
     assert message["a"] == b"1"
 
 
+def test_parts_that_were_read_are_views_of_the_bytes_and_read_only():
+    wire = Message({"frame": b"12345", "other": b""}).to_bytes()
+    part = Message.from_bytes(wire)["frame"]
+    assert isinstance(part, memoryview)
+    assert part.obj is wire
+    with pytest.raises(TypeError, match="read-only"):
+        part[0] = 0
+
+
+@pytest.mark.parametrize("kind", [bytearray, lambda wire: memoryview(bytearray(wire))])
+def test_bytes_that_change_after_reading_change_no_part(kind):
+    data = kind(Message({"frame": b"12345"}).to_bytes())
+    message = Message.from_bytes(data)
+    data[-1] = 0
+    assert message["frame"] == b"12345"
+
+
+def test_a_view_of_more_than_flat_bytes_is_refused():
+    with pytest.raises(WireFormatError, match="flat"):
+        Message.from_bytes(memoryview(bytes(8)).cast("I"))
+
+
+@pytest.mark.parametrize("before", range(8))
+def test_vectors_are_aligned_wherever_they_lie_in_a_message(before):
+    values = np.arange(5, dtype=np.float64)
+    message = Message.from_bytes(Message({"a": bytes(before), "v": values.tobytes()}).to_bytes())
+    vector = message.vector("v", np.float64, 5)
+    assert vector.flags.aligned
+    assert not vector.flags.writeable
+    np.testing.assert_array_equal(vector, values)
+    assert np.shares_memory(vector, message.vector("v", np.float64, 5))
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint32, np.uint64])
 def test_vectors_are_read_back_without_a_copy_and_read_only(dtype):
     values = np.arange(5).astype(dtype)

@@ -12,8 +12,8 @@ from torch import nn
 from sensitivity.second_order_oracle import second_order_sensitivity
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.sensitivity.label_sensitivity import label_sensitivity
-from shieldfl.simulation.vision_transformer import VisionTransformer
 from shieldfl.torch_bridge import parameter_layout
+from shieldfl.training.vision_transformer import VisionTransformer
 
 
 def mlp() -> nn.Module:

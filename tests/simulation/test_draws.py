@@ -12,19 +12,18 @@ from shieldfl.errors import ConvergenceError
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.simulation.federation import EmbeddedFederation
 
-SETUP = PublicSetup("fedavg", {}, small_plan(), bytes(32), bytes(16))
-
 
 class _Draws:
     """Enough of a method to draw clients for."""
 
-    def __init__(self) -> None:
-        self.charged: list[int] = []
-
     needs_shared_secret = False
 
+    def __init__(self, clients: int) -> None:
+        self.plan = small_plan([1] * clients, clients=clients)
+        self.charged: list[int] = []
+
     def authority_setup(self, initial, **others):
-        return None, SETUP
+        return None, PublicSetup("fedavg", {}, self.plan, bytes(32), bytes(16))
 
     def client_steps(self, setup, index, weight, initial, **others):
         return index
@@ -43,7 +42,7 @@ class _Draws:
 
 
 def test_each_client_is_drawn_independently_with_the_same_probability():
-    federation = EmbeddedFederation(_Draws(), None, [None] * 10, seed=3)
+    federation = EmbeddedFederation(_Draws(10), None, [1] * 10, seed=3)
     drawn = [federation.draw(0.3, 1) for _ in range(4000)]
     sizes = np.array(federation.method.charged)
     # Poisson sampling: the size is binomial. Six standard deviations of the mean and the variance.
@@ -56,11 +55,11 @@ def test_each_client_is_drawn_independently_with_the_same_probability():
 
 
 def test_everybody_is_drawn_at_rate_one():
-    federation = EmbeddedFederation(_Draws(), None, [None] * 7, seed=0)
+    federation = EmbeddedFederation(_Draws(7), None, [1] * 7, seed=0)
     assert federation.draw(1.0, 7) == list(range(7))
 
 
 def test_a_federation_that_would_never_start_says_so():
-    federation = EmbeddedFederation(_Draws(), None, [None] * 3, seed=0)
+    federation = EmbeddedFederation(_Draws(3), None, [1] * 3, seed=0)
     with pytest.raises(ConvergenceError, match="sample_rate"):
         federation.draw(1e-9, 2)

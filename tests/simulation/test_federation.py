@@ -12,13 +12,13 @@ from methods.method_conformance import initial_model
 from methods.small_plan import small_plan
 from methods.variants import LAYER_OFFSETS, PARAMETERS, every_variant
 from shieldfl.errors import ParameterError, RangeError
-from shieldfl.methods.protocol.local_update import LocalUpdate, PrivateSteps, StartingPoint
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.profiling.stages import StageClock
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
 from shieldfl.simulation.federation import EmbeddedFederation
+from shieldfl.training.local_update import LocalUpdate, PrivateSteps, StartingPoint
 
 CLIENTS = 4
 
@@ -46,11 +46,14 @@ class Trainer:
         return start.trained(moved[0], moved[1], scores, steps), float(self._client)
 
 
-def federation_of(variant, broken: dict[int, int] | None = None) -> EmbeddedFederation:
+def federation_of(
+    variant, broken: dict[int, int] | None = None, trainers: dict[int, Trainer] | None = None
+) -> EmbeddedFederation:
     plan = small_plan(clients=CLIENTS, layer_offsets=LAYER_OFFSETS)
     method = make_method(variant.method, variant.all_settings(), plan)
-    trainers = [Trainer(client, (broken or {}).get(client, 0)) for client in range(CLIENTS)]
-    return EmbeddedFederation(method, initial_model(), trainers, seed=0, threads=1)
+    known = {client: Trainer(client, (broken or {}).get(client, 0)) for client in range(CLIENTS)}
+    known |= trainers or {}
+    return EmbeddedFederation(method, initial_model(), list(known.values()), seed=0, threads=1)
 
 
 def model_of(federation: EmbeddedFederation) -> bytes:
@@ -61,7 +64,7 @@ def model_of(federation: EmbeddedFederation) -> bytes:
 def test_the_aggregator_is_told_no_model(variant):
     """Figures for ε hold against an aggregator that sees none, and DictPFL's history travels with it."""
     federation = federation_of(variant)
-    aggregator, told = federation._aggregator, []
+    aggregator, told = federation.aggregator, []
     begin_round, begin_phase = aggregator.begin_round, aggregator.begin_phase
 
     def begin_and_look(number, keys):
@@ -75,7 +78,7 @@ def test_the_aggregator_is_told_no_model(variant):
     aggregator.begin_round, aggregator.begin_phase = begin_and_look, collect_and_look
     for number in (1, 2):
         federation.run_round(number, range(CLIENTS), 2)
-    has_keys = federation._authority is not None
+    has_keys = federation.authority is not None
     assert any(name.startswith("round key ") for part in told for name in part) == has_keys
     assert not any(name.startswith(("parameters", "buffers", "history")) for part in told for name in part)
 
@@ -136,8 +139,7 @@ def test_a_client_whose_values_no_sum_has_room_for_leaves(label):
             return replace(update, parameters=update.parameters + np.float32(9.0)), loss
 
     variant = next(value for value in every_variant.args[1] if value.label == label)
-    federation = federation_of(variant)
-    federation._trainers[3] = Wild(3)
+    federation = federation_of(variant, trainers={3: Wild(3)})
     traffic = federation.run_round(1, range(CLIENTS), 2)
     assert traffic.finished == [0, 1, 2]
     assert any("client 3 left round 1" in note for note in federation.account.notes)

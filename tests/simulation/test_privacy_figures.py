@@ -12,7 +12,7 @@ from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
 from shieldfl.simulation.report.summary import summarise
-from shieldfl.simulation.results import RunResult
+from shieldfl.simulation.run_result import RunResult
 from simulation.fewer_samples import fewer_samples
 from simulation.quick_synthetic_data import quick_synthetic_data
 

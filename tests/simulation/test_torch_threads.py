@@ -8,8 +8,8 @@ import torch
 from shieldfl.errors import DataError
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
-from shieldfl.simulation.models import build_model
 from shieldfl.simulation.torch_threads import forward_products, threads_worth, torch_threads
+from shieldfl.training.models import build_model
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Side-by-side benchmarks: this library and others on the same values, in one process and one run.
+"""Ours and other libraries on the same values, in one process and one run.
 
 ``comparison`` runs CKKS's grid, ``measurement`` times one case, ``own_schemes``, ``seal_peer`` and ``tenseal_peer``
 are what is timed; for Paillier these are ``paillier_comparison``, ``own_paillier``, ``phe_peer`` and ``heu_peer``.

@@ -7,7 +7,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl import _core, paillier
+import shieldfl._core as _core
+from shieldfl import paillier
 from shieldfl.benchmarks.paillier_scheme import FRACTION_BITS, VALUE_BITS, PaillierScheme
 from shieldfl.benchmarks.scheme import Selection
 from shieldfl.roles.key_authority import KeyAuthority

@@ -17,7 +17,7 @@ from shieldfl.benchmarks.paillier_scheme import PaillierScheme, repeat_mixed_sum
 from shieldfl.benchmarks.scheme import select
 from shieldfl.errors import ParameterError
 from shieldfl.roles.key_authority import KeyAuthority
-from shieldfl.schemes import checked_encryption
+from shieldfl.scheme.registry import checked_encryption
 
 __all__ = [
     "Ciphertexts",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl import _core
-from shieldfl.benchmarks.peer import Peer
-from shieldfl.benchmarks.scheme import Selection
+import shieldfl._core as _core
+import shieldfl._seal_peer as _seal_peer
+from shieldfl.benchmarks.scheme import Peer, Selection
 
 __all__ = ["SealPeer", "seal_peers"]
 
@@ -39,28 +39,28 @@ class SealPeer(Peer):
             _TOLERANCE,
         )
         self._threads = threads
-        self._seal = _core.SealGeneralPath(degree, prime_bits, log2_scale)
+        self._seal = _seal_peer.SealGeneralPath(degree, prime_bits, log2_scale)
 
-    def encrypt(self, selection: Selection) -> _core.SealCiphertexts:
+    def encrypt(self, selection: Selection) -> _seal_peer.SealCiphertexts:
         """Encode and encrypt."""
         return self._seal.encrypt(self.sample(selection), self._threads)
 
-    def serialise(self, encrypted: _core.SealCiphertexts) -> _core.SealSavedCiphertexts:
+    def serialise(self, encrypted: _seal_peer.SealCiphertexts) -> _seal_peer.SealSavedCiphertexts:
         """Save without compression, which is SEAL's fastest."""
         return self._seal.save(encrypted, self._threads)
 
-    def size_bytes(self, frame: _core.SealSavedCiphertexts) -> int:
+    def size_bytes(self, frame: _seal_peer.SealSavedCiphertexts) -> int:
         """Return the bytes of all ciphertexts, their headers included."""
         return frame.nbytes
 
-    def start_sum(self, frame: _core.SealSavedCiphertexts) -> _core.SealCiphertexts:
+    def start_sum(self, frame: _seal_peer.SealSavedCiphertexts) -> _seal_peer.SealCiphertexts:
         """Load the first frame: an addition to nothing."""
         return self._seal.load(frame, self._threads)
 
-    def add(self, total: _core.SealCiphertexts, frame: _core.SealSavedCiphertexts) -> None:
+    def add(self, total: _seal_peer.SealCiphertexts, frame: _seal_peer.SealSavedCiphertexts) -> None:
         """Load with SEAL's checks, and add."""
         self._seal.load_and_add(frame, total, self._threads)
 
-    def open(self, closed: _core.SealCiphertexts) -> NDArray[np.float64]:
+    def open(self, closed: _seal_peer.SealCiphertexts) -> NDArray[np.float64]:
         """Decrypt and decode."""
         return self._seal.open(closed, self._threads)

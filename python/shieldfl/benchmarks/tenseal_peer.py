@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.benchmarks.peer import Peer
-from shieldfl.benchmarks.scheme import Selection
+from shieldfl.benchmarks.scheme import Peer, Selection
 from shieldfl.installing import how_to_install
 
 __all__ = ["HOW_TO_INSTALL", "TensealPeer", "tenseal_peers"]

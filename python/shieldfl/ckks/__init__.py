@@ -10,7 +10,6 @@ Only :class:`shieldfl.KeyAuthority` holds a secret key.
 from shieldfl.ckks.aggregator import Aggregator
 from shieldfl.ckks.ciphertext import CiphertextBatch, Total
 from shieldfl.ckks.encryptor import Encryptor
-from shieldfl.ckks.keys import PublicKey
-from shieldfl.ckks.parameters import Parameters
+from shieldfl.ckks.parameters import Parameters, PublicKey
 
 __all__ = ["Aggregator", "CiphertextBatch", "Encryptor", "Parameters", "PublicKey", "Total"]

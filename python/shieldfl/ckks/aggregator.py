@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from shieldfl import _core
+import shieldfl._core as _core
 from shieldfl.array_view import as_threads, as_unsigned
 from shieldfl.ckks.ciphertext import CiphertextBatch, Total
-from shieldfl.ckks.keys import PublicKey
+from shieldfl.ckks.parameters import PublicKey
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask, bits_of
 from shieldfl.scheme.aggregator import FrameSource, SchemeAggregator

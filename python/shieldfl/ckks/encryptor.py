@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl import _core
+import shieldfl._core as _core
 from shieldfl.array_view import as_threads
 from shieldfl.ckks.ciphertext import CiphertextBatch
-from shieldfl.ckks.keys import PublicKey
-from shieldfl.ckks.parameters import Parameters
+from shieldfl.ckks.parameters import Parameters, PublicKey
 from shieldfl.scheme.encryptor import Encrypted, SchemeEncryptor
 
 __all__ = ["Encryptor"]

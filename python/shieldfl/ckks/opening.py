@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shieldfl import _core
+import shieldfl._core as _core
 from shieldfl.ckks.ciphertext import Total
 
 __all__ = ["Decryptor", "KeyPair", "opened_coefficients"]

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from shieldfl import _core
+import shieldfl._core as _core
 from shieldfl.array_view import as_unsigned
 from shieldfl.ckks.plan import GOALS, RingCost, ring_costs
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
 from shieldfl.scheme.fitted_scale import FittedScale, fit_scale
+from shieldfl.scheme.keys import SchemePublicKey
 from shieldfl.scheme.parameters import SchemeParameters
 
-__all__ = ["Parameters"]
+__all__ = ["Parameters", "PublicKey"]
 
 
-class Parameters(SchemeParameters[_core.CkksParameters]):
+class Parameters(SchemeParameters[_core.CkksParameters, "PublicKey"]):
     """What a federation agrees on before its first round. Immutable; equal when everything is.
 
     Parameters
@@ -243,3 +244,13 @@ def _make_parameters(
     parameters = Parameters(**settings)
     parameters._adopt(parameters._handle, fitted, goal, count)
     return parameters
+
+
+class PublicKey(SchemePublicKey[_core.CkksPublicKey]):
+    """Encrypts and identifies; opens nothing. Clients and aggregators get this one."""
+
+    __slots__ = ()
+    parameters: Parameters
+    _scheme = "ckks"
+    _read = staticmethod(_core.CkksPublicKey.from_bytes)
+    _parameters_of = staticmethod(Parameters._wrap)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from shieldfl import _core
+import shieldfl._core as _core
 from shieldfl.errors import ParameterError
 
 __all__ = ["GOALS", "RingCost", "ring_costs"]

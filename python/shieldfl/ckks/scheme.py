@@ -10,12 +10,11 @@ from typing import Any
 from shieldfl.ckks.aggregator import Aggregator
 from shieldfl.ckks.ciphertext import Total
 from shieldfl.ckks.encryptor import Encryptor
-from shieldfl.ckks.keys import PublicKey
-from shieldfl.ckks.parameters import Parameters
+from shieldfl.ckks.parameters import Parameters, PublicKey
 from shieldfl.errors import ParameterError
 from shieldfl.scheme.interface import Scheme
 
-__all__ = ["Ckks"]
+__all__ = ["SCHEME", "Ckks"]
 
 
 class Ckks(Scheme):
@@ -74,3 +73,6 @@ def _bits_for_weights(most_weight: int, mean_weight: float | None) -> int:
     divided by the largest that is most_weight / mean_weight, of which this is the logarithm. It is at most log2 K.
     """
     return 0 if mean_weight is None else max(math.ceil(math.log2(most_weight / mean_weight)), 0)
+
+
+SCHEME = Ckks()

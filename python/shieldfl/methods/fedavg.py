@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.errors import ParameterError, RangeError
+from shieldfl.errors import ParameterError, RangeError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.local_update import FloatVector
 from shieldfl.methods.protocol.method import Method, Phase
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import stated_weights
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.steps import AggregatorSteps, ClientSteps
 from shieldfl.methods.protocol.training_client import TrainingClient
-from shieldfl.privacy.events import Noise
-from shieldfl.privacy.reading import NO_NOISE
+from shieldfl.privacy.events import NO_NOISE, Noise
 from shieldfl.roles.message import Message
+from shieldfl.training.local_update import FloatVector
 
 __all__ = ["FedAvg"]
 
@@ -49,10 +48,10 @@ class FedAvgClient(TrainingClient):
         self._weight = weight
 
     def _make(self, phase: str, answer: Message | None) -> Message:
-        self._state()
+        self._disclose()
         return self._message_of(self._difference())
 
-    def _state(self, *, noise: Noise | None = None, synthetic: bool = False) -> None:
+    def _disclose(self, *, noise: Noise | None = None, synthetic: bool = False) -> None:
         """State that the whole update leaves."""
         everything, nothing = Mask.full(self._size), Mask.empty(self._size)
         noised = noise is not None
@@ -87,14 +86,34 @@ class FedAvgAggregator(CollectingAggregator):
     initial : the model before the first round.
     """
 
+    changes: ClassVar = {
+        "_model": GlobalModel,
+        "_moved": GlobalModel,
+        "_sum": NDArray[np.float64],
+        "_weight": float,
+    }
+
     def __init__(self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel) -> None:
         super().__init__(context)
+        self._initial = initial
         self._model = initial
         self._moved = initial
         self._learning_rate = context.plan.server_learning_rate
         self._weights = weights
         self._sum: NDArray[np.float64] = np.zeros(initial.parameters.size + initial.buffers.size)
         self._weight = 0.0
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for a sum or a model of other sizes, or a weight that the clients do not have."""
+        super().check_changed()
+        sizes = {(one.parameters.size, one.buffers.size) for one in (self._initial, self._model, self._moved)}
+        if (
+            len(sizes) > 1
+            or self._sum.size != sum(*sizes)
+            or not np.isfinite(self._sum).all()
+            or not 0.0 <= self._weight <= sum(self._weights)
+        ):
+            raise WireFormatError("the state holds a sum or a model that this aggregator cannot have")
 
     def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Start from zero; a round that is begun again, from the same model as before."""

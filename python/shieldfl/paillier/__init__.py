@@ -1,7 +1,7 @@
-"""Paillier encryption of model updates: single values as in SenseCrypt, or as many as a plaintext holds.
+"""Paillier encryption of model updates, with one value in a plaintext or as many as it holds.
 
 The verbs are those of :mod:`shieldfl.ckks`, and sums are exact. On top of them, batches can be multiplied by
-integer weights, an :class:`Encryptor` can make randomisers ahead of time, and clients with different masks can
+integer weights, an :class:`Encryptor` can precompute randomisers, and clients with different masks can
 share packed ciphertexts through a :class:`UnionOrder`. See ``docs/paillier.md``.
 
 Only :class:`shieldfl.KeyAuthority` holds a secret key.
@@ -10,8 +10,7 @@ Only :class:`shieldfl.KeyAuthority` holds a secret key.
 from shieldfl.paillier.aggregator import Aggregator
 from shieldfl.paillier.ciphertext import CiphertextBatch, Total
 from shieldfl.paillier.encryptor import Encryptor
-from shieldfl.paillier.keys import PublicKey
-from shieldfl.paillier.parameters import Parameters
+from shieldfl.paillier.parameters import Parameters, PublicKey
 from shieldfl.paillier.union_order import UnionOrder
 
 __all__ = ["Aggregator", "CiphertextBatch", "Encryptor", "Parameters", "PublicKey", "Total", "UnionOrder"]

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from shieldfl import _core
+import shieldfl._core as _core
 from shieldfl.array_view import as_threads, as_unsigned, as_vector
 from shieldfl.paillier.ciphertext import CiphertextBatch, Total
-from shieldfl.paillier.keys import PublicKey
+from shieldfl.paillier.parameters import PublicKey
 from shieldfl.paillier.union_order import UnionOrder
 from shieldfl.scheme.aggregator import FrameSource, SchemeAggregator
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shieldfl import _core
+import shieldfl._core as _core
 from shieldfl.masks import Mask
 from shieldfl.paillier.union_order import UnionOrder
 from shieldfl.scheme.ciphertext import Ciphertext, SchemeBatch, SchemeTotal

@@ -7,13 +7,12 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl import _core
+import shieldfl._core as _core
 from shieldfl.array_view import Update, as_threads, as_unsigned, as_update
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask, bits_of
 from shieldfl.paillier.ciphertext import CiphertextBatch
-from shieldfl.paillier.keys import PublicKey
-from shieldfl.paillier.parameters import Parameters
+from shieldfl.paillier.parameters import Parameters, PublicKey
 from shieldfl.paillier.union_order import UnionOrder
 from shieldfl.scheme.encryptor import Encrypted, SchemeEncryptor
 

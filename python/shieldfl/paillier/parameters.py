@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from shieldfl import _core
+import shieldfl._core as _core
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
 from shieldfl.scheme.fitted_scale import FittedScale, fit_scale
+from shieldfl.scheme.keys import SchemePublicKey
 from shieldfl.scheme.parameters import SchemeParameters
 
-__all__ = ["Parameters"]
+__all__ = ["Parameters", "PublicKey"]
 
 _LOGGER = logging.getLogger("shieldfl")
 _PACKINGS = ("dense", "single")
@@ -22,7 +23,7 @@ _DEFAULT_SECURITY_BITS = 128
 _WIDTHS = {"key_bits": 16, "max_clients": 32, "value_bits": 8, "fraction_bits": 8, "max_weight": 32}
 
 
-class Parameters(SchemeParameters[_core.PaillierParameters]):
+class Parameters(SchemeParameters[_core.PaillierParameters, "PublicKey"]):
     """What a federation agrees on before its first round. Immutable; equal when everything is.
 
     Parameters
@@ -211,3 +212,13 @@ def _make_parameters(settings: dict[str, Any], fitted: FittedScale | None) -> Pa
     parameters = Parameters._wrap(_core.PaillierParameters(**settings))
     parameters._adopt(parameters._handle, fitted)
     return parameters
+
+
+class PublicKey(SchemePublicKey[_core.PaillierPublicKey]):
+    """Encrypts and identifies; opens nothing. Clients and aggregators get this one."""
+
+    __slots__ = ()
+    parameters: Parameters
+    _scheme = "paillier"
+    _read = staticmethod(_core.PaillierPublicKey.from_bytes)
+    _parameters_of = staticmethod(Parameters._wrap)

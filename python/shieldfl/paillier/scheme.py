@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shieldfl.array_view import Buffer
 from shieldfl.masks import Mask
 from shieldfl.paillier.aggregator import Aggregator
 from shieldfl.paillier.ciphertext import Total
 from shieldfl.paillier.encryptor import Encryptor
-from shieldfl.paillier.keys import PublicKey
-from shieldfl.paillier.parameters import Parameters
+from shieldfl.paillier.parameters import Parameters, PublicKey
 from shieldfl.paillier.union_order import UnionOrder
-from shieldfl.scheme.interface import Scheme, Vector
+from shieldfl.scheme.interface import KeyBits, Scheme, Vector
 
-__all__ = ["KeyBits", "Paillier"]
-
-KeyBits = Literal[2048, 3072, 4096]
+__all__ = ["SCHEME", "Paillier"]
 
 
 class Paillier(Scheme):
@@ -79,7 +77,7 @@ class Paillier(Scheme):
         """Return the order of the masks' union."""
         return UnionOrder.from_masks(masks, threads)
 
-    def read_positions(self, frame: bytes, size: int) -> UnionOrder:
+    def read_positions(self, frame: Buffer, size: int) -> UnionOrder:
         """Read an order."""
         return UnionOrder.from_bytes(frame, size)
 
@@ -107,10 +105,13 @@ class Paillier(Scheme):
         """Return an aggregator of batches in this order."""
         return self.Aggregator(key, threads, round=round_number, order=positions)
 
-    def add(self, aggregator: Any, frame: bytes, weight: int, clear: NDArray[np.float32] | None) -> None:
+    def add(self, aggregator: Any, frame: Buffer, weight: int, clear: NDArray[np.float32] | None) -> None:
         """Add a frame so many times, with what its client sent in the clear."""
         aggregator.add(frame, weight, clear if clear is not None and clear.any() else None)
 
 
 def _packing(encryption: str) -> str:
     return encryption.removeprefix("paillier-")
+
+
+SCHEME = Paillier()

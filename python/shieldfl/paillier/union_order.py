@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl import _core
+import shieldfl._core as _core
 from shieldfl.array_view import Buffer, as_frame, as_threads, as_unsigned, as_update, as_vector
 from shieldfl.errors import ArrayTypeError, ParameterError
 from shieldfl.masks import Mask, bits_of

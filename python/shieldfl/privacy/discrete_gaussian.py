@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl import _core
+import shieldfl._core as _core
 from shieldfl.array_view import as_real, as_threads, as_unsigned
 from shieldfl.errors import ParameterError
 from shieldfl.privacy.mechanisms import FloatVector, as_float_vector, check_norm

@@ -11,13 +11,15 @@ from __future__ import annotations
 import math
 from collections import deque
 from statistics import median
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from shieldfl import _core
+import shieldfl._core as _core
 from shieldfl.array_view import as_real, as_threads
 from shieldfl.errors import ArrayTypeError, ParameterError
+from shieldfl.stateful import Stateful
 
 __all__ = ["AdaptiveClip", "clip_and_noise", "clip_l2", "gaussian_noise"]
 
@@ -112,7 +114,7 @@ def clip_and_noise(
     return _core.clip_and_add_gaussian(values, norm, standard_deviation, as_threads(threads))
 
 
-class AdaptiveClip:
+class AdaptiveClip(Stateful):
     """A clipping norm that follows a client's own updates: the median of their recent norms.
 
     This is NOT private: the norm is computed from the client's data without noise, and the noise that is
@@ -127,6 +129,8 @@ class AdaptiveClip:
         How many of the latest norms the median is taken over, at least 1.
     """
 
+    changes: ClassVar = {"_norms": list[float]}
+
     def __init__(self, initial_norm: float, window: int = 10) -> None:
         if not (math.isfinite(initial_norm) and initial_norm > 0):
             raise ParameterError("the initial clipping norm must be positive and finite")
@@ -134,6 +138,14 @@ class AdaptiveClip:
             raise ParameterError(f"the window must hold at least 1 norm, got {window}")
         self._initial_norm = float(initial_norm)
         self._recent: deque[float] = deque(maxlen=window)
+
+    @property
+    def _norms(self) -> list[float]:
+        return list(self._recent)
+
+    @_norms.setter
+    def _norms(self, norms: list[float]) -> None:
+        self._recent = deque(norms, maxlen=self._recent.maxlen)
 
     def norm(self) -> float:
         """Return the clipping norm to use now: positive and finite."""

@@ -1,1 +1,1 @@
-"""Where the time goes."""
+"""Where the time of a round goes, by stage."""

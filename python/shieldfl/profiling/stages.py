@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from statistics import median
+from typing import Any
 
-__all__ = ["StageClock"]
+__all__ = ["StageClock", "median_seconds"]
 
 
 class StageClock:
@@ -34,8 +36,36 @@ class StageClock:
         for name, spent in seconds.items():
             self._seconds[name] += spent
 
+    def seconds(self) -> dict[str, float]:
+        """Return the seconds of every stage since they were taken last."""
+        return dict(self._seconds)
+
     def take(self) -> dict[str, float]:
         """Return the seconds of every stage since the last call, and start again from zero."""
-        seconds = dict(self._seconds)
+        seconds = self.seconds()
         self._seconds.clear()
         return seconds
+
+
+_FEWEST = 3
+
+
+def median_seconds(
+    step: Callable[[], Any], seconds: float, prepare: Callable[[], Any] | None = None, threads: int = 1
+) -> float:
+    """Time a step until ``seconds`` and three repetitions are over, after one for warming up; return the median.
+
+    ``prepare`` runs before each repetition and is not counted in its time. A step of one thread is timed by the
+    processor time of this process, so that other programs, which take the processor away from time to time, do not
+    make it seem slower. With more threads, which wait for each other, it is the time on the clock.
+    """
+    clock = time.process_time if threads == 1 else time.perf_counter
+    times: list[float] = []
+    begin = time.perf_counter()
+    while len(times) <= _FEWEST or time.perf_counter() - begin < seconds:
+        if prepare is not None:
+            prepare()
+        start = clock()
+        step()
+        times.append(clock() - start)
+    return median(times[1:])

@@ -1,1 +1,1 @@
-"""What reports of runs and of fleets share: figures' style, quantities as text, pages, files."""
+"""What reports share: style of figures, quantities as text, pages."""

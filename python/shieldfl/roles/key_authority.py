@@ -7,12 +7,12 @@ import math
 import threading
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, overload
+from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl import _core, ckks, paillier
+import shieldfl._core as _core
 from shieldfl.array_view import as_real, as_threads, as_unsigned
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.roles import key_file
@@ -21,7 +21,7 @@ from shieldfl.scheme.ciphertext import SchemeBatch, SchemeTotal
 from shieldfl.scheme.interface import Scheme
 from shieldfl.scheme.keys import SchemePublicKey
 from shieldfl.scheme.parameters import SchemeParameters
-from shieldfl.schemes import REGISTRY, scheme_of
+from shieldfl.scheme.registry import REGISTRY, scheme_of
 from shieldfl.uncopied import Uncopied
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ else:
 
 __all__ = ["KeyAuthority"]
 
-Parameters = SchemeParameters[Any]
+Parameters = SchemeParameters[Any, Any]
 Total = SchemeTotal[Any]
 
 
@@ -95,39 +95,9 @@ class KeyAuthority(Uncopied, Generic[Key]):
 
     _why_uncopied = "holds a secret key and is neither copied nor pickled: use save()"
 
-    @overload
-    def __init__(
-        self: KeyAuthority[ckks.PublicKey],
-        params: ckks.Parameters,
-        min_clients: int = ...,
-        one_total_per_round: bool = ...,
-        *,
-        threads: int | None = ...,
-        weight_bounds: tuple[float, float] = ...,
-    ) -> None: ...
-    @overload
-    def __init__(
-        self: KeyAuthority[paillier.PublicKey],
-        params: paillier.Parameters,
-        min_clients: int = ...,
-        one_total_per_round: bool = ...,
-        *,
-        threads: int | None = ...,
-        weight_bounds: tuple[float, float] = ...,
-    ) -> None: ...
-    @overload
     def __init__(
         self,
-        params: Parameters,
-        min_clients: int = ...,
-        one_total_per_round: bool = ...,
-        *,
-        threads: int | None = ...,
-        weight_bounds: tuple[float, float] = ...,
-    ) -> None: ...
-    def __init__(
-        self,
-        params: Parameters,
+        params: SchemeParameters[Any, Key],
         min_clients: int = _LEAST_THAT_HIDES,
         one_total_per_round: bool = True,
         *,
@@ -258,27 +228,30 @@ class KeyAuthority(Uncopied, Generic[Key]):
                 )
         return answer.sums, answer.weight_sum, total.total_weight
 
+    def contents(self) -> key_file.Contents:
+        """Return the key pair, whose secret the receiver overwrites, with what was opened so far."""
+        with self._lock:
+            return key_file.Contents(
+                public_key=self.public_key.to_bytes(),
+                min_clients=self.min_clients,
+                one_total_per_round=self.one_total_per_round,
+                opened=dict(self._opened.digests),
+                weight_bounds=self.weight_bounds,
+                secret=self._held_decryptor().export_secret(),
+                opened_coefficients=self._opened.coefficients,
+            )
+
     def save(self, path: str | Path, passphrase: str) -> None:
         """Write the key pair, under the passphrase, with what was opened so far; file mode 0600.
 
         Save again after opening, or a restarted authority forgets which totals it opened. Needs the
         ``cryptography`` package. Raises ParameterError for an empty passphrase, OSError.
         """
-        with self._lock:
-            secret = self._held_decryptor().export_secret()
-            try:
-                contents = key_file.Contents(
-                    public_key=self.public_key.to_bytes(),
-                    min_clients=self.min_clients,
-                    one_total_per_round=self.one_total_per_round,
-                    opened=dict(self._opened.digests),
-                    weight_bounds=self.weight_bounds,
-                    secret=secret,
-                    opened_coefficients=self._opened.coefficients,
-                )
-                key_file.write(Path(path), passphrase, contents)
-            finally:
-                secret[:] = bytes(len(secret))
+        contents = self.contents()
+        try:
+            key_file.write(Path(path), passphrase, contents)
+        finally:
+            contents.secret[:] = bytes(len(contents.secret))
 
     @classmethod
     def load(cls, path: str | Path, passphrase: str, *, threads: int | None = None) -> KeyAuthority:
@@ -286,7 +259,11 @@ class KeyAuthority(Uncopied, Generic[Key]):
 
         Raises KeyMismatchError for a wrong passphrase or an altered file, WireFormatError for no key file at all.
         """
-        contents = key_file.read(Path(path), passphrase)
+        return cls.of_contents(key_file.read(Path(path), passphrase), threads=threads)
+
+    @classmethod
+    def of_contents(cls, contents: key_file.Contents, *, threads: int | None = None) -> KeyAuthority:
+        """Make an authority of what :meth:`contents` gave, whose secret is overwritten. Raises WireFormatError."""
         try:
             scheme = _scheme_of_key_frame(contents.public_key)
             opening = import_module(scheme.opening)

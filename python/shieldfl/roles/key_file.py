@@ -47,6 +47,11 @@ class Contents(Uncopied):
     opened_coefficients: int = 0
     weight_bounds: tuple[float, float] = WEIGHT_BOUNDS
 
+    def __del__(self) -> None:
+        """Overwrite the secret, whoever forgot it."""
+        secret = getattr(self, "secret", bytearray())
+        secret[:] = bytes(len(secret))
+
     def __repr__(self) -> str:
         return f"Contents(secret of {len(self.secret)} bytes)"
 

@@ -9,9 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shieldfl.array_view import Buffer, as_frame
 from shieldfl.errors import ParameterError, WireFormatError
 
-__all__ = ["Message"]
+__all__ = ["Message", "Part"]
+
+Part = bytes | memoryview
+"""One named byte string: of a message that was read, a read-only view of its bytes."""
 
 _MAGIC = b"SHMS"
 _COUNT = struct.Struct("<4sH")
@@ -20,20 +24,20 @@ _MOST_PARTS = 2**16 - 1
 _LONGEST_NAME = 2**8 - 1
 
 
-class Message(Mapping[str, bytes]):
+class Message(Mapping[str, Part]):
     """Named byte strings. The driver counts their bytes, so what is not in a message was not sent.
 
     Parts are frames, vectors in little-endian order, or short numbers; which, is for method and name to say.
     """
 
-    def __init__(self, parts: Mapping[str, bytes] | None = None) -> None:
-        self._parts = dict(parts or {})
+    def __init__(self, parts: Mapping[str, Part] | None = None) -> None:
+        self._parts: dict[str, Part] = dict(parts or {})
         if len(self._parts) > _MOST_PARTS:
             raise ParameterError(f"a message has at most {_MOST_PARTS:,} parts")
         if any(len(name.encode()) > _LONGEST_NAME for name in self._parts):
             raise ParameterError(f"the name of a message's part has at most {_LONGEST_NAME} bytes")
 
-    def __getitem__(self, name: str) -> bytes:
+    def __getitem__(self, name: str) -> Part:
         try:
             return self._parts[name]
         except KeyError:
@@ -61,22 +65,25 @@ class Message(Mapping[str, bytes]):
 
     def to_bytes(self) -> bytes:
         """Encode: magic, number of parts, then for each the lengths of name and part, name, part."""
-        pieces = [_COUNT.pack(_MAGIC, len(self._parts))]
+        pieces: list[Part] = [_COUNT.pack(_MAGIC, len(self._parts))]
         for name, part in self._parts.items():
             encoded = name.encode()
             pieces += [_LENGTHS.pack(len(encoded), len(part)), encoded, part]
         return b"".join(pieces)
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Message:
-        """Read what :meth:`to_bytes` wrote. Raises WireFormatError."""
-        view = memoryview(data)
+    def from_bytes(cls, data: Buffer) -> Message:
+        """Read what :meth:`to_bytes` wrote: its parts are views of ``data``, or of a copy where that may change.
+
+        Raises WireFormatError.
+        """
+        view = memoryview(as_frame(data))
         try:
             magic, count = _COUNT.unpack_from(view)
             if magic != _MAGIC:
                 raise WireFormatError("no shieldfl message: the magic bytes are missing")
             offset = _COUNT.size
-            parts: dict[str, bytes] = {}
+            parts: dict[str, Part] = {}
             for _ in range(count):
                 name_length, part_length = _LENGTHS.unpack_from(view, offset)
                 offset += _LENGTHS.size
@@ -86,7 +93,7 @@ class Message(Mapping[str, bytes]):
                 name = bytes(view[offset : offset + name_length]).decode()
                 if name in parts:
                     raise WireFormatError("the message has a part twice: it was altered")
-                parts[name] = bytes(view[offset + name_length : end])
+                parts[name] = view[offset + name_length : end]
                 offset = end
         except (struct.error, UnicodeDecodeError) as error:
             raise WireFormatError("the message is truncated or damaged") from error
@@ -100,7 +107,13 @@ class Message(Mapping[str, bytes]):
         expected = size * np.dtype(dtype).itemsize
         if len(part) != expected:
             raise WireFormatError(f"part {name!r} has {len(part)} bytes, expected {expected}")
-        return np.frombuffer(part, dtype=np.dtype(dtype).newbyteorder("<"))
+        kind = np.dtype(dtype).newbyteorder("<")
+        vector = np.frombuffer(part, kind)
+        if not vector.flags.aligned:
+            # Numbers anywhere in a message are slow to compute with: they move once, for all who read them.
+            part = self._parts[name] = bytes(part)
+            vector = np.frombuffer(part, kind)
+        return vector
 
     def number(self, name: str) -> int:
         """Read a part as one unsigned 64-bit number. Raises WireFormatError."""

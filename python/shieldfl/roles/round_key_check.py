@@ -11,15 +11,16 @@ import functools
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from shieldfl.array_view import as_unsigned
-from shieldfl.errors import KeyMismatchError, PolicyError, ShieldError
+from shieldfl.errors import KeyMismatchError, PolicyError, ShieldError, WireFormatError
 from shieldfl.installing import how_to_install
-from shieldfl.roles.message import Message
+from shieldfl.roles.message import Message, Part
 from shieldfl.scheme.keys import SchemePublicKey
 from shieldfl.scheme.parameters import SchemeParameters
-from shieldfl.schemes import scheme_of
+from shieldfl.scheme.registry import scheme_of
+from shieldfl.stateful import Stateful
 
 __all__ = ["SESSION_BYTES", "RoundKeyCheck", "RoundKeyReader", "ed25519", "round_key_parts", "signed_bytes"]
 
@@ -29,7 +30,7 @@ _KEY, _SIGNATURE = "round key ", "round signature "
 _KEPT_KEYS = 8
 
 PublicKey = SchemePublicKey[Any]
-Parameters = SchemeParameters[Any]
+Parameters = SchemeParameters[Any, Any]
 
 
 def ed25519() -> Any:
@@ -49,7 +50,7 @@ def signed_bytes(session: bytes, round_number: int, purpose: str, key_frame: byt
     return _DOMAIN + session + struct.pack("<QB", round_number, len(name)) + name + key_frame
 
 
-def round_key_parts(message: Message) -> dict[str, bytes]:
+def round_key_parts(message: Message) -> dict[str, Part]:
     """Return the parts of a round's first message that bring its keys."""
     return {name: part for name, part in message.items() if name.startswith((_KEY, _SIGNATURE))}
 
@@ -87,7 +88,7 @@ class RoundKeyCheck:
                 f"the first message of round {round_number} brings no signed key for {purpose!r}: have the key "
                 "authority begin the round, and pass on what it returns"
             )
-        frame = message[_KEY + purpose]
+        frame = bytes(message[_KEY + purpose])
         from cryptography.exceptions import InvalidSignature
 
         try:
@@ -99,6 +100,10 @@ class RoundKeyCheck:
                 f"the key for {purpose!r} was not signed by this federation's key authority for round {round_number}, "
                 "so nothing is encrypted under it: get the round's first message from the authority again"
             ) from None
+        return self.read_frame(frame, purpose)
+
+    def read_frame(self, frame: bytes, purpose: str) -> PublicKey:
+        """Read a key whose signature was looked at. Raises KeyMismatchError for other parameters, WireFormatError."""
         own = self.parameters[purpose]
         key = _read_key(scheme_of(own).PublicKey, frame)
         if key.parameters != own:
@@ -106,8 +111,10 @@ class RoundKeyCheck:
         return key
 
 
-class RoundKeyReader:
+class RoundKeyReader(Stateful):
     """The keys of the round that a client or the aggregator is in; those of earlier rounds are not taken again."""
+
+    changes: ClassVar = {"_round": int, "_frames": dict[str, bytes]}
 
     def __init__(self, check: RoundKeyCheck) -> None:
         self.check = check
@@ -133,6 +140,16 @@ class RoundKeyReader:
                 raise PolicyError(f"round {number} has another key already: begin a later round")
             keys = self._keys | keys
         self._round, self._keys = number, keys
+
+    @property
+    def _frames(self) -> dict[str, bytes]:
+        return {purpose: key.to_bytes() for purpose, key in self._keys.items()}
+
+    @_frames.setter
+    def _frames(self, frames: dict[str, bytes]) -> None:
+        if not frames.keys() <= self.check.parameters.keys():
+            raise WireFormatError("a state holds a key for what is not encrypted")
+        self._keys = {purpose: self.check.read_frame(frame, purpose) for purpose, frame in frames.items()}
 
     def key(self, round_number: int, purpose: str) -> Any:
         """Return the key for a purpose. Raises PolicyError where the round's first message did not bring it."""

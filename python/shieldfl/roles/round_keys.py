@@ -5,10 +5,11 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from shieldfl.array_view import as_unsigned
-from shieldfl.errors import PolicyError
+from shieldfl.errors import KeyMismatchError, PolicyError
+from shieldfl.roles import key_authority, key_file
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.round_key_check import (
     SESSION_BYTES,
@@ -18,13 +19,14 @@ from shieldfl.roles.round_key_check import (
     signed_bytes,
 )
 from shieldfl.scheme.parameters import SchemeParameters
-from shieldfl.schemes import scheme_of
+from shieldfl.scheme.registry import scheme_of
+from shieldfl.stateful import Stateful
 from shieldfl.uncopied import Uncopied
 
 __all__ = ["RoundKeys"]
 
 
-class RoundKeys(Uncopied):
+class RoundKeys(Stateful, Uncopied):
     """Makes, signs and wipes the keys of one federation's rounds.
 
     CKKS pairs live for one round: an opened sum with a ciphertext in it that was not made honestly can tell the secret
@@ -37,22 +39,32 @@ class RoundKeys(Uncopied):
     min_clients : the fewest clients of a total that is opened.
     weight_bounds : of encrypted weights, as for :class:`~shieldfl.roles.key_authority.KeyAuthority`.
     threads : for opening; None for as many as the work is worth.
+    check : of a federation that was set up before: no keys are made then, and no round begins until the state of the
+        one that made them was taken. None makes them.
 
     Raises ParameterError, and ShieldError where the ``cryptography`` package is missing.
     """
 
     _why_uncopied = "hold secret keys and are neither copied nor pickled"
 
+    changes: ClassVar = {
+        "_secret_signing_key": bytes,
+        "_pairs": dict[str, tuple[bool, key_file.Contents]],
+        "_round": int,
+        "_parts": dict[str, dict[str, bytes]],
+    }
+
     def __init__(
         self,
-        parameters: Mapping[str, SchemeParameters[Any]],
+        parameters: Mapping[str, SchemeParameters[Any, Any]],
         min_clients: int,
         *,
         weight_bounds: tuple[float, float] = (1.0, 1.0),
         threads: int | None = None,
+        check: RoundKeyCheck | None = None,
     ) -> None:
         self._signing_key = ed25519().Ed25519PrivateKey.generate()
-        self.check = RoundKeyCheck(
+        self.check = check or RoundKeyCheck(
             self._signing_key.public_key().public_bytes_raw(),
             secrets.token_bytes(SESSION_BYTES),
             dict(parameters),
@@ -63,7 +75,7 @@ class RoundKeys(Uncopied):
         self._threads = threads
         self._lock = threading.Lock()
         # Made at once, so that what is out of range is refused at set-up; the first round takes these pairs.
-        self._made = {purpose: self._make(purpose) for purpose in parameters}
+        self._made = {} if check else {purpose: self._make(purpose) for purpose in parameters}
         self._lasting = {
             purpose: authority
             for purpose, authority in self._made.items()
@@ -72,6 +84,41 @@ class RoundKeys(Uncopied):
         self._round = -1
         self._authorities: dict[str, KeyAuthority] = {}
         self._parts: dict[str, dict[str, bytes]] = {}
+        self._has_keys = check is None
+
+    @property
+    def _secret_signing_key(self) -> bytes:
+        self._check_keys()
+        return bytes(self._signing_key.private_bytes_raw())
+
+    @_secret_signing_key.setter
+    def _secret_signing_key(self, secret: bytes) -> None:
+        self._signing_key = ed25519().Ed25519PrivateKey.from_private_bytes(secret)
+        if self._signing_key.public_key().public_bytes_raw() != self.check.signing_key:
+            raise KeyMismatchError("the state has the signing key of another federation")
+        self._has_keys = True
+
+    @property
+    def _pairs(self) -> dict[str, tuple[bool, key_file.Contents]]:
+        """Every pair whose secret is held, by purpose, and whether the round that runs has it."""
+        held = self._made | self._lasting | self._authorities
+        return {purpose: (purpose in self._authorities, one.contents()) for purpose, one in held.items()}
+
+    @_pairs.setter
+    def _pairs(self, pairs: dict[str, tuple[bool, key_file.Contents]]) -> None:
+        self._made, self._lasting, self._authorities = {}, {}, {}
+        for purpose, (taken, contents) in pairs.items():
+            authority = key_authority.KeyAuthority.of_contents(contents, threads=self._threads)
+            if scheme_of(self.check.parameters[purpose]).keys_last:
+                self._lasting[purpose] = authority
+            if taken:
+                self._authorities[purpose] = authority
+            elif purpose not in self._lasting:
+                self._made[purpose] = authority
+
+    def _check_keys(self) -> None:
+        if not self._has_keys:
+            raise PolicyError("this key authority has no keys: restore the state of the one that made them")
 
     def _make(self, purpose: str) -> KeyAuthority[Any]:
         return KeyAuthority(
@@ -89,6 +136,7 @@ class RoundKeys(Uncopied):
         """
         number = as_unsigned(round_number, "round_number")
         with self._lock:
+            self._check_keys()
             if number < self._round:
                 raise PolicyError(
                     f"round {number} is over since round {self._round} began, and its keys were wiped: begin a later "

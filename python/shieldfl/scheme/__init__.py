@@ -1,1 +1,1 @@
-"""What the faces of all encryption schemes share; users import ``shieldfl.ckks`` or ``shieldfl.paillier``."""
+"""What all encryption schemes share, their interface and their registry."""

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from shieldfl import _core
+import shieldfl._core as _core
 from shieldfl.array_view import Buffer, frame_buffer, mapped_frame
 from shieldfl.scheme.ciphertext import Ciphertext, SchemeTotal
 

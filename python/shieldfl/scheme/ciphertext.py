@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Generic, Self, TypeVar
 
-from shieldfl import _core
+import shieldfl._core as _core
 from shieldfl.array_view import Buffer, as_frame, as_threads
 from shieldfl.masks import Mask
 from shieldfl.scheme.interface import UnionMask
@@ -98,7 +98,7 @@ class Ciphertext(Generic[Core]):
         ``threads`` : None for as many as the work is worth. A frame that is only to be added needs none of this: pass
         its bytes to ``Aggregator.add``, which checks as it adds.
         """
-        ciphertext = cls(as_frame(frame))
+        ciphertext = cls(bytes(as_frame(frame)))
         ciphertext.parse(threads)
         return ciphertext
 

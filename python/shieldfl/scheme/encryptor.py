@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl import _core
+import shieldfl._core as _core
 from shieldfl.array_view import Update, as_real, as_unsigned, as_update
 from shieldfl.errors import PrecisionWarning, RangeError
 from shieldfl.masks import Mask, bits_of
@@ -96,7 +96,7 @@ class SchemeEncryptor(Uncopied, Generic[Batch]):
             )
         return self._batch_class(frame, clipped, underflowed)
 
-    def _parameters(self) -> SchemeParameters[Any]:
+    def _parameters(self) -> SchemeParameters[Any, Any]:
         raise NotImplementedError
 
     def _encrypt(

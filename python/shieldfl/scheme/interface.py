@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import abc
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.array_view import as_unsigned
+from shieldfl.array_view import Buffer, as_unsigned
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.masks import Mask
 
-__all__ = ["POOLED", "Positions", "Scheme", "UnionMask"]
+__all__ = ["POOLED", "KeyBits", "Positions", "Scheme", "UnionMask"]
 
 POOLED = "-pooled"
 """Behind the name of a calibration with randomisers that were made while the model trained."""
+
+KeyBits = Literal[2048, 3072, 4096]
+"""Sizes of keys, where a scheme has a choice of them."""
 
 Vector = NDArray[np.float32] | NDArray[np.float64]
 
@@ -52,7 +55,7 @@ class UnionMask:
         self.mask = mask
 
     @classmethod
-    def from_bytes(cls, frame: bytes, size: int) -> Self:
+    def from_bytes(cls, frame: Buffer, size: int) -> Self:
         """Read a frame of positions of an update of this size. Raises WireFormatError."""
         return cls(Mask.from_bytes(frame, size))
 
@@ -86,7 +89,7 @@ class UnionMask:
 class Scheme(abc.ABC):
     """An encryption scheme: what others ask for instead of its name.
 
-    A scheme is added by a folder with a subclass of this one, and a line in :mod:`shieldfl.schemes`.
+    A scheme is added by a folder with a subclass of this one, and a line in :mod:`shieldfl.scheme.registry`.
     """
 
     name: ClassVar[str]
@@ -156,7 +159,7 @@ class Scheme(abc.ABC):
             union = union | mask
         return UnionMask(union)
 
-    def read_positions(self, frame: bytes, size: int) -> Positions:
+    def read_positions(self, frame: Buffer, size: int) -> Positions:
         """Read positions of an update of this size. Raises WireFormatError."""
         return UnionMask.from_bytes(frame, size)
 
@@ -184,7 +187,7 @@ class Scheme(abc.ABC):
         """Return an aggregator that takes batches of these positions alone; ``weighted``: with encrypted weights."""
         return self.Aggregator(key, threads, round=round_number, positions=positions.mask, weighted=weighted)
 
-    def add(self, aggregator: Any, frame: bytes, weight: int, clear: NDArray[np.float32] | None) -> None:
+    def add(self, aggregator: Any, frame: Buffer, weight: int, clear: NDArray[np.float32] | None) -> None:
         """Add a client's frame.
 
         ``weight`` is what the client counts, ``clear`` what it sent in the clear, in the order of the positions; a

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from shieldfl import _core
+import shieldfl._core as _core
 from shieldfl.array_view import Buffer, as_frame
 from shieldfl.errors import ParameterError
 
@@ -16,7 +16,7 @@ Core = TypeVar("Core", _core.CkksPublicKey, _core.PaillierPublicKey)
 class SchemePublicKey(Generic[Core]):
     """Encrypts and identifies; opens nothing. Clients and aggregators get this one."""
 
-    __slots__ = ("_core",)
+    __slots__ = ("_core", "parameters")
     _core: Core
     _scheme: ClassVar[str]
     parameters: Any
@@ -24,9 +24,14 @@ class SchemePublicKey(Generic[Core]):
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self.parameters = self._parameters_of(core.parameters)
 
     @staticmethod
-    def _read(frame: bytes) -> Core:
+    def _parameters_of(core: Any) -> Any:
+        raise NotImplementedError
+
+    @staticmethod
+    def _read(frame: Buffer) -> Core:
         raise NotImplementedError
 
     @classmethod
@@ -61,3 +66,6 @@ class SchemePublicKey(Generic[Core]):
 
     def __reduce__(self) -> tuple[Any, tuple[bytes]]:
         return type(self).from_bytes, (self.to_bytes(),)
+
+    def __repr__(self) -> str:
+        return f"PublicKey(id={self.id.hex()}, {self.parameters!r})"

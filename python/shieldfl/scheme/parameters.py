@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import Any, Generic, Self, TypeVar
 
-from shieldfl import _core
+import shieldfl._core as _core
 from shieldfl.scheme.fitted_scale import FittedScale
 
 __all__ = ["SchemeParameters"]
 
 Core = TypeVar("Core", _core.CkksParameters, _core.PaillierParameters)
+Key = TypeVar("Key")
 
 
-class SchemeParameters(Generic[Core]):
-    """Immutable; equal when everything is. What the schemes' ``Parameters`` have in common."""
+class SchemeParameters(Generic[Core, Key]):
+    """Immutable; equal when everything is. What the schemes' ``Parameters`` have in common.
+
+    ``Key`` is the scheme's public key, so that type checkers know what a key authority of these parameters has.
+    """
 
     __slots__ = ("_facts", "_fitted", "_handle")
     _fitted: FittedScale | None

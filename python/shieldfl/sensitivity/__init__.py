@@ -1,1 +1,1 @@
-"""Sensitivity scores: how much each parameter tells about a client's data (model + data in, scores out)."""
+"""Sensitivity scores: how much each parameter tells about a client's data."""

@@ -1,1 +1,1 @@
-"""Federated training in one process: data sets, partitions, models, local training and the driver."""
+"""Federated training in one process: data sets, partitions, driver, results."""

@@ -22,12 +22,13 @@ from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.data import Dataset, load_dataset
 from shieldfl.simulation.environment import describe_environment
 from shieldfl.simulation.method_run import MethodRun
-from shieldfl.simulation.models import build_model, default_model
 from shieldfl.simulation.partition import dirichlet_partition
-from shieldfl.simulation.results import Interruption, RoundRecord, RunResult
+from shieldfl.simulation.results import RoundRecord
+from shieldfl.simulation.run_result import Interruption, RunResult
 from shieldfl.simulation.synthetic_shares import LabelledSamples, check_synthetic_samples
 from shieldfl.simulation.torch_threads import threads_worth, torch_threads
 from shieldfl.torch_bridge import flatten, flatten_buffers, parameter_layout
+from shieldfl.training.models import build_model, default_model
 
 __all__ = ["RunInterrupted", "run_methods"]
 

@@ -2,59 +2,103 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 
 import numpy as np
 
 from shieldfl.errors import ConvergenceError, RangeError
 from shieldfl.methods.protocol.account import Account
+from shieldfl.methods.protocol.driver import RoundDriver, RoundTraffic
+from shieldfl.methods.protocol.embedded_roles import EmbeddedRoles
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.method import Method, Phase
-from shieldfl.methods.protocol.plan import checked_weights
-from shieldfl.methods.protocol.public_setup import PublicSetup
+from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.steps import ClientSteps
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import round_key_parts
-from shieldfl.simulation.local_training import LocalTrainer, training_seed
 from shieldfl.torch_bridge import ParameterLayout
+from shieldfl.training.local_trainer import LocalTrainer, training_seed
 
-__all__ = ["EmbeddedFederation", "RoundTraffic"]
+__all__ = ["EmbeddedFederation"]
 
 _MOST_DRAWS = 10_000
 
 
-class RoundTraffic:
-    """What one round moved and measured, summed over its participants."""
+class _EmbeddedClients:
+    """Clients whose steps run one after another in this process."""
 
-    def __init__(self, participants: int) -> None:
-        self.participants = participants
-        """Clients that began the round."""
-        self.finished: list[int] = []
-        """Clients that went through the whole round: none where it was given up."""
-        self.senders: list[int] = []
-        """Clients that sent something in any phase."""
-        self.bytes_up = 0
-        self.bytes_down = 0
+    def __init__(
+        self,
+        steps: Sequence[ClientSteps],
+        trainers: Sequence[LocalTrainer],
+        seed: int,
+        layout: ParameterLayout | None,
+        account: Account,
+    ) -> None:
+        self._steps = steps
+        self._trainers = trainers
+        self._seed = seed
+        self._layout = layout
+        self._account = account
         self.losses: list[float] = []
-        """Training losses of the clients that finished their training."""
+        """Of the round's trainings."""
+        self._refused: dict[int, RangeError] = {}
+
+    def begin_round(
+        self,
+        clients: Sequence[int],
+        round_number: int,
+        participants: int,
+        message_of: Callable[[int], Message],
+    ) -> None:
+        self.losses, self._refused = [], {}
+        for index in clients:
+            model = message_of(index)
+            with self._account.clock.stage("merge"):
+                start = self._steps[index].begin_round(round_number, participants, model)
+            try:
+                update, loss = self._trainers[index].train(
+                    start, training_seed(self._seed, round_number, index)
+                )
+                self._steps[index].finish_training(update)
+                self.losses.append(loss)
+            except RangeError as error:
+                self._refused[index] = error
+            finally:
+                self._account.clock.add(self._trainers[index].clock.take())
+
+    def step(
+        self, clients: Sequence[int], phase: str, message_of: Callable[[int], Message] | None
+    ) -> Iterator[tuple[int, bytes | RangeError]]:
+        for index in clients:
+            if index in self._refused:
+                yield index, self._refused.pop(index)
+                continue
+            found: bytes | RangeError
+            try:
+                with nullcontext() if self._layout is None else self._layout.naming_tensors():
+                    message = self._steps[index].step(
+                        phase, None if message_of is None else message_of(index)
+                    )
+                with self._account.clock.stage("upload"):
+                    found = message.to_bytes()
+            except RangeError as error:
+                found = error
+            yield index, found
+
+    def end_round(self, clients: Sequence[int], message_of: Callable[[int], Message]) -> None:
+        for index in clients:
+            with self._account.clock.stage("merge"):
+                self._steps[index].end_round(message_of(index))
 
 
-class EmbeddedFederation:
-    """Moves messages between the roles of one method.
-
-    The authority's set-up is passed to the other roles as the bytes that it would be, and so is every message.
+class EmbeddedFederation(EmbeddedRoles):
+    """Moves messages between the roles of one method, each as the bytes that it would be.
 
     Parameters
     ----------
-    method : what they do, for as many clients as there are trainers.
-    initial : the model before the first round.
-    trainers : one for each client.
+    method, initial, weights, threads, shared_secret, restarts_roles : as for :class:`EmbeddedRoles`.
+    trainers : one for each of the plan's clients.
     seed : makes sampling and training repeatable.
-    weights : how much each client counts; None for all alike.
-    threads : for the core; None for as many as the work is worth.
-    shared_secret : of clients and key authority, for methods that have one; None draws it. Given for repeatable runs.
     layout : of the model, so that an update that is refused names the tensor; None where it is not known.
     account : takes the roles' reports; None for a new one of the method's.
     """
@@ -71,32 +115,34 @@ class EmbeddedFederation:
         shared_secret: bytes | None = None,
         layout: ParameterLayout | None = None,
         account: Account | None = None,
+        restarts_roles: bool = False,
     ) -> None:
-        if method.needs_shared_secret and shared_secret is None:
-            shared_secret = secrets.token_bytes(32)
-        own_weights = checked_weights(weights, len(trainers))
-        self.method = method
-        self.account = method.account() if account is None else account
-        self._authority, setup = method.authority_setup(initial, threads=threads, shared_secret=shared_secret)
-        self.setup = PublicSetup.from_bytes(setup.to_bytes(), setup.digest)
-        self.clients: list[ClientSteps] = [
-            method.client_steps(
-                self.setup, index, weight, initial, threads=threads, shared_secret=shared_secret
-            )
-            for index, weight in enumerate(own_weights)
-        ]
-        self.model = method.first_message(initial, shared_secret)
-        holds_model = self._authority is None
-        self._aggregator = method.aggregator_steps(
-            self.setup, own_weights, initial=initial if holds_model else None, threads=threads
+        super().__init__(
+            method,
+            initial,
+            weights,
+            threads=threads,
+            shared_secret=shared_secret,
+            restarts_roles=restarts_roles,
         )
-        self._trainers = trainers
-        self._seed = seed
-        self._layout = layout
+        self.account = method.account() if account is None else account
+        self._trained = _EmbeddedClients(self.clients, trainers, seed, layout, self.account)
+        self._driver = RoundDriver(
+            method,
+            self.authority,
+            self.aggregator,
+            self._trained,
+            method.first_message(initial, self.shared_secret),
+            self.account,
+        )
         self._sampling = np.random.default_rng([seed, len(trainers)])
         # Of its own, so that dropouts do not change who is drawn.
         self._dropouts = np.random.default_rng([seed, len(trainers), 1])
-        self._refusals: list[RangeError] = []
+
+    @property
+    def model(self) -> Message:
+        """The message that the next round starts from."""
+        return self._driver.model
 
     def draw(self, sample_rate: float, min_clients: int) -> list[int]:
         """Draw each client with the same probability; draw again, and charge it, when too few came.
@@ -132,129 +178,11 @@ class EmbeddedFederation:
         min_clients: int = 1,
         leaving: Mapping[int, str] | None = None,
     ) -> RoundTraffic:
-        """Run one round with these clients.
-
-        Parameters
-        ----------
-        min_clients : with fewer left the round is given up: the model stays, which is noted.
-        leaving : clients that leave, and the phase before which they do. One whose training or update is refused leaves
-            there too, which is noted.
-
-        Raises RangeError when so many updates are refused that the round cannot go on.
-        """
-        traffic = RoundTraffic(len(participants))
-        self._refusals = []
+        """Run one round as :meth:`RoundDriver.run_round`, and take what the roles report of it."""
         try:
-            self._run_phases(round_number, participants, min_clients, leaving or {}, traffic)
+            traffic = self._driver.run_round(round_number, participants, min_clients, leaving)
+            traffic.losses = self._trained.losses
+            return traffic
         finally:
             # Also what left in a round that something stopped.
-            self._take_reports()
-        return traffic
-
-    def _take_reports(self) -> None:
-        authority = () if self._authority is None else (self._authority,)
-        for role in (*self.clients, self._aggregator, *authority):
-            self.account.take(role.report())
-
-    def _run_phases(
-        self,
-        round_number: int,
-        participants: Sequence[int],
-        min_clients: int,
-        leaving: Mapping[int, str],
-        traffic: RoundTraffic,
-    ) -> None:
-        first = self._begin_round(round_number)
-        left = [index for index in participants if self._train(round_number, index, first, traffic)]
-        answer: Message | None = None
-        for phase in self.method.phases_of(self.model, round_number):
-            left = [index for index in left if leaving.get(index) != phase.name]
-            if answer is not None:
-                traffic.bytes_down += sum(self._for(index, answer).nbytes for index in left)
-            answer, left = self._run_phase(phase, round_number, left, min_clients, answer, traffic)
-            if answer is None:
-                if len(participants) - len(self._refusals) < min_clients:
-                    raise self._refusals[-1]
-                self.account.note(
-                    f"round {round_number} was given up: {len(left)} of {len(participants)} clients were left"
-                )
-                return
-        assert answer is not None
-        self.model = answer
-        traffic.finished = left
-        for index in left:
-            with self.account.clock.stage("merge"):
-                self.clients[index].end_round(self._for(index, answer))
-
-    def _for(self, client: int, message: Message) -> Message:
-        return self.method.message_for(client, message)
-
-    def _begin_round(self, round_number: int) -> Message:
-        """Return the round's first message: where there is a key authority, the model with the keys that it made.
-
-        The aggregator gets the keys alone: it must not see the model, which opened sums have moved.
-        """
-        first = self.model
-        if self._authority is not None:
-            first = Message.from_bytes(self._authority.begin_round(round_number, self.model).to_bytes())
-        self._aggregator.begin_round(round_number, Message(round_key_parts(first)))
-        return first
-
-    def _train(self, round_number: int, index: int, first: Message, traffic: RoundTraffic) -> bool:
-        """Train one client; say whether it goes on."""
-        model = self._for(index, first)
-        traffic.bytes_down += model.nbytes
-        with self.account.clock.stage("merge"):
-            start = self.clients[index].begin_round(round_number, traffic.participants, model)
-        try:
-            update, loss = self._trainers[index].train(start, training_seed(self._seed, round_number, index))
-            self.clients[index].finish_training(update)
-        except RangeError as error:
-            self._leave(round_number, index, error)
-            return False
-        finally:
-            self.account.clock.add(self._trainers[index].clock.take())
-        traffic.losses.append(loss)
-        return True
-
-    def _leave(self, round_number: int, index: int, error: RangeError) -> None:
-        self._refusals.append(error)
-        self.account.note(f"client {index} left round {round_number}: {error}")
-
-    def _run_phase(
-        self,
-        phase: Phase,
-        round_number: int,
-        participants: Sequence[int],
-        min_clients: int,
-        answer: Message | None,
-        traffic: RoundTraffic,
-    ) -> tuple[Message | None, list[int]]:
-        """Return the phase's answer and who is left; no answer where too few are."""
-        clock = self.account.clock
-        self._aggregator.begin_phase(phase.name, round_number, answer)
-        left = []
-        for index in participants:
-            try:
-                with nullcontext() if self._layout is None else self._layout.naming_tensors():
-                    message = self.clients[index].step(
-                        phase.name, None if answer is None else self._for(index, answer)
-                    )
-                with clock.stage("upload"):
-                    wire = message.to_bytes()
-                    received = Message.from_bytes(wire)
-                traffic.bytes_up += len(wire)
-                if index not in traffic.senders:
-                    traffic.senders.append(index)
-                self._aggregator.receive(phase.name, index, received)
-            except RangeError as error:
-                self._leave(round_number, index, error)
-                continue
-            left.append(index)
-        if len(left) < min_clients:
-            return None, left
-        result = self._aggregator.close(phase.name)
-        if phase.answered_by_authority:
-            assert self._authority is not None
-            result = self._authority.answer(phase.name, Message.from_bytes(result.to_bytes()))
-        return result, left
+            self.report_to(self.account)

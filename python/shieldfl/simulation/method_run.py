@@ -12,20 +12,21 @@ from torch import nn
 
 from shieldfl.errors import PolicyError, RangeError
 from shieldfl.methods.model_adaptation import count_trained
+from shieldfl.methods.protocol.driver import RoundTraffic
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.local_update import StartingPoint
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.plan import checked_weights
 from shieldfl.privacy.book import PrivacySpent
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.convergence import averaging_window
 from shieldfl.simulation.data import Dataset
-from shieldfl.simulation.federation import EmbeddedFederation, RoundTraffic
-from shieldfl.simulation.local_training import LocalTrainer
+from shieldfl.simulation.federation import EmbeddedFederation
 from shieldfl.simulation.results import MethodResult, RoundRecord
 from shieldfl.simulation.synthetic_shares import LabelledSamples, synthetic_shares
-from shieldfl.simulation.training import evaluate
 from shieldfl.torch_bridge import flatten, flatten_buffers, load_flat, load_flat_buffers, parameter_layout
+from shieldfl.training.local_trainer import LocalTrainer
+from shieldfl.training.local_update import StartingPoint
+from shieldfl.training.sgd import evaluate
 
 __all__ = ["MethodRun"]
 

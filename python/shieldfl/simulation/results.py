@@ -1,16 +1,15 @@
-"""What a run measured: plain data, for tables, plots and machines."""
+"""What one method's rounds measured: plain data, for tables, plots and machines."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
 from shieldfl.simulation.convergence import converged_at
-from shieldfl.simulation.report.timing import compare_timings, repeated_rounds
 
-__all__ = ["STAGES", "Interruption", "MethodResult", "RoundRecord", "RunResult"]
+__all__ = ["STAGES", "MethodResult", "RoundRecord"]
 
 STAGES = ("train", "score", "negotiate", "encrypt", "upload", "aggregate", "open", "merge")
 """What a round's seconds are split into, in the order of a round. Client stages are sums over the clients."""
@@ -102,6 +101,14 @@ class MethodResult:
         return self.rounds[-1]
 
     @property
+    def repeated_rounds(self) -> list[RoundRecord]:
+        """The rounds that stand for all: all but the first, which also sets up.
+
+        All, where kinds of rounds alternate, since the first is one of them, or where there is but one.
+        """
+        return self.rounds if self.alternates or len(self.rounds) == 1 else self.rounds[1:]
+
+    @property
     def converged_in_round(self) -> int | None:
         """The round by which the accuracy had stopped to grow, by Alt-FL's rule; None if it has not."""
         return converged_at([record.accuracy for record in self.rounds], self.averaging_window)
@@ -121,62 +128,7 @@ class MethodResult:
 
     def mean_stage_seconds(self) -> dict[str, float]:
         """Seconds a round for each stage, a mean over the rounds after the first, which also sets up."""
-        rounds = repeated_rounds(self)
-        return {stage: fmean(record.stage_seconds.get(stage, 0.0) for record in rounds) for stage in STAGES}
-
-
-@dataclass(frozen=True)
-class Interruption:
-    """Where a run was stopped from outside."""
-
-    method: str
-    round: int
-    """Which was not finished, or just so."""
-    not_begun: tuple[str, ...]
-    """Methods that were to come."""
-
-    def __str__(self) -> str:
-        """Say it in a few words."""
-        later = f", before {', '.join(self.not_begun)}" if self.not_begun else ""
-        return f"interrupted in round {self.round} of {self.method}{later}"
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """All methods of one call, on the same data, partition and initial model."""
-
-    dataset: str
-    """Description of the data, sizes included."""
-    model: str
-    config: dict[str, Any]
-    environment: dict[str, Any]
-    """Versions, processor, threads."""
-    parameters: int
-    """P, of the plain model."""
-    methods: list[MethodResult] = field(default_factory=list)
-    interrupted: Interruption | None = None
-    """Where the run was stopped: then some methods have fewer rounds, and others are missing."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types: an undefined number becomes None, an infinite one the text ``"Infinity"``.
-
-        JSON has neither; Python's ``float`` and JavaScript's ``Number`` read that text as infinity. Each method has its
-        ``timing``, see :class:`shieldfl.simulation.report.timing.Timing`; for this each must have a round.
-        """
-        cleaned = _plain(asdict(self))
-        assert isinstance(cleaned, dict)
-        timings = compare_timings(self.methods)
-        for entry, method, timing in zip(cleaned["methods"], self.methods, timings, strict=True):
-            entry["hidden_share"] = _plain(method.hidden_share)
-            entry["timing"] = _plain(timing.to_json())
-        return cleaned
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else f"{'-' * (value < 0.0)}Infinity"
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value
+        return {
+            stage: fmean(record.stage_seconds.get(stage, 0.0) for record in self.repeated_rounds)
+            for stage in STAGES
+        }

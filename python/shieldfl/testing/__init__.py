@@ -1,4 +1,4 @@
-"""Checks that a method of any package can be put to: see :class:`shieldfl.testing.conformance.MethodConformance`.
+"""What a package with a method of its own tests it with.
 
 Needs pytest, which nothing else of the package imports.
 """

@@ -8,17 +8,18 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError
+from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError, ShieldError
 from shieldfl.methods.discovery import method_class
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.message import Message
-from shieldfl.schemes import encryptions
+from shieldfl.scheme.registry import encryptions
 from shieldfl.testing.round_checks import (
     check_costs,
     check_facts,
     check_records,
     check_same_model,
+    check_same_reports,
     check_shares,
     float_spacing,
 )
@@ -30,6 +31,7 @@ __all__ = ["MethodConformance"]
 class MethodConformance:
     """Tests of one method; derive a class whose name begins with Test, and say which.
 
+    Rounds go through the driver of all federations, with roles that last and with roles restored for each step.
     A class that has many methods, or cases of its own making, overrides the fixtures ``case`` and ``lossless_case``.
     """
 
@@ -50,13 +52,22 @@ class MethodConformance:
         """Return the same with no loss but that of the fixed point, 20 bits behind the point."""
         return MethodCase(self.method, case.settings.changed(self.method, self.lossless))
 
-    def test_two_runs_from_one_start_train_the_same_model_and_state_what_they_did(
+    @pytest.fixture(params=[False, True], ids=["lasting", "restarted"])
+    def restarts(self, request: pytest.FixtureRequest) -> bool:
+        """Say whether each step of a role runs in a new object, restored from the state of the one before."""
+        return bool(request.param)
+
+    def test_runs_that_last_and_that_restart_train_the_same_model_and_state_what_they_did(
         self, case: MethodCase
     ) -> None:
-        """Shares sum to one, each upload and opened sum is an event, and no epsilon promises too much."""
-        first, second = SteppedRun(case), SteppedRun(case)
+        """Shares sum to one, each upload and opened sum is an event, and no epsilon promises too much.
+
+        Whether roles go on as the same objects, or as new ones from the states of those before, makes no difference.
+        """
+        first, second = SteppedRun(case), SteppedRun(case, restarts_roles=True)
         assert np.isnan(first.account.spent().epsilon)
-        first.account.charge_draw(case.clients)
+        for run in (first, second):
+            run.account.charge_draw(case.clients)
         for number, participants in enumerate(([0, 1, 2, 3], [1, 3], [0, 1, 2]), start=1):
             first.run_round(participants)
             second.run_round(participants)
@@ -66,6 +77,7 @@ class MethodConformance:
             if number == 1:
                 check_costs(first)
         check_same_model(first, second, case)
+        check_same_reports(first, second)
         assert not np.array_equal(first.parameters, first.initial.parameters)
         for client in range(case.clients):
             np.testing.assert_allclose(
@@ -99,9 +111,11 @@ class MethodConformance:
             assert np.abs(run.buffers - plain.buffers.astype(np.float64)).max() <= most
             assert not np.array_equal(run.buffers, run.initial.buffers)
 
-    def test_a_client_that_leaves_before_the_last_phase_is_survived(self, case: MethodCase) -> None:
+    def test_a_client_that_leaves_before_the_last_phase_is_survived(
+        self, case: MethodCase, restarts: bool
+    ) -> None:
         """The round is that of the others, and whoever left can come back."""
-        run = SteppedRun(case)
+        run = SteppedRun(case, restarts_roles=restarts)
         run.run_round(dropping=[1])
         assert np.isfinite(run.parameters).all()
         check_records(run, 1, [0, 2, 3])
@@ -109,9 +123,9 @@ class MethodConformance:
         assert np.isfinite(run.parameters).all()
         check_records(run, 2, [0, 1, 2, 3])
 
-    def test_asking_for_a_result_again_gives_it_again(self, case: MethodCase) -> None:
+    def test_asking_for_a_result_again_gives_it_again(self, case: MethodCase, restarts: bool) -> None:
         """Messages, results and answers that were lost are repeated as they were, and cost nothing more."""
-        run, once = SteppedRun(case), SteppedRun(case)
+        run, once = SteppedRun(case, restarts_roles=restarts), SteppedRun(case)
         run.run_round()
         once.run_round()
         *_, last = run.closed
@@ -128,9 +142,11 @@ class MethodConformance:
         once.run_round()
         check_same_model(run, once, case)
 
-    def test_messages_that_are_not_for_now_are_refused_and_change_nothing(self, case: MethodCase) -> None:
+    def test_messages_that_are_not_for_now_are_refused_and_change_nothing(
+        self, case: MethodCase, restarts: bool
+    ) -> None:
         """A message twice, of a client or a phase that there is not, of another round, or too late."""
-        run, honest = SteppedRun(case), SteppedRun(case)
+        run, honest = SteppedRun(case, restarts_roles=restarts), SteppedRun(case)
         phases = run.method.phases_of(run.model, 1)
 
         def intrude(phase: str, aggregator: Any, messages: dict[int, Message]) -> None:
@@ -156,9 +172,37 @@ class MethodConformance:
         with pytest.raises((PolicyError, DuplicateFrameError)):
             run.aggregator.receive(last, 0, run.sent[last][1])
 
-    def test_a_client_sends_what_it_trained_in_a_round_that_is_large_enough(self, case: MethodCase) -> None:
+    def test_a_used_role_takes_a_state_whole_or_not_at_all(self, case: MethodCase) -> None:
+        """Back from a later step, and unchanged by a state that is refused."""
+        run, honest = SteppedRun(case), SteppedRun(case)
+
+        def check(role: Any, state: bytes) -> None:
+            later = role.state()
+            assert later != state
+            with pytest.raises(ShieldError):
+                role.restore(state[:-1] + bytes([state[-1] ^ 1]))
+            assert role.state() == later
+            role.restore(state)
+            assert role.state() == state
+
+        def go_back(phase: str, aggregator: Any, messages: dict[int, Message]) -> None:
+            state = aggregator.state()
+            aggregator.receive(phase, 0, messages[0])
+            check(aggregator, state)
+
+        run.run_round(intrude=go_back)
+        honest.run_round()
+        check_same_model(run, honest, case)
+        states = [(role, role.state()) for role in (run.clients[0], run.aggregator)]
+        run.run_round()
+        for role, state in states:
+            check(role, state)
+
+    def test_a_client_sends_what_it_trained_in_a_round_that_is_large_enough(
+        self, case: MethodCase, restarts: bool
+    ) -> None:
         """It refuses a round of too few, an update of another round, and to send before it has trained."""
-        run = SteppedRun(case)
+        run = SteppedRun(case, restarts_roles=restarts)
         client, first = run.clients[0], run.method.message_for(0, run.begin_round(1))
         with pytest.raises(PolicyError):
             client.begin_round(1, 1, first)

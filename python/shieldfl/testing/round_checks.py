@@ -7,13 +7,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shieldfl.methods.protocol.local_update import FloatVector
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.training_client import PUBLIC_PARTS
 from shieldfl.privacy.events import ClearUpload, EncryptedUpload, NoisedUpload, OpenedSum
 from shieldfl.testing.stepped_run import MethodCase, SteppedRun
+from shieldfl.training.local_update import FloatVector
 
-__all__ = ["check_costs", "check_facts", "check_records", "check_same_model", "check_shares", "float_spacing"]
+__all__ = [
+    "check_costs",
+    "check_facts",
+    "check_records",
+    "check_same_model",
+    "check_same_reports",
+    "check_shares",
+    "float_spacing",
+]
 
 
 def float_spacing(*vectors: FloatVector) -> FloatVector:
@@ -93,3 +101,10 @@ def check_same_model(first: SteppedRun, second: SteppedRun, case: MethodCase) ->
     """Check that two runs have the same model: to the last bit, but for noise."""
     for one, other in ((first.parameters, second.parameters), (first.buffers, second.buffers)):
         np.testing.assert_allclose(one, other, rtol=0.0, atol=case.tolerance)
+
+
+def check_same_reports(first: SteppedRun, second: SteppedRun) -> None:
+    """Check that two runs recorded the same events and remarks: nothing is lost, or told twice, by a restart."""
+    one, other = first.account, second.account
+    assert sorted(map(repr, one.book.all)) == sorted(map(repr, other.book.all))
+    assert one.notes == other.notes

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from shieldfl.masks import Mask
 from shieldfl.methods.protocol.account import Account
+from shieldfl.methods.protocol.driver import RoundDriver
+from shieldfl.methods.protocol.embedded_roles import EmbeddedRoles
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.local_update import FloatVector, LocalUpdate, PrivateSteps, StartingPoint
-from shieldfl.methods.protocol.plan import FederationPlan, checked_weights
-from shieldfl.methods.protocol.public_setup import PublicSetup
-from shieldfl.methods.protocol.steps import AggregatorSteps, ClientSteps
+from shieldfl.methods.protocol.plan import FederationPlan
+from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import round_key_parts
+from shieldfl.training.local_update import FloatVector, LocalUpdate, PrivateSteps, StartingPoint
 
 __all__ = ["MethodCase", "SteppedRun", "contraction", "initial_model"]
 
@@ -72,7 +72,65 @@ def contraction(round_number: int, client: int, start: StartingPoint) -> LocalUp
     )
 
 
-class SteppedRun:
+class _RoundClients:
+    """A run's clients in one round: what they send is kept, and may be tampered with before it arrives."""
+
+    def __init__(self, run: SteppedRun, intrude: Intrude | None) -> None:
+        self._run = run
+        self._intrude = intrude
+
+    def begin_round(
+        self,
+        clients: Sequence[int],
+        round_number: int,
+        participants: int,
+        message_of: Callable[[int], Message],
+    ) -> None:
+        for index in clients:
+            self._run.train_client(index, round_number, participants, message_of(index))
+
+    def step(
+        self, clients: Sequence[int], phase: str, message_of: Callable[[int], Message] | None
+    ) -> Iterator[tuple[int, bytes]]:
+        run = self._run
+        messages = {
+            index: run.clients[index].step(phase, None if message_of is None else message_of(index))
+            for index in clients
+        }
+        run.sent[phase] = messages
+        if self._intrude is not None:
+            self._intrude(phase, run.aggregator, messages)
+        for index, message in messages.items():
+            yield index, message.to_bytes()
+
+    def end_round(self, clients: Sequence[int], message_of: Callable[[int], Message]) -> None:
+        for index in clients:
+            self._run.clients[index].end_round(message_of(index))
+
+
+class _Watched:
+    """A role whose results, of phases that are closed or answered, are kept."""
+
+    def __init__(self, role: Any, *results: dict[str, Message]) -> None:
+        self._role = role
+        self._results = results
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._role, name)
+
+    def close(self, phase: str) -> Message:
+        return self._kept(phase, self._role.close(phase))
+
+    def answer(self, phase: str, message: Message) -> Message:
+        return self._kept(phase, self._role.answer(phase, message))
+
+    def _kept(self, phase: str, message: Message) -> Message:
+        for results in self._results:
+            results[phase] = message
+        return message
+
+
+class SteppedRun(EmbeddedRoles):
     """One method, its roles and their messages; nothing happens but what a test asks for.
 
     Every message, and the public set-up, is passed on as its bytes. The plan is of 100 rounds and at least two
@@ -85,8 +143,7 @@ class SteppedRun:
     initial : the model before the first round; None for random numbers.
     train : makes an update of round, client and starting point.
     trained : the positions that training changes; None for what the method says.
-    weights : how much each client counts; None for all alike.
-    shared_secret : of clients and key authority, for methods that have one.
+    weights, shared_secret, restarts_roles : as for :class:`EmbeddedRoles`.
     changes : of the plan.
     """
 
@@ -100,32 +157,28 @@ class SteppedRun:
         trained: Mask | None = None,
         weights: Sequence[int] | None = None,
         shared_secret: bytes = bytes(range(32)),
+        restarts_roles: bool = False,
         **changes: Any,
     ) -> None:
-        self.initial = initial or initial_model(case.size, case.buffers)
-        count = case.clients if clients is None else clients
-        parameters = self.initial.parameters.size
+        model = initial or initial_model(case.size, case.buffers)
+        parameters = model.parameters.size
         facts = {
+            "clients": case.clients if clients is None else clients,
             "rounds": 100,
             "min_clients": 2,
             "server_learning_rate": 1.0,
             "parameters": parameters,
-            "buffers": self.initial.buffers.size,
+            "buffers": model.buffers.size,
             "layer_offsets": case.layer_offsets if parameters == case.size else (),
         }
-        plan = FederationPlan.for_weights(weights, clients=count, **{**facts, **changes})
-        self.method = make_method(case.method, case.settings, plan)
+        plan = FederationPlan.for_weights(weights, **{**facts, **changes})
+        method = make_method(case.method, case.settings, plan)
+        super().__init__(
+            method, model, weights, threads=1, shared_secret=shared_secret, restarts_roles=restarts_roles
+        )
         self.entry = case.settings.of(case.method)
         """The method's settings."""
-        self.weights = checked_weights(weights, count)
-        self.shared_secret = shared_secret
-        self.authority, made = self.method.authority_setup(
-            self.initial, threads=1, shared_secret=shared_secret
-        )
-        self.setup = PublicSetup.from_bytes(made.to_bytes(), made.digest)
-        self.clients = [self.new_client(index) for index in range(count)]
-        self.aggregator = self.new_aggregator()
-        self.model = self.method.first_message(self.initial, shared_secret)
+        self.model = method.first_message(model, shared_secret)
         self.starts: dict[int, StartingPoint] = {}
         """By client: what it trained from in the last round."""
         self.sent: dict[str, Messages] = {}
@@ -134,33 +187,15 @@ class SteppedRun:
         """By phase: what the aggregator made of them."""
         self.answers: dict[str, Message] = {}
         """By phase: what the clients got."""
-        self._account = self.method.account()
+        self._account = method.account()
         self._train = train
-        self._trained = self.method.trained if trained is None else trained
+        self._trained = method.trained if trained is None else trained
         self._round = 0
-
-    def new_client(self, index: int) -> ClientSteps:
-        """Make a client, from the public set-up alone."""
-        return self.method.client_steps(
-            self.setup,
-            index,
-            self.weights[index],
-            self.initial,
-            threads=1,
-            shared_secret=self.shared_secret,
-        )
-
-    def new_aggregator(self) -> AggregatorSteps:
-        """Make an aggregator, from the public set-up, and the model where it holds that."""
-        initial = self.initial if self.authority is None else None
-        return self.method.aggregator_steps(self.setup, self.weights, initial=initial, threads=1)
 
     @property
     def account(self) -> Account:
         """What the roles have reported so far."""
-        authority = () if self.authority is None else (self.authority,)
-        for role in (*self.clients, self.aggregator, *authority):
-            self._account.take(role.report())
+        self.report_to(self._account)
         return self._account
 
     def settings(self) -> dict[str, object]:
@@ -189,43 +224,27 @@ class SteppedRun:
         ``intrude(phase, aggregator, messages)`` may do as it likes before the honest messages arrive, or take some out.
         """
         chosen = list(range(len(self.clients))) if participants is None else list(participants)
-        leaving = set(dropping)
         self._round += 1
-        first = self.begin_round(self._round)
-        for index in chosen:
-            self._train_client(index, len(chosen), first)
-        answer = None
         self.sent = {}
-        phases = self.method.phases_of(self.model, self._round)
-        for phase in phases:
-            last = phase is phases[-1]
-            senders = [index for index in chosen if not (last and index in leaving)]
-            self.aggregator.begin_phase(phase.name, self._round, answer)
-            messages = {
-                index: self.clients[index].step(phase.name, self._answer_for(index, answer))
-                for index in senders
-            }
-            self.sent[phase.name] = messages
-            if intrude is not None:
-                intrude(phase.name, self.aggregator, messages)
-            for index, message in messages.items():
-                self.aggregator.receive(phase.name, index, Message.from_bytes(message.to_bytes()))
-            chosen = list(messages)
-            answer = self.aggregator.close(phase.name)
-            self.closed[phase.name] = answer
-            if phase.answered_by_authority:
-                assert self.authority is not None
-                answer = self.authority.answer(phase.name, Message.from_bytes(answer.to_bytes()))
-            self.answers[phase.name] = answer
-        assert answer is not None
-        self.model = answer
-        for index in chosen:
-            self.clients[index].end_round(self.method.message_for(index, answer))
+        (*_, last) = self.method.phases_of(self.model, self._round)
+        driver = self._driver(self.model, intrude)
+        # The aggregator or the authority says what becomes of a round of too few.
+        driver.run_round(self._round, chosen, min_clients=0, leaving=dict.fromkeys(dropping, last.name))
+        self.model = driver.model
 
-    def _train_client(self, index: int, participants: int, first: Message) -> None:
-        model = self.method.message_for(index, first)
-        start = self.clients[index].begin_round(self._round, participants, model)
-        update = self._train(self._round, index, start)
+    def _driver(self, model: Message, intrude: Intrude | None = None) -> RoundDriver:
+        """Return a driver of one round: tests may put other roles in the places of these at any time."""
+        authority = (
+            None if self.authority is None else cast(AuthoritySteps, _Watched(self.authority, self.answers))
+        )
+        aggregator = cast(AggregatorSteps, _Watched(self.aggregator, self.closed, self.answers))
+        clients = _RoundClients(self, intrude)
+        return RoundDriver(self.method, authority, aggregator, clients, model, self._account)
+
+    def train_client(self, index: int, round_number: int, participants: int, model: Message) -> None:
+        """Let a client begin a round, and train."""
+        start = self.clients[index].begin_round(round_number, participants, model)
+        update = self._train(round_number, index, start)
         if self._trained is not None:
             frozen = ~self._trained
             frozen.scatter(frozen.gather(start.parameters), update.parameters)
@@ -234,16 +253,8 @@ class SteppedRun:
 
     def begin_round(self, round_number: int, model: Message | None = None) -> Message:
         """Let authority and aggregator begin a round, from the newest model or another: its first message."""
-        first = self.model if model is None else model
-        if self.authority is not None:
-            first = self.authority.begin_round(round_number, first)
-        first = Message.from_bytes(first.to_bytes())
-        self.aggregator.begin_round(round_number, Message(round_key_parts(first)))
-        return first
+        return self._driver(self.model if model is None else model).begin_round(round_number)
 
     def merged(self, client: int) -> StartingPoint:
         """Return what a client would use for inference."""
         return self.clients[client].merged_model(self.method.message_for(client, self.model))
-
-    def _answer_for(self, client: int, answer: Message | None) -> Message | None:
-        return None if answer is None else self.method.message_for(client, answer)

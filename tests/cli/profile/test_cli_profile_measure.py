@@ -67,14 +67,14 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_prints_measured_beside_simulated(fleet: Path, profile: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path, picture = tmp_path / "measured.json", tmp_path / "gantt.png"
-    options = ("--method", "plaintext,full-he", "--rounds", 2, "--json", path, "--gantt", picture)
+    options = ("--method", "fedavg,full-he", "--rounds", 2, "--json", path, "--gantt", picture)
     result = invoke(fleet, "--profile", profile, *options)
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
     assert "\x1b" not in result.stdout
     assert "two: 2 clients, 3,000 parameters, ckks" in result.stdout
     facts = json.loads(path.read_text())
-    assert [one["method"] for one in facts["methods"]] == ["plaintext", "full-he"]
+    assert [one["method"] for one in facts["methods"]] == ["fedavg", "full-he"]
     last = facts["methods"][-1]
     error = re.escape(f"{last['round']['error']:+.1%}")
     assert re.search(rf"^ *round .* {error}", result.stdout, re.MULTILINE)
@@ -100,7 +100,7 @@ def test_calibrates_first_without_a_profile(fleet: Path, monkeypatch: pytest.Mon
         )
 
     monkeypatch.setattr("shieldfl.cli.profile.measure.calibrate", quick)
-    result = invoke(fleet, "--method", "plaintext", "--rounds", 1, "--json", "-")
+    result = invoke(fleet, "--method", "fedavg", "--rounds", 1, "--json", "-")
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["scheme"] == "ckks"
     (settings,) = asked
@@ -122,9 +122,7 @@ def test_clients_that_all_die_exit_1_and_what_was_seen_is_written(
     path, picture = tmp_path / "measured.json", tmp_path / "gantt.png"
     result = invoke(fleet, "--profile", profile, "--rounds", 1, "--json", path, "--gantt", picture)
     assert result.exit_code == 1, result.output
-    assert result.stderr.startswith(
-        "shieldfl: all clients dropped out under plaintext, full-he, so nothing was"
-    )
+    assert result.stderr.startswith("shieldfl: all clients dropped out under fedavg, full-he, so nothing was")
     assert "dropped out, rounds in brackets: near (1), far (1)" in result.stdout
     assert json.loads(path.read_text())["methods"][0]["measured"]["dropped"] == [[True, True]]
 

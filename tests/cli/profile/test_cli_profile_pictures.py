@@ -38,7 +38,7 @@ def test_draws_pictures(fleet: Path, tmp_path: Path) -> None:
 def test_writes_a_report_of_several_fleets_and_schemes(fleet: Path, tmp_path: Path) -> None:
     profile = save_made_up_profile(tmp_path / "profile.json")
     folder, figures = tmp_path / "new" / "report", tmp_path / "figures.json"
-    given = ("--profile", profile, "--method", "plaintext,full-he", "--report", folder, "--json", figures)
+    given = ("--profile", profile, "--method", "fedavg,full-he", "--report", folder, "--json", figures)
     result = invoke("simulate", fleet, fleet, *given)
     assert result.exit_code == 0, result.output
     assert (folder / "simulation.json").read_text() == figures.read_text()

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 from shieldfl.cli.app import app
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.results import STAGES, MethodResult, RoundRecord, RunResult
+from shieldfl.simulation.results import STAGES, MethodResult, RoundRecord
+from shieldfl.simulation.run_result import RunResult
 
 __all__ = ["Driver", "driver", "invoke", "table_rows"]
 

@@ -45,7 +45,7 @@ def test_table_side_by_side(driver: Driver) -> None:
     assert rows["up"] == "2.00 kB 3.00 kB (×1.50)"
     assert rows["set-up, once"] == "– –"
     assert "fedavg, selective-shield: train alike" in result.stdout
-    assert rows["for one"] == "– client"
+    assert rows["privacy unit"] == "– client"
     assert rows["ε"] == "∞ 8.5"
     assert rows["hidden from the aggregator"] == "2.06 % 2.06 %"
     assert rows["of the noise alone"] == "– 8.5"

@@ -9,14 +9,15 @@ import pytest
 import shieldfl as sf
 from core.paillier_keys import authority_for
 from shieldfl.errors import ParameterError
-from shieldfl.fleet.costs import scheme_calibration, stopwatch
+from shieldfl.fleet.costs import scheme_calibration
 from shieldfl.fleet.costs.calibration import CalibrationSettings, calibrate
 from shieldfl.fleet.costs.device_profile import load_profile
 from shieldfl.fleet.costs.scheme_calibration import SchemeWork, measure_schemes, scheme_parameters
 from shieldfl.fleet.fleet import INSTRUCTION_SETS
 from shieldfl.fleet.fleet_file import parse_fleet
 from shieldfl.fleet.simulate.round_simulation import simulate
-from shieldfl.schemes import calibrations
+from shieldfl.profiling import stages
+from shieldfl.scheme.registry import calibrations
 
 TINY = {"values": 5000, "seconds": 0.0, "slow_ciphertexts": 2, "key_bits": 2048, "threads": (1, 2)}
 
@@ -133,7 +134,7 @@ def test_what_differs_only_in_its_pool_is_measured_under_one_key(monkeypatch):
 
 def test_a_fast_machine_repeats_more_often_than_a_sum_has_room(monkeypatch):
     """As many repetitions as fill two sums, and so any smaller number of them."""
-    monkeypatch.setattr(stopwatch, "_FEWEST", 2 * scheme_parameters("ckks", 2048).max_clients + 1)
+    monkeypatch.setattr(stages, "_FEWEST", 2 * scheme_parameters("ckks", 2048).max_clients + 1)
     work = SchemeWork(np.full(100, 0.25, dtype=np.float32), 1, 2048, (1,), seconds=0.0)
     (measured,) = measure_schemes(["ckks"], work)
     assert measured.add_seconds > 0.0
@@ -160,34 +161,34 @@ def test_the_median_leaves_out_preparation_and_the_first_time(monkeypatch):
     now = [0.0]
     steps = iter([100.0, 3.0, 1.0, 2.0, 9.0, 9.0])
     for clock in ("perf_counter", "process_time"):
-        monkeypatch.setattr(stopwatch.time, clock, lambda: now[0])
+        monkeypatch.setattr(stages.time, clock, lambda: now[0])
 
     def spend(seconds: float) -> None:
         now[0] += seconds
 
-    assert stopwatch.median_seconds(lambda: spend(next(steps)), 0.0, lambda: spend(1000.0)) == 2.0
+    assert stages.median_seconds(lambda: spend(next(steps)), 0.0, lambda: spend(1000.0)) == 2.0
     assert next(steps) == 9.0  # four were enough
 
 
 def test_the_median_is_of_as_many_times_as_there_is_time_for(monkeypatch):
     now = [0.0]
     for clock in ("perf_counter", "process_time"):
-        monkeypatch.setattr(stopwatch.time, clock, lambda: now[0])
+        monkeypatch.setattr(stages.time, clock, lambda: now[0])
     count = [0]
 
     def step() -> None:
         count[0] += 1
         now[0] += 1.0
 
-    assert stopwatch.median_seconds(step, 10.0) == 1.0
+    assert stages.median_seconds(step, 10.0) == 1.0
     assert count == [10]
 
 
 def test_other_programs_do_not_slow_a_step_of_one_thread(monkeypatch):
-    monkeypatch.setattr(stopwatch.time, "process_time", iter(range(100)).__next__)
-    monkeypatch.setattr(stopwatch.time, "perf_counter", iter(range(0, 1000, 10)).__next__)
-    assert stopwatch.median_seconds(lambda: None, 0.0) == 1.0
-    assert stopwatch.median_seconds(lambda: None, 0.0, threads=2) == 10.0
+    monkeypatch.setattr(stages.time, "process_time", iter(range(100)).__next__)
+    monkeypatch.setattr(stages.time, "perf_counter", iter(range(0, 1000, 10)).__next__)
+    assert stages.median_seconds(lambda: None, 0.0) == 1.0
+    assert stages.median_seconds(lambda: None, 0.0, threads=2) == 10.0
 
 
 def test_calibrating_schemes_needs_no_torch():

@@ -15,13 +15,16 @@ from shieldfl.errors import DataError, ParameterError, RangeError
 from shieldfl.fleet.costs.calibration import CalibrationSettings, calibrate
 from shieldfl.fleet.fleet_file import parse_fleet
 from shieldfl.fleet.measure import client_processes, measured_fleet
-from shieldfl.fleet.measure.client_processes import ClientProcesses
+from shieldfl.fleet.measure.client_processes import ClientProcesses, ClientTask
 from shieldfl.fleet.measure.duty_cycle import DutyCycleLimit
-from shieldfl.fleet.measure.group_sum import GroupSum
 from shieldfl.fleet.measure.measured_comparison import compare
 from shieldfl.fleet.measure.measured_fleet import measure_fleet
-from shieldfl.fleet.simulate.encryption_plan import METHODS
+from shieldfl.fleet.measure.measured_method import MeasuredMethod
 from shieldfl.fleet.simulate.round_simulation import STAGES
+from shieldfl.methods.discovery import BUILT_IN, method_class
+from shieldfl.methods.masked_average.aggregator import MaskedAverageAggregator
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.roles.key_authority import KeyAuthority
 
 FLEET = """
 [model]
@@ -89,31 +92,49 @@ def _nothing_is_left():
     assert not list(Path("/sys/fs/cgroup").glob(f"*/shieldfl-{os.getpid()}-*"))
 
 
+def measurable(scheme: str) -> list[str]:
+    """The methods of the package that need neither a model of layers, nor DP-SGD, nor synthetic data."""
+    found = []
+    for name in BUILT_IN:
+        method, entry = method_class(name), MethodSettings().of(name)
+        if scheme in (method.schemes or (scheme,)) and not name.startswith("alt-fl") and name != "top-2":
+            found += [] if method.trains_privately(name, entry) else [name]
+    return found
+
+
 @pytest.mark.parametrize("scheme", ["ckks", "paillier-dense"])
 def test_every_method_is_measured_and_compared(profile, scheme):
     told = []
+    methods = measurable(scheme)
+    assert len(methods) >= 6
     runs = measure_fleet(
-        fleet_with(), METHODS, profile, scheme, rounds=2, on_round=lambda *what: told.append(what)
+        fleet_with(), methods, profile, scheme, rounds=2, on_round=lambda *what: told.append(what)
     )
-    assert told == [(method, number) for method in METHODS for number in range(2)]
-    for method, run in zip(METHODS, runs, strict=True):
+    assert told == [(method, number) for method in methods for number in range(2)]
+    for method, run in zip(methods, runs, strict=True):
         measured = run.measured
         assert measured.plan.method == run.simulated.plan.method == method
         assert not measured.dropped.any()
         assert not measured.failed.any()
         for name in STAGES:
             took = run.simulated.stages[name][0] > 0.0
-            assert ((measured.stages[name] > 0.0) == took).all() or name == "encrypt"
+            assert (measured.stages[name][:, took] > 0.0).all()
         whole = measured.client_seconds + measured.idle + measured.download
         np.testing.assert_allclose(whole, measured.cluster_seconds[:, measured.plan.groups])
-        assert (measured.bytes_down == 12_000).all()
+        assert (measured.aggregation > 0.0).all()
+        assert (measured.opening > 0.0).all() == bool(method_class(method).schemes)
+        assert (run.processor_seconds["training"] > 0.0).all()
+        assert (run.processor_seconds["steps"] > 0.0).all()
         compared = compare(run)
         assert compared.round is not None
         assert len(compared.client_errors) == 3
         assert abs(compared.largest_error) >= compared.mean_error
-        if method in ("plaintext", "full-he") and scheme == "ckks":
+        if method in ("fedavg", "full-he"):
+            encrypted = 0 if method == "fedavg" else 3000
+            assert (measured.plan.values == encrypted).all()
             sent = run.simulated.bytes_up
             np.testing.assert_allclose(measured.bytes_up, np.broadcast_to(sent, (2, 3)), rtol=0.02, atol=500)
+            np.testing.assert_allclose(measured.bytes_down, 12_000, atol=500)
 
 
 def test_a_real_model_is_trained():
@@ -131,7 +152,7 @@ def test_a_real_model_is_trained():
     assert (run.measured.stages["train"] > 0.0).all()
     assert set(run.slowdown) == {"train", "encrypt"}
     with pytest.raises(ParameterError, match="training step"):
-        measure_fleet(parse_fleet(text.replace("170", "171")), ("plaintext",), profile, "ckks")
+        measure_fleet(parse_fleet(text.replace("170", "171")), ("fedavg",), profile, "ckks")
 
 
 def kill_in(monkeypatch, stage: str, how_many: int) -> None:
@@ -158,7 +179,7 @@ def kill_in(monkeypatch, stage: str, how_many: int) -> None:
 
 
 def test_a_client_that_is_killed_has_dropped_out_and_the_others_go_on(profile, monkeypatch):
-    kill_in(monkeypatch, "train", 1)
+    kill_in(monkeypatch, "training", 1)
     (run,) = measure_fleet(fleet_with(far_samples=1000), ("full-he",), profile, "ckks", rounds=2)
     measured = run.measured
     assert measured.dropped.tolist() == [[False, False, True]] * 2
@@ -172,7 +193,7 @@ def test_a_client_that_is_killed_has_dropped_out_and_the_others_go_on(profile, m
 
 
 def test_too_few_clients_are_a_failed_round_and_no_error(profile, monkeypatch):
-    kill_in(monkeypatch, "train", 2)
+    kill_in(monkeypatch, "training", 2)
     (run,) = measure_fleet(fleet_with(2, 500), ("full-he",), profile, "paillier-dense", rounds=2)
     assert run.measured.failed.all()
     assert run.measured.dropped[:, 1:].all()
@@ -183,7 +204,7 @@ def test_too_few_clients_are_a_failed_round_and_no_error(profile, monkeypatch):
 def test_who_is_not_done_in_time_is_ended(profile, monkeypatch):
     monkeypatch.setattr(measured_fleet, "_LEAST_PATIENCE_SECONDS", 0.5)
     monkeypatch.setattr(measured_fleet, "_PATIENCE", 0.0)
-    (run,) = measure_fleet(fleet_with(1, 100_000), ("plaintext",), profile, "ckks")
+    (run,) = measure_fleet(fleet_with(1, 100_000), ("fedavg",), profile, "ckks")
     assert run.measured.dropped.tolist() == [[False, True, True]]
 
 
@@ -194,7 +215,7 @@ def test_whatever_happens_everything_ends(profile, error):
             raise error
 
     with pytest.raises(error):
-        measure_fleet(fleet_with(), ("plaintext",), profile, "ckks", rounds=2, on_round=fail)
+        measure_fleet(fleet_with(), ("fedavg",), profile, "ckks", rounds=2, on_round=fail)
 
 
 @pytest.fixture
@@ -212,13 +233,13 @@ def test_an_interrupt_in_the_middle_of_a_round(profile):
 
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        measure_fleet(fleet_with(1, 100_000), ("plaintext",), profile, "ckks", on_round=interrupt)
+        measure_fleet(fleet_with(1, 100_000), ("fedavg",), profile, "ckks", on_round=interrupt)
     assert time.monotonic() - begin < 60.0  # training alone would take 200 s
 
 
 def test_without_control_groups_processes_are_stopped_and_continued(profile, monkeypatch):
     monkeypatch.setattr(client_processes, "open_limit", DutyCycleLimit)
-    (run,) = measure_fleet(fleet_with(), ("plaintext",), profile, "ckks")
+    (run,) = measure_fleet(fleet_with(), ("fedavg",), profile, "ckks")
     assert run.limit == "stopping and continuing processes"
     assert not run.measured.dropped.any()
 
@@ -229,18 +250,18 @@ def test_a_client_that_cannot_start(profile, monkeypatch, tmp_path):
     program.chmod(0o755)
     monkeypatch.setattr(client_processes.sys, "executable", str(program))
     with pytest.raises(DataError, match=r"client '.*' ended while it started: no such"):
-        measure_fleet(fleet_with(), ("plaintext",), profile, "ckks")
+        measure_fleet(fleet_with(), ("fedavg",), profile, "ckks")
 
 
 def test_a_sum_that_was_opened_wrongly_is_an_error(profile, monkeypatch):
-    opened = GroupSum.open_model
+    opened = KeyAuthority.open_mean
 
-    def open_wrongly(self, total):
-        model = opened(self, total)
-        self._opened[7] += 2.0**-20
-        return model
+    def open_wrongly(self, total, **named):
+        mean = opened(self, total, **named)
+        mean[7] += 2.0**-20
+        return mean
 
-    monkeypatch.setattr(GroupSum, "open_model", open_wrongly)
+    monkeypatch.setattr(KeyAuthority, "open_mean", open_wrongly)
     with pytest.raises(RangeError, match="opened wrongly"):
         measure_fleet(fleet_with(), ("full-he",), profile, "ckks")
 
@@ -252,19 +273,50 @@ def test_a_sum_that_was_opened_wrongly_is_an_error(profile, monkeypatch):
         ({"scheme": "paillier-dense-pooled"}, "schemes that can be measured"),
         ({"scheme": "paillier-single"}, "was not measured"),
         ({"methods": ("magic",)}, "unknown method"),
+        ({"methods": ("batch-crypt",)}, "encrypts by paillier-dense, not by ckks"),
+        ({"methods": ("dp-sgd",)}, "name a model"),
+        ({"methods": ("top-2",)}, "last layer"),
+        ({"methods": ("alt-fl-si-he",)}, "synthetic data"),
     ],
 )
 def test_what_cannot_be_measured(profile, changes, said):
-    given = {"methods": ("plaintext",), "scheme": "ckks", "rounds": 1} | changes
+    given = {"methods": ("fedavg",), "scheme": "ckks", "rounds": 1} | changes
     with pytest.raises(ParameterError, match=said):
         measure_fleet(fleet_with(), profile=profile, **given)
 
 
-def test_a_fleet_of_too_many_clients_and_a_foreign_setting(profile):
-    many = FLEET.format(least=2).replace("count = 2", "count = 64").replace("0.25", "0.01")
-    with pytest.raises(ParameterError, match="at most 64 clients"):
-        measure_fleet(parse_fleet(many), ("plaintext",), profile, "ckks")
+def test_a_foreign_setting(profile):
     text = profile.to_json()
     text["schemes"][0]["setting"] = "made up"
     with pytest.raises(ParameterError, match="other parameters"):
-        measure_fleet(fleet_with(), ("plaintext",), type(profile).from_json(text), "ckks")
+        measure_fleet(fleet_with(), ("fedavg",), type(profile).from_json(text), "ckks")
+
+
+def test_a_client_whose_update_is_refused_has_dropped_out_of_the_round(profile, monkeypatch):
+    receive = MaskedAverageAggregator.receive
+
+    def refuse(self, phase, client, message):
+        if client == 1:
+            raise RangeError("too large")
+        receive(self, phase, client, message)
+
+    monkeypatch.setattr(MaskedAverageAggregator, "receive", refuse)
+    (run,) = measure_fleet(fleet_with(), ("full-he",), profile, "ckks", rounds=2)
+    assert run.measured.dropped.tolist() == [[False, True, False]] * 2
+    assert not run.measured.failed.any()
+    assert (run.measured.bytes_down[:, 1] == 0.0).all()
+
+
+def test_a_simulation_is_of_a_methods_own_ciphertexts(profile):
+    task = ClientTask(0, "ckks", 1, 10, 1, 1e6, 0.0, seed=0, train_core_seconds=0.0)
+    calibrated = profile.cost_model("ckks").scheme
+    made = {
+        name: MeasuredMethod(name, MethodSettings(), fleet_with(), task, 1)
+        for name in ("fedavg", "mask-crypt")
+    }
+    assert made["fedavg"].costs(calibrated) == calibrated
+    own = made["mask-crypt"].costs(calibrated)
+    assert own.ciphertext_bytes != calibrated.ciphertext_bytes
+    longer = own.ciphertext_bytes / calibrated.ciphertext_bytes
+    for figure in ("encrypt_seconds", "add_seconds", "open_seconds"):
+        assert getattr(own, figure) == pytest.approx(longer * getattr(calibrated, figure))

@@ -13,7 +13,7 @@ import pytest
 from shieldfl.fleet.measure.cpu_cgroup import CgroupLimit
 from shieldfl.fleet.measure.duty_cycle import DutyCycleLimit
 from shieldfl.fleet.measure.machine_load import MachineLoad, processor_seconds
-from shieldfl.fleet.measure.processor_limit import open_limit
+from shieldfl.fleet.measure.processor_quota import open_limit
 
 
 @pytest.fixture

@@ -12,11 +12,14 @@ from documentation_pages import doc, prose_of, table_rows
 from shieldfl.fleet.fleet import Aggregator, ClientKind, Model, Training
 from shieldfl.fleet.fleet_file import parse_fleet
 from shieldfl.fleet.simulate.encryption_plan import METHODS, plan_encryption
-from shieldfl.fleet.simulate.paper_costs import ENCRYPT_CORE_SECONDS_BY_TABLE_2, PAPER_PARAMETERS
-from shieldfl.fleet.simulate.paper_fleet import paper_cost_model
+from shieldfl.fleet.simulate.paper_costs import (
+    ENCRYPT_CORE_SECONDS_BY_TABLE_2,
+    PAPER_PARAMETERS,
+    paper_cost_model,
+)
 from shieldfl.fleet.simulate.round_simulation import simulate
 from shieldfl.fleet.simulate.sensitivity_curve import SecurityFloor, SensitivityCurve
-from shieldfl.schemes import calibrations
+from shieldfl.scheme.registry import calibrations
 
 PAGE = doc("docs/fleet.md")
 EXAMPLE = re.search(r"^```toml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL).group(1)

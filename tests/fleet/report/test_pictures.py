@@ -54,7 +54,7 @@ def test_a_round_that_there_is_not():
 
 
 def test_bars_of_a_gantt_chart():
-    runs = [simulate(name, three_clients(), COSTS, settings=SETTINGS) for name in ("plaintext", "mask-crypt")]
+    runs = [simulate(name, three_clients(), COSTS, settings=SETTINGS) for name in ("fedavg", "mask-crypt")]
     figure = draw_gantt(runs)
     titles = [f"{rounds.plan.method}, {seconds_text(rounds.round_seconds[0])}" for rounds in runs]
     assert [axes.get_title(loc="left") for axes in figure.axes] == titles
@@ -88,7 +88,7 @@ def test_clients_that_drop_out_are_marked_where_they_do():
 def test_straggler_index_by_budget():
     fleet = three_clients()
     index = straggler_index_by_budget(fleet, COSTS, budgets=(0.0, 0.2, 1.0))
-    assert index[0] == simulate("plaintext", fleet, COSTS).straggler_index[0]
+    assert index[0] == simulate("fedavg", fleet, COSTS).straggler_index[0]
     uniform = simulate("mask-crypt", fleet, COSTS, settings=MaskSettings(uniform_ratio=0.2))
     assert index[1] == uniform.straggler_index[0]
     (axes,) = draw_straggler_index({"tens": index}, (0.0, 0.2, 1.0)).axes

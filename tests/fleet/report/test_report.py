@@ -82,7 +82,7 @@ def test_an_earlier_report_leaves_no_pictures_and_other_files_stay(
     mine = {"gantt-fleet-9-scheme-9.png.bak", "my-gantt-fleet-1-scheme-1.png", "photo.png"}
     for name in mine:
         (folder / name).write_text("mine")
-    smaller = write_report(simulation_of(three_clients(), methods=("plaintext", "full-he")), folder)
+    smaller = write_report(simulation_of(three_clients(), methods=("fedavg", "full-he")), folder)
     assert {path.name for path in folder.iterdir()} == mine | {path.name for path in smaller}
     for name in mine:
         assert (folder / name).read_text() == "mine"
@@ -139,10 +139,10 @@ def test_one_fleet_and_method_have_nothing_to_be_compared_with(tmp_path: Path) -
 
 
 def test_round_times_are_compared_both_ways() -> None:
-    summaries = [summarise(simulate(name, three_clients(), COSTS)) for name in ("plaintext", "full-he")]
+    summaries = [summarise(simulate(name, three_clients(), COSTS)) for name in ("fedavg", "full-he")]
     short, long = (one.round_seconds for one in summaries)
     scaled = [replace(summaries[0], round_seconds=0.5 * long), summaries[1]]
-    assert reductions_table(scaled).rows == [["plaintext", "–", "−50.0 %"], ["full-he", "+100.0 %", "–"]]
+    assert reductions_table(scaled).rows == [["fedavg", "–", "−50.0 %"], ["full-he", "+100.0 %", "–"]]
     far = [summaries[0], replace(summaries[1], round_seconds=2000.0 * short)]
     assert reductions_table(far).rows[1][1] == "×2,000"
     nothing = [replace(summaries[0], round_seconds=0.0), summaries[1]]

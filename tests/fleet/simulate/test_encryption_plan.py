@@ -8,9 +8,11 @@ import pytest
 
 from fleet.fleets import RIGID, SCHEME, client, fleet_of
 from shieldfl.errors import ParameterError
+from shieldfl.fleet.fleet_file import parse_fleet
 from shieldfl.fleet.simulate.encryption_plan import (
     METHODS,
     MaskSettings,
+    fleet_budgets,
     packed_fields,
     plan_encryption,
     union_ratio,
@@ -32,7 +34,7 @@ def two_clusters():
 
 
 def test_everything_and_nothing():
-    for method, count in (("plaintext", 0), ("full-he", 1000)):
+    for method, count in (("fedavg", 0), ("full-he", 1000)):
         plan = plan_encryption(method, two_clusters(), SCHEME)
         assert plan.values.tolist() == [count] * 3
         assert plan.union_values.tolist() == [count]
@@ -129,3 +131,24 @@ def test_packed_masks_that_were_drawn_at_random():
     hit = 10 * chosen.reshape(200, 100, 10).any(axis=2).sum(axis=1)
     estimate = packed_fields(np.array([100]), np.array([1000]), SCHEME, 0.0)[0]
     assert hit.mean() == pytest.approx(estimate, rel=0.02)
+
+
+def test_budgets_follow_from_links_and_processors():
+    fleet = parse_fleet(
+        """
+        [model]
+        parameters = 10
+        [[client]]
+        cores = 4
+        cpu_share = 0.5
+        core_speed = 2
+        bandwidth = "10 MB/s"
+        samples = 1
+        [[client]]
+        cores = 2
+        upload = "5 MB/s"
+        download = "100 MB/s"
+        samples = 1
+        """
+    )
+    np.testing.assert_allclose(fleet_budgets(fleet), [1.0, 0.5])

@@ -8,9 +8,16 @@ import pytest
 
 from shieldfl.errors import ParameterError
 from shieldfl.fleet.fleet_file import load_fleet
-from shieldfl.fleet.simulate.encryption_plan import plan_encryption
-from shieldfl.fleet.simulate.paper_costs import PAPER_PARAMETERS, paper_costs, paper_costs_for
+from shieldfl.fleet.simulate.encryption_plan import MaskSettings, plan_encryption
+from shieldfl.fleet.simulate.paper_costs import (
+    PAPER_PARAMETERS,
+    paper_cost_model,
+    paper_costs,
+    paper_costs_for,
+    paper_fleet,
+)
 from shieldfl.fleet.simulate.round_simulation import simulate, simulate_plan
+from shieldfl.fleet.simulate.sensitivity_curve import SecurityFloor
 
 EXPERIMENTS = Path(__file__).parents[3] / "bench" / "experiments"
 
@@ -58,4 +65,15 @@ def test_only_sense_crypt_solves(system, anchored):
 
 def test_a_plan_that_encrypts_nothing(system):
     with pytest.raises(ParameterError, match="encrypts something"):
-        paper_costs(system, plan_encryption("plaintext", system, None))
+        paper_costs(system, plan_encryption("fedavg", system, None))
+
+
+def test_the_fleet_is_the_one_of_the_experiments():
+    assert replace(paper_fleet(), name="fleet-system") == load_fleet(EXPERIMENTS / "fleet-system.toml")
+
+
+def test_the_costs_give_back_table_3_on_it():
+    settings = MaskSettings(floor=SecurityFloor(0.5, 2.0))
+    rounds = simulate("sense-crypt", paper_fleet(), paper_cost_model(), settings=settings)
+    assert rounds.stages["encrypt"].mean() == pytest.approx(87.3)
+    assert rounds.aggregation[0, 0] == pytest.approx(87.9)

@@ -15,13 +15,13 @@ from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.methods.alt_fl.settings import AltFlSettings
 from shieldfl.methods.noised_average.settings import DpSgdSettings
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.local_update import PrivateSteps
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import Noise
 from shieldfl.roles.message import Message
+from shieldfl.training.local_update import PrivateSteps
 
 DELTA = 1e-5
 

@@ -160,7 +160,7 @@ def test_an_authority_refuses_a_total_of_fewer_values():
     run.run_round()
     aggregator, count = run.new_aggregator(), 40
     aggregator.begin_round(2, run.begin_round(2))
-    encryptor = ckks.Encryptor(aggregator.round_keys.key(2, "update"))
+    encryptor = ckks.Encryptor(aggregator._round_keys.key(2, "update"))
     aggregator.begin_phase("update", 2, Message({"count": Message.from_number(count)}))
     for client in (0, 1):
         batch = encryptor.encrypt(np.zeros(count, dtype=np.float32), Mask.full(count), round=2)

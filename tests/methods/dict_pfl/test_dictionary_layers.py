@@ -16,9 +16,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.methods.dict_pfl.dictionary_layers import DictionarySize, dictionary_size, factorise, merged
-from shieldfl.simulation.models import build_model
-from shieldfl.simulation.vision_transformer import VisionTransformer
 from shieldfl.torch_bridge import flatten, flatten_buffers, load_flat, parameter_layout
+from shieldfl.training.models import build_model
+from shieldfl.training.vision_transformer import VisionTransformer
 
 SHAPE = (3, 8, 8)
 

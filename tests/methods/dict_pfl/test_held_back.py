@@ -53,8 +53,6 @@ def test_whatever_gets_lost_every_update_counts_once(size: int, seed: int, data:
             if data.draw(st.booleans(), label="uploads"):
                 uploads[client] = mine.values_at(active)
                 mine.mark_uploaded(active)
-                if data.draw(st.booleans(), label="trains after it"):
-                    mine.train(np.ones(size, dtype=np.float32))
         if uploads and data.draw(st.booleans(), label="is opened"):
             older = copy_of(history, size)
             history.observe(round_number, np.sum(list(uploads.values()), axis=0))

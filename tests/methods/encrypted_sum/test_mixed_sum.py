@@ -18,7 +18,7 @@ from shieldfl.methods.encrypted_sum.update_parameters import FixedPoint, update_
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
-from shieldfl.schemes import encryptions
+from shieldfl.scheme.registry import encryptions
 
 SIZE = 130  # no multiple of 64
 WEIGHTS = (1, 3, 2)

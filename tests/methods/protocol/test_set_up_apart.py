@@ -6,6 +6,9 @@ import ast
 import collections
 import functools
 import gc
+import pickle
+import subprocess
+import sys
 import types
 from pathlib import Path
 
@@ -14,14 +17,14 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import shieldfl
+import shieldfl._core as _core
 from methods.method_conformance import SteppedRun
 from methods.variants import every_variant, variants
-from shieldfl import _core
-from shieldfl.methods.discovery import BUILT_IN
+from shieldfl.methods.discovery import BUILT_IN, method_class
 from shieldfl.methods.protocol.steps import AuthoritySteps, ClientSteps
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.round_keys import RoundKeys
-from shieldfl.schemes import REGISTRY
+from shieldfl.scheme.registry import REGISTRY
 
 WEIGHTS = (10_007, 10_009, 10_037, 10_061)
 SECRETS = (
@@ -43,8 +46,12 @@ HOLDERS = (
 )
 
 
-SET_UP = {"authority_setup", "_authority_steps"}
-"""The functions that make secrets, and so may import what holds them."""
+SET_UP = {("shieldfl.methods.protocol.method", "Method", "_made_round_keys")} | {
+    (one.__module__, one.__qualname__, "_authority_steps")
+    for name in BUILT_IN
+    for one in method_class(name).__mro__
+}
+"""What makes secrets, and so may import what holds them: functions by module and class."""
 
 
 def reachable(root: object) -> list[object]:
@@ -148,15 +155,23 @@ def test_a_planted_secret_is_found(label):
         assert set(secrets_in(aggregator, run, None)) == {"model"}
 
 
-def module_imports(path: Path) -> set[str]:
+def module_imports(path: Path, module: str) -> set[str]:
     """The modules and names that a module imports, also in functions, but where secrets are made or types checked."""
     found = set()
-    waiting: list[ast.AST] = [ast.parse(path.read_text("utf-8"))]
+    tree = ast.parse(path.read_text("utf-8"))
+    waiting: list[ast.AST] = [tree]
+    exempt = {
+        one
+        for kind in tree.body
+        if isinstance(kind, ast.ClassDef)
+        for one in kind.body
+        if isinstance(one, ast.FunctionDef) and (module, kind.name, one.name) in SET_UP
+    }
     while waiting:
         one = waiting.pop()
         if isinstance(one, ast.If) and "TYPE_CHECKING" in ast.dump(one.test):
             continue
-        if isinstance(one, ast.FunctionDef) and one.name in SET_UP:
+        if one in exempt:
             continue
         if isinstance(one, ast.ImportFrom):
             assert one.level == 0, f"{path} imports by a relative name, which is not followed"
@@ -175,22 +190,71 @@ def test_what_makes_clients_and_aggregators_imports_nothing_that_holds_a_secret(
         for path in PACKAGE.rglob("*.py")
     }
     named = set()
-    waiting = {"shieldfl.methods.registry", *(place.partition(":")[0] for place in BUILT_IN.values())}
+    waiting = {"shieldfl.methods.discovery", *(place.partition(":")[0] for place in BUILT_IN.values())}
     while waiting:
         name = waiting.pop()
         if name not in named:
             named.add(name)
-            waiting |= module_imports(files[name]) if name in files else set()
+            waiting |= module_imports(files[name], name) if name in files else set()
     assert "shieldfl.methods.selective_shield.client" in named
     assert "shieldfl.methods.masked_average.aggregator" in named
     assert not [name for name in named if name in HOLDERS or name.endswith((".authority", ".KeyAuthority"))]
     # The search would find them: where keys are made, they are imported.
-    assert set(HOLDERS[:1]) < module_imports(files["shieldfl.roles.round_keys"])
+    assert set(HOLDERS[:1]) < module_imports(files["shieldfl.roles.round_keys"], "shieldfl.roles.round_keys")
 
 
 def test_an_import_within_a_function_is_found(tmp_path):
     source = tmp_path / "client.py"
-    source.write_text("def step():\n    from shieldfl.roles.round_keys import RoundKeys\n")
-    assert "shieldfl.roles.round_keys" in module_imports(source)
-    source.write_text("def _authority_steps():\n    from shieldfl.roles.round_keys import RoundKeys\n")
-    assert module_imports(source) == set()
+    module, kind, name = "shieldfl.methods.masked_average.method", "MaskedAverage", "_authority_steps"
+    for where, outer, function, exempt in (
+        (module, kind, name, True),
+        (module, kind, "step", False),
+        (module, "Other", name, False),
+        ("shieldfl.methods.masked_average.client", kind, name, False),
+    ):
+        source.write_text(
+            f"class {outer}:\n    def {function}(self):\n        from shieldfl.roles.round_keys import RoundKeys\n"
+        )
+        assert (module_imports(source, where) == set()) == exempt
+    source.write_text(f"def {name}():\n    from shieldfl.roles.round_keys import RoundKeys\n")
+    assert "shieldfl.roles.round_keys" in module_imports(source, module)
+
+
+IN_A_FRESH_PROCESS = """
+import pickle, sys
+holders, setups, planted = pickle.load(sys.stdin.buffer)
+import numpy as np
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.public_setup import PublicSetup
+from shieldfl.methods.registry import method_of
+for data, digest, *initial in setups:
+    model = GlobalModel(*initial)
+    setup = PublicSetup.from_bytes(data, digest)
+    method = method_of(setup)
+    weights = [1] * setup.plan.clients
+    method.client_steps(setup, 0, 1, model, shared_secret=bytes(range(32)))
+    method.aggregator_steps(setup, weights, initial=None if method.purposes else model)
+    if planted:
+        __import__(planted)
+    print(setup.method, *(name for name in sys.modules if name in holders or name.endswith(".authority")))
+"""
+
+
+def test_a_process_of_clients_and_aggregators_has_no_module_that_holds_secrets():
+    runs = [SteppedRun(one) for one in {one.method: one for one in variants()}.values()]
+    setups = [
+        (run.setup.to_bytes(), run.setup.digest, run.initial.parameters, run.initial.buffers) for run in runs
+    ]
+    for planted in (None, HOLDERS[1]):
+        done = subprocess.run(
+            [sys.executable, "-c", IN_A_FRESH_PROCESS],
+            input=pickle.dumps((HOLDERS, setups, planted)),
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr.decode()
+        made, *found = zip(
+            *[line.partition(" ")[::2] for line in done.stdout.decode().splitlines()], strict=True
+        )
+        assert set(made) == set(BUILT_IN)
+        assert all(planted in held for held in found[0]) if planted else not any(found[0])

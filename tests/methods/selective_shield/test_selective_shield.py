@@ -12,9 +12,9 @@ from shieldfl import ckks
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.local_update import LocalUpdate, StartingPoint
 from shieldfl.roles.message import Message
 from shieldfl.testing.round_checks import float_spacing
+from shieldfl.training.local_update import LocalUpdate, StartingPoint
 
 
 class RecordedTraining:

@@ -24,7 +24,7 @@ from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import NoisedUpload
-from shieldfl.schemes import encryptions
+from shieldfl.scheme.registry import encryptions
 from shieldfl.selection import select
 from shieldfl.testing.round_checks import float_spacing
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -63,6 +64,11 @@ every_shared_zone = pytest.mark.parametrize(
 every_lie = pytest.mark.parametrize("lie", LIES)
 
 
+def alter_answers(run: SteppedRun, altered: Callable[[Message | None], Message]) -> None:
+    for client in run.clients:
+        client.step = lambda phase, answer, step=client.step: step(phase, altered(answer))
+
+
 def assert_nothing_clear_leaves(run: SteppedRun) -> None:
     with contextlib.suppress(PolicyError, WireFormatError):
         run.run_round([0, 1])
@@ -97,7 +103,7 @@ def test_a_poor_zone_in_a_model_is_not_taken(variant):
 def test_a_poor_zone_in_an_answer_is_not_taken(variant, lie):
     run = SteppedRun(variant)
     zone = too_little(variant.size)[lie].to_bytes()
-    run._answer_for = lambda client, answer: Message({**(answer or {}), "zone": zone})
+    alter_answers(run, lambda answer: Message({**(answer or {}), "zone": zone}))
     assert_nothing_clear_leaves(run)
 
 
@@ -107,7 +113,7 @@ def test_mask_crypt_takes_no_zone_of_an_earlier_round():
     run.run_round()
     zone = run.answers["ranking"]["zone"]
     run.model = Message({**run.model, "zone": zone})
-    run._answer_for = lambda client, answer: Message()
+    alter_answers(run, lambda answer: Message())
     with pytest.raises(ParameterError, match="needs the zone"):
         run.run_round()
 

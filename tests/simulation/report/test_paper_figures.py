@@ -8,7 +8,8 @@ import pytest
 
 from shieldfl.errors import ParameterError
 from shieldfl.simulation.report.paper_figures import FIGURES, PaperFigure, compare_figures
-from shieldfl.simulation.results import STAGES, MethodResult, RoundRecord, RunResult
+from shieldfl.simulation.results import STAGES, MethodResult, RoundRecord
+from shieldfl.simulation.run_result import RunResult
 
 
 def record(number: int, factor: float) -> RoundRecord:

@@ -22,7 +22,8 @@ from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.report.page import write_report
 from shieldfl.simulation.report.plots import PLOTS
 from shieldfl.simulation.report.summary import describe_run, summarise
-from shieldfl.simulation.results import STAGES, MethodResult, RoundRecord, RunResult
+from shieldfl.simulation.results import STAGES, MethodResult, RoundRecord
+from shieldfl.simulation.run_result import RunResult
 from small_pictures import small_pictures
 
 FILES = ["result.json", "accuracy.png", "zones.png", "stages.png", "bytes.png", "index.html"]
@@ -244,7 +245,7 @@ def test_summary_compares_with_the_first_method() -> None:
     assert second.cells == ("–", "2.25")
     assert "if K was true" in second.label
     assert delta.cells == ("–", "1e-05")
-    times = {row.label: row.cells for row in sections["Time a round, clients added up"]}
+    times = {row.label: row.cells for row in sections["Seconds a round, sum over clients"]}
     assert set(STAGES) < set(times)
     assert times["train"] == ("375 ms", "375 ms")  # the median of both: they train alike
     assert times["other"] == ("250 ms", "–")
@@ -259,7 +260,7 @@ def test_a_second_epsilon_is_left_out_where_no_method_has_one() -> None:
     assert labels == [
         "hidden from the aggregator",
         "ε",
-        "for one",
+        "privacy unit",
         "against",
         "of the noise alone",
         "at δ",

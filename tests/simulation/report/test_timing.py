@@ -10,8 +10,9 @@ import pytest
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
 from shieldfl.simulation.report.summary import remarks, summarise
-from shieldfl.simulation.report.timing import compare_timings, repeated_rounds
-from shieldfl.simulation.results import MethodResult, RoundRecord, RunResult
+from shieldfl.simulation.report.timing import compare_timings
+from shieldfl.simulation.results import MethodResult, RoundRecord
+from shieldfl.simulation.run_result import RunResult
 
 
 def record(number: int, train: float, other: float, up: float) -> RoundRecord:
@@ -73,7 +74,7 @@ def test_what_the_first_round_does_once_stands_alone() -> None:
 def test_a_first_round_among_alternating_ones_counts_like_the_others() -> None:
     alternating = method("alt-fl-mp", HIDDEN.rounds, alternates=True)
     (timing,) = compare_timings([alternating])
-    assert repeated_rounds(alternating) == HIDDEN.rounds
+    assert alternating.repeated_rounds == HIDDEN.rounds
     assert (timing.bytes_up, timing.setup_bytes_up, timing.setup_seconds) == (130.0, 0.0, 0.0)
 
 
@@ -115,7 +116,7 @@ def test_runs_know_who_trains_alike(names, groups) -> None:
     timings = compare_timings(result.methods)
     assert {frozenset(timing.trained_alike) for timing in timings} == set(map(frozenset, groups))
     sharing = {one.method: timing for one, timing in zip(result.methods, timings, strict=True)}
-    # FedML-HE agrees on its mask in the first round, encrypts a tenth, and must not look dearer than encrypting all.
+    # FedML-HE agrees on its mask in the first round, encrypts a tenth, and must not look slower than encrypting all.
     assert sharing["fedml-he"].setup_bytes_up > sharing["fedml-he"].bytes_up
     assert sharing["fedml-he"].bytes_up < sharing["full-he"].bytes_up
     for timing in timings:

@@ -18,7 +18,7 @@ from shieldfl.cli.given_options import is_given
 from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
 from shieldfl.cli.termination import interruptible
 from shieldfl.errors import ParameterError
-from shieldfl.schemes import KEY_SIZES
+from shieldfl.scheme.registry import KEY_SIZES
 
 __all__ = [
     "QUICK",

@@ -16,7 +16,7 @@ from shieldfl.cli.profile.options import parse_names
 from shieldfl.errors import ParameterError
 from shieldfl.fleet.costs.calibration import CalibrationSettings
 from shieldfl.fleet.costs.calibration import calibrate as measure
-from shieldfl.schemes import KEY_SIZES, calibrations
+from shieldfl.scheme.registry import KEY_SIZES, calibrations
 
 __all__ = ["calibrate"]
 

@@ -13,7 +13,7 @@ from shieldfl.fleet.costs.cost_model import CostModel
 from shieldfl.fleet.costs.device_profile import DeviceProfile, load_profile
 from shieldfl.fleet.fleet import Fleet
 from shieldfl.fleet.simulate.cost_source import CostSource
-from shieldfl.fleet.simulate.paper_fleet import paper_cost_model
+from shieldfl.fleet.simulate.paper_costs import paper_cost_model
 
 __all__ = ["check_costs", "load_costs"]
 

@@ -16,7 +16,7 @@ from shieldfl.cli.json_output import is_stdout, write_json
 from shieldfl.cli.profile import options
 from shieldfl.cli.profile.pictures import picture_option
 from shieldfl.cli.termination import interruptible
-from shieldfl.errors import ShieldError
+from shieldfl.errors import ParameterError, ShieldError
 from shieldfl.fleet.costs.calibration import CalibrationSettings, calibrate
 from shieldfl.fleet.costs.device_profile import DeviceProfile, load_profile
 from shieldfl.fleet.fleet import Fleet
@@ -24,12 +24,20 @@ from shieldfl.fleet.fleet_file import load_fleet
 from shieldfl.fleet.measure.measured_comparison import MethodComparison, compare
 from shieldfl.fleet.measure.measured_fleet import MeasuredFleet, measure_fleet, trains_model
 from shieldfl.fleet.measure.processor_quota import processor_quotas
-from shieldfl.schemes import DEFAULT_ENCRYPTION, encryptions
+from shieldfl.methods.discovery import checked_methods
+from shieldfl.scheme.registry import DEFAULT_ENCRYPTION, encryptions
 
 __all__ = ["measure"]
 
-_METHODS = "plaintext,full-he"
+_METHODS = "fedavg,full-he"
 _SCHEME = DEFAULT_ENCRYPTION
+
+
+def _parse_methods(text: str) -> tuple[str, ...]:
+    try:
+        return checked_methods(options.parse_names(text))
+    except ParameterError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def _parse_scheme(text: str) -> str:
@@ -42,14 +50,18 @@ def measure(
     fleet_file: options.FleetFile,
     method: Annotated[
         Any,
-        typer.Option(metavar="NAME,...", parser=options.parse_methods, help="Methods, one after the other."),
+        typer.Option(metavar="NAME,...", parser=_parse_methods, help="Methods, one after the other."),
     ] = _METHODS,
     scheme: Annotated[
         Any,
-        typer.Option(metavar="NAME", parser=_parse_scheme, help=f"One of {', '.join(encryptions())}."),
+        typer.Option(
+            metavar="NAME",
+            parser=_parse_scheme,
+            help=f"That methods encrypt by, one of {', '.join(encryptions())}.",
+        ),
     ] = _SCHEME,
     rounds: Annotated[int, typer.Option(min=1, help="Number of rounds of each method.")] = 3,
-    seed: Annotated[int, typer.Option(min=0, help="Of the clients' data and the masks.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the clients' data, and of the model.")] = 0,
     profile: options.ProfileFile = None,
     gantt: Annotated[
         Path | None,
@@ -59,8 +71,8 @@ def measure(
 ) -> None:
     """Run the clients of a fleet as processes under limits on processor and link, and compare with the simulation.
 
-    Each client trains, scores, selects, encrypts and uploads for real; an aggregator adds, the key authority opens, and
-    every opened sum is checked. Without --profile this machine is calibrated first.
+    Each client trains and takes the method's steps for real; an aggregator adds, the key authority opens, and where a
+    method gives the mean of all updates, that is checked. Without --profile this machine is calibrated first.
     """
     # Told to end, it ends its clients and takes their limits away first.
     with interruptible(), failures_on_stderr():

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from shieldfl.cli.json_output import JsonFile
-from shieldfl.fleet.simulate.encryption_plan import METHODS
 
 __all__ = [
     "ClientsTable",
@@ -17,7 +16,6 @@ __all__ = [
     "PaperCosts",
     "ProfileFile",
     "Schemes",
-    "parse_methods",
     "parse_names",
 ]
 
@@ -27,15 +25,6 @@ def parse_names(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name for part in str(text).split(",") if (name := part.strip())))
     if not names:
         raise typer.BadParameter("give at least one name")
-    return names
-
-
-def parse_methods(text: str) -> tuple[str, ...]:
-    """Read names of methods that rounds can be simulated under."""
-    names = parse_names(text)
-    for name in names:
-        if name not in METHODS:
-            raise typer.BadParameter(f"unknown method {name!r}: choose from {', '.join(METHODS)}")
     return names
 
 

@@ -24,6 +24,14 @@ _ALL_METHODS = ",".join(METHODS)
 _MASKS = "Masks"
 
 
+def _parse_methods(text: str) -> tuple[str, ...]:
+    names = options.parse_names(text)
+    for name in names:
+        if name not in METHODS:
+            raise typer.BadParameter(f"unknown method {name!r}: choose from {', '.join(METHODS)}")
+    return names
+
+
 def simulate(
     fleet_files: Annotated[
         list[Path],
@@ -36,9 +44,7 @@ def simulate(
     ],
     method: Annotated[
         Any,
-        typer.Option(
-            metavar="NAME,...", parser=options.parse_methods, help="Methods, compared side by side."
-        ),
+        typer.Option(metavar="NAME,...", parser=_parse_methods, help="Methods, compared side by side."),
     ] = _ALL_METHODS,
     rounds: Annotated[int, typer.Option(min=1, help="Number of rounds.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Decides who drops out, and when.")] = 0,

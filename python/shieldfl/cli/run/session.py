@@ -11,9 +11,8 @@ from pathlib import Path
 import typer
 
 from shieldfl.cli.json_output import is_stdout, write_json
-from shieldfl.cli.run.paper_table import print_compared
 from shieldfl.cli.run.progress import RoundProgress
-from shieldfl.cli.run.table import print_run
+from shieldfl.cli.run.table import print_compared, print_run
 from shieldfl.cli.termination import Terminated
 from shieldfl.errors import ParameterError
 from shieldfl.methods.discovery import checked_methods
@@ -22,7 +21,7 @@ from shieldfl.reporting.output_files import kept_folder
 from shieldfl.simulation import driver
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.report.paper_figures import PaperFigure, compare_figures
-from shieldfl.simulation.results import RunResult
+from shieldfl.simulation.run_result import RunResult
 
 __all__ = ["run_session"]
 

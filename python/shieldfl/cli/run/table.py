@@ -9,10 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from shieldfl.cli.result_console import result_console
+from shieldfl.simulation.report.paper_figures import ComparedFigure
 from shieldfl.simulation.report.summary import Section, describe_run, remarks, summarise
-from shieldfl.simulation.results import RunResult
+from shieldfl.simulation.run_result import RunResult
 
-__all__ = ["print_run"]
+__all__ = ["print_compared", "print_run"]
 
 
 def print_run(result: RunResult) -> None:
@@ -39,3 +40,23 @@ def _table(result: RunResult, sections: Sequence[Section]) -> Table:
             table.add_row(f"  {row.label}", *row.cells)
         table.add_section()
     return table
+
+
+def print_compared(figures: Sequence[ComparedFigure]) -> None:
+    """Print a row for each figure on standard output; nothing where there are none."""
+    if not figures:
+        return
+    table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    for header, justify in (
+        ("method", "left"),
+        ("figure", "left"),
+        ("ours", "right"),
+        ("the paper's", "right"),
+    ):
+        table.add_column(header, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    table.add_column("source")
+    for figure in figures:
+        table.add_row(*figure.cells())
+    console = result_console()
+    console.print("Ours beside the paper's")
+    console.print(table)

@@ -16,9 +16,9 @@ from shieldfl.errors import ParameterError
 from shieldfl.fleet.costs.device_profile import DeviceProfile, ModelProfile
 from shieldfl.fleet.costs.other_sets import measure_other_sets
 from shieldfl.fleet.costs.scheme_calibration import SchemeWork, measure_schemes
-from shieldfl.fleet.costs.stopwatch import median_seconds
 from shieldfl.masks import Mask
-from shieldfl.schemes import DEFAULT_KEY_BITS, calibrations
+from shieldfl.profiling.stages import median_seconds
+from shieldfl.scheme.registry import DEFAULT_KEY_BITS, calibrations
 from shieldfl.selection import SelectionLimits, select
 
 __all__ = ["CalibrationSettings", "calibrate"]
@@ -34,13 +34,13 @@ class CalibrationSettings:
 
     Attributes
     ----------
-    schemes : some of :func:`shieldfl.schemes.calibrations`.
+    schemes : some of :func:`shieldfl.scheme.registry.calibrations`.
     threads : numbers of threads for encryption and training; 1 is always among them. None: 1 and all cores.
     values : of an update, for everything but slow schemes.
     slow_ciphertexts : that slow schemes, Paillier, encrypt at a time, for each thread.
     key_bits : for schemes with a choice of it.
     seconds : for each figure, and three repetitions at least.
-    model : a name of :data:`shieldfl.simulation.models.MODELS`, or None for no training step, which needs torch.
+    model : a name of :data:`shieldfl.training.models.MODELS`, or None for no training step, which needs torch.
     sample_shape, classes, batch_size : of the training step.
     other_sets : whether encryption is also measured with the instruction sets below this processor's best.
     """

@@ -120,7 +120,7 @@ class CostModel:
     def encrypt_seconds(self, fleet: Fleet, fields: Any) -> FloatVector:
         """Return the seconds that each client takes to encrypt its number of fields, on all of its cores.
 
-        Randomisers that are made ahead take no less of its processor: what it is not idle for is counted here.
+        Precomputed randomisers take no less of its processor: what it is not idle for is counted here.
         """
         return self._by_profile(fleet, lambda costs: costs._encrypt_seconds(fleet, fields))
 

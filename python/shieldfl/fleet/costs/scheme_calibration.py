@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from shieldfl.errors import RangeError
 from shieldfl.fleet.costs.device_profile import SchemeProfile
-from shieldfl.fleet.costs.stopwatch import median_seconds
+from shieldfl.profiling.stages import median_seconds
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.scheme.interface import POOLED, Scheme
-from shieldfl.schemes import scheme_named
+from shieldfl.scheme.registry import scheme_named
 
 __all__ = ["SchemeWork", "measure_schemes", "scheme_parameters"]
 
@@ -35,14 +35,14 @@ class SchemeWork:
 
 
 def scheme_parameters(name: str, key_bits: int) -> Any:
-    """Return the parameters that one of :func:`shieldfl.schemes.calibrations` is measured with."""
+    """Return the parameters that one of :func:`shieldfl.scheme.registry.calibrations` is measured with."""
     return scheme_named(name).calibrated_parameters(name.removesuffix(POOLED), key_bits)
 
 
 def measure_schemes(
     names: Iterable[str], work: SchemeWork, on_step: Callable[[str], None] = lambda _: None
 ) -> list[SchemeProfile]:
-    """Measure some of :func:`shieldfl.schemes.calibrations`; a slow scheme takes seconds more for a key.
+    """Measure some of :func:`shieldfl.scheme.registry.calibrations`; a slow scheme takes seconds more for a key.
 
     ``on_step`` is told the name of each before it is measured.
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from shieldfl.fleet.costs.stopwatch import median_seconds
+from shieldfl.methods.model_adaptation import adapt_model
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.profiling.stages import median_seconds
 from shieldfl.settings import TrainingSettings
-from shieldfl.simulation.models import build_model
-from shieldfl.simulation.training import train_locally
-from shieldfl.torch_bridge import flatten, parameter_layout
+from shieldfl.torch_bridge import flatten, flatten_buffers, parameter_layout
+from shieldfl.training.local_trainer import LocalTrainer
+from shieldfl.training.local_update import LocalUpdate, StartingPoint
+from shieldfl.training.models import build_model
+from shieldfl.training.sgd import train_locally
 
 __all__ = ["BATCH_SIZE", "CLASSES", "LocalTraining", "TrainStep"]
 
@@ -46,29 +51,34 @@ class TrainStep:
 
 
 class LocalTraining:
-    """The same step, on as many random samples and epochs as a client has in a round."""
+    """A client's training in a round: the same step, on as many random samples and epochs as it has."""
 
     def __init__(
         self, model: str, sample_shape: tuple[int, ...], samples: int, local_epochs: int, seed: int
     ) -> None:
         self._model = build_model(model, sample_shape, CLASSES, seed=0)
         self._settings = TrainingSettings(local_epochs=local_epochs, batch_size=BATCH_SIZE)
-        self._features, self._labels = _random_samples(samples, sample_shape, CLASSES, seed)
+        self._samples = _random_samples(samples, sample_shape, CLASSES, seed)
+        self.begin_method("fedavg", {})
 
-    def train(self) -> None:
-        """Train for one round."""
-        train_locally(self._model, self._features, self._labels, self._settings, seed=0)
+    def begin_method(self, method: str, settings: Mapping[str, Any]) -> None:
+        """Train what the method trains of the model. Raises as :func:`adapt_model` does."""
+        known = MethodSettings()
+        module = adapt_model(method, self._model, known.changed(method, settings) if settings else known)
+        self._trainer = LocalTrainer(module, *self._samples, self._settings)
+        self.layout = parameter_layout(module)
+        self.initial = GlobalModel(flatten(module), flatten_buffers(module))
+
+    def train(self, start: StartingPoint) -> tuple[LocalUpdate, float]:
+        """Train for one round; return the update, and how many seconds its scores took."""
+        update, _ = self._trainer.train(start, seed=0)
+        return update, self._trainer.clock.take().get("score", 0.0)
 
     def train_few(self) -> int:
         """Train for one epoch on as many samples as a measured step has, or all; return how many."""
-        few = self._features[: _BATCHES * BATCH_SIZE]
-        once = replace(self._settings, local_epochs=1)
-        train_locally(self._model, few, self._labels[: len(few)], once, seed=0)
-        return len(few)
-
-    def weights(self) -> NDArray[np.float32]:
-        """Return all parameters, float32 of shape (P,)."""
-        return flatten(self._model)
+        features, labels = (one[: _BATCHES * BATCH_SIZE] for one in self._samples)
+        train_locally(self._model, features, labels, replace(self._settings, local_epochs=1), seed=0)
+        return len(features)
 
 
 def _random_samples(

@@ -12,20 +12,18 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from shieldfl.errors import DataError, WireFormatError
-from shieldfl.fleet.measure.client_work import ClientTask
-from shieldfl.fleet.measure.paced_link import Connection, Letter
-from shieldfl.fleet.measure.processor_limit import ProcessorLimit, open_limit
-from shieldfl.fleet.measure.processor_quota import ProcessorQuota
+from shieldfl.fleet.measure.paced_link import Connection, Letter, Link
+from shieldfl.fleet.measure.processor_quota import ProcessorLimit, ProcessorQuota, open_limit
 
-__all__ = ["ClientLetter", "ClientProcesses"]
+__all__ = ["ClientLetter", "ClientProcesses", "ClientTask"]
 
 _START_SECONDS = 300.0
 _POLL_SECONDS = 0.2
@@ -36,6 +34,25 @@ _WORD_BYTES = 16
 _LAST_WORDS = 300
 # Libraries that start threads of their own look here.
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class ClientTask:
+    """What a client process is, whatever the method, in plain JSON types."""
+
+    index: int
+    scheme: str
+    """One of :func:`shieldfl.scheme.registry.encryptions`, for the probe."""
+    threads: int
+    samples: int
+    local_epochs: int
+    upload_bytes_per_second: float
+    latency_seconds: float
+    seed: int
+    train_core_seconds: float | None = None
+    """Of a round; None where a model is trained."""
+    model: str | None = None
+    sample_shape: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -54,7 +71,7 @@ class ClientProcesses:
     Parameters
     ----------
     names, tasks, quotas : of each client.
-    public_key : what clients encrypt under, as a frame.
+    public_key : what they encrypt under when the machine's load is probed, as a frame.
 
     Entering raises DataError for a client that does not get as far as to be ready, OSError.
     """
@@ -72,7 +89,8 @@ class ClientProcesses:
         self._public_key = public_key
         self._processes: list[subprocess.Popen[str]] = []
         self._connections: dict[int, Connection] = {}
-        self._readers: list[threading.Thread] = []
+        self._helpers: list[threading.Thread] = []
+        """Readers of what clients say, and senders over their links."""
         self._letters: queue.SimpleQueue[ClientLetter] = queue.SimpleQueue()
         self._limit: ProcessorLimit | None = None
         self._errors = tempfile.TemporaryFile(mode="w+", encoding="utf-8")  # noqa: SIM115 - closed in close()
@@ -112,6 +130,13 @@ class ClientProcesses:
             with suppress(OSError):
                 connection.send(kind, facts, **how)
 
+    def post(
+        self, client: int, kind: str, facts: Mapping[str, Any], parts: Mapping[str, bytes], link: Link
+    ) -> None:
+        """Send a letter over a link that takes its time, and do not wait for it."""
+        how = {"parts": parts, "link": link}
+        self._start_helper(self.send, client, kind, facts, **how)
+
     def next_letter(self, until: float) -> ClientLetter | None:
         """Wait for the next letter of any client, until a moment of the monotonic clock; None where there is none."""
         try:
@@ -139,8 +164,9 @@ class ClientProcesses:
             stack.callback(self._errors.close)
             if self._limit is not None:
                 stack.callback(self._limit.close)
-            for reader in self._readers:
-                stack.callback(reader.join)
+            # Whoever talks to a client that was ended finds its connection closed.
+            for helper in self._helpers:
+                stack.callback(helper.join)
             for client in range(len(self._processes)):
                 stack.callback(self.end, client)
 
@@ -155,9 +181,8 @@ class ClientProcesses:
                 self._check_start(until)
                 self._accept(server, word)
         for client, task in enumerate(self._tasks):
-            self._connections[client].send("start", task.to_json(), {"public_key": self._public_key})
-            self._readers.append(threading.Thread(target=self._read, args=(client,), daemon=True))
-            self._readers[-1].start()
+            self._connections[client].send("start", asdict(task), {"public_key": self._public_key})
+            self._start_helper(self._read, client)
         waiting = set(self._connections)
         while waiting:
             found = self.next_letter(time.monotonic() + _POLL_SECONDS)
@@ -193,6 +218,11 @@ class ClientProcesses:
         with suppress(BrokenPipeError), process.stdin:
             process.stdin.write(json.dumps({"port": port, "client": client, "word": word}) + "\n")
         return process
+
+    def _start_helper(self, target: Callable[..., None], *arguments: Any, **named: Any) -> None:
+        self._helpers = [helper for helper in self._helpers if helper.is_alive()]
+        self._helpers.append(threading.Thread(target=target, args=arguments, kwargs=named, daemon=True))
+        self._helpers[-1].start()
 
     def _accept(self, server: socket.socket, word: str) -> None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,17 +16,19 @@ from shieldfl.errors import ParameterError
 from shieldfl.fleet.costs.device_profile import DeviceProfile
 from shieldfl.fleet.costs.scheme_calibration import scheme_parameters
 from shieldfl.fleet.fleet import Fleet
-from shieldfl.fleet.measure.client_processes import ClientProcesses
-from shieldfl.fleet.measure.client_work import ClientTask, RoundTask
+from shieldfl.fleet.measure.client_processes import ClientProcesses, ClientTask
 from shieldfl.fleet.measure.machine_load import MachineLoad, processor_seconds
-from shieldfl.fleet.measure.measured_round import MeasuredRound, RoundTimes
-from shieldfl.fleet.measure.plan_masks import PlanMasks, draw_masks
+from shieldfl.fleet.measure.measured_method import MeasuredMethod
+from shieldfl.fleet.measure.measured_round import PROCESSOR_STAGES, ClientTimes, RoundTimes
 from shieldfl.fleet.measure.processor_quota import processor_quotas
 from shieldfl.fleet.measure.shared_machine import measure_slowdown
-from shieldfl.fleet.simulate.encryption_plan import EncryptionPlan, MaskSettings, plan_encryption
+from shieldfl.fleet.simulate.encryption_plan import EncryptionPlan, plan_encryption
 from shieldfl.fleet.simulate.round_simulation import STAGES, FleetRounds, simulate_plan
+from shieldfl.methods.discovery import checked_methods, method_class
+from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.key_authority import KeyAuthority
-from shieldfl.schemes import DEFAULT_KEY_BITS, encryptions, scheme_named
+from shieldfl.scheme.registry import DEFAULT_KEY_BITS, encryptions, scheme_named
+from shieldfl.settings import settings_of
 
 __all__ = ["MeasuredFleet", "measure_fleet", "trains_model", "without_dropouts"]
 
@@ -49,7 +52,7 @@ class MeasuredFleet:
     limit: str
     """What kept the clients to their share of the processor."""
     processor_seconds: dict[str, NDArray[np.float64]]
-    """Of each stage but the upload, what the client's process used; shape (R, K)."""
+    """Of training with its scores and of the steps that make messages, what the client's process used; (R, K)."""
     load_of_others: NDArray[np.float64]
     """Share of the machine's cores that other processes used during each round, shape (R,)."""
 
@@ -71,24 +74,26 @@ def measure_fleet(
     profile: DeviceProfile,
     scheme: str,
     rounds: int = 1,
-    settings: MaskSettings | None = None,
+    settings: MethodSettings | None = None,
     seed: int = 0,
     on_round: Callable[[str, int], None] | None = None,
 ) -> list[MeasuredFleet]:
     """Start the clients of a fleet, let them do ``rounds`` rounds of each method, and simulate these beside.
 
     The same client processes go through all methods. One whose process ends has dropped out for good, and the others
-    go on. Each opened sum is compared with the sum of the plain updates.
+    go on. Where a method gives the mean of all updates, each new model is compared with that of the plain ones.
 
     Parameters
     ----------
+    methods : of :func:`shieldfl.methods.discovery.method_names`, but for those that train on synthetic data.
     profile : of this machine, with the scheme and, unless the fleet file states what training takes, the model.
-    scheme : one of :func:`shieldfl.schemes.encryptions`.
-    seed : of the clients' data and the masks.
+    scheme : one of ``scheme.registry.encryptions()``, for the methods that encrypt; with the profile's key size.
+    settings : of the methods; what they know of clients' links and processors is the fleet's.
+    seed : of the clients' data, and of the model.
     on_round : told the method and the number of the round that begins.
 
-    Raises ParameterError for what this machine or the profile cannot do, RangeError for a sum that was opened wrongly,
-    DataError where a client cannot be started, OSError.
+    Raises ParameterError for what this machine, the profile or a method cannot do, RangeError for a sum that was
+    opened wrongly, DataError where a client cannot be started, OSError.
     """
     if as_unsigned(rounds, "rounds") < 1:
         raise ParameterError("rounds must be at least 1")
@@ -97,44 +102,82 @@ def measure_fleet(
     staying = without_dropouts(fleet)
     quotas = processor_quotas(staying, build_info()["threads"])
     costs = profile.cost_model(scheme)
-    chosen = settings or MaskSettings()
-    plans = [plan_encryption(method, staying, costs.scheme, chosen) for method in methods]
+    parameters, key_bits = _calibrated(profile, scheme)
+    chosen = _own_settings(checked_methods(methods), staying, scheme, key_bits, settings or MethodSettings())
     tasks = _client_tasks(staying, profile, scheme, [quota.threads for quota in quotas], seed)
-    authority = _key_authority(profile, scheme, staying)
+    made = [MeasuredMethod(name, chosen, staying, tasks[0], rounds) for name in methods]
+    # Rounds have keys of their own; this one is for the probe.
+    frame = KeyAuthority(parameters, min_clients=1).public_key.to_bytes()
     measured = []
-    number = 0
-    frame = authority.public_key.to_bytes()
     with ClientProcesses(staying.client_names, tasks, quotas, frame) as processes:
-        for plan in plans:
-            masks = draw_masks(plan, staying.model.parameters, costs.scheme, chosen.mask_overlap, seed)
-            _announce(plan, masks, processes)
-            apart = simulate_plan(staying, costs, plan, rounds)
-            patience = max(_LEAST_PATIENCE_SECONDS, _PATIENCE * float(apart.round_seconds[0]))
-            times, loads, factors = [], [], []
-            for round_number in range(rounds):
+        for one in made:
+            whole = plan_encryption("full-he", staying, costs.scheme)
+            longest = float(simulate_plan(staying, costs, whole).round_seconds[0])
+            patience = max(_LEAST_PATIENCE_SECONDS, _PATIENCE * longest)
+            one.begin(processes, patience)
+            loads, factors = [], []
+            for number in range(rounds):
                 if on_round is not None:
-                    on_round(plan.method, round_number)
+                    on_round(one.name, number)
                 factors.append(measure_slowdown(processes, staying, costs))
-                groups = plan.union_values.size
-                numbers = range(number, number + groups)
-                number += groups
-                one = MeasuredRound(staying, plan, masks, processes, authority, numbers, patience)
                 load, used = MachineLoad.now(), _own_seconds(processes)
-                times.append(one.run())
+                one.run_round(number + 1)
                 loads.append(MachineLoad.now().share_of_others(load, _own_seconds(processes) - used))
-            slowdown = {name: np.array([one[name] for one in factors]) for name in factors[0]}
+            slowdown = {name: np.array([each[name] for each in factors]) for name in factors[0]}
+            own = replace(costs, scheme=one.costs(costs.scheme))
+            plan = one.observed_plan(own.scheme)
             measured.append(
                 MeasuredFleet(
-                    measured=_fleet_rounds(staying, plan, scheme, times),
-                    simulated=simulate_plan(staying, costs, plan, rounds, slowdown=slowdown),
-                    simulated_apart=apart,
+                    measured=_fleet_rounds(staying, plan, scheme, one.times),
+                    simulated=simulate_plan(staying, own, plan, rounds, slowdown=slowdown),
+                    simulated_apart=simulate_plan(staying, own, plan, rounds),
                     slowdown=slowdown,
                     limit=processes.limit_description,
-                    processor_seconds=_processor_seconds(times),
+                    processor_seconds={
+                        name: np.array(
+                            [[one.processor_seconds[name] for one in times.clients] for times in one.times]
+                        )
+                        for name in PROCESSOR_STAGES
+                    },
                     load_of_others=np.array(loads),
                 )
             )
     return measured
+
+
+def _calibrated(profile: DeviceProfile, scheme: str) -> tuple[Any, int]:
+    """Return the parameters that the profile was measured with, and their key size."""
+    (measured,) = (one for one in profile.schemes if one.name == scheme)
+    # The default first: short keys warn.
+    for key_bits in (DEFAULT_KEY_BITS, *scheme_named(scheme).key_sizes):
+        parameters = scheme_parameters(scheme, key_bits)
+        if repr(parameters) == measured.setting:
+            return parameters, key_bits
+    raise ParameterError(f"the profile's {scheme} has other parameters than this version: calibrate again")
+
+
+def _own_settings(
+    methods: Sequence[str], fleet: Fleet, scheme: str, key_bits: int, settings: MethodSettings
+) -> MethodSettings:
+    """Return the settings under which a fleet is measured: of those below, each method has what it knows of."""
+    facts = {
+        "encryption": scheme,
+        "key_bits": key_bits,
+        "bandwidths": fleet.upload_bytes_per_second.tolist(),
+        "compute_speeds": (fleet.cores * fleet.core_rate).tolist(),
+        # The clients have random data: there is nothing to cluster them by.
+        "clustering": "none",
+    }
+    for name in methods:
+        schemes = method_class(name).schemes
+        if schemes and scheme not in schemes:
+            raise ParameterError(f"{name} encrypts by {' or '.join(schemes)}, not by {scheme}")
+        entry = settings.of(name)
+        known = {} if entry is None else settings_of(type(entry))
+        if known:
+            own = {key: value for key, value in facts.items() if key in known}
+            settings = settings.changed(name, own)
+    return settings
 
 
 def _client_tasks(
@@ -152,8 +195,8 @@ def _client_tasks(
     epochs = fleet.training.local_epochs
     return [
         ClientTask(
+            index=client,
             scheme=scheme,
-            parameters=fleet.model.parameters,
             threads=threads[client],
             samples=int(fleet.samples[client]),
             local_epochs=epochs,
@@ -168,33 +211,6 @@ def _client_tasks(
     ]
 
 
-def _key_authority(profile: DeviceProfile, scheme: str, fleet: Fleet) -> KeyAuthority:
-    """Make a key with the very parameters that were calibrated."""
-    (measured,) = (one for one in profile.schemes if one.name == scheme)
-    for key_bits in scheme_named(scheme).key_sizes or (DEFAULT_KEY_BITS,):
-        parameters = scheme_parameters(scheme, key_bits)
-        if repr(parameters) == measured.setting:
-            break
-    else:
-        raise ParameterError(
-            f"the profile's {scheme} has other parameters than this version: calibrate again"
-        )
-    if fleet.size > parameters.max_clients:
-        raise ParameterError(
-            f"a measured fleet has at most {parameters.max_clients} clients, not {fleet.size}: lower count"
-        )
-    return KeyAuthority(
-        parameters, min_clients=fleet.training.min_clients, threads=int(fleet.aggregator.cores)
-    )
-
-
-def _announce(plan: EncryptionPlan, masks: PlanMasks, processes: ClientProcesses) -> None:
-    for client in processes.alive:
-        order = masks.orders[plan.groups[client]]
-        task = RoundTask(plan.scores, plan.selects, plan.sends_mask, masks.clients[client], order)
-        processes.send(client, "method", task.facts(), parts=task.parts())
-
-
 def _own_seconds(processes: ClientProcesses) -> float:
     clients = 0.0
     for client in processes.alive:
@@ -205,44 +221,29 @@ def _own_seconds(processes: ClientProcesses) -> float:
     return time.process_time() + clients
 
 
-def _processor_seconds(rounds: Sequence[RoundTimes]) -> dict[str, NDArray[np.float64]]:
-    return {
-        name: np.array([[one.processor_seconds.get(name, 0.0) for one in times.clients] for times in rounds])
-        for name in STAGES[:-1]
-    }
-
-
 def _fleet_rounds(
     fleet: Fleet, plan: EncryptionPlan, scheme: str, rounds: Sequence[RoundTimes]
 ) -> FleetRounds:
-    shape = (len(rounds), fleet.size)
-    groups = plan.union_values.size
-    download = np.zeros(shape)
-    barrier, end = np.zeros((len(rounds), groups)), np.zeros((len(rounds), groups))
-    for number, times in enumerate(rounds):
-        for client, one in enumerate(times.clients):
-            group = plan.groups[client]
-            barrier[number, group] = max(barrier[number, group], one.until)
-            if one.downloaded is not None:
-                download[number, client] = one.downloaded - times.groups[group].opened
-                end[number, group] = max(end[number, group], one.downloaded)
-    failed = np.array([[group.failed for group in times.groups] for times in rounds])
-    complete = np.array([[group.complete for group in times.groups] for times in rounds])
-    opened = np.array([[group.opened for group in times.groups] for times in rounds])
+    def of_clients(figure: Callable[[ClientTimes], float]) -> NDArray[Any]:
+        return np.array([[figure(one) for one in times.clients] for times in rounds])
+
+    def of_rounds(figure: Callable[[RoundTimes], float]) -> NDArray[Any]:
+        return np.array([[figure(times)] for times in rounds])
+
+    failed = of_rounds(lambda times: times.failed)
+    barrier = of_rounds(lambda times: times.barrier)
+    opening = of_rounds(lambda times: times.opening)
     return FleetRounds(
         fleet=fleet,
         plan=plan,
         scheme=scheme,
-        stages={
-            name: np.array([[one.stages[name] for one in times.clients] for times in rounds])
-            for name in STAGES
-        },
-        dropped=np.array([[one.dropped for one in times.clients] for times in rounds]),
-        aggregation=np.where(failed, 0.0, complete - barrier),
-        opening=np.where(failed, 0.0, opened - complete),
-        download=download,
-        cluster_seconds=np.where(failed, barrier, np.maximum(end, opened)),
+        stages={name: of_clients(lambda one, name=name: one.stages[name]) for name in STAGES},  # type: ignore[misc]
+        dropped=of_clients(lambda one: one.dropped),
+        aggregation=np.where(failed, 0.0, of_rounds(lambda times: times.opened) - barrier - opening),
+        opening=opening,
+        download=of_clients(lambda one: one.download),
+        cluster_seconds=np.where(failed, barrier, of_rounds(lambda times: times.end)),
         failed=failed,
-        bytes_up=np.array([[float(one.bytes_up) for one in times.clients] for times in rounds]),
-        bytes_down=np.array([[float(one.bytes_down) for one in times.clients] for times in rounds]),
+        bytes_up=of_clients(lambda one: float(one.bytes_up)),
+        bytes_down=of_clients(lambda one: float(one.bytes_down)),
     )

@@ -1,205 +1,214 @@
-"""One round of a measured fleet, from the aggregator's side."""
+"""The clients of a measured fleet as a round's driver reaches them: over their links, with a clock beside it."""
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
+from shieldfl.errors import RangeError
 from shieldfl.fleet.fleet import Fleet
-from shieldfl.fleet.measure.client_processes import ClientLetter, ClientProcesses
-from shieldfl.fleet.measure.group_sum import GroupSum
-from shieldfl.fleet.measure.paced_link import Link
-from shieldfl.fleet.measure.plan_masks import PlanMasks
-from shieldfl.fleet.simulate.encryption_plan import EncryptionPlan
+from shieldfl.fleet.measure.client_processes import ClientProcesses
+from shieldfl.fleet.measure.paced_link import Letter, Link
 from shieldfl.fleet.simulate.round_simulation import STAGES
-from shieldfl.roles.key_authority import KeyAuthority
+from shieldfl.roles.message import Message
 
-__all__ = ["ClientTimes", "GroupTimes", "MeasuredRound", "RoundTimes"]
+__all__ = ["PROCESSOR_STAGES", "ClientTimes", "MeasuredClients", "RoundTimes"]
+
+PROCESSOR_STAGES = ("training", "steps")
+"""What processor time is measured of: training with its scores, and the messages that a client makes."""
 
 
 @dataclass
 class ClientTimes:
-    """One client's round, in seconds from its start."""
+    """One client's round, in seconds."""
 
     stages: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
-    processor_seconds: dict[str, float] = field(default_factory=dict)
-    """By stage: what the client's process used."""
+    processor_seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PROCESSOR_STAGES, 0.0))
+    """What the client's process used."""
     until: float = 0.0
-    """The end of the last stage."""
-    downloaded: float | None = None
+    """From the round's start to the end of what it did last."""
+    doing: str = ""
+    """The stage that it is in since then, if any."""
+    download: float = 0.0
     dropped: bool = False
     bytes_up: int = 0
     bytes_down: int = 0
 
 
 @dataclass
-class GroupTimes:
-    """One group's round, in seconds from its start."""
-
-    complete: float = 0.0
-    """When the last update was added."""
-    opened: float = 0.0
-    failed: bool = False
-
-
-@dataclass(frozen=True)
 class RoundTimes:
-    """Everything that was measured in a round."""
+    """Everything that was measured in a round, in seconds from its start."""
 
     clients: list[ClientTimes]
-    groups: list[GroupTimes]
+    barrier: float = 0.0
+    """When the last message of the last phase had arrived, or a client was lost."""
+    opening: float = 0.0
+    """How long the key authority took in the last phase."""
+    opened: float = 0.0
+    """When the new model was there."""
+    end: float = 0.0
+    """When the last client had it."""
+    failed: bool = True
 
 
-class MeasuredRound:
-    """Starts a round at all clients that are alive and listens until it is over.
+class MeasuredClients:
+    """Every client begins a round with the model and the round's keys; from there on its clock runs.
 
     A client whose connection is lost has dropped out, and so has one that is not done ``patience_seconds`` after the
-    start: its process is ended. Groups do not wait for each other.
+    start: its process is ended.
 
     Parameters
     ----------
-    numbers : the round that each group's clients encrypt for; no two totals of an authority may share one.
+    opening_seconds : says how long the key authority has opened since it was asked last.
     """
 
     def __init__(
         self,
-        fleet: Fleet,
-        plan: EncryptionPlan,
-        masks: PlanMasks,
         processes: ClientProcesses,
-        authority: KeyAuthority,
-        numbers: Sequence[int],
+        fleet: Fleet,
         patience_seconds: float,
+        opening_seconds: Callable[[], float],
     ) -> None:
-        self._fleet = fleet
-        self._groups = plan.groups.tolist()
-        self._masks = masks
         self._processes = processes
-        self._numbers = numbers
-        skipped = {"score": not plan.scores, "select": not plan.selects}
-        self._stages = [name for name in STAGES if not skipped.get(name, False)]
-        threads = int(fleet.aggregator.cores)
-        self._sums = [
-            GroupSum(authority, number, union, order, threads)
-            for number, union, order in zip(numbers, masks.unions, masks.orders, strict=True)
-        ]
+        self._fleet = fleet
         self._patience = patience_seconds
-        self._times = RoundTimes([ClientTimes() for _ in self._groups], [GroupTimes() for _ in numbers])
-        self._arrived: dict[int, dict[str, bytes]] = {}
-        self._updates: list[list[NDArray[np.float32]]] = [[] for _ in numbers]
-        self._computing: set[int] = set()
-        self._downloading: set[int] = set()
-        self._senders: list[threading.Thread] = []
+        self._opening_seconds = opening_seconds
         self._start = 0.0
+        self._sent: dict[int, float] = {}
+        """By client: when its newest download began."""
+        self.times = self.new_round()
 
-    def run(self) -> RoundTimes:
-        """Do the round. Raises RangeError should a sum be opened wrongly."""
-        for client in self._processes.alive:
-            self._computing.add(client)
-        for client, times in enumerate(self._times.clients):
-            times.dropped = client not in self._computing
+    def new_round(self) -> RoundTimes:
+        """Begin to measure; whoever is gone has dropped out."""
+        alive = self._processes.alive
+        self.times = RoundTimes(
+            [ClientTimes(dropped=client not in alive) for client in range(self._fleet.size)]
+        )
+        return self.times
+
+    def begin_round(
+        self,
+        clients: Sequence[int],
+        round_number: int,
+        participants: int,
+        message_of: Callable[[int], Message],
+    ) -> None:
+        """Hand out the first messages, as fast as the machine can: clients have the model from the round before."""
+        self.new_round()
         self._start = time.monotonic()
-        try:
-            for client in sorted(self._computing):
-                self._processes.send(client, "round", {"number": self._numbers[self._groups[client]]})
-            for group in range(len(self._sums)):
-                self._close_if_complete(group)
-            while self._computing or self._downloading:
-                self._wait()
-        finally:
-            # A sender whose client was ended finds its connection closed.
-            for client in [*self._computing, *self._downloading]:
-                self._processes.end(client)
-            for sender in self._senders:
-                sender.join()
-        for opened, updates in zip(self._sums, self._updates, strict=True):
-            if opened.clients >= self._fleet.training.min_clients:
-                opened.check(updates)
-        return self._times
+        for client in clients:
+            self._processes.send(
+                client,
+                "begin",
+                {"round": round_number, "participants": participants},
+                parts={"message": message_of(client).to_bytes()},
+            )
+        for _ in self._letters(clients, "begun"):
+            pass
+        self._opening_seconds()
+        self._start = time.monotonic()
+        for client in clients:
+            self.times.clients[client].doing = "train"
+            self._processes.send(client, "train")
 
-    def _wait(self) -> None:
-        found = self._processes.next_letter(self._start + self._patience)
-        if found is None:
-            for client in [*self._computing, *self._downloading]:
-                self._processes.end(client)
-                self._lose(client, self._now())
-        elif found.letter is None:
-            self._lose(found.client, found.at - self._start)
-        elif found.client in self._computing or found.client in self._downloading:
-            self._read(found, found.letter.kind)
+    def step(
+        self, clients: Sequence[int], phase: str, message_of: Callable[[int], Message] | None
+    ) -> Iterator[tuple[int, bytes | RangeError]]:
+        """Let the clients make their messages; yield them as they arrive."""
+        self._opening_seconds()
+        for client in clients:
+            if message_of is None:
+                self._processes.send(client, "step", {"phase": phase})
+            else:
+                self._download(client, "step", message_of(client), phase=phase)
+        for client, letter in self._letters(clients, "message", "refused"):
+            times = self.times.clients[client]
+            if letter.kind == "refused":
+                times.dropped, times.doing = True, ""
+                yield client, RangeError(letter.facts["why"])
+                continue
+            times.stages["upload"] += letter.at - self._start - times.until
+            self._go_on(client, "", letter.at)
+            self.times.barrier = max(self.times.barrier, times.until)
+            times.bytes_up += len(letter.parts["message"])
+            yield client, letter.parts["message"]
 
-    def _read(self, found: ClientLetter, kind: str) -> None:
-        assert found.letter is not None
-        client, letter = found.client, found.letter
-        times = self._times.clients[client]
-        if kind == "stage":
-            self._end_stage(client, letter.facts["name"], letter.facts["end"] - self._start)
-            times.processor_seconds[letter.facts["name"]] = letter.facts["processor_seconds"]
-        elif kind == "update":
-            self._end_stage(client, "upload", letter.at - self._start)
-            times.bytes_up = sum(map(len, letter.parts.values()))
-            self._arrived[client] = letter.parts
-        elif kind == "plain":
-            group = self._groups[client]
-            self._sums[group].add(self._arrived.pop(client), self._masks.clients[client])
-            self._updates[group].append(np.frombuffer(letter.parts["update"], dtype=np.float32))
-            self._computing.discard(client)
-            self._close_if_complete(group)
-        elif kind == "downloaded":
-            times.downloaded = letter.facts["at"] - self._start
-            self._downloading.discard(client)
+    def end_round(self, clients: Sequence[int], message_of: Callable[[int], Message]) -> None:
+        """Let the clients download the new model."""
+        times = self.times
+        times.opened = times.end = time.monotonic() - self._start
+        times.opening, times.failed = self._opening_seconds(), False
+        for client in clients:
+            self._download(client, "model", message_of(client))
+        for client, letter in self._letters(clients, "received"):
+            self._end_download(client, letter)
+            times.end = max(times.end, letter.facts["at"] - self._start)
 
-    def _end_stage(self, client: int, name: str, end: float) -> None:
-        times = self._times.clients[client]
-        times.stages[name] = end - times.until
-        times.until = end
+    def told(self, clients: Sequence[int]) -> dict[int, Letter]:
+        """Ask clients what they have done; those that are gone say nothing."""
+        for client in clients:
+            self._processes.send(client, "tell")
+        return dict(self._letters(clients, "told"))
 
-    def _lose(self, client: int, at: float) -> None:
-        times = self._times.clients[client]
-        if client in self._downloading:
-            self._downloading.discard(client)
-            times.downloaded = at
-        if client not in self._computing:
-            return
-        self._computing.discard(client)
-        self._arrived.pop(client, None)
-        times.dropped = True
-        # What it was doing when it was lost was its next stage.
-        ended = sum(times.stages[name] > 0.0 for name in self._stages)
-        if ended < len(self._stages):
-            self._end_stage(client, self._stages[ended], max(at, times.until))
-        self._close_if_complete(self._groups[client])
-
-    def _close_if_complete(self, group: int) -> None:
-        """Open a group's total once nobody computes any more, and send the model."""
-        if any(self._groups[client] == group for client in self._computing):
-            return
-        times, aggregated = self._times.groups[group], self._sums[group]
-        members = [client for client, own in enumerate(self._groups) if own == group]
-        if aggregated.clients < self._fleet.training.min_clients:
-            times.failed = True
-            return
-        total = aggregated.total()
-        times.complete = self._now()
-        model = aggregated.open_model(total)
-        times.opened = self._now()
-        for client in members:
-            if client in self._processes.alive and not self._times.clients[client].dropped:
-                self._times.clients[client].bytes_down = len(model)
-                self._downloading.add(client)
-                self._senders.append(threading.Thread(target=self._send_model, args=(client, model)))
-                self._senders[-1].start()
-
-    def _send_model(self, client: int, model: bytes) -> None:
+    def _download(self, client: int, kind: str, message: Message, **facts: str) -> None:
         link = Link(
             float(self._fleet.download_bytes_per_second[client]), float(self._fleet.latency_seconds[client])
         )
-        self._processes.send(client, "model", parts={"model": model}, link=link)
+        encoded = message.to_bytes()
+        self.times.clients[client].bytes_down += len(encoded)
+        self._sent[client] = time.monotonic()
+        self._processes.post(client, kind, facts, parts={"message": encoded}, link=link)
 
-    def _now(self) -> float:
-        return time.monotonic() - self._start
+    def _end_download(self, client: int, letter: Letter) -> None:
+        times = self.times.clients[client]
+        times.download += letter.facts["at"] - self._sent[client]
+
+    def _letters(self, clients: Sequence[int], *kinds: str) -> Iterator[tuple[int, Letter]]:
+        """Yield one letter of these kinds from each client; note what others say, and who is lost."""
+        waiting = set(clients) & set(self._processes.alive)
+        for client in set(clients) - waiting:
+            self._lose(client, time.monotonic() - self._start)
+        while waiting:
+            found = self._processes.next_letter(self._start + self._patience)
+            if found is None:
+                for client in waiting:
+                    self._processes.end(client)
+                    self._lose(client, time.monotonic() - self._start)
+                return
+            client, letter = found.client, found.letter
+            if letter is None:
+                if client in waiting:
+                    waiting.discard(client)
+                    self._lose(client, found.at - self._start)
+            elif letter.kind in kinds and client in waiting:
+                waiting.discard(client)
+                yield client, letter
+            elif letter.kind == "received":
+                self._end_download(client, letter)
+                self._go_on(client, "encrypt", letter.facts["at"])
+            elif letter.kind == "stage":
+                self._end_stage(client, letter)
+
+    def _end_stage(self, client: int, letter: Letter) -> None:
+        times, facts = self.times.clients[client], letter.facts
+        for name, seconds in facts["seconds"].items():
+            times.stages[name] += seconds
+        times.processor_seconds[facts["name"]] += facts["processor_seconds"]
+        self._go_on(client, "encrypt" if facts["name"] == "training" else "upload", facts["end"])
+
+    def _go_on(self, client: int, stage: str, at: float) -> None:
+        times = self.times.clients[client]
+        times.doing, times.until = stage, at - self._start
+
+    def _lose(self, client: int, at: float) -> None:
+        times = self.times.clients[client]
+        if not self.times.failed:
+            # It was lost on its way to a model that the others have.
+            times.download += at + self._start - self._sent[client]
+            return
+        times.dropped = True
+        if times.doing:
+            times.stages[times.doing] += max(0.0, at - times.until)
+            times.until = max(at, times.until)
+        self.times.barrier = max(self.times.barrier, times.until)

@@ -97,7 +97,7 @@ class Connection:
             raise WireFormatError(f"a letter of {length:,} bytes was announced: this is no client of a fleet")
         encoded = self._read(length)
         at = self._clock()
-        parts = dict(Message.from_bytes(encoded))
+        parts = {name: bytes(part) for name, part in Message.from_bytes(encoded).items()}
         try:
             kind, facts = parts.pop(_KIND).decode(), json.loads(parts.pop(_FACTS))
         except (KeyError, ValueError) as error:

@@ -1,14 +1,17 @@
-"""How much of this machine each client of a measured fleet may use, and whether the machine has that much."""
+"""How much of this machine each client of a measured fleet may use, whether it has that much, and what limits it."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 from shieldfl.errors import ParameterError
 from shieldfl.fleet.fleet import Fleet
+from shieldfl.fleet.measure.cpu_cgroup import CgroupLimit
+from shieldfl.fleet.measure.duty_cycle import DutyCycleLimit
 
-__all__ = ["ProcessorQuota", "processor_quotas"]
+__all__ = ["ProcessorLimit", "ProcessorQuota", "open_limit", "processor_quotas"]
 
 _ROUNDING = 1e-9
 
@@ -54,3 +57,25 @@ def processor_quotas(fleet: Fleet, machine_cores: int) -> list[ProcessorQuota]:
         ProcessorQuota(max(1, math.ceil(cores)), float(cores * rate))
         for cores, rate in zip(fleet.cores.tolist(), fleet.core_rate.tolist(), strict=True)
     ]
+
+
+class ProcessorLimit(Protocol):
+    """Limits processes that this one has started. ``release`` each after it was waited for, then ``close``."""
+
+    @property
+    def description(self) -> str:
+        """What limits the clients, in a few words."""
+
+    def limit(self, pid: int, cores: float) -> None:
+        """Let a process use so many seconds of processor time in a second. Raises OSError."""
+
+    def release(self, pid: int) -> None:
+        """Take the limit away."""
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+
+
+def open_limit() -> ProcessorLimit:
+    """Return the kernel's own limits where this process may set them, else ones that stop and continue."""
+    return CgroupLimit.open() or DutyCycleLimit()

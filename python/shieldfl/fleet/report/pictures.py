@@ -96,7 +96,7 @@ def straggler_index_by_budget(
     chosen = settings or MaskSettings()
     indices = []
     for budget in budgets:
-        method = "mask-crypt" if budget > 0.0 else "plaintext"
+        method = "mask-crypt" if budget > 0.0 else "fedavg"
         uniform = replace(chosen, uniform_ratio=budget or None)
         plan = plan_encryption(method, fleet, costs.scheme, uniform)
         seconds = np.sum(list(stage_seconds(fleet, costs, plan).values()), axis=0)

@@ -6,15 +6,23 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from shieldfl.encryption_budgets import sense_crypt_budgets
 from shieldfl.errors import ParameterError
 from shieldfl.fleet.costs.cost_model import SchemeCosts
 from shieldfl.fleet.fleet import Fleet, FloatVector, IntVector
-from shieldfl.fleet.simulate.budgets import fleet_budgets
 from shieldfl.fleet.simulate.sensitivity_curve import SecurityFloor, SensitivityCurve
 
-__all__ = ["METHODS", "EncryptionPlan", "MaskSettings", "packed_fields", "plan_encryption", "union_ratio"]
+__all__ = [
+    "METHODS",
+    "EncryptionPlan",
+    "MaskSettings",
+    "fleet_budgets",
+    "packed_fields",
+    "plan_encryption",
+    "union_ratio",
+]
 
-METHODS = ("plaintext", "sense-crypt", "mask-crypt", "fedml-he", "full-he")
+METHODS = ("fedavg", "sense-crypt", "mask-crypt", "fedml-he", "full-he")
 
 
 @dataclass(frozen=True)
@@ -79,7 +87,7 @@ def plan_encryption(
 ) -> EncryptionPlan:
     """Say what each client of a fleet encrypts under a method.
 
-    - ``plaintext``: nothing; ``full-he``: everything. Neither scores nor selects.
+    - ``fedavg``: nothing; ``full-he``: everything. Neither scores nor selects.
     - ``sense-crypt``: budgets (section 3.2) and masks (eqs. 6 to 9) of each cluster. Clients of a scheme whose
       ciphertexts take no plain numbers encrypt their cluster's union instead.
     - ``mask-crypt``: one ratio for all, over a consensus of all clients' masks; scores and selects in each round.
@@ -93,7 +101,7 @@ def plan_encryption(
     parameters = fleet.model.parameters
     if method == "sense-crypt":
         return _sense_crypt(fleet, scheme, chosen)
-    if method in ("plaintext", "full-he"):
+    if method in ("fedavg", "full-he"):
         share = 1.0 if method == "full-he" else 0.0
     elif chosen.uniform_ratio is not None:
         share = chosen.uniform_ratio
@@ -111,6 +119,15 @@ def plan_encryption(
         sends_mask=method == "mask-crypt",
         budget_shortfall=np.zeros(fleet.size),
     )
+
+
+def fleet_budgets(fleet: Fleet) -> FloatVector:
+    """Return alpha of each client of a fleet, with its way up as bandwidth and cores times rate as speed.
+
+    Ciphertexts go up and plain numbers come down (SenseCrypt with a key authority, its Algorithm 3), so the way up is
+    the bandwidth that encryption loads.
+    """
+    return sense_crypt_budgets(fleet.upload_bytes_per_second, fleet.cores * fleet.core_rate, fleet.clusters)
 
 
 def union_ratio(ratios: FloatVector, overlap: float) -> float:

@@ -6,14 +6,13 @@ import numpy as np
 
 from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.methods.agreed_mask.method import has_scores
 from shieldfl.methods.encrypted_sum.encrypted_positions import encrypted_positions
 from shieldfl.methods.masked_average.authority import MaskedAverageAuthority
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_keys import RoundKeys
-from shieldfl.schemes import scheme_of
+from shieldfl.scheme.registry import scheme_of
 from shieldfl.selection import positions_in_budget, top_k
 
 __all__ = ["AgreedMaskAuthority"]
@@ -27,10 +26,12 @@ class AgreedMaskAuthority(MaskedAverageAuthority):
         self._ratio = ratio
 
     def _purposes(self, round_number: int, model: Message) -> tuple[str, ...]:
-        return ("update", "scores") if has_scores(self.context) and "zone" not in model else ("update",)
+        return (
+            ("update", "scores") if self.context.encrypts("scores") and "zone" not in model else ("update",)
+        )
 
     def _decide(self, phase: str, message: Message) -> Message:
-        if phase == "scores" and has_scores(self.context):
+        if phase == "scores" and self.context.encrypts("scores"):
             size = self.context.plan.parameters
             total = scheme_of(self.context.keys.parameters["scores"]).Total.from_bytes(message["total"])
             stated, most = message.number("weight"), self.context.most_weight

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -20,17 +20,16 @@ from shieldfl.methods.masked_average.aggregator import MaskedAverageAggregator
 from shieldfl.methods.masked_average.client import MaskedAverageClient
 from shieldfl.methods.masked_average.method import UPDATE, MaskedAverage
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.local_update import StartingPoint
 from shieldfl.methods.protocol.method import Phase
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.privacy.events import ClearUpload
-from shieldfl.privacy.reading import NO_NOISE
-from shieldfl.roles.message import Message
+from shieldfl.privacy.events import NO_NOISE, ClearUpload
+from shieldfl.roles.message import Message, Part
 from shieldfl.scheme.interface import UnionMask
-from shieldfl.schemes import DEFAULT_ENCRYPTION, scheme_of
+from shieldfl.scheme.registry import DEFAULT_ENCRYPTION, scheme_of
 from shieldfl.selection import positions_in_budget
+from shieldfl.training.local_update import StartingPoint
 
 if TYPE_CHECKING:
     from shieldfl.methods.protocol.steps import AuthoritySteps
@@ -50,16 +49,13 @@ SCORE_BITS = 40
 SCORE_FRACTION_BITS = 36
 
 
-def has_scores(context: RoleContext) -> bool:
-    """Say whether there is something to agree on: then scores are encrypted, under keys of their own."""
-    return "scores" in context.keys.parameters
-
-
 class AgreedMaskClient(MaskedAverageClient):
     """Sends its scores, encrypted, in the first round; after that it encrypts what was agreed on, once for all rounds.
 
     Where no scores are encrypted in this federation, nothing is to be agreed on.
     """
+
+    changes: ClassVar = {"_agreed": Mask | None}
 
     def __init__(
         self, index: int, weight: int, initial: GlobalModel, context: RoleContext, ratio: float
@@ -74,9 +70,9 @@ class AgreedMaskClient(MaskedAverageClient):
         self.scores = None if "zone" in model else self.context.scores
         return replace(start, scores=self.scores)
 
-    def _read_zone(self, frame: bytes) -> Mask:
+    def _read_zone(self, frame: Part) -> Mask:
         """Read a mask of the agreed size. Raises PolicyError for others, and for another one than was taken before."""
-        if not has_scores(self.context):
+        if not self.context.encrypts("scores"):
             return super()._read_zone(frame)
         count = positions_in_budget(self._ratio, self._size)
         zone = read_agreed_positions(frame, self._size, self._buffer_count, count)
@@ -126,13 +122,32 @@ class AgreedMaskClient(MaskedAverageClient):
 class AgreedMaskAggregator(MaskedAverageAggregator):
     """Adds encrypted scores, which it cannot read, where there are any."""
 
+    changes: ClassVar = {"_weight": int, "_scores_added": bytes | None}
+    sums = (*MaskedAverageAggregator.sums, "_scores_added")
+
     def __init__(self, context: RoleContext, weights: tuple[int, ...]) -> None:
         super().__init__(context, weights, None)
         self._scores: Any = None
         self._weight = 0
 
+    @property
+    def _scores_added(self) -> bytes | None:
+        if self._scores is None or not self._scores.clients:
+            return None
+        return bytes(self._scores.total().to_bytes())
+
+    @_scores_added.setter
+    def _scores_added(self, total: bytes | None) -> None:
+        if total is not None and self._scores is not None:
+            self._scores.add_total(total)
+
+    def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
+        super()._begin_phase(phase, round_number, answer)
+        if phase == UPDATE.name:
+            self._scores = None
+
     def _begin(self, phase: str, round_number: int) -> None:
-        key = self.round_keys.key(round_number, "scores")
+        key = self._round_key(round_number, "scores")
         everything = UnionMask(Mask.full(self.context.plan.parameters))
         self._scores = scheme_of(key).aggregator(
             key, self.context.threads, round_number, everything, weighted=True
@@ -223,7 +238,7 @@ class AgreedMask(MaskedAverage):
 
 
 class FedMlHe(AgreedMask):
-    """``fedml-he``: scores by label sensitivity (see :mod:`shieldfl.sensitivity.label_sensitivity`)."""
+    """``fedml-he``: scores by label sensitivity (see :mod:`shieldfl.sensitivity.gradient`)."""
 
     names = (
         NamedMethod(

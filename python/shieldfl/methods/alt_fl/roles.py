@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 from shieldfl.errors import PolicyError
 from shieldfl.masks import Mask
@@ -11,16 +12,18 @@ from shieldfl.methods.alt_fl.rounds import RoundKind, ZonesOfRounds
 from shieldfl.methods.noised_average.dp_sgd import DpSgdRounds
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.local_update import LocalUpdate, StartingPoint
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import Noise
 from shieldfl.roles.message import Message
+from shieldfl.training.local_update import LocalUpdate, StartingPoint
 
 __all__ = ["AltFlAggregator", "AltFlClient"]
 
 
 class AltFlClient(AgreedMaskClient):
     """Trains and encrypts as the round's kind says."""
+
+    changes: ClassVar = {"_kind_of_round": RoundKind, "_noise": Noise | None}
 
     def __init__(
         self,
@@ -76,24 +79,27 @@ class AltFlClient(AgreedMaskClient):
 class AltFlAggregator(AgreedMaskAggregator):
     """Sums over the positions of the round's kind."""
 
+    changes: ClassVar = {"_agreed": Mask | None}
+
     def __init__(self, context: RoleContext, weights: tuple[int, ...], zones: ZonesOfRounds) -> None:
         super().__init__(context, weights)
         self._zones = zones
         self._agreed: Mask | None = None
 
     def _zone_from(self, round_number: int, answer: Message | None) -> Mask | None:
-        """Return what a round of its kind encrypts. Raises PolicyError for another mask than was agreed on."""
-        return self._zones.of(round_number, self._agreed_by(answer))
-
-    def _agreed_by(self, answer: Message | None) -> Mask | None:
-        if answer is None or "zone" not in answer:
-            return self._agreed
-        agreed = Mask.from_bytes(answer["zone"], expected_size=self.context.plan.update_size)
-        if self._agreed is not None and agreed != self._agreed:
-            raise PolicyError("another mask was agreed on, and it is for the whole run")
-        return agreed
+        """Return what a round of its kind encrypts."""
+        return self._zones.of(round_number, self._agreed)
 
     def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
-        """Keep the mask that was agreed on, for later rounds of its kind."""
-        super()._begin_phase(phase, round_number, answer)
-        self._agreed = self._agreed_by(answer)
+        """Keep the mask that was agreed on, for later rounds of its kind. Raises PolicyError for another one."""
+        before = self._agreed
+        if answer is not None and "zone" in answer:
+            self._agreed = Mask.from_bytes(answer["zone"], expected_size=self.context.plan.update_size)
+            if before not in (None, self._agreed):
+                self._agreed = before
+                raise PolicyError("another mask was agreed on, and it is for the whole run")
+        try:
+            super()._begin_phase(phase, round_number, answer)
+        except BaseException:
+            self._agreed = before
+            raise

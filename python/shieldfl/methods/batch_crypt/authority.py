@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.masks import Mask
-from shieldfl.methods.batch_crypt.method import Quantisation
-from shieldfl.methods.batch_crypt.quantisation import dequantise
+from shieldfl.methods.batch_crypt.quantisation import Quantisation, dequantise
 from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
 from shieldfl.methods.masked_average.authority import MaskedAverageAuthority
 from shieldfl.methods.protocol.global_model import GlobalModel

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.errors import ParameterError, RangeError, WireFormatError
+from shieldfl.errors import ParameterError, RangeError
 from shieldfl.masks import Mask
 from shieldfl.methods.batch_crypt.quantisation import (
-    checked_bounds,
+    Quantisation,
     clip_bounds,
     layer_ranges,
     paillier_parameters,
@@ -30,42 +30,16 @@ from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.reports import Tally
 from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.privacy.reading import NO_NOISE
+from shieldfl.privacy.events import NO_NOISE
 from shieldfl.roles.message import Message
 
 if TYPE_CHECKING:
     from shieldfl.methods.protocol.steps import AuthoritySteps
     from shieldfl.roles.round_keys import RoundKeys
 
-__all__ = ["BatchCrypt", "Quantisation"]
+__all__ = ["BatchCrypt"]
 
 RANGES = Phase("ranges", answered_by_authority=False)
-
-
-@dataclass(frozen=True)
-class Quantisation:
-    """What all roles agree on: the layers, the width r, and m, the clients of the federation.
-
-    m is not the number of a round's participants: fields are as wide as a client's integer, and that is larger for a
-    smaller m.
-    """
-
-    offsets: tuple[int, ...]
-    width: int
-    parties: int
-
-    @property
-    def layers(self) -> int:
-        """How many there are."""
-        return len(self.offsets) - 1
-
-    def read_bounds(self, message: Message) -> NDArray[np.float64]:
-        """Read the clip bounds, float64 (L,). Raises WireFormatError for another number, or what is no bound."""
-        bounds = message.vector("bounds", np.float64, self.layers)
-        try:
-            return checked_bounds(bounds, self.layers)
-        except ParameterError as error:
-            raise WireFormatError(f"the round's clip bounds cannot be used: {error}") from None
 
 
 _CLIPPED = "values were outside of their layer's clip bound and count as the bound"
@@ -79,6 +53,8 @@ class BatchCryptClient(MaskedAverageClient):
     """Sends its layers' ranges, then its integers, encrypted."""
 
     clear_parts = ("weight", "ranges")
+
+    changes: ClassVar = {"_bounds": NDArray[np.float64]}
 
     def __init__(
         self,
@@ -120,6 +96,11 @@ class BatchCryptClient(MaskedAverageClient):
 
 class BatchCryptAggregator(MaskedAverageAggregator):
     """Makes clip bounds of the ranges, which it sees, and adds ciphertexts."""
+
+    changes: ClassVar = {
+        "_ranges": list[np.ndarray[tuple[int, int], np.dtype[np.float32]]],
+        "_bounds": bytes,
+    }
 
     def __init__(
         self,

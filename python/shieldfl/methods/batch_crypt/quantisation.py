@@ -18,6 +18,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -26,9 +27,11 @@ from numpy.typing import NDArray
 
 from shieldfl import paillier
 from shieldfl.array_view import as_unsigned, as_vector
-from shieldfl.errors import ParameterError, RangeError
+from shieldfl.errors import ParameterError, RangeError, WireFormatError
+from shieldfl.roles.message import Message
 
 __all__ = [
+    "Quantisation",
     "QuantisedUpdate",
     "checked_bounds",
     "clip_bounds",
@@ -46,6 +49,32 @@ _MOST_PARTIES = 2**20
 _LEAST_BOUND, _MOST_BOUND = 2.0**-200, 2.0**200
 # Of the standard deviation that ACIQ reads off the range of n normal values: sigma = factor * range / sqrt(2 ln n).
 _SIGMA_FACTOR = 0.5 * 0.35 * (1.0 + math.sqrt(math.pi * math.log(4.0)))
+
+
+@dataclass(frozen=True)
+class Quantisation:
+    """What all roles agree on: the layers, the width r, and m, the clients of the federation.
+
+    m is not the number of a round's participants: fields are as wide as a client's integer, and that is larger for a
+    smaller m.
+    """
+
+    offsets: tuple[int, ...]
+    width: int
+    parties: int
+
+    @property
+    def layers(self) -> int:
+        """How many there are."""
+        return len(self.offsets) - 1
+
+    def read_bounds(self, message: Message) -> NDArray[np.float64]:
+        """Read the clip bounds, float64 (L,). Raises WireFormatError for another number, or what is no bound."""
+        bounds = message.vector("bounds", np.float64, self.layers)
+        try:
+            return checked_bounds(bounds, self.layers)
+        except ParameterError as error:
+            raise WireFormatError(f"the round's clip bounds cannot be used: {error}") from None
 
 
 class QuantisedUpdate(NamedTuple):

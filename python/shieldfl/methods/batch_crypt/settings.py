@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from shieldfl.schemes import KeyBits
+from shieldfl.scheme.interface import KeyBits
 from shieldfl.settings import Positive, Settings, about
 
 __all__ = ["ENCRYPTION", "BatchCryptSettings"]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.errors import ParameterError, PolicyError, WireFormatError
+from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory
-from shieldfl.methods.dict_pfl.method import COUNT
 from shieldfl.methods.dict_pfl.pruning_message import model_message
 from shieldfl.methods.encrypted_sum.encrypted_positions import encrypted_positions
 from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
@@ -30,6 +31,8 @@ _MOST_ROUNDS_AHEAD = 1000
 class DictPflAuthority(MaskedAverageAuthority):
     """Opens the mean at the active positions, and sends the history that follows from it with the model."""
 
+    changes: ClassVar = {"_history": PruningHistory, "_newest_begun": int}
+
     def __init__(
         self,
         context: RoleContext,
@@ -45,11 +48,13 @@ class DictPflAuthority(MaskedAverageAuthority):
         """Answer a total with the new global model, and the question for a round's count from the history.
 
         That question begins a round, and gives earlier ones up. Raises PolicyError for rounds that are over, were given
-        up or are more than 1,000 after the last opened one, WireFormatError, RangeError; then nothing has changed.
+        up or are more than 1,000 after the last opened one, ParameterError for an unknown phase, WireFormatError,
+        RangeError; then nothing has changed.
         """
-        if phase != COUNT.name:
+        self.context.check_phase(phase)
+        if phase == UPDATE.name:
             return super().answer(phase, message)
-        with self.clock.stage("negotiate"):
+        with self._lock, self.clock.stage("negotiate"):
             number = message.number("round")
             active = self._active_mask(number)
             count = active.count + self.context.plan.buffers
@@ -66,8 +71,6 @@ class DictPflAuthority(MaskedAverageAuthority):
         return self._history.active_mask(number)
 
     def _decide(self, phase: str, message: Message) -> Message:
-        if phase != UPDATE.name:
-            raise ParameterError(f"there is no phase {phase!r}")
         number = message.number("round")
         if number < self._newest_begun:
             # Clients who have begun a later one may have sent what this total holds again.

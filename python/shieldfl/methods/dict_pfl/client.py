@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +15,10 @@ from shieldfl.methods.dict_pfl.pruning_message import read_history
 from shieldfl.methods.dict_pfl.settings import PruningSettings
 from shieldfl.methods.masked_average.client import MaskedAverageClient
 from shieldfl.methods.protocol.disclosure import Disclosure
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.local_update import LocalUpdate, StartingPoint
+from shieldfl.methods.protocol.global_model import GlobalModel, joined
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.roles.message import Message
+from shieldfl.training.local_update import LocalUpdate, StartingPoint
 
 __all__ = ["DictPflClient"]
 
@@ -36,6 +37,8 @@ class DictPflClient(MaskedAverageClient):
     secret : decides who is reactivated; shared with the key authority, unknown to the aggregator.
     settings : of pruning, the same for all.
     """
+
+    changes: ClassVar = {"_held": HeldBack, "_active": Mask, "_tag": bytes}
 
     def __init__(
         self,
@@ -89,7 +92,7 @@ class DictPflClient(MaskedAverageClient):
     def _vector(self) -> NDArray[np.float32]:
         """Return the active positions' values, then the differences of buffers, float32 (n,)."""
         buffers = self.update.buffers - self.start.buffers
-        return np.concatenate((self._held.values_at(self._active), buffers))
+        return joined(self._held.values_at(self._active), buffers)
 
     def _make(self, phase: str, answer: Message | None) -> Message:
         try:

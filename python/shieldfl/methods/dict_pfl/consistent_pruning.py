@@ -10,7 +10,7 @@ import hashlib
 import hmac
 from collections import deque
 from dataclasses import astuple
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,14 +21,15 @@ from shieldfl.masks import Mask
 from shieldfl.methods.dict_pfl.settings import PruningSettings
 from shieldfl.roles.message import Message
 from shieldfl.selection import positions_in_budget
+from shieldfl.stateful import Stateful
 
-__all__ = ["PruningHistory", "check_secret"]
+__all__ = ["PruningHistory", "check_secret", "history_tag"]
 
 _SHORTEST_SECRET_BYTES = 16
 _REMEMBERED_ROUNDS = 64
 
 
-class PruningHistory:
+class PruningHistory(Stateful):
     """What all clients and the key authority know alike: each position's small rounds and its probability.
 
     A round's active positions are those that are not pruned, and every pruned position i with the probability p_i.
@@ -63,6 +64,15 @@ class PruningHistory:
         For a size of 0 or a secret that is too short.
     """
 
+    changes: ClassVar = {
+        "_observed": list[int],
+        "_tried": int,
+        "_returned": int,
+        "_streaks": NDArray[np.uint16],
+        "_probabilities": NDArray[np.float64],
+        "_drawn": tuple[int, Mask] | None,
+    }
+
     def __init__(self, size: int, secret: bytes, settings: PruningSettings | None = None) -> None:
         self._size = as_unsigned(size, "size")
         if self._size < 1:
@@ -77,6 +87,14 @@ class PruningHistory:
         self._probabilities = np.full(self._size, self._settings.first_probability)
         # Of one round alone: observing a round draws it, so what was drawn before that is never asked for again.
         self._drawn: tuple[int, Mask] | None = None
+
+    @property
+    def _observed(self) -> list[int]:
+        return list(self._rounds)
+
+    @_observed.setter
+    def _observed(self, rounds: list[int]) -> None:
+        self._rounds = deque(rounds, maxlen=_REMEMBERED_ROUNDS)
 
     @property
     def last_round(self) -> int:
@@ -111,8 +129,8 @@ class PruningHistory:
         return hmac.digest(self._secret, b"shieldfl active positions" + numbers + active.to_bytes(), "sha256")
 
     def tag_of(self, data: bytes) -> bytes:
-        """Return what shows that whoever wrote these bytes of a history has the secret: HMAC-SHA256, 32 bytes."""
-        return hmac.digest(self._secret, b"shieldfl pruning history" + data, "sha256")
+        """Return :func:`history_tag` of these bytes."""
+        return history_tag(self._secret, data)
 
     def active_mask(self, round_number: int) -> Mask:
         """Return the positions that every client sends in a round after the last observed one.
@@ -221,6 +239,11 @@ def check_secret(secret: bytes) -> None:
     """Raise ParameterError unless a federation's secret is bytes, and enough of them."""
     if not isinstance(secret, bytes) or len(secret) < _SHORTEST_SECRET_BYTES:
         raise ParameterError(f"the secret must be at least {_SHORTEST_SECRET_BYTES} random bytes")
+
+
+def history_tag(secret: bytes, data: bytes) -> bytes:
+    """Return what shows that whoever wrote these bytes of a history has the secret: HMAC-SHA256, 32 bytes."""
+    return hmac.digest(secret, b"shieldfl pruning history" + data, "sha256")
 
 
 def _smallest(magnitudes: NDArray[Any], count: int) -> NDArray[np.bool_]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,14 +11,15 @@ from shieldfl.array_view import as_unsigned, as_vector
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.masks import Mask
 from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory
+from shieldfl.stateful import Stateful
 
 __all__ = ["HeldBack"]
 
 
-class HeldBack:
+class HeldBack(Stateful):
     """Values of float32, one a position, in three parts.
 
-    - The update of this round. Another training in the same round replaces it, unless it was sent.
+    - The update of this round. Another training in the same round, before it is sent, replaces it.
     - What was uploaded last, until a history shows what became of it: it counts where its round was observed, and is
       sent again where that round was given up.
     - All that earlier rounds trained and did not send.
@@ -27,6 +28,14 @@ class HeldBack:
     ----------
     size : P, the number of trained parameters.
     """
+
+    changes: ClassVar = {
+        "_unsent": NDArray[np.float32],
+        "_update": NDArray[np.float32],
+        "_uploaded": NDArray[np.float32],
+        "_round": int,
+        "_uploaded_round": int | None,
+    }
 
     def __init__(self, size: int) -> None:
         self._unsent = np.zeros(as_unsigned(size, "size"), dtype=np.float32)
@@ -54,8 +63,7 @@ class HeldBack:
             raise RangeError(
                 "the update has NaN or infinity: lower the learning rate or check the client's data"
             )
-        if self._uploaded_round != self._round:
-            self._update[:] = vector
+        self._update[:] = vector
 
     def values_at(self, active: Mask) -> NDArray[np.float32]:
         """Copy what is held at the active positions, ascending: what an upload has to bring."""

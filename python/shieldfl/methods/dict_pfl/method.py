@@ -24,9 +24,9 @@ from shieldfl.methods.protocol.method import Phase
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.privacy.reading import NO_NOISE
+from shieldfl.privacy.events import NO_NOISE
 from shieldfl.roles.message import Message
-from shieldfl.schemes import DEFAULT_ENCRYPTION
+from shieldfl.scheme.registry import DEFAULT_ENCRYPTION
 
 if TYPE_CHECKING:
     from torch import nn

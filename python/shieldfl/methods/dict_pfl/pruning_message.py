@@ -6,7 +6,7 @@ import hmac
 import zlib
 
 from shieldfl.errors import PolicyError, WireFormatError
-from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory
+from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory, history_tag
 from shieldfl.methods.dict_pfl.settings import PruningSettings
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.roles.message import Message
@@ -38,7 +38,7 @@ def read_history(message: Message, size: int, secret: bytes, settings: PruningSe
     """
     part = message[HISTORY]
     tag, compressed = bytes(part[:_TAG_BYTES]), bytes(part[_TAG_BYTES:])
-    if not hmac.compare_digest(tag, PruningHistory(size, secret, settings).tag_of(compressed)):
+    if not hmac.compare_digest(tag, history_tag(secret, compressed)):
         raise PolicyError(
             "the pruning history is damaged, or was written by somebody without the secret: it was not used"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shieldfl.errors import PolicyError
 from shieldfl.masks import Mask
+from shieldfl.roles.message import Part
 from shieldfl.selection import positions_in_budget
 
 __all__ = ["encrypted_positions", "read_agreed_positions", "settled_positions"]
@@ -26,7 +27,7 @@ def settled_positions(share: float, parameters: int, buffers: int) -> Mask | Non
 
 
 def read_agreed_positions(
-    frame: bytes, parameters: int, buffers: int, count: int, *, or_more: bool = False
+    frame: Part, parameters: int, buffers: int, count: int, *, or_more: bool = False
 ) -> Mask:
     """Read the positions that other roles say were agreed on, before anything outside of them is sent in the clear.
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from shieldfl.methods.encrypted_sum.update_parameters import FixedPoint
-from shieldfl.schemes import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS, KeyBits, encryptions
+from shieldfl.scheme.interface import KeyBits
+from shieldfl.scheme.registry import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS, encryptions
 from shieldfl.settings import Share, about
 
 __all__ = ["EncryptionSettings", "FedMlHeSettings", "MaskCryptSettings"]

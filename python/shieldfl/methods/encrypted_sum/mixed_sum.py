@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,8 @@ from shieldfl.masks import Mask
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 from shieldfl.scheme.keys import SchemePublicKey
-from shieldfl.schemes import scheme_of
+from shieldfl.scheme.registry import scheme_of
+from shieldfl.stateful import Stateful
 
 __all__ = ["MixedSum", "stated_weight"]
 
@@ -26,7 +27,7 @@ def stated_weight(client: int, message: Message, weights: Sequence[int]) -> int:
     return weight
 
 
-class MixedSum:
+class MixedSum(Stateful):
     """What is encrypted in the union of clients' masks, summed; outside of it, a weighted sum of plain numbers.
 
     Where the scheme adds plain numbers to ciphertexts each client encrypts its own mask, and plain numbers are added
@@ -43,6 +44,13 @@ class MixedSum:
     threads : for the core; None for as many as the work is worth.
     has_rest : whether plain numbers come along.
     """
+
+    changes: ClassVar = {
+        "_sums": NDArray[np.float64],
+        "_weight": int,
+        "_clients": int,
+        "_added": bytes | None,
+    }
 
     def __init__(
         self,
@@ -96,6 +104,27 @@ class MixedSum:
             self._sums += weight * values.astype(np.float64)
             self._weight += weight
             self._clients += 1
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for sums of other sizes, or of a weight that the clients do not have."""
+        super().check_changed()
+        least, most = self._clients * min(self._weights), self._clients * max(self._weights)
+        if (
+            not 0 <= self._clients <= len(self._weights)
+            or not least <= self._weight <= most
+            or self._sums.size != (self._rest.count if self._has_rest else 0)
+            or not np.isfinite(self._sums).all()
+        ):
+            raise WireFormatError("the state holds a sum that these clients' updates cannot have")
+
+    @property
+    def _added(self) -> bytes | None:
+        return self._ciphertexts.total().to_bytes() if self._clients else None
+
+    @_added.setter
+    def _added(self, total: bytes | None) -> None:
+        if total is not None:
+            self._ciphertexts.add_total(total)
 
     def union_parts(self, suffix: str) -> dict[str, bytes]:
         """Return what the clients need to know of the union, as parts of a message."""

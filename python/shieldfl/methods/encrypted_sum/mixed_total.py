@@ -15,7 +15,7 @@ from shieldfl.roles.message import Message
 from shieldfl.scheme.ciphertext import SchemeTotal
 from shieldfl.scheme.interface import Positions
 from shieldfl.scheme.parameters import SchemeParameters
-from shieldfl.schemes import scheme_of
+from shieldfl.scheme.registry import scheme_of
 
 __all__ = ["MixedTotal"]
 
@@ -36,7 +36,7 @@ class MixedTotal:
         cls,
         message: Message,
         suffix: str,
-        parameters: SchemeParameters[Any],
+        parameters: SchemeParameters[Any, Any],
         size: int,
         round_number: int,
         has_rest: bool = True,

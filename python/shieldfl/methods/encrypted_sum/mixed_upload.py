@@ -11,7 +11,7 @@ from shieldfl.masks import Mask
 from shieldfl.roles.message import Message
 from shieldfl.scheme.interface import Positions
 from shieldfl.scheme.keys import SchemePublicKey
-from shieldfl.schemes import scheme_of
+from shieldfl.scheme.registry import scheme_of
 
 __all__ = ["MixedUpload"]
 

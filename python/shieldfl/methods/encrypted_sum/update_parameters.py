@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from shieldfl.schemes import scheme_named
+from shieldfl.scheme.registry import scheme_named
 from shieldfl.settings import Settings, about
 
 __all__ = ["FixedPoint", "update_parameters"]
@@ -38,7 +38,7 @@ def update_parameters(
 
     Parameters
     ----------
-    encryption : one of :func:`shieldfl.schemes.encryptions`.
+    encryption : one of :func:`shieldfl.scheme.registry.encryptions`.
     clients, most_weight : how many clients there are, and the largest weight of one.
     mean_weight : of all clients; None for as much as the largest. Where weights travel encrypted, they are divided by
         the largest; values then get as many bits more as keep the mean of all clients as precise as without weights.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,8 +26,8 @@ from shieldfl.methods.protocol.method import Phase
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.privacy.reading import NO_NOISE
-from shieldfl.roles.message import Message
+from shieldfl.privacy.events import NO_NOISE
+from shieldfl.roles.message import Message, Part
 from shieldfl.selection import positions_in_budget
 
 __all__ = ["MaskCrypt"]
@@ -35,6 +37,8 @@ class MaskCryptClient(MaskedAverageClient):
     """Proposes positions, then encrypts those that all agreed on."""
 
     clear_parts = ("weight", "ranking")
+
+    changes: ClassVar = {"_exposed": NDArray[np.float32]}
 
     def __init__(
         self, index: int, weight: int, initial: GlobalModel, context: RoleContext, ratio: float, cut: bool
@@ -56,7 +60,7 @@ class MaskCryptClient(MaskedAverageClient):
         self.zone = None
         return super()._zone_from(answer)
 
-    def _read_zone(self, frame: bytes) -> Mask:
+    def _read_zone(self, frame: Part) -> Mask:
         """Take the aggregator's choice of positions, but not how many: as many as each client proposes, or more."""
         count = positions_in_budget(self._ratio, self._size)
         return read_agreed_positions(frame, self._size, self._buffer_count, count, or_more=not self._cut)
@@ -69,6 +73,8 @@ class MaskCryptClient(MaskedAverageClient):
 
 class MaskCryptAggregator(MaskedAverageAggregator):
     """Takes turns through the clients' rankings (its algorithm 1); it sees them."""
+
+    changes: ClassVar = {"_rankings": dict[int, NDArray[np.int64]]}
 
     def __init__(self, context: RoleContext, weights: tuple[int, ...], ratio: float, cut: bool) -> None:
         super().__init__(context, weights, None)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_sum.mixed_sum import MixedSum
 from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import RoundKeyReader
 
 __all__ = ["MaskedAverageAggregator"]
 
@@ -26,6 +27,9 @@ class MaskedAverageAggregator(CollectingAggregator):
     sends_rest : whether clients send the values outside of it.
     """
 
+    changes: ClassVar = {"zone": Mask | None, "_sum": MixedSum | None}
+    sums: ClassVar[tuple[str, ...]] = ("_sum",)
+
     def __init__(
         self, context: RoleContext, weights: tuple[int, ...], zone: Mask | None, *, sends_rest: bool = True
     ) -> None:
@@ -34,23 +38,19 @@ class MaskedAverageAggregator(CollectingAggregator):
         self.zone = zone
         self._is_settled = zone is not None
         self._sends_rest = sends_rest
-        self.round_keys = RoundKeyReader(context.keys)
         self._sum: MixedSum | None = None
-
-    def begin_round(self, round_number: int, keys: Message) -> None:
-        """Take the round's public keys."""
-        self.round_keys.begin_round(round_number, keys)
 
     def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Start to collect; in the update phase, a sum over the zone, which the answer may bring."""
         if phase != "update":
             self._begin(phase, round_number)
+            self._sum = None
             return
         zone = self._zone_from(round_number, answer)
         if zone is None:
             raise ParameterError("the update phase needs the zone that the phase before decides")
         self._sum = MixedSum(
-            self.round_keys.key(round_number, "update"),
+            self._round_key(round_number, "update"),
             [zone],
             round_number,
             self.weights,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,6 +34,8 @@ class MaskedAverageAuthority(AuthoritySteps):
     sends_rest : whether clients send the values outside of it.
     """
 
+    changes: ClassVar = {"model": GlobalModel, "zone": Mask | None, "keys": RoundKeys, "_replies": Replies}
+
     def __init__(
         self,
         context: RoleContext,
@@ -52,7 +56,7 @@ class MaskedAverageAuthority(AuthoritySteps):
 
     def begin_round(self, round_number: int, model: Message) -> Message:
         """Make the round's keys, wipe those of the round before."""
-        with self.clock.stage("open"):
+        with self._lock, self.clock.stage("open"):
             purposes = self._purposes(round_number, model)
             return Message({**model, **self.keys.begin_round(round_number, purposes)})
 
@@ -66,7 +70,7 @@ class MaskedAverageAuthority(AuthoritySteps):
         Raises PolicyError, WireFormatError, RangeError; then nothing has changed.
         """
         stage = "open" if phase == "update" else "negotiate"
-        with self.clock.stage(stage):
+        with self._lock, self.clock.stage(stage):
             number = message.number("round")
             reply = self._replies.reply(phase, number, message, lambda: self._decide(phase, message))
             # A phase is named as the purpose of what it encrypts. No other total of it will be opened.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +13,10 @@ from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_sum.mixed_upload import MixedUpload
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.local_update import StartingPoint
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.training_client import TrainingClient
-from shieldfl.roles.message import Message
+from shieldfl.roles.message import Message, Part
+from shieldfl.training.local_update import StartingPoint
 
 __all__ = ["MaskedAverageClient"]
 
@@ -35,6 +35,8 @@ class MaskedAverageClient(TrainingClient):
         phase decides.
     sends_rest : whether values outside of the zone are sent.
     """
+
+    changes: ClassVar = {"zone": Mask | None}
 
     clear_parts: tuple[str, ...] = ("weight",)
     """Message parts beside the update, of all phases, that tell of the client's data and travel unprotected."""
@@ -104,7 +106,7 @@ class MaskedAverageClient(TrainingClient):
             return self._read_zone(answer["zone"])
         return self.zone
 
-    def _read_zone(self, frame: bytes) -> Mask:
+    def _read_zone(self, frame: Part) -> Mask:
         """Read a zone that other roles agreed on. Raises PolicyError where it protects less than it has to.
 
         What is outside of it leaves in the clear, so a client does not take any zone that it is sent.

@@ -18,10 +18,10 @@ from shieldfl.methods.protocol.method import Method, Phase
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan, stated_weights
 from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.privacy.reading import NO_NOISE
+from shieldfl.privacy.events import NO_NOISE
 from shieldfl.roles.message import Message
 from shieldfl.scheme.parameters import SchemeParameters
-from shieldfl.schemes import encryptions
+from shieldfl.scheme.registry import encryptions
 
 if TYPE_CHECKING:
     from torch import nn
@@ -61,7 +61,7 @@ class MaskedAverage(Method):
         encryption: EncryptionSettings | None = None,
         count: int | None = None,
         sends_rest: bool = True,
-        other_keys: Mapping[str, SchemeParameters[Any]] | None = None,
+        other_keys: Mapping[str, SchemeParameters[Any, Any]] | None = None,
     ) -> None:
         super().__init__(name, settings, plan)
         self.zone = zone
@@ -84,7 +84,7 @@ class MaskedAverage(Method):
         self.purposes = {"update": parameters, **(other_keys or {})}
 
     @property
-    def update_parameters(self) -> SchemeParameters[Any]:
+    def update_parameters(self) -> SchemeParameters[Any, Any]:
         """How updates are encrypted."""
         return self.purposes["update"]
 

@@ -14,15 +14,14 @@ from shieldfl.methods.fedavg import FedAvgAggregator
 from shieldfl.methods.noised_average.roles import NoisedAverage, NoisedAverageClient
 from shieldfl.methods.noised_average.settings import DpFedAvgSettings
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.local_update import FloatVector
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.accountant import noise_multiplier_for
-from shieldfl.privacy.events import Noise, SummedUploads
+from shieldfl.privacy.events import Noise, PrivacyReading, SummedUploads
 from shieldfl.privacy.mechanisms import clip_and_noise
-from shieldfl.privacy.reading import PrivacyReading
 from shieldfl.roles.message import Message
+from shieldfl.training.local_update import FloatVector
 
 __all__ = ["DpFedAvg"]
 
@@ -44,7 +43,7 @@ class DpFedAvgClient(NoisedAverageClient):
         self._noise = Noise(noise_multiplier, "client") if noise_multiplier > 0.0 else None
 
     def _protect(self, update: FloatVector) -> FloatVector:
-        self._state(noise=self._noise)
+        self._disclose(noise=self._noise)
         sent, _, _ = clip_and_noise(update, self._clip_norm, self._deviation, threads=self.context.threads)
         return sent
 

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from shieldfl.errors import ParameterError
 from shieldfl.methods.alt_fl.rounds import AltFlRounds, RoundKind
 from shieldfl.methods.noised_average.roles import NoisedAverage, NoisedAverageClient
 from shieldfl.methods.noised_average.settings import DpSgdSettings
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.local_update import (
+from shieldfl.methods.protocol.named_method import NamedMethod
+from shieldfl.methods.protocol.plan import FederationPlan
+from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.privacy.events import Noise, PrivacyReading
+from shieldfl.roles.message import Message
+from shieldfl.training.local_update import (
     FloatVector,
     GradientNoise,
     LocalUpdate,
     StartingPoint,
 )
-from shieldfl.methods.protocol.named_method import NamedMethod
-from shieldfl.methods.protocol.plan import FederationPlan
-from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.privacy.events import Noise
-from shieldfl.privacy.reading import PrivacyReading
-from shieldfl.roles.message import Message
 
 __all__ = ["BY_DP_SGD", "DpSgdAveraging", "DpSgdRounds"]
 
@@ -68,6 +67,8 @@ class DpSgdRounds:
 class DpSgdClient(NoisedAverageClient):
     """Trains by DP-SGD, or on synthetic data where the round says so; training has noised what it sends."""
 
+    changes: ClassVar = {"_kind": RoundKind, "_noise": Noise | None}
+
     def __init__(
         self,
         index: int,
@@ -99,7 +100,7 @@ class DpSgdClient(NoisedAverageClient):
         self._noise = noise
 
     def _protect(self, update: FloatVector) -> FloatVector:
-        self._state(noise=self._noise, synthetic=self._kind.synthetic)
+        self._disclose(noise=self._noise, synthetic=self._kind.synthetic)
         return update
 
 

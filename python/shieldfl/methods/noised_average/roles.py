@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import abc
+from typing import ClassVar
 
 from shieldfl.methods.fedavg import FedAvg, FedAvgClient
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.local_update import FloatVector, StartingPoint
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.roles.message import Message
+from shieldfl.training.local_update import FloatVector, StartingPoint
 
 __all__ = ["NoisedAverage", "NoisedAverageClient"]
 
@@ -21,6 +22,8 @@ class NoisedAverageClient(FedAvgClient):
     index : its number.
     initial, weight, context : as for :class:`FedAvgClient`.
     """
+
+    changes: ClassVar = {"_buffers": FloatVector}
 
     def __init__(
         self,
@@ -45,9 +48,9 @@ class NoisedAverageClient(FedAvgClient):
         """Go on with the buffers of this round's training."""
         self._buffers = self.update.buffers
 
-    def _merged_model(self, model: Message) -> StartingPoint:
+    def _merged_model(self, current: GlobalModel) -> StartingPoint:
         """The global parameters with the client's own buffers."""
-        return self._read_model(model).starting_point(self._buffers)
+        return current.starting_point(self._buffers)
 
 
 class NoisedAverage(FedAvg):

@@ -1,16 +1,17 @@
-"""An aggregator's door: one message of each client in a phase, of the round that runs."""
+"""One message of each client in a phase, of the round that runs: what an aggregator lets in."""
 
 from __future__ import annotations
 
 import abc
-import threading
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from shieldfl.array_view import as_unsigned
-from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError
-from shieldfl.methods.protocol.reports import Report
+from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError, WireFormatError
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.steps import AggregatorSteps
 from shieldfl.roles.message import Message
+from shieldfl.roles.round_key_check import RoundKeyReader
 
 __all__ = ["CollectingAggregator"]
 
@@ -25,24 +26,65 @@ class CollectingAggregator(AggregatorSteps):
     context : what all roles of the federation know.
     """
 
+    changes: ClassVar = {
+        "round": int,
+        "_round_keys": RoundKeyReader | None,
+        "_phase": str | None,
+        "_answer": Message | None,
+        "_seen": set[int],
+        "_closed": Message | None,
+    }
+
+    sums: ClassVar[tuple[str, ...]] = ()
+    """Those of ``changes`` that can be taken once the phase that they belong to was begun again."""
+
     def __init__(self, context: RoleContext) -> None:
         super().__init__()
         self.context = context
         self.round = 0
         self._clients = context.plan.clients
+        self._round_keys = RoundKeyReader(context.keys) if context.keys.parameters else None
         self._phase: str | None = None
+        self._answer: Message | None = None
         self._seen: set[int] = set()
         self._closed: Message | None = None
-        self._lock = threading.Lock()
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for a round, a phase or clients that the plan does not have."""
+        super().check_changed()
+        known = self._phase is None or self._phase in self.context.phases
+        if (
+            not known
+            or not 0 <= self.round <= self.context.plan.rounds
+            or not self._seen <= set(range(self._clients))
+        ):
+            raise WireFormatError("the state is of a round, a phase or clients that the plan does not have")
+
+    def begin_round(self, round_number: int, keys: Message) -> None:
+        """Take the round's public keys, where there are any: the phases of the round before are over then."""
+        with self._lock:
+            if self._round_keys is None:
+                return
+            self._round_keys.begin_round(round_number, keys)
+            if round_number > self.round:
+                self._phase = None
+
+    def _round_key(self, round_number: int, purpose: str) -> Any:
+        """Return the public key for a purpose. Raises PolicyError where the round's keys did not bring it."""
+        assert self._round_keys is not None
+        return self._round_keys.key(round_number, purpose)
 
     def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Forget the phase before, also where it was the same. A phase that is refused does not begin.
 
-        Raises ParameterError for a phase that the method does not have, PolicyError for a round before the newest.
+        Raises ParameterError for a phase that the method does not have, PolicyError for a round before the newest or
+        after the plan's.
         """
         self.context.check_phase(phase)
         number = as_unsigned(round_number, "round_number")
         with self._lock:
+            if number > self.context.plan.rounds:
+                raise PolicyError(f"round {number} is none of the plan's {self.context.plan.rounds:,}")
             if number < self.round:
                 raise PolicyError(
                     f"round {number} is over since round {self.round} began: begin a later round"
@@ -50,6 +92,7 @@ class CollectingAggregator(AggregatorSteps):
             self._begin_phase(phase, number, answer)
             self.round = number
             self._phase = phase
+            self._answer = answer
             self._seen = set()
             self._closed = None
 
@@ -82,10 +125,12 @@ class CollectingAggregator(AggregatorSteps):
                 self._closed = self._result(phase)
             return self._closed
 
-    def report(self) -> Report:
-        """Return what there is to tell since the last report."""
-        with self._lock:
-            return super().report()
+    def take_changed(self, record: Mapping[str, Any]) -> None:
+        """Take what has changed; the phase that runs is begun again, and its sums go on from theirs."""
+        super().take_changed({name: value for name, value in record.items() if name not in self.sums})
+        if self._phase is not None:
+            self._begin_phase(self._phase, self.round, self._answer)
+            super().take_changed(record)
 
     def _check_phase(self, phase: str) -> None:
         if phase != self._phase:

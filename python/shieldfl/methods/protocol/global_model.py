@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.errors import RangeError
-from shieldfl.methods.protocol.local_update import FloatVector, StartingPoint
 from shieldfl.roles.message import Message
+from shieldfl.training.local_update import FloatVector, StartingPoint
 
-__all__ = ["GlobalModel"]
+__all__ = ["GlobalModel", "joined"]
 
 
 @dataclass(frozen=True)
@@ -57,3 +58,8 @@ class GlobalModel:
     def starting_point(self, local_buffers: FloatVector | None = None) -> StartingPoint:
         """Return a client's starting point, with its own buffers where they stay local."""
         return StartingPoint(self.parameters, self.buffers if local_buffers is None else local_buffers)
+
+
+def joined(parameters: NDArray[Any], buffers: NDArray[Any]) -> NDArray[Any]:
+    """Return one vector, (P,) and (B,) to (P + B,): the parameters themselves, not a copy, where B is 0."""
+    return np.concatenate((parameters, buffers)) if buffers.size else parameters

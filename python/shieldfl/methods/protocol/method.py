@@ -21,7 +21,7 @@ from shieldfl.methods.protocol.plan import FederationPlan, checked_weights
 from shieldfl.methods.protocol.public_setup import PublicSetup, check_sizes, model_digest
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps, ClientSteps
-from shieldfl.privacy.reading import PrivacyReading
+from shieldfl.privacy.events import PrivacyReading
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import SESSION_BYTES, RoundKeyCheck
 from shieldfl.scheme.parameters import SchemeParameters
@@ -75,7 +75,7 @@ class Method(abc.ABC):
     weighs_all_alike: ClassVar[bool] = False
     """Whether clients count alike whatever their weights are."""
     schemes: ClassVar[tuple[str, ...]] = ()
-    """How updates can be encrypted, by the names of :mod:`shieldfl.schemes`; nothing for a method without keys."""
+    """How updates can be encrypted, by the registry's names; nothing for a method without keys."""
     averages_all: ClassVar[bool] = True
     """Whether the weighted mean of all updates is what it gives, up to rounding, where no noise is added."""
     hides_all: ClassVar[bool] = False
@@ -93,7 +93,7 @@ class Method(abc.ABC):
     """The share of the second of two kinds of rounds; None where all are alike."""
     delta: float = math.nan
     """What its epsilon belongs to; NaN for a method without noise."""
-    purposes: Mapping[str, SchemeParameters[Any]] = MappingProxyType({})
+    purposes: Mapping[str, SchemeParameters[Any, Any]] = MappingProxyType({})
     """What is encrypted, and how: parameters by purpose, ``"update"`` among them; nothing for a method without keys."""
 
     def __init__(self, name: str, settings: Any, plan: FederationPlan) -> None:
@@ -145,18 +145,54 @@ class Method(abc.ABC):
         public = self.name, plain_settings(self._resolved), self.plan, model_digest(initial)
         if not self.purposes:
             return None, PublicSetup(*public, session=secrets.token_bytes(SESSION_BYTES))
+        keys = self._made_round_keys(threads)
+        setup = PublicSetup(*public, session=keys.check.session, signing_key=keys.check.signing_key)
+        return self._bound_authority(setup, initial, keys, threads, shared_secret), setup
+
+    def authority_steps(
+        self,
+        setup: PublicSetup,
+        initial: GlobalModel,
+        *,
+        threads: int | None = None,
+        shared_secret: bytes | None = None,
+    ) -> AuthoritySteps:
+        """Make the key authority of a federation that was set up before, without keys: restore its state.
+
+        Raises as :meth:`client_steps` does, and ParameterError for a method without keys.
+        """
+        setup.check_model(initial)
+        if not self.purposes:
+            raise ParameterError(f"{self.name} has no key authority")
+        keys = self._made_round_keys(threads, self._context(setup, threads).keys)
+        return self._bound_authority(setup, initial, keys, threads, shared_secret)
+
+    def _made_round_keys(self, threads: int | None, check: RoundKeyCheck | None = None) -> RoundKeys:
         # Only here: what makes clients and aggregators imports nothing that holds a secret.
         from shieldfl.roles.round_keys import RoundKeys
 
-        keys = RoundKeys(
+        return RoundKeys(
             self.purposes,
             self.plan.min_clients,
             weight_bounds=(1 / self.most_weight, 1.0),
             threads=threads,
+            check=check,
         )
-        setup = PublicSetup(*public, session=keys.check.session, signing_key=keys.check.signing_key)
-        context = self._context(setup, threads)
-        return self._authority_steps(initial, context, keys, shared_secret), setup
+
+    def _bound_authority(
+        self,
+        setup: PublicSetup,
+        initial: GlobalModel,
+        keys: RoundKeys,
+        threads: int | None,
+        shared_secret: bytes | None,
+    ) -> AuthoritySteps:
+        steps = self._authority_steps(initial, self._context(setup, threads), keys, shared_secret)
+        steps.bind(setup.digest, "key authority", self._bound_secret(shared_secret))
+        return steps
+
+    def _bound_secret(self, shared_secret: bytes | None) -> bytes | None:
+        return shared_secret if self.needs_shared_secret else None
 
     def _authority_steps(
         self, initial: GlobalModel, context: RoleContext, keys: RoundKeys, shared_secret: bytes | None
@@ -185,7 +221,11 @@ class Method(abc.ABC):
         if not 1 <= as_unsigned(weight, "weight") <= self.plan.most_weight:
             raise ParameterError(f"the plan has weights from 1 to {self.plan.most_weight}")
         own = 1 if self.weighs_all_alike else weight
-        return self._client(self._context(setup, threads), index, own, initial, shared_secret)
+        steps = self._client(self._context(setup, threads), index, own, initial, shared_secret)
+        steps.bind(
+            setup.digest, f"client {int(index)} of weight {int(own)}", self._bound_secret(shared_secret)
+        )
+        return steps
 
     def aggregator_steps(
         self,
@@ -206,7 +246,9 @@ class Method(abc.ABC):
         if max(known) > self.plan.most_weight:
             raise ParameterError(f"the plan has weights from 1 to {self.plan.most_weight}")
         own = (1,) * len(known) if self.weighs_all_alike else known
-        return self._aggregator(self._context(setup, threads), own, initial)
+        steps = self._aggregator(self._context(setup, threads), own, initial)
+        steps.bind(setup.digest, f"aggregator of weights {[int(one) for one in own]}")
+        return steps
 
     @abc.abstractmethod
     def _client(

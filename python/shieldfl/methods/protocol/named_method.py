@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shieldfl.errors import ParameterError
-from shieldfl.privacy.reading import PrivacyReading
+from shieldfl.privacy.events import PrivacyReading
 
 __all__ = ["NamedMethod", "check_declarations"]
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import ClassVar
 
 from shieldfl.errors import PolicyError
 from shieldfl.roles.message import Message
+from shieldfl.stateful import Stateful
 
 __all__ = ["Replies"]
 
 
-class Replies:
+class Replies(Stateful):
     """One reply for each phase of a round: a lost one can be asked for again, a second one is never made.
 
     A second reply to other words would be fresh noise on the same values, or another sum of the same round. So a role
@@ -19,6 +21,8 @@ class Replies:
     phase is kept whole: to hash megabytes takes about as long as to open what is in them. Requests of several threads
     wait for each other: one that comes again while the first is being answered gets the first one's reply.
     """
+
+    changes: ClassVar = {"_given": dict[str, tuple[int, Message | None, Message]]}
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

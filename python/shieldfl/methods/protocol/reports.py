@@ -6,11 +6,26 @@ takes their reports, a round's in any order but for a key authority's, which com
 
 from __future__ import annotations
 
+import hmac
+import math
+import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
 
-from shieldfl.privacy.events import PrivacyEvent
+from shieldfl.array_view import Buffer
+from shieldfl.errors import PolicyError, WireFormatError
+from shieldfl.privacy.events import (
+    ClearUpload,
+    EncryptedUpload,
+    NoisedUpload,
+    OpenedSum,
+    PrivacyEvent,
+    SummedUploads,
+)
 from shieldfl.profiling.stages import StageClock
+from shieldfl.roles.role_state import pack_state, unpack_state
+from shieldfl.stateful import Stateful, decode_record, encode_record
 
 __all__ = ["Note", "Report", "Reporter", "Tally"]
 
@@ -45,19 +60,124 @@ class Report:
     """By stage."""
 
 
-class Reporter:
-    """A role's side: what it has not reported yet."""
+@dataclass(frozen=True)
+class _Untold:
+    """One event or remark, under its kind."""
+
+    clear: ClearUpload | None = None
+    encrypted: EncryptedUpload | None = None
+    noised: NoisedUpload | None = None
+    opened: OpenedSum | None = None
+    summed: SummedUploads | None = None
+    note: Note | None = None
+    tally: Tally | None = None
+
+    @classmethod
+    def of(cls, one: PrivacyEvent | Note | Tally) -> _Untold:
+        """Find its kind."""
+        kinds = (
+            ClearUpload,
+            EncryptedUpload,
+            NoisedUpload,
+            OpenedSum,
+            SummedUploads,
+            Note,
+            Tally,
+        )
+        named: dict[str, Any] = {
+            field.name: one for field, kind in zip(fields(cls), kinds, strict=True) if type(one) is kind
+        }
+        return cls(**named)
+
+    def told(self) -> PrivacyEvent | Note | Tally:
+        """Return it."""
+        found: list[Any] = [one for field in fields(self) if (one := getattr(self, field.name)) is not None]
+        if len(found) != 1:
+            raise WireFormatError("a state holds an event that is of no kind, or of several")
+        told: PrivacyEvent | Note | Tally = found[0]
+        return told
+
+
+class Reporter(Stateful):
+    """A role's side: what it has not reported yet, and its state, with which a new object goes on in its place.
+
+    A state holds what the object has changed since it was made, with what it has not reported yet; who restores it has
+    made an object of the same role first, from the same public set-up. It is as secret as what the role holds: a
+    client's has its last update, which nobody else may see, and what methods keep from the aggregator, such as who is
+    pruned; an aggregator's has what clients sent in the clear.
+
+    A state cannot tell that it is an old one. Keep the newest alone, written down before what a step returned is sent:
+    a client that goes back to an older one and trains anew answers a round twice, with other data, and a key authority
+    that does opens a second total of one round. Sent again as it was, an update is encrypted anew, which shows nothing.
+    """
+
+    changes: ClassVar[Mapping[str, object]] = {"_untold": list[_Untold]}
+
+    needs_sealing: ClassVar[bool] = False
+    """Whether a state holds secret keys, and is given under a key alone."""
 
     def __init__(self) -> None:
         self.clock = StageClock()
+        self._lock = threading.RLock()
+        self._owner: bytes | None = None
         self._events: list[PrivacyEvent] = []
         self._notes: list[Note | Tally] = []
 
     def report(self) -> Report:
         """Return what there is to tell since the last report."""
-        events, self._events = self._events, []
-        notes, self._notes = self._notes, []
-        return Report(tuple(events), tuple(notes), self.clock.take())
+        with self._lock:
+            events, self._events = self._events, []
+            notes, self._notes = self._notes, []
+            return Report(tuple(events), tuple(notes), self.clock.take())
+
+    @property
+    def _untold(self) -> list[_Untold]:
+        return [_Untold.of(one) for one in (*self._events, *self._notes)]
+
+    @_untold.setter
+    def _untold(self, untold: list[_Untold]) -> None:
+        told = [one.told() for one in untold]
+        self._notes = [one for one in told if isinstance(one, Note | Tally)]
+        self._events = [one for one in told if not isinstance(one, Note | Tally)]
+
+    def bind(self, setup_digest: bytes, role: str, shared_secret: bytes | None = None) -> None:
+        """Say whose states the object's are: of which set-up, of which role with which weights, with which secret.
+
+        Whoever makes roles does. A state tells of these by a digest, keyed by the secret where there is one.
+        """
+        self._owner = setup_digest + hmac.digest(shared_secret or b"", role.encode(), "sha256")
+
+    def state(self, key: bytes | None = None) -> bytes:
+        """Return what has changed since the object was made, for :meth:`restore`.
+
+        ``key``, 32 random bytes, seals it by AES-256-GCM; without one it can be read by whoever gets it. Raises
+        PolicyError for a key authority's without a key, ParameterError for a key of another length.
+        """
+        if self.needs_sealing and key is None:
+            raise PolicyError("the state holds secret keys: pass a key to seal it with")
+        with self._lock:
+            return pack_state(self._bound(), encode_record(self.changed(), self.clock.seconds()), key)
+
+    def restore(self, state: Buffer, key: bytes | None = None) -> None:
+        """Take a state that an object of the same set-up, role, index and weights gave: go on where that one stood.
+
+        Raises KeyMismatchError for a state of others and for another key, WireFormatError for what is truncated, was
+        altered or holds what no step leaves, ParameterError for a key that is missing or too many. Then nothing has
+        changed.
+        """
+        with self._lock:
+            changed, seconds = decode_record(unpack_state(self._bound(), state, key), type(self))
+            if not all(0.0 <= spent < math.inf for spent in seconds.values()):
+                raise WireFormatError("the state holds times that no clock shows")
+            other = self.revived(changed)
+            self.__dict__.update(other.__dict__)
+            self.clock.take()
+            self.clock.add(seconds)
+
+    def _bound(self) -> bytes:
+        if self._owner is None:
+            raise PolicyError("the role belongs to no set-up: make it by a method, or bind it")
+        return self._owner
 
     def pending(self) -> tuple[int, int]:
         """Say how much the next report tells already."""

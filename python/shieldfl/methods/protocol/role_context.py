@@ -34,7 +34,11 @@ class RoleContext:
         if phase not in self.phases:
             raise ParameterError(f"there is no phase {phase!r}: the method has {', '.join(self.phases)}")
 
+    def encrypts(self, purpose: str) -> bool:
+        """Say whether something is encrypted for this purpose in this federation, under keys of its own."""
+        return purpose in self.keys.parameters
+
     @property
-    def parameters(self) -> SchemeParameters[Any]:
+    def parameters(self) -> SchemeParameters[Any, Any]:
         """How updates are encrypted."""
         return self.keys.parameters["update"]

@@ -11,9 +11,9 @@ from __future__ import annotations
 import abc
 
 from shieldfl.methods.protocol.disclosure import Disclosure
-from shieldfl.methods.protocol.local_update import LocalUpdate, StartingPoint
 from shieldfl.methods.protocol.reports import Reporter
 from shieldfl.roles.message import Message
+from shieldfl.training.local_update import LocalUpdate, StartingPoint
 
 __all__ = ["AggregatorSteps", "AuthoritySteps", "ClientSteps"]
 
@@ -95,6 +95,8 @@ class AggregatorSteps(Reporter, abc.ABC):
 
 class AuthoritySteps(Reporter, abc.ABC):
     """The key authority: makes each round's keys, opens totals and keeps the global model."""
+
+    needs_sealing = True
 
     @abc.abstractmethod
     def begin_round(self, round_number: int, model: Message) -> Message:

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import abc
-import threading
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from shieldfl.array_view import as_unsigned
-from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.methods.protocol.disclosure import Disclosure
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.local_update import FloatVector, LocalUpdate, StartingPoint
+from shieldfl.methods.protocol.global_model import GlobalModel, joined
 from shieldfl.methods.protocol.replies import Replies
-from shieldfl.methods.protocol.reports import Report
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.steps import ClientSteps
 from shieldfl.privacy.events import ClearUpload, EncryptedUpload, NoisedUpload
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import RoundKeyReader
+from shieldfl.training.local_update import FloatVector, LocalUpdate, StartingPoint
 
 __all__ = ["PUBLIC_PARTS", "TrainingClient"]
 
@@ -44,6 +42,22 @@ class TrainingClient(ClientSteps):
     context : what all roles of the federation know; a round that its plan does not have is refused, whoever begins it.
     shares_buffers : whether the global model has them.
     """
+
+    changes: ClassVar = {
+        "disclosure": Disclosure,
+        "round": int,
+        "start": GlobalModel,
+        "update": GlobalModel,
+        "trained_scores": FloatVector,
+        "scores": str | None,
+        "_has_trained": bool,
+        "_has_told": bool,
+        "_beginnings": int,
+        "_begun": StartingPoint | None,
+        "_begun_with": tuple[int, Message] | None,
+        "_replies": Replies,
+        "_round_keys": RoundKeyReader | None,
+    }
 
     def __init__(
         self,
@@ -73,9 +87,32 @@ class TrainingClient(ClientSteps):
         self._begun: StartingPoint | None = None
         self._begun_with: tuple[int, Message] | None = None
         self._replies = Replies()
-        # Rounds protect differently: none may begin while an update is handed in, or a message made, for another one.
-        self._lock = threading.Lock()
         self._round_keys = RoundKeyReader(context.keys) if context.keys.parameters else None
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for a round, sizes, scores or an update that no client of the plan has."""
+        super().check_changed()
+        count, buffers = self._size, (0, self._buffer_count)
+        scores = self.trained_scores if self.trained_scores.size else None
+        try:
+            LocalUpdate(None, self.update.parameters, self.update.buffers, scores).check(
+                count, self._buffer_count
+            )
+        except (ParameterError, RangeError) as error:
+            raise WireFormatError("the state holds an update that the client cannot have trained") from error
+        begun = self._begun
+        models = (self.start,) if begun is None else (self.start, begun)
+        if (
+            not 0 <= self.round <= self.context.plan.rounds
+            or self._beginnings < 0
+            or self.scores not in (None, self.context.scores)
+            or not np.isfinite(self.trained_scores).all()
+            or any(one.parameters.size != count or one.buffers.size not in buffers for one in models)
+            or (begun is not None and (begun.round, begun.beginning) != (self.round, self._beginnings))
+            or (begun is None) != (self._begun_with is None)
+            or ((self._has_trained or self._has_told) and begun is None)
+        ):
+            raise WireFormatError("the state is of a round or a model that the client cannot have")
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the client's own model, given the global one.
@@ -89,6 +126,7 @@ class TrainingClient(ClientSteps):
         trained anew, and refused with PolicyError once a message has told of its update.
         """
         number = as_unsigned(round_number, "round_number")
+        # Rounds protect differently: none may begin while an update is handed in, or a message made, for another one.
         with self._lock:
             if self._begun is not None and number < self.round:
                 raise PolicyError(
@@ -132,7 +170,7 @@ class TrainingClient(ClientSteps):
         self.round = round_number
         self._has_trained = False
         self.start = start
-        return replace(self._merged_model(model), scores=self.scores)
+        return replace(self._merged_model(start), scores=self.scores)
 
     def _round_key(self, purpose: str) -> Any:
         """Return the round's public key for a purpose. Raises PolicyError where its first message did not bring it."""
@@ -230,14 +268,9 @@ class TrainingClient(ClientSteps):
         # What is too large for a float32 is refused where it is clipped, encrypted or added.
         with np.errstate(over="ignore"):
             parameters = self.update.parameters - self.start.parameters
-            if not (self._shares_buffers and self._buffer_count):
+            if not self._shares_buffers:
                 return parameters
-            return np.concatenate((parameters, self.update.buffers - self.start.buffers))
-
-    def report(self) -> Report:
-        """Return what there is to tell since the last report; of a message that is being made, with it."""
-        with self._lock:
-            return super().report()
+            return joined(parameters, self.update.buffers - self.start.buffers)
 
     def end_round(self, answer: Message) -> None:
         """Take the answer to the last phase."""
@@ -250,11 +283,11 @@ class TrainingClient(ClientSteps):
     def merged_model(self, model: Message) -> StartingPoint:
         """Return the client's own model, given the global one."""
         with self._lock:
-            return self._merged_model(model)
+            return self._merged_model(self._read_model(model))
 
-    def _merged_model(self, model: Message) -> StartingPoint:
+    def _merged_model(self, current: GlobalModel) -> StartingPoint:
         """The global model is everybody's."""
-        return self._read_model(model).starting_point()
+        return current.starting_point()
 
     def _read_model(self, model: Message) -> GlobalModel:
         return GlobalModel.from_message(model, self._size, self._buffer_count if self._shares_buffers else 0)

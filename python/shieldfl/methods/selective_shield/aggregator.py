@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,8 @@ from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import RoundKeyReader
 from shieldfl.scheme.interface import UnionMask
-from shieldfl.schemes import scheme_of
+from shieldfl.scheme.registry import scheme_of
 
 __all__ = ["SelectiveShieldAggregator"]
 
@@ -31,12 +30,22 @@ class SelectiveShieldAggregator(CollectingAggregator):
     settings : the method's settings.
     """
 
+    changes: ClassVar = {
+        "_masks": dict[int, Mask],
+        "_voters": set[int],
+        "_negotiated": int | None,
+        "_encrypted_zone": Mask,
+        "_sums": NDArray[np.float64] | None,
+        "_vote_counts": NDArray[np.uint32],
+        "_added": bytes | None,
+    }
+    sums = ("_vote_counts", "_added")
+
     def __init__(self, context: RoleContext, buffers: int, settings: SelectiveShieldSettings) -> None:
         super().__init__(context)
         self._size = context.plan.parameters
         self._buffers = buffers
         self._settings = settings
-        self._round_keys = RoundKeyReader(context.keys)
         self._votes_in_clear = "votes" not in context.keys.parameters
         self._threads = context.threads
         self._masks: dict[int, Mask] = {}
@@ -47,9 +56,26 @@ class SelectiveShieldAggregator(CollectingAggregator):
         self._ciphertexts: Any = None
         self._begin_sums()
 
-    def begin_round(self, round_number: int, keys: Message) -> None:
-        """Take the round's public keys."""
-        self._round_keys.begin_round(round_number, keys)
+    @property
+    def _vote_counts(self) -> NDArray[np.uint32]:
+        return self._votes.counts(self._threads)
+
+    @_vote_counts.setter
+    def _vote_counts(self, counts: NDArray[np.uint32]) -> None:
+        # As many masks as came, that were chosen as often.
+        for least in range(1, len(self._seen) + 1):
+            self._votes.add(Mask.from_bool(counts >= least), self._threads)
+
+    @property
+    def _added(self) -> bytes | None:
+        if self._ciphertexts is None or not self._ciphertexts.clients:
+            return None
+        return bytes(self._ciphertexts.total().to_bytes())
+
+    @_added.setter
+    def _added(self, total: bytes | None) -> None:
+        if total is not None and self._ciphertexts is not None:
+            self._ciphertexts.add_total(total)
 
     def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Start from zero; what the negotiation told is kept for the update phase of the round."""
@@ -80,7 +106,7 @@ class SelectiveShieldAggregator(CollectingAggregator):
         self._sums: NDArray[np.float64] | None = None
 
     def _sum_under(self, purpose: str, round_number: int, positions: Mask) -> Any:
-        key = self._round_keys.key(round_number, purpose)
+        key = self._round_key(round_number, purpose)
         return scheme_of(key).aggregator(
             key, self._threads, round_number, UnionMask(positions), weighted=False
         )

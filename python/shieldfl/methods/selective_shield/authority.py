@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl import _core
+import shieldfl._core as _core
 from shieldfl.errors import PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_sum.encrypted_positions import encrypted_positions
-from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.global_model import GlobalModel, joined
 from shieldfl.methods.protocol.replies import Replies
 from shieldfl.methods.protocol.reports import Note
 from shieldfl.methods.protocol.steps import AuthoritySteps
@@ -20,7 +20,7 @@ from shieldfl.privacy.events import OpenedSum
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_keys import RoundKeys
 from shieldfl.scheme.ciphertext import SchemeTotal
-from shieldfl.schemes import scheme_of
+from shieldfl.scheme.registry import scheme_of
 
 __all__ = ["SelectiveShieldAuthority"]
 
@@ -35,6 +35,16 @@ class SelectiveShieldAuthority(AuthoritySteps):
     keys : the rounds' keys, which open the totals of updates and, in an encrypted negotiation, those of votes.
     server_learning_rate : eta_g of eq. 26.
     """
+
+    changes: ClassVar = {
+        "_model": GlobalModel,
+        "_keys": RoundKeys,
+        "_tallies": NDArray[np.float64],
+        "_voters": int,
+        "_voted_round": int,
+        "_encrypted_zone": Mask,
+        "_replies": Replies,
+    }
 
     def __init__(
         self,
@@ -57,7 +67,7 @@ class SelectiveShieldAuthority(AuthoritySteps):
 
     def begin_round(self, round_number: int, model: Message) -> Message:
         """Make the round's keys, wipe those of the round before."""
-        with self.clock.stage("open"):
+        with self._lock, self.clock.stage("open"):
             return Message({**model, **self._keys.begin_round(round_number, self._keys.check.parameters)})
 
     def answer(self, phase: str, message: Message) -> Message:
@@ -67,7 +77,7 @@ class SelectiveShieldAuthority(AuthoritySteps):
         any other message of a round that was answered, or of one before it.
         """
         voting = phase == "negotiate"
-        with self.clock.stage("negotiate" if voting else "open"):
+        with self._lock, self.clock.stage("negotiate" if voting else "open"):
             scheme = scheme_of(self._keys.check.parameters["votes" if voting else "update"])
             total = scheme.Total.from_bytes(message["votes" if voting else "total"])
             reply = self._replies.reply(
@@ -117,7 +127,7 @@ class SelectiveShieldAuthority(AuthoritySteps):
             divisors = np.where(contributors > 0.0, contributors, np.inf)
         zone.scatter(opened[: zone.count], sums)
         zone.scatter(np.full(zone.count, float(total.clients)), divisors)
-        mean = np.concatenate((sums / divisors, opened[zone.count :] / total.clients))
+        mean = joined(sums / divisors, opened[zone.count :] / total.clients)
         self._model = self._model.moved_finite(mean, self._learning_rate)
         return self._model.to_message()
 

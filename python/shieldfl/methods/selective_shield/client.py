@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from shieldfl.masks import Mask, Zones, split_zones
 from shieldfl.methods.encrypted_sum.encrypted_positions import encrypted_positions
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.local_update import FloatVector, LocalUpdate, StartingPoint
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.training_client import TrainingClient
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
@@ -20,8 +19,9 @@ from shieldfl.privacy.discrete_gaussian import discrete_gaussian_noise, float32_
 from shieldfl.privacy.events import ClearUpload, Noise
 from shieldfl.privacy.mechanisms import AdaptiveClip, clip_and_noise
 from shieldfl.roles.message import Message
-from shieldfl.schemes import scheme_of
+from shieldfl.scheme.registry import scheme_of
 from shieldfl.sensitivity.fisher import sensitive_positions
+from shieldfl.training.local_update import FloatVector, LocalUpdate, StartingPoint
 
 __all__ = ["SelectiveShieldClient"]
 
@@ -36,6 +36,15 @@ class SelectiveShieldClient(TrainingClient):
     settings : the method's settings, noise multiplier resolved.
     context : what all roles of the federation know.
     """
+
+    changes: ClassVar = {
+        "_clip": AdaptiveClip | None,
+        "_personalised": Mask,
+        "_participants": int,
+        "_delta": FloatVector,
+        "_mask": Mask,
+        "_zones": Zones,
+    }
 
     def __init__(
         self,
@@ -183,9 +192,8 @@ class SelectiveShieldClient(TrainingClient):
         """Remember which positions are the client's own until it takes part again."""
         self._personalised = self._zones.personalised
 
-    def _merged_model(self, model: Message) -> StartingPoint:
+    def _merged_model(self, current: GlobalModel) -> StartingPoint:
         """Own values on the personalised positions, global ones elsewhere (eq. 27)."""
-        current = self._read_model(model)
         parameters = current.parameters.copy()
         self._personalised.scatter(self._personalised.gather(self.update.parameters), parameters)
         return StartingPoint(parameters, current.buffers if self._shares_buffers else self.update.buffers)

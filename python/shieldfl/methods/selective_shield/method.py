@@ -24,10 +24,9 @@ from shieldfl.methods.selective_shield.client import SelectiveShieldClient
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.privacy.accountant import noise_multiplier_for
 from shieldfl.privacy.discrete_gaussian import float32_grid
-from shieldfl.privacy.events import Noise
-from shieldfl.privacy.reading import PrivacyReading
+from shieldfl.privacy.events import Noise, PrivacyReading
 from shieldfl.roles.message import Message
-from shieldfl.schemes import DEFAULT_ENCRYPTION
+from shieldfl.scheme.registry import DEFAULT_ENCRYPTION
 
 if TYPE_CHECKING:
     from shieldfl.methods.protocol.steps import AuthoritySteps

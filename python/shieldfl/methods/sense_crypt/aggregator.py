@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from shieldfl.encryption_budgets import sense_crypt_budgets
@@ -15,7 +17,6 @@ from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.sense_crypt.client import cluster_round
 from shieldfl.methods.sense_crypt.cluster_registry import ClusterRegistry
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import RoundKeyReader
 
 __all__ = ["SenseCryptAggregator"]
 
@@ -30,12 +31,19 @@ class SenseCryptAggregator(CollectingAggregator):
     registry : which client is in which cluster.
     """
 
+    changes: ClassVar = {
+        "_registry": ClusterRegistry,
+        "_masks": dict[int, Mask],
+        "_masks_of": int | None,
+        "_sums": dict[int, MixedSum],
+    }
+    sums = ("_sums",)
+
     def __init__(self, context: RoleContext, weights: tuple[int, ...], registry: ClusterRegistry) -> None:
         super().__init__(context)
         self._size = context.plan.parameters
         self._buffers = context.plan.buffers
         self._registry = registry
-        self._round_keys = RoundKeyReader(context.keys)
         self._weights = weights
         self._weighted = context.most_weight > 1
         self._threads = context.threads
@@ -43,10 +51,8 @@ class SenseCryptAggregator(CollectingAggregator):
         self._masks_of: int | None = None
         """The round of these masks."""
         self._sums: dict[int, MixedSum] = {}
-
-    def begin_round(self, round_number: int, keys: Message) -> None:
-        """Take the round's public keys."""
-        self._round_keys.begin_round(round_number, keys)
+        self._united: dict[int, MixedSum] = {}
+        """Sums of nothing yet, over the unions that the mask phase came to: for the update phase."""
 
     def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Start to collect; who is in which cluster is kept from round to round, masks for the update phase."""
@@ -54,9 +60,10 @@ class SenseCryptAggregator(CollectingAggregator):
             if self._masks_of != round_number:
                 raise PolicyError(f"nobody has sent a mask for the update phase of round {round_number}")
             with self.clock.stage("negotiate"):
-                self._sums = self._new_sums(round_number)
+                self._sums, self._united = self._united or self._new_sums(round_number), {}
         else:
             self._masks, self._masks_of = {}, round_number
+            self._sums, self._united = {}, {}
 
     def _collect(self, phase: str, client: int, message: Message) -> None:
         if phase == "cluster":
@@ -117,14 +124,15 @@ class SenseCryptAggregator(CollectingAggregator):
 
     def _unite(self) -> Message:
         parts = {"clusters": self._registry.assignments().tobytes()}
-        for cluster, total in self._new_sums(self.round).items():
+        self._united = self._new_sums(self.round)
+        for cluster, total in self._united.items():
             parts |= total.union_parts(f" {cluster}")
         return Message(parts)
 
     def _new_sums(self, round_number: int) -> dict[int, MixedSum]:
         """Return a sum for each cluster that has a mask, of nothing yet."""
         clusters = self._registry.assignments()
-        key = self._round_keys.key(round_number, "update")
+        key = self._round_key(round_number, "update")
         sums = {}
         for cluster in sorted({int(clusters[client]) for client in self._masks}):
             masks = [mask for client, mask in self._masks.items() if clusters[client] == cluster]

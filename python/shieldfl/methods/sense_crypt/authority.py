@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,6 +33,13 @@ class SenseCryptAuthority(AuthoritySteps):
     keys : the rounds' keys, which open the totals.
     """
 
+    changes: ClassVar = {
+        "_models": dict[int, GlobalModel],
+        "_clusters": NDArray[np.int64],
+        "_keys": RoundKeys,
+        "_replies": Replies,
+    }
+
     def __init__(self, initial: GlobalModel, context: RoleContext, keys: RoundKeys) -> None:
         super().__init__()
         self._initial = initial
@@ -44,7 +53,7 @@ class SenseCryptAuthority(AuthoritySteps):
 
     def begin_round(self, round_number: int, model: Message) -> Message:
         """Make the round's key, wipe that of the round before."""
-        with self.clock.stage("open"):
+        with self._lock, self.clock.stage("open"):
             return Message({**model, **self._keys.begin_round(round_number)})
 
     def answer(self, phase: str, message: Message) -> Message:
@@ -53,7 +62,7 @@ class SenseCryptAuthority(AuthoritySteps):
         A cluster of too few clients keeps its model, which is noted. A repeated message gets its answer again, and no
         model moves twice. Raises PolicyError, WireFormatError, RangeError; then no model has moved.
         """
-        with self.clock.stage("open"):
+        with self._lock, self.clock.stage("open"):
             round_number = message.number("round")
             reply = self._replies.reply(phase, round_number, message, lambda: self._open(message))
             # No other total of this round will be opened.

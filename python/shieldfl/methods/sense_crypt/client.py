@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -11,7 +12,6 @@ from shieldfl.methods.encrypted_sum.encrypted_positions import encrypted_positio
 from shieldfl.methods.encrypted_sum.mixed_upload import MixedUpload
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.local_update import StartingPoint
 from shieldfl.methods.protocol.reports import Note
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.training_client import TrainingClient
@@ -20,6 +20,7 @@ from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
 from shieldfl.privacy.events import ClearUpload, Noise, NoisedUpload
 from shieldfl.roles.message import Message
 from shieldfl.selection import Selection, select
+from shieldfl.training.local_update import StartingPoint
 
 __all__ = ["Capability", "SenseCryptClient", "cluster_round"]
 
@@ -53,6 +54,16 @@ class SenseCryptClient(TrainingClient):
     capability : what it reports of itself.
     context : what all roles of the federation know.
     """
+
+    changes: ClassVar = {
+        "introduced": bool,
+        "selection": Selection | None,
+        "_had_model": bool,
+        "_introduction": bytes | None,
+        "_sensitivity_recorded": bool,
+        "_introduced_in": int | None,
+        "_cluster": int,
+    }
 
     def __init__(
         self,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.methods.sense_crypt.client_clustering import cluster_clients, join_cluster
+from shieldfl.stateful import Stateful
 
 __all__ = ["ClusterRegistry"]
 
 
-class ClusterRegistry:
+class ClusterRegistry(Stateful):
     """What the aggregator knows of the clients: what they reported, and their clusters (SenseCrypt, section 3.1).
 
     Parameters
@@ -22,6 +25,13 @@ class ClusterRegistry:
     least_silhouette : below it, clusters count as none.
     noise_deviation : standard deviation of the noise on each sensitivity.
     """
+
+    changes: ClassVar = {
+        "_clusters": NDArray[np.int64],
+        "_capabilities": np.ndarray[tuple[int, int], np.dtype[np.float64]],
+        "_waiting": dict[int, NDArray[np.float32] | None],
+        "_centres": np.ndarray[tuple[int, int], np.dtype[np.float32]] | None,
+    }
 
     def __init__(
         self,

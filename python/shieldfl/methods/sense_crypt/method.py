@@ -23,10 +23,10 @@ from shieldfl.methods.sense_crypt.client import Capability, SenseCryptClient
 from shieldfl.methods.sense_crypt.cluster_registry import ClusterRegistry
 from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
 from shieldfl.privacy.accountant import gaussian_noise_multiplier
-from shieldfl.privacy.reading import PrivacyReading
+from shieldfl.privacy.events import PrivacyReading
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import round_key_parts
-from shieldfl.schemes import encryptions
+from shieldfl.scheme.registry import encryptions
 
 if TYPE_CHECKING:
     from shieldfl.methods.protocol.steps import AuthoritySteps

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
-from shieldfl.schemes import encryptions
+from shieldfl.scheme.registry import encryptions
 from shieldfl.selection import SelectionLimits
 from shieldfl.settings import Delta, NotNegative, Positive, Share, about
 

@@ -11,7 +11,8 @@ from shieldfl.reporting.output_files import write_whole
 from shieldfl.reporting.report_page import draw_picture, render_page
 from shieldfl.simulation.report.plots import PLOTS
 from shieldfl.simulation.report.summary import ZONES, describe_run, remarks, summarise
-from shieldfl.simulation.results import STAGES, RunResult
+from shieldfl.simulation.results import STAGES
+from shieldfl.simulation.run_result import RunResult
 
 __all__ = ["write_report"]
 

@@ -22,8 +22,8 @@ from shieldfl.reporting.quantities import (
 )
 from shieldfl.settings import Settings, Text, about
 from shieldfl.simulation.report.summary import ZONES, mean_over_rounds
-from shieldfl.simulation.report.timing import repeated_rounds
-from shieldfl.simulation.results import STAGES, MethodResult, RunResult
+from shieldfl.simulation.results import STAGES, MethodResult
+from shieldfl.simulation.run_result import RunResult
 
 __all__ = ["FIGURES", "ComparedFigure", "PaperFigure", "compare_figures"]
 
@@ -39,12 +39,12 @@ class Figure:
 
 def _per_round(method: MethodResult, attribute: str) -> float:
     """A mean over the rounds after the first, as in the table above it."""
-    return fmean(getattr(record, attribute) for record in repeated_rounds(method))
+    return fmean(getattr(record, attribute) for record in method.repeated_rounds)
 
 
 def _per_client(method: MethodResult, stage: str) -> float:
     """Seconds of a stage for one client and round."""
-    rounds = repeated_rounds(method)
+    rounds = method.repeated_rounds
     begun = sum(record.participants + record.dropped for record in rounds)
     return sum(record.stage_seconds.get(stage, 0.0) for record in rounds) / begun
 

@@ -15,7 +15,8 @@ from shieldfl.reporting.figure_style import LINE_COLOURS, LINE_MARKERS, Theme, n
 from shieldfl.reporting.quantities import bytes_text, seconds_text, share_text
 from shieldfl.simulation.report.summary import ZONES, compared_texts, mean_over_rounds
 from shieldfl.simulation.report.timing import compare_timings
-from shieldfl.simulation.results import STAGES, MethodResult, RunResult
+from shieldfl.simulation.results import STAGES, MethodResult
+from shieldfl.simulation.run_result import RunResult
 
 __all__ = ["PLOTS", "Plot"]
 

@@ -17,7 +17,8 @@ from shieldfl.reporting.quantities import (
     share_text,
 )
 from shieldfl.simulation.report.timing import Timing, compare_timings
-from shieldfl.simulation.results import STAGES, MethodResult, RunResult
+from shieldfl.simulation.results import STAGES, MethodResult
+from shieldfl.simulation.run_result import RunResult
 
 __all__ = [
     "ZONES",
@@ -103,14 +104,14 @@ def summarise(result: RunResult) -> tuple[Section, ...]:
         ),
         Section("Model", (row("trained parameters", lambda method: f"{method.parameters:,}"),)),
         Section(
-            "Share of parameters, a mean",
+            "Share of parameters, mean over rounds",
             tuple(
                 Row(zone, tuple(share_text(mean_over_rounds(method, zone)) for method in methods))
                 for zone in ZONES
             ),
         ),
         Section(
-            "Time a round, clients added up",
+            "Seconds a round, sum over clients",
             (
                 row_of("train", lambda timing: timing.train_seconds),
                 *(row_of(stage, partial(_own_stage, stage)) for stage in STAGES if stage != "train"),
@@ -134,7 +135,7 @@ def summarise(result: RunResult) -> tuple[Section, ...]:
             (
                 row("hidden from the aggregator", _hidden_text),
                 row("ε", lambda method: epsilon_text(method.last.epsilon)),
-                row("for one", lambda method: method.privacy_unit or MISSING),
+                row("privacy unit", lambda method: method.privacy_unit or MISSING),
                 row("against", lambda method: (method.privacy_adversary or MISSING).partition(",")[0]),
                 row("of the noise alone", lambda method: epsilon_text(method.last.epsilon_of_noise)),
                 *(

@@ -11,17 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from shieldfl.simulation.results import MethodResult, RoundRecord
+from shieldfl.simulation.results import MethodResult, RoundRecord
 
-__all__ = ["Timing", "compare_timings", "repeated_rounds"]
+__all__ = ["Timing", "compare_timings"]
 
 
 @dataclass(frozen=True)
 class Timing:
-    """One method's costs. Means over the rounds that :func:`repeated_rounds` names; seconds add up the clients."""
+    """One method's costs. Means over ``MethodResult.repeated_rounds``; seconds add up the clients."""
 
     trained_alike: tuple[str, ...]
     """The methods whose training was timed together with this one's, itself among them."""
@@ -56,14 +55,6 @@ class Timing:
         return asdict(self) | {"other_seconds": self.other_seconds, "round_seconds": self.round_seconds}
 
 
-def repeated_rounds(method: MethodResult) -> list[RoundRecord]:
-    """Return the rounds that stand for all: all but the first, which also sets up.
-
-    All, where kinds of rounds alternate, since the first is one of them, or where there is but one.
-    """
-    return method.rounds if method.alternates or len(method.rounds) == 1 else method.rounds[1:]
-
-
 def compare_timings(methods: Sequence[MethodResult]) -> list[Timing]:
     """Return every method's costs; each must have a round."""
     alike: dict[str, list[MethodResult]] = {}
@@ -73,7 +64,7 @@ def compare_timings(methods: Sequence[MethodResult]) -> list[Timing]:
 
 
 def _timing(method: MethodResult, alike: Sequence[MethodResult]) -> Timing:
-    rounds = repeated_rounds(method)
+    rounds = method.repeated_rounds
     first = method.rounds[0]
     stages = dict.fromkeys(stage for record in rounds for stage in record.stage_seconds if stage != "train")
     protection = fmean(map(_protection, rounds))
@@ -81,7 +72,7 @@ def _timing(method: MethodResult, alike: Sequence[MethodResult]) -> Timing:
     alternates = method.alternates
     return Timing(
         trained_alike=tuple(other.method for other in alike),
-        train_seconds=median(_mean_stage(repeated_rounds(other), "train") for other in alike),
+        train_seconds=median(_mean_stage(other.repeated_rounds, "train") for other in alike),
         stage_seconds={stage: _mean_stage(rounds, stage) for stage in stages},
         protection_seconds=protection,
         setup_seconds=method.setup_seconds

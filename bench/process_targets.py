@@ -1,0 +1,99 @@
+"""Figures that need a process of their own: a forced instruction set, and peak memory.
+
+SHIELDFL_SIMD=avx2 python bench/process_targets.py speed
+python bench/process_targets.py memory
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import shieldfl as sf
+from peak_memory import with_extra_peak_bytes
+from shieldfl.benchmarks.measurement import measure as measure_schemes
+from shieldfl.benchmarks.own_schemes import OwnScheme
+from shieldfl.benchmarks.scheme import select
+from shieldfl.benchmarks.seal_peer import seal_peers
+from target import QUICK, Sizes, Target, at_least, at_most
+
+
+def measure(sizes: Sizes) -> Iterator[Target]:
+    """Yield the lines of this page."""
+    for instruction_set, target, stretch in (("scalar", 2, 3), ("avx2", 6, 12)):
+        yield _forced(instruction_set, target, stretch, sizes)
+    facts = _in_a_process("memory", sizes, {})
+    name = f"extra peak memory over the frame, encrypting {sizes.sparse:,} values"
+    if "extra_bytes" not in facts:
+        yield at_most(name, None, 1.2, 1.05, note=facts["problem"])
+        return
+    note = f"{facts['extra_bytes']:,} bytes for a frame of {facts['frame_bytes']:,}"
+    yield at_most(name, facts["extra_bytes"] / facts["frame_bytes"], 1.2, 1.05, note=note)
+
+
+def _forced(instruction_set: str, target: float, stretch: float, sizes: Sizes) -> Target:
+    name = f"{instruction_set} path, encrypt, against SEAL's encode and encrypt"
+    facts = _in_a_process("speed", sizes, {"SHIELDFL_SIMD": instruction_set})
+    if facts.get("instruction_set") != instruction_set:
+        problem = facts.get("problem", f"the process used {facts.get('instruction_set')}")
+        return at_least(name, None, target, stretch, problem)
+    note = f"{facts['own_ns']:.2f} ns a value beside {facts['seal_ns']:,.1f}"
+    return at_least(name, facts["seal_ns"] / facts["own_ns"], target, stretch, note)
+
+
+def _in_a_process(what: str, sizes: Sizes, environment: dict[str, str]) -> dict[str, Any]:
+    command = [sys.executable, str(Path(__file__).resolve()), what, *(["--quick"] if sizes == QUICK else [])]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, check=False)
+    if done.returncode != 0:
+        problem = (done.stderr.strip().splitlines() or [""])[-1]
+        # What a machine cannot do is said in the table; anything else is an error of ours.
+        if not problem.startswith(("shieldfl.errors.ParameterError: SHIELDFL_SIMD asks", "PermissionError")):
+            raise RuntimeError(f"{what}: {problem or f'the process ended with {done.returncode}'}")
+        return {"problem": problem}
+    facts: dict[str, Any] = json.loads(done.stdout)
+    return facts
+
+
+def _speed(sizes: Sizes) -> dict[str, Any]:
+    from scheme_targets import effort_of, fastest
+
+    schemes = [OwnScheme("speed", fastest(), 1), *seal_peers(1, sizes.peer_values)[:1]]
+    own, seal = measure_schemes(schemes, select(sizes.dense, 1.0), effort_of(sizes))
+    return {
+        "instruction_set": sf.build_info()["instruction_set"],
+        "own_ns": own.stage_ns["encrypt"],
+        "seal_ns": seal.stage_ns["encrypt"],
+    }
+
+
+def _memory(sizes: Sizes) -> dict[str, Any]:
+    from scheme_targets import fastest
+
+    authority = sf.KeyAuthority(fastest(), min_clients=1)
+    encryptor = sf.ckks.Encryptor(authority.public_key)
+    update = select(sizes.sparse, 1.0).update
+    encryptor.encrypt(update[:100_000])  # tables, threads' stacks and the like are there from now on
+    batch, extra_bytes = with_extra_peak_bytes(lambda: encryptor.encrypt(update))
+    return {"extra_bytes": extra_bytes, "frame_bytes": batch.nbytes}
+
+
+def main() -> None:
+    """Measure one thing in this process and print it as JSON."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=("speed", "memory"))
+    parser.add_argument("--quick", action="store_true")
+    arguments = parser.parse_args()
+    sizes = QUICK if arguments.quick else Sizes()
+    print(json.dumps(_speed(sizes) if arguments.what == "speed" else _memory(sizes)))
+
+
+if __name__ == "__main__":
+    main()

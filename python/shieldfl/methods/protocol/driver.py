@@ -1,0 +1,189 @@
+"""The loop that moves a round's messages between a method's roles, wherever the clients are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from shieldfl.errors import RangeError
+from shieldfl.methods.protocol.account import Account
+from shieldfl.methods.protocol.method import Method, Phase
+from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps
+from shieldfl.roles.message import Message
+from shieldfl.roles.round_key_check import round_key_parts
+
+__all__ = ["Clients", "RoundDriver", "RoundTraffic"]
+
+
+class Clients(Protocol):
+    """How a round reaches its clients: in this process, in processes of their own or over a network.
+
+    The driver holds no client. ``message_of`` returns what a client is sent; it is called once for each client, when
+    that client is reached.
+    """
+
+    def begin_round(
+        self,
+        clients: Sequence[int],
+        round_number: int,
+        participants: int,
+        message_of: Callable[[int], Message],
+    ) -> None:
+        """Give each client the round's first message; it trains, and nobody waits for it."""
+
+    def step(
+        self, clients: Sequence[int], phase: str, message_of: Callable[[int], Message] | None
+    ) -> Iterable[tuple[int, bytes | RangeError]]:
+        """Let each client make the phase's message from the last answer (None in the first); yield its bytes.
+
+        In any order, as they arrive, each with the index of its client. A client whose training or update is refused
+        yields the RangeError instead, and one that is gone yields nothing.
+        """
+
+    def end_round(self, clients: Sequence[int], message_of: Callable[[int], Message]) -> None:
+        """Give each client the answer to the last phase: the new global model."""
+
+
+class RoundTraffic:
+    """What one round moved and measured, summed over its participants."""
+
+    def __init__(self, participants: int) -> None:
+        self.participants = participants
+        """Clients that began the round."""
+        self.finished: list[int] = []
+        """Clients that went through the whole round: none where it was given up."""
+        self.senders: list[int] = []
+        """Clients that sent something in any phase."""
+        self.bytes_up = 0
+        self.bytes_down = 0
+        self.losses: list[float] = []
+        """Training losses of the clients that finished their training, where whoever trains them knows."""
+
+
+class RoundDriver:
+    """Runs rounds of one method: the aggregator's and the key authority's steps, and clients that it only reaches.
+
+    Parameters
+    ----------
+    authority : None for a method without one.
+    model : the message that the first round starts from.
+    account : takes notes of who left and why.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        authority: AuthoritySteps | None,
+        aggregator: AggregatorSteps,
+        clients: Clients,
+        model: Message,
+        account: Account,
+    ) -> None:
+        self.model = model
+        """What the next round starts from."""
+        self._method = method
+        self._authority = authority
+        self._aggregator = aggregator
+        self._clients = clients
+        self._account = account
+        self._refusals: list[RangeError] = []
+
+    def run_round(
+        self,
+        round_number: int,
+        participants: Sequence[int],
+        min_clients: int = 1,
+        leaving: Mapping[int, str] | None = None,
+    ) -> RoundTraffic:
+        """Run one round with these clients.
+
+        Parameters
+        ----------
+        min_clients : with fewer left the round is given up: the model stays, which is noted.
+        leaving : clients that leave, and the phase before which they do. One whose training or update is refused leaves
+            there too, which is noted.
+
+        Raises RangeError when so many updates are refused that the round cannot go on.
+        """
+        traffic = RoundTraffic(len(participants))
+        self._refusals = []
+        first = self.begin_round(round_number)
+
+        def sent(client: int) -> Message:
+            model = self._method.message_for(client, first)
+            traffic.bytes_down += model.nbytes
+            return model
+
+        self._clients.begin_round(participants, round_number, len(participants), sent)
+        left = list(participants)
+        answer: Message | None = None
+        for phase in self._method.phases_of(self.model, round_number):
+            left = [index for index in left if (leaving or {}).get(index) != phase.name]
+            if answer is not None:
+                traffic.bytes_down += sum(self._method.message_for(index, answer).nbytes for index in left)
+            answer, left = self._run_phase(phase, round_number, left, min_clients, answer, traffic)
+            if answer is None:
+                if self._refusals and len(participants) - len(self._refusals) < min_clients:
+                    raise self._refusals[-1]
+                self._account.note(
+                    f"round {round_number} was given up: {len(left)} of {len(participants)} clients were left"
+                )
+                return traffic
+        assert answer is not None
+        self.model = answer
+        traffic.finished = left
+        self._clients.end_round(left, self._part_of(answer))
+        return traffic
+
+    def _part_of(self, message: Message) -> Callable[[int], Message]:
+        return lambda client: self._method.message_for(client, message)
+
+    def begin_round(self, round_number: int) -> Message:
+        """Let authority and aggregator begin a round; return its first message: the model, with the keys made.
+
+        The aggregator gets the keys alone: it must not see the model, which opened sums have moved.
+        """
+        first = self.model
+        if self._authority is not None:
+            first = Message.from_bytes(self._authority.begin_round(round_number, self.model).to_bytes())
+        self._aggregator.begin_round(round_number, Message(round_key_parts(first)))
+        return first
+
+    def _leave(self, round_number: int, index: int, error: RangeError) -> None:
+        self._refusals.append(error)
+        self._account.note(f"client {index} left round {round_number}: {error}")
+
+    def _run_phase(
+        self,
+        phase: Phase,
+        round_number: int,
+        participants: Sequence[int],
+        min_clients: int,
+        answer: Message | None,
+        traffic: RoundTraffic,
+    ) -> tuple[Message | None, list[int]]:
+        """Return the phase's answer and who is left; no answer where too few are."""
+        self._aggregator.begin_phase(phase.name, round_number, answer)
+        left = []
+        message_of = None if answer is None else self._part_of(answer)
+        for index, found in self._clients.step(participants, phase.name, message_of):
+            try:
+                if isinstance(found, RangeError):
+                    raise found
+                with self._account.clock.stage("upload"):
+                    received = Message.from_bytes(found)
+                traffic.bytes_up += len(found)
+                if index not in traffic.senders:
+                    traffic.senders.append(index)
+                self._aggregator.receive(phase.name, index, received)
+            except RangeError as error:
+                self._leave(round_number, index, error)
+                continue
+            left.append(index)
+        if len(left) < min_clients:
+            return None, left
+        result = self._aggregator.close(phase.name)
+        if phase.answered_by_authority:
+            assert self._authority is not None
+            result = self._authority.answer(phase.name, Message.from_bytes(result.to_bytes()))
+        return result, left

@@ -1,0 +1,124 @@
+"""All roles of one federation in one process, each with what it would be given on a machine of its own."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from shieldfl.methods.protocol.account import Account
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.method import Method
+from shieldfl.methods.protocol.plan import checked_weights
+from shieldfl.methods.protocol.public_setup import PublicSetup
+from shieldfl.methods.protocol.reports import Reporter
+from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps, ClientSteps
+from shieldfl.roles.role_state import SEALING_KEY_BYTES
+
+__all__ = ["EmbeddedRoles"]
+
+Role = TypeVar("Role", bound=Reporter)
+
+
+class EmbeddedRoles:
+    """Sets a federation up; the authority's set-up is passed to the other roles as the bytes that it would be.
+
+    Parameters
+    ----------
+    method : what they do.
+    initial : the model before the first round.
+    weights : how much each client counts; None for all alike.
+    threads : for the core; None for as many as the work is worth.
+    shared_secret : of clients and key authority, for methods that have one; None draws it. Given for repeatable runs.
+    restarts_roles : whether every step of a role runs in a new object, restored from the state of the one before: what
+        a process that ends after every message goes through.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        initial: GlobalModel,
+        weights: Sequence[int] | None = None,
+        *,
+        threads: int | None = None,
+        shared_secret: bytes | None = None,
+        restarts_roles: bool = False,
+    ) -> None:
+        if method.needs_shared_secret and shared_secret is None:
+            shared_secret = secrets.token_bytes(32)
+        self.method = method
+        self.initial = initial
+        self.weights = checked_weights(weights, method.plan.clients)
+        self.shared_secret = shared_secret
+        self._threads = threads
+        self.authority, made = method.authority_setup(initial, threads=threads, shared_secret=shared_secret)
+        self.setup = PublicSetup.from_bytes(made.to_bytes(), made.digest)
+        self.clients = [self.new_client(index) for index in range(method.plan.clients)]
+        self.aggregator = self.new_aggregator()
+        if restarts_roles:
+            self.clients = [
+                _restarted(one, partial(self.new_client, index)) for index, one in enumerate(self.clients)
+            ]
+            self.aggregator = _restarted(self.aggregator, self.new_aggregator)
+            if self.authority is not None:
+                key = secrets.token_bytes(SEALING_KEY_BYTES)
+                self.authority = _restarted(self.authority, self.new_authority, key)
+
+    def new_client(self, index: int) -> ClientSteps:
+        """Make a client, from the public set-up alone."""
+        return self.method.client_steps(
+            self.setup,
+            index,
+            self.weights[index],
+            self.initial,
+            threads=self._threads,
+            shared_secret=self.shared_secret,
+        )
+
+    def new_authority(self) -> AuthoritySteps:
+        """Make a key authority that has no keys yet."""
+        return self.method.authority_steps(
+            self.setup, self.initial, threads=self._threads, shared_secret=self.shared_secret
+        )
+
+    def new_aggregator(self) -> AggregatorSteps:
+        """Make an aggregator, from the public set-up, and the model where it holds that."""
+        initial = self.initial if self.authority is None else None
+        return self.method.aggregator_steps(self.setup, self.weights, initial=initial, threads=self._threads)
+
+    def report_to(self, account: Account) -> None:
+        """Let the account take what all roles have to tell."""
+        authority = () if self.authority is None else (self.authority,)
+        for role in (*self.clients, self.aggregator, *authority):
+            account.take(role.report())
+
+
+def _restarted(role: Role, make: Callable[[], Role], key: bytes | None = None) -> Role:
+    return cast(Role, _Restarted(role, make, key))
+
+
+class _Restarted:
+    """Does as a role does, each call of a method in a new object that has the state of the last one.
+
+    Parameters
+    ----------
+    role : the first object: its state is where the second goes on.
+    make : makes an object of the same role, from the public set-up alone.
+    key : seals the states.
+    """
+
+    def __init__(self, role: Any, make: Callable[[], Any], key: bytes | None) -> None:
+        self._role, self._make, self._key = role, make, key
+
+    def __getattr__(self, name: str) -> Any:
+        if not callable(getattr(self._role, name)):
+            return getattr(self._role, name)
+
+        def step(*arguments: Any) -> Any:
+            state = self._role.state(self._key)
+            self._role = self._make()
+            self._role.restore(state, self._key)
+            return getattr(self._role, name)(*arguments)
+
+        return step

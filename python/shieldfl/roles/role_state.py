@@ -1,0 +1,87 @@
+"""The state of a role as it is kept: bound to session and role, checked, and sealed where a key is given."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import struct
+from typing import Any
+
+from shieldfl.array_view import Buffer, frame_buffer
+from shieldfl.errors import KeyMismatchError, ParameterError, ShieldError, WireFormatError
+from shieldfl.installing import how_to_install
+
+__all__ = ["SEALING_KEY_BYTES", "pack_state", "unpack_state"]
+
+SEALING_KEY_BYTES = 32
+
+_MAGIC = b"shieldfl role state 1\n"
+_HEAD = struct.Struct("<?H")
+_DIGEST_BYTES = 32
+_NONCE_BYTES = 12
+
+
+def pack_state(owner: bytes, record: bytearray, key: bytes | None) -> bytes:
+    """Write a state: a head that names its owner, then the record with a checksum, or sealed by AES-256-GCM.
+
+    ``owner`` is what :meth:`Reporter.bind` made. The record is overwritten. Raises ParameterError for a key that is not
+    32 bytes.
+    """
+    head = _MAGIC + _HEAD.pack(key is not None, len(owner)) + owner
+    try:
+        if key is None:
+            return head + record + hashlib.sha256(head + record).digest()
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        return head + nonce + bytes(_cipher(key).encrypt(nonce, record, head))
+    finally:
+        record[:] = bytes(len(record))
+
+
+def unpack_state(owner: bytes, data: Buffer, key: bytes | None) -> bytes:
+    """Read what :func:`pack_state` wrote, for the same owner.
+
+    Raises KeyMismatchError for another session's, role's, index's, weight's or method's, for another key and for
+    sealed bytes that were altered; ParameterError where a key is missing or given for nothing; WireFormatError.
+    """
+    content = bytes(frame_buffer(data))
+    start = len(_MAGIC) + _HEAD.size
+    if not content.startswith(_MAGIC) or len(content) < start:
+        raise WireFormatError("these bytes are no state of a role that this version can read")
+    if content[len(_MAGIC)] > 1:
+        raise WireFormatError("the state is damaged")
+    sealed, length = _HEAD.unpack_from(content, len(_MAGIC))
+    head, body = content[: start + length], content[start + length :]
+    if len(body) < _DIGEST_BYTES or len(head) < start + length:
+        raise WireFormatError("the state is truncated")
+    if not sealed and hashlib.sha256(content[:-_DIGEST_BYTES]).digest() != content[-_DIGEST_BYTES:]:
+        raise WireFormatError("the state is truncated, or was altered")
+    if head[start:] != owner:
+        raise KeyMismatchError("this is the state of another session, role, client, weight or method")
+    if sealed != (key is not None):
+        raise ParameterError(
+            "the state is sealed: pass its key" if sealed else "the state is not sealed: pass no key"
+        )
+    if key is None:
+        return body[:-_DIGEST_BYTES]
+    cipher = _cipher(key)
+    from cryptography.exceptions import InvalidTag
+
+    try:
+        record: bytes = cipher.decrypt(body[:_NONCE_BYTES], body[_NONCE_BYTES:], head)
+    except InvalidTag:
+        raise KeyMismatchError(
+            "the state was sealed under another key, or was truncated or altered"
+        ) from None
+    return record
+
+
+def _cipher(key: bytes) -> Any:
+    if not isinstance(key, bytes) or len(key) != SEALING_KEY_BYTES:
+        raise ParameterError(f"a sealing key has {SEALING_KEY_BYTES} random bytes")
+    try:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    except ImportError as error:
+        raise ShieldError(
+            f"sealed states need the package 'cryptography': {how_to_install('keys')}"
+        ) from error
+    return AESGCM(key)

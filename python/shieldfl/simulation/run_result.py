@@ -1,0 +1,69 @@
+"""What a run of several methods measured, and as what it is written."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from shieldfl.simulation.report.timing import compare_timings
+from shieldfl.simulation.results import MethodResult
+
+__all__ = ["Interruption", "RunResult"]
+
+
+@dataclass(frozen=True)
+class Interruption:
+    """Where a run was stopped from outside."""
+
+    method: str
+    round: int
+    """Which was not finished, or just so."""
+    not_begun: tuple[str, ...]
+    """Methods that were to come."""
+
+    def __str__(self) -> str:
+        """Say it in a few words."""
+        later = f", before {', '.join(self.not_begun)}" if self.not_begun else ""
+        return f"interrupted in round {self.round} of {self.method}{later}"
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """All methods of one call, on the same data, partition and initial model."""
+
+    dataset: str
+    """Description of the data, sizes included."""
+    model: str
+    config: dict[str, Any]
+    environment: dict[str, Any]
+    """Versions, processor, threads."""
+    parameters: int
+    """P, of the plain model."""
+    methods: list[MethodResult] = field(default_factory=list)
+    interrupted: Interruption | None = None
+    """Where the run was stopped: then some methods have fewer rounds, and others are missing."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types: an undefined number becomes None, an infinite one the text ``"Infinity"``.
+
+        JSON has neither; Python's ``float`` and JavaScript's ``Number`` read that text as infinity. Each method has its
+        ``timing``, see :class:`shieldfl.simulation.report.timing.Timing`; for this each must have a round.
+        """
+        cleaned = _plain(asdict(self))
+        assert isinstance(cleaned, dict)
+        timings = compare_timings(self.methods)
+        for entry, method, timing in zip(cleaned["methods"], self.methods, timings, strict=True):
+            entry["hidden_share"] = _plain(method.hidden_share)
+            entry["timing"] = _plain(timing.to_json())
+        return cleaned
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else f"{'-' * (value < 0.0)}Infinity"
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value

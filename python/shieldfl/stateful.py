@@ -1,0 +1,135 @@
+"""What of an object changes, declared by name and type, as bytes and back.
+
+A class says in ``changes`` which attributes its steps change and of what types they are; one codec (msgspec) does the
+rest. Everything else of an object comes from whoever makes it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import UnionType
+from typing import Any, ClassVar, Self, Union, get_args, get_origin
+
+import numpy as np
+
+from shieldfl.errors import WireFormatError
+
+__all__ = ["Stateful", "decode_record", "encode_record"]
+
+
+class Stateful:
+    """Base of objects whose changing part is a record: plain values, and records of the parts that are stateful too."""
+
+    changes: ClassVar[Mapping[str, Any]] = {}
+    """Attributes, or properties that can be set, and their types; those of base classes come before them. A type is a
+    plain one, a dataclass, a stateful class, one with ``to_bytes`` and ``from_bytes``, NDArray, or made up of these."""
+
+    @classmethod
+    def all_changes(cls) -> dict[str, Any]:
+        """Return the changes of the class and its bases, by name."""
+        found: dict[str, Any] = {}
+        for base in reversed(cls.__mro__):
+            found |= vars(base).get("changes", {})
+        return found
+
+    def changed(self) -> dict[str, Any]:
+        """Return what has changed, by name; encoded before anything changes again."""
+        return {name: _recorded(getattr(self, name)) for name in self.all_changes()}
+
+    def take_changed(self, record: Mapping[str, Any]) -> None:
+        """Take what :func:`decode_record` read; where that raises, the object is of no use any more."""
+        for name, value in record.items():
+            setattr(self, name, _revived(partial(getattr, self, name), value))
+        self.check_changed()
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for values, right in type, that no step leaves; bases' checks come first."""
+
+    def revived(self, record: Mapping[str, Any]) -> Self:
+        """Return an object like this one that has this record; this one stays as it is."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other.take_changed(record)
+        return other
+
+
+def _recorded(value: Any) -> Any:
+    if isinstance(value, Stateful):
+        return value.changed()
+    if type(value) is dict:
+        return {key: _recorded(entry) for key, entry in value.items()}
+    return value
+
+
+def _revived(current: Callable[[], Any], value: Any) -> Any:
+    import msgspec
+
+    if isinstance(value, msgspec.Struct):
+        part = current()
+        if not isinstance(part, Stateful):
+            raise WireFormatError("the state holds a part that this role does not have")
+        return part.revived(msgspec.structs.asdict(value))
+    if type(value) is dict and any(isinstance(entry, msgspec.Struct) for entry in value.values()):
+        return {key: _revived(partial(current().get, key), entry) for key, entry in value.items()}
+    return value
+
+
+def encode_record(record: Mapping[str, Any], seconds: Mapping[str, float]) -> bytearray:
+    """Encode a record and times; a bytearray, so that whoever asked can overwrite what is secret."""
+    import msgspec
+
+    buffer = bytearray()
+    msgspec.msgpack.Encoder(enc_hook=_plain).encode_into((record, seconds), buffer)
+    return buffer
+
+
+def decode_record(data: bytes, kind: Any) -> tuple[dict[str, Any], dict[str, float]]:
+    """Read a record of a stateful class and the times beside it. Raises WireFormatError for what is none."""
+    import msgspec
+
+    try:
+        form: Any = tuple.__class_getitem__((_struct_of(kind), dict[str, float]))
+        record, seconds = msgspec.msgpack.decode(data, type=form, dec_hook=_typed)
+        return msgspec.structs.asdict(record), seconds
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise WireFormatError("these bytes are no state of this kind of role") from error
+
+
+@functools.cache
+def _struct_of(kind: Any) -> Any:
+    import msgspec
+
+    fields = [(name, _wire_type(of)) for name, of in kind.all_changes().items()]
+    return msgspec.defstruct(kind.__name__, fields, forbid_unknown_fields=True)
+
+
+def _wire_type(kind: Any) -> Any:
+    """Return a type in which stateful classes are their records."""
+    declared: Any = kind
+    if isinstance(kind, type) and get_origin(kind) is None:
+        return _struct_of(declared) if issubclass(kind, Stateful) else kind
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is UnionType:
+        return Union[tuple(map(_wire_type, args))]  # noqa: UP007  # of types that are known at run time alone
+    return dict.__class_getitem__((args[0], _wire_type(args[1]))) if origin is dict else kind
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.shape, value.tobytes()
+    if isinstance(value, np.generic):
+        return value.item()
+    return value.to_bytes()
+
+
+def _typed(kind: Any, value: Any) -> Any:
+    if get_origin(kind) is not np.ndarray:
+        return kind.from_bytes(value)
+    sizes, (dtype,) = get_args(get_args(kind)[0]), get_args(get_args(kind)[1])
+    shape, content = value
+    # Vectors, where the type does not say how many dimensions there are.
+    if len(shape) != (1 if not sizes or Ellipsis in sizes else len(sizes)):
+        raise WireFormatError("the state holds an array of other dimensions")
+    return np.frombuffer(content, dtype=dtype).reshape(shape).copy()

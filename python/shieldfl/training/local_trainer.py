@@ -1,0 +1,140 @@
+"""One client's data and training, for any method's client steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import nn
+
+from shieldfl.errors import ParameterError
+from shieldfl.profiling.stages import StageClock
+from shieldfl.sensitivity.fisher import (
+    FisherAccumulator,
+    full_batch_fisher,
+    normalise_per_layer,
+    per_sample_fisher,
+)
+from shieldfl.sensitivity.gradient import full_batch_gradient
+from shieldfl.sensitivity.label_sensitivity import label_sensitivity
+from shieldfl.sensitivity.taylor import taylor_sensitivity
+from shieldfl.settings import TrainingSettings
+from shieldfl.torch_bridge import flatten, flatten_buffers, load_flat, load_flat_buffers, parameter_layout
+from shieldfl.training.local_update import (
+    FloatVector,
+    GradientNoise,
+    LocalUpdate,
+    PrivateSteps,
+    StartingPoint,
+)
+from shieldfl.training.sgd import train_locally
+
+__all__ = ["LocalTrainer"]
+
+
+class LocalTrainer:
+    """Trains on one client's samples.
+
+    Parameters
+    ----------
+    model : a module that is overwritten; several trainers may share one.
+    features, labels : the client's samples.
+    settings : of local training.
+    synthetic : features and labels for rounds that train on synthetic data; None where there are none.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        features: torch.Tensor,
+        labels: torch.Tensor,
+        settings: TrainingSettings,
+        synthetic: tuple[torch.Tensor, torch.Tensor] | None = None,
+    ) -> None:
+        self._model = model
+        self._layout = parameter_layout(model)
+        self._real = (features, labels)
+        self._synthetic = synthetic
+        self._settings = settings
+        self.clock = StageClock()
+        """Seconds of the stages ``train`` and ``score``."""
+        self.kinds: set[str] = set()
+        """How it has trained so far, of what decides how long that takes."""
+
+    def train(self, start: StartingPoint, seed: int) -> tuple[LocalUpdate, float]:
+        """Train from ``start`` and as it asks; return the update and the mean loss of the last epoch.
+
+        Raises ParameterError where it asks for synthetic data and there is none, or for an unknown kind of scores.
+        """
+        samples = self._synthetic if start.synthetic else self._real
+        if samples is None:
+            raise ParameterError("this round trains on synthetic data: give the trainer some")
+        kind = "by SGD" if start.noise is None else "by DP-SGD"
+        self.kinds.add(f"{kind} on synthetic data" if start.synthetic else kind)
+        fisher = FisherAccumulator(self._layout) if start.scores == "batch" else None
+
+        def accumulate(model: nn.Module) -> None:
+            assert fisher is not None
+            with self.clock.stage("score"):
+                fisher.update(model)
+
+        with self.clock.stage("train"):
+            load_flat(self._model, start.parameters)
+            load_flat_buffers(self._model, start.buffers)
+        scores = None
+        if start.scores == "full-batch":
+            with self.clock.stage("score"):
+                scores = full_batch_fisher(self._model, *samples)
+        steps = None
+        with self.clock.stage("train"):
+            if start.noise is None:
+                hook = None if fisher is None else accumulate
+                loss = train_locally(self._model, *samples, self._settings, seed, hook)
+            else:
+                loss, steps = self._train_privately(start.noise, *samples)
+            parameters, buffers = flatten(self._model), flatten_buffers(self._model)
+        if start.scores is not None:
+            with self.clock.stage("score"):
+                if fisher is not None:
+                    scores = fisher.scores()
+                elif scores is None:
+                    scores = _scores_after(start.scores)(self._model, *samples)
+                if start.scores in _NORMALISED:
+                    scores = normalise_per_layer(scores, self._layout)
+        return start.trained(parameters, buffers, scores, steps), loss
+
+    def _train_privately(
+        self, noise: GradientNoise, features: torch.Tensor, labels: torch.Tensor
+    ) -> tuple[float, PrivateSteps]:
+        from shieldfl.privacy.dp_sgd import train_privately
+
+        done = train_privately(
+            self._model,
+            features,
+            labels,
+            self._settings,
+            noise_multiplier=noise.noise_multiplier,
+            max_grad_norm=noise.max_grad_norm,
+        )
+        return done.mean_loss, PrivateSteps(done.steps, done.sample_rate)
+
+
+_NORMALISED = ("full-batch", "batch", "per-sample")
+_AFTER_TRAINING: dict[str, Callable[[nn.Module, torch.Tensor, torch.Tensor], FloatVector]] = {
+    "per-sample": per_sample_fisher,
+    "taylor": taylor_sensitivity,
+    "label": label_sensitivity,
+    "gradient": full_batch_gradient,
+}
+
+
+def _scores_after(kind: str) -> Callable[[nn.Module, torch.Tensor, torch.Tensor], FloatVector]:
+    if kind not in _AFTER_TRAINING:
+        raise ParameterError(f"there are no scores of the kind {kind!r}")
+    return _AFTER_TRAINING[kind]
+
+
+def training_seed(seed: int, round_number: int, client: int) -> int:
+    """Return the seed of one client's training in one round."""
+    return int(np.random.SeedSequence([seed, round_number, client]).generate_state(1, np.uint32)[0])

@@ -1,0 +1,289 @@
+"""A role goes on in a new object from the state of the one before; what is no such state is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from methods.honest_outcome import recorded
+from methods.method_conformance import SteppedRun, contraction
+from methods.variants import CLIENTS, every_variant, variants
+from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, ShieldError, WireFormatError
+from shieldfl.methods.agreed_mask.method import AgreedMaskAggregator
+from shieldfl.methods.masked_average.client import MaskedAverageClient
+from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
+from shieldfl.methods.protocol.reports import Reporter
+from shieldfl.methods.protocol.steps import AuthoritySteps
+from shieldfl.methods.protocol.training_client import TrainingClient
+from shieldfl.methods.selective_shield.aggregator import SelectiveShieldAggregator
+from shieldfl.methods.sense_crypt.aggregator import SenseCryptAggregator
+from shieldfl.methods.sense_crypt.client import SenseCryptClient
+from shieldfl.roles.message import Message
+from shieldfl.stateful import Stateful, encode_record
+
+KEY = bytes(range(32))
+# By class: what holds a lock, what the factory gives, and what the next phase makes anew.
+NOT_KEPT = {
+    Reporter: {"_events", "_notes", "_lock", "clock"},
+    TrainingClient: {"context"},
+    CollectingAggregator: {"context"},
+    AuthoritySteps: {"context"},
+    MaskedAverageClient: {"_upload"},
+    SenseCryptClient: {"_upload"},
+    AgreedMaskAggregator: {"_scores"},
+    SelectiveShieldAggregator: {"_ciphertexts", "_votes"},
+    SenseCryptAggregator: {"_united"},
+}
+
+
+def variant_of(label: str):
+    return next(one for one in variants() if one.label == label)
+
+
+def run_of(label: str) -> SteppedRun:
+    return SteppedRun(variant_of(label))
+
+
+def key_of(role: Reporter) -> bytes | None:
+    return KEY if role.needs_sealing else None
+
+
+def plain(value: object) -> bytes:
+    return bytes(encode_record({"": value.changed() if isinstance(value, Stateful) else value}, {}))
+
+
+@every_variant
+def test_everything_that_steps_change_is_declared(variant):
+    """An attribute that was forgotten would be as it was made after a restart; what cannot be encoded fails."""
+    run = SteppedRun(variant)
+    run.run_round()
+    run.begin_round(2)
+    pairs = [(run.clients[0], run.new_client(0)), (run.aggregator, run.new_aggregator())]
+    if run.authority is not None:
+        pairs.append((run.authority, run.new_authority()))
+    for used, fresh in pairs:
+        declared = type(used).all_changes().keys() | set().union(
+            *(names for kind, names in NOT_KEPT.items() if isinstance(used, kind))
+        )
+        for name in vars(used).keys() - declared:
+            before, after = vars(fresh)[name], vars(used)[name]
+            if before is not after:
+                assert plain(before) == plain(after), f"{type(used).__name__}.{name}"
+
+
+@every_variant
+def test_a_state_of_a_state_is_the_same(variant):
+    run = SteppedRun(variant)
+    run.run_round()
+    makers = [(run.clients[1], lambda: run.new_client(1)), (run.aggregator, run.new_aggregator)]
+    for role, make in makers:
+        state = role.state()
+        again = make()
+        again.restore(state)
+        assert again.state() == state
+
+
+@every_variant
+def test_damaged_and_foreign_states_change_nothing(variant):
+    run, other = SteppedRun(variant), SteppedRun(variant)
+    for one in (run, other):
+        one.run_round()
+    state = run.clients[0].state()
+    fresh = run.new_client(0)
+    before = fresh.state()
+    for damaged in (b"", state[:-1], state[: len(state) // 2], state + b"\0", b"x" + state[1:]):
+        with pytest.raises(WireFormatError):
+            fresh.restore(damaged)
+    for position in range(0, len(state), max(1, len(state) // 200)):
+        altered = bytearray(state)
+        altered[position] ^= 1
+        with pytest.raises((WireFormatError, KeyMismatchError)):
+            fresh.restore(bytes(altered))
+    foreign = [other.clients[0].state(), run.clients[1].state(), run.aggregator.state()]
+    for one in foreign:
+        with pytest.raises(KeyMismatchError, match="another"):
+            fresh.restore(one)
+    assert fresh.state() == before
+    fresh.restore(state)
+    assert fresh.state() == state
+
+
+@every_variant
+def test_a_state_of_other_weights_is_refused(variant):
+    run = SteppedRun(variant, weights=(3, 2, 1, 4))
+    run.run_round()
+    if run.method.weighs_all_alike:
+        return
+    for weights in ((1, 2, 3, 4), (4, 2, 1, 4)):
+        other = run.method.client_steps(
+            run.setup, 0, weights[0], run.initial, shared_secret=run.shared_secret
+        )
+        before = other.state()
+        with pytest.raises(KeyMismatchError, match="another"):
+            other.restore(run.clients[0].state())
+        assert other.state() == before
+        initial = run.initial if run.authority is None else None
+        other = run.method.aggregator_steps(run.setup, weights, initial=initial)
+        before = other.state()
+        with pytest.raises(KeyMismatchError, match="another"):
+            other.restore(run.aggregator.state())
+        assert other.state() == before
+
+
+def test_a_state_of_another_shared_secret_is_refused():
+    run = run_of("dict-pfl")
+    run.run_round()
+    arguments = run.setup, run.initial
+    other = run.method.client_steps(run.setup, 0, 1, run.initial, shared_secret=bytes(32))
+    with pytest.raises(KeyMismatchError, match="another"):
+        other.restore(run.clients[0].state())
+    authority = run.method.authority_steps(*arguments, shared_secret=bytes(32))
+    with pytest.raises(KeyMismatchError, match="another"):
+        authority.restore(run.authority.state(KEY), KEY)
+
+
+def test_an_authority_gives_its_secrets_under_a_key_alone():
+    run = run_of("full-he")
+    first = run.begin_round(1)
+    with pytest.raises(PolicyError, match="secret"):
+        run.authority.state()
+    for wrong in (b"", bytes(16), "k" * 32):
+        with pytest.raises(ParameterError, match="32"):
+            run.authority.state(wrong)
+    sealed = run.authority.state(KEY)
+    secret = run.authority.keys._authorities["update"].contents().secret
+    signing = run.authority.keys._secret_signing_key
+    assert bytes(secret) not in sealed
+    assert signing not in sealed
+    assert sealed != run.authority.state(KEY)
+    fresh = run.new_authority()
+    with pytest.raises(PolicyError, match="no keys"):
+        fresh.begin_round(1, run.model)
+    with pytest.raises(PolicyError, match="no keys"):
+        fresh.state(KEY)
+    for bad, key, error in (
+        (sealed, bytes(32), KeyMismatchError),
+        (sealed[:-1], KEY, KeyMismatchError),
+        (sealed[:60], KEY, ShieldError),
+        (sealed, None, ParameterError),
+        (run.clients[0].state(), KEY, KeyMismatchError),
+        (run_of("full-he").authority.state(KEY), KEY, KeyMismatchError),
+    ):
+        with pytest.raises(error):
+            fresh.restore(bad, key)
+    with pytest.raises(PolicyError, match="no keys"):
+        fresh.begin_round(1, run.model)
+    fresh.restore(sealed, KEY)
+    assert fresh.begin_round(1, run.model) == first
+
+
+def test_a_client_can_be_sealed_too():
+    run = run_of("fedavg")
+    run.run_round()
+    sealed = run.clients[0].state(KEY)
+    assert run.clients[0].update.parameters.tobytes() not in sealed
+    assert run.clients[0].update.parameters.tobytes() in run.clients[0].state()
+    fresh = run.new_client(0)
+    fresh.restore(sealed, KEY)
+    assert fresh.state() == run.clients[0].state()
+    with pytest.raises(ParameterError, match="not sealed"):
+        fresh.restore(run.clients[0].state(), KEY)
+
+
+@every_variant
+def test_what_was_reported_is_not_reported_again_and_the_rest_is_not_lost(variant):
+    kept, reported = SteppedRun(variant), SteppedRun(variant)
+    for run in (kept, reported):
+        run.run_round()
+    expected = recorded(reported)
+    for run in (kept, reported):
+        run.clients = [_again(one, run.new_client(index)) for index, one in enumerate(run.clients)]
+        run.aggregator = _again(run.aggregator, run.new_aggregator())
+        if run.authority is not None:
+            run.authority = _again(run.authority, run.new_authority())
+    assert recorded(kept) == expected
+    assert recorded(reported) == expected
+    assert kept.account.notes == reported.account.notes
+
+
+def _again(role: Reporter, fresh: Reporter) -> Reporter:
+    fresh.restore(role.state(key_of(role)), key_of(role))
+    return fresh
+
+
+@every_variant
+def test_a_client_that_was_restored_answers_a_round_once(variant):
+    """The same bytes again, no other update, no other model, and no round before."""
+    run = SteppedRun(variant)
+    run.run_round()
+    client = _again(run.clients[0], run.new_client(0))
+    for phase, messages in run.sent.items():
+        before = [None, *run.answers.values()][list(run.sent).index(phase)]
+        answer = None if before is None else run.method.message_for(0, before)
+        assert client.step(phase, answer) == messages[0]
+        with pytest.raises(PolicyError, match="answered"):
+            client.step(phase, Message({"another": b""}))
+    with pytest.raises(PolicyError, match="told of"):
+        client.finish_training(contraction(7, 0, client._begun))
+    first = client._begun_with[1]
+    with pytest.raises(PolicyError, match="later"):
+        client.begin_round(1, CLIENTS - 1, first)
+    client.begin_round(2, CLIENTS, run.method.message_for(0, run.begin_round(2)))
+    client = _again(client, run.new_client(0))
+    with pytest.raises(PolicyError, match="round 1 is over"):
+        client.begin_round(1, CLIENTS, first)
+
+
+def test_an_update_of_a_beginning_before_is_refused_after_a_restart():
+    run = run_of("fedavg")
+    client, model = run.clients[0], run.begin_round(1)
+    update = contraction(1, 0, client.begin_round(1, CLIENTS, model))
+    moved = np.frombuffer(model["parameters"], dtype=np.float32) + np.float32(1.0)
+    client.begin_round(1, CLIENTS, Message({**model, "parameters": moved.tobytes()}))
+    client = _again(client, run.new_client(0))
+    with pytest.raises(PolicyError, match="begun again"):
+        client.finish_training(update)
+
+
+@every_variant
+def test_restarted_aggregators_and_authorities_refuse_what_they_did(variant):
+    run = SteppedRun(variant)
+
+    def restart(phase, aggregator, messages):
+        again = _again(aggregator, run.new_aggregator())
+        again.receive(phase, 0, messages[0])
+        again = _again(again, run.new_aggregator())
+        with pytest.raises(ShieldError, match=r"already|again"):
+            again.receive(phase, 0, messages[0])
+
+    run.run_round(intrude=restart)
+    aggregator = _again(run.aggregator, run.new_aggregator())
+    *_, phase = run.sent
+    assert aggregator.close(phase) == run.closed[phase]
+    with pytest.raises(ShieldError):
+        aggregator.receive(phase, 1, run.sent[phase][1])
+    if run.authority is None:
+        return
+    authority = _again(run.authority, run.new_authority())
+    assert authority.answer(phase, run.closed[phase]) == run.answers[phase]
+    with pytest.raises(PolicyError):
+        authority.answer(phase, Message({**run.closed[phase], "more": b""}))
+    authority.begin_round(2, run.model)
+    authority = _again(authority, run.new_authority())
+    with pytest.raises(PolicyError, match="round 1 is over"):
+        authority.begin_round(1, run.model)
+
+
+def test_a_role_of_no_set_up_has_no_state():
+    from shieldfl.methods.fedavg import FedAvgAggregator
+
+    run = run_of("fedavg")
+    aggregator = FedAvgAggregator(run.aggregator.context, run.weights, run.initial)
+    with pytest.raises(PolicyError, match="set-up"):
+        aggregator.state()
+
+
+def test_methods_without_keys_have_no_authority():
+    run = run_of("fedavg")
+    with pytest.raises(ParameterError, match="no key authority"):
+        run.new_authority()

@@ -1,0 +1,63 @@
+"""No file of the package imports, by any way, one that imports it: also not inside functions, or for types alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from graphlib import CycleError, TopologicalSorter
+
+import pytest
+
+import architecture_picture
+from import_graph import GENERATED, ROOT, cpp_rooms, floors, import_graph, python_rooms, without_shortcuts
+
+MOST_FLOORS = 9
+
+
+def check_no_circle(graph: Mapping[str, set[str]]) -> None:
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"these import each other: {' <- '.join(error.args[1])}")
+
+
+def test_no_file_imports_one_that_imports_it():
+    check_no_circle(import_graph())
+
+
+def test_a_circle_would_be_found():
+    graph = import_graph()
+    assert "shieldfl.errors" in graph["shieldfl.masks"]
+    with pytest.raises(pytest.fail.Exception, match=r"shieldfl\.masks"):
+        check_no_circle(graph | {"shieldfl.errors": {"shieldfl.masks"}})
+
+
+def test_rooms_stand_on_few_floors():
+    assert max(floors(python_rooms()).values()) <= MOST_FLOORS
+    assert max(floors(cpp_rooms()).values()) <= MOST_FLOORS
+
+
+def test_floors_and_arrows_of_a_small_house():
+    graph = {"roof": {"wall", "ground"}, "wall": {"ground"}, "ground": set()}
+    assert floors(graph) == {"roof": 3, "wall": 2, "ground": 1}
+    assert without_shortcuts(graph) == {"roof": {"wall"}, "wall": {"ground"}, "ground": set()}
+
+
+def test_the_picture_shows_the_rooms_and_arrows_of_the_code():
+    drawn = architecture_picture.PICTURE.read_text(encoding="utf-8")
+    named = {
+        architecture_picture.arrow_id(language, room, used)
+        for language, graph in architecture_picture.arrows().items()
+        for room, all_used in graph.items()
+        for used in all_used - {GENERATED}
+    }
+    again = "draw it anew: python tests/architecture_picture.py"
+    assert set(re.findall(r'id="((?:python|cpp): [^"]+)"', drawn)) == named, again
+    rooms = set(re.findall(r">([\w]+)/?</text>", drawn))
+    assert python_rooms().keys() | cpp_rooms().keys() <= rooms, again
+
+
+def test_the_page_names_every_room():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    for room in python_rooms().keys() - {"__main__"} | cpp_rooms().keys():
+        assert re.search(rf"`{room}(/|\.py)", page), room

@@ -1,0 +1,235 @@
+"""Local training against plain PyTorch, its determinism, and its refusals."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from shieldfl.errors import ParameterError
+from shieldfl.sensitivity.fisher import FisherAccumulator
+from shieldfl.settings import TrainingSettings
+from shieldfl.simulation.data import load_dataset
+from shieldfl.torch_bridge import flatten, parameter_layout
+from shieldfl.training.models import build_model
+from shieldfl.training.sgd import evaluate, train_locally
+
+SHAPE = (1, 6, 6)
+CLASSES = 4
+
+
+def samples(count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Points around one centre per class: learnable, not trivial."""
+    generator = torch.Generator().manual_seed(seed)
+    centres = torch.randn(CLASSES, *SHAPE, generator=torch.Generator().manual_seed(99))
+    labels = torch.randint(0, CLASSES, (count,), generator=generator)
+    return centres[labels] + torch.randn(count, *SHAPE, generator=generator), labels
+
+
+def model(name: str = "mlp") -> nn.Module:
+    return build_model(name, SHAPE, CLASSES, 3)
+
+
+@pytest.mark.parametrize(("momentum", "weight_decay"), [(0.0, 0.0), (0.9, 1e-3)])
+def test_full_batch_steps_equal_the_definition_of_sgd(momentum: float, weight_decay: float) -> None:
+    features, labels = samples(20)
+    trained, expected = model(), model()
+    settings = TrainingSettings(4, 20, 0.1, momentum, weight_decay)
+    train_locally(trained, features, labels, settings, seed=0)
+    velocity = [torch.zeros_like(parameter) for parameter in expected.parameters()]
+    for _ in range(4):
+        loss = nn.functional.cross_entropy(expected(features), labels)
+        gradients = torch.autograd.grad(loss, list(expected.parameters()))
+        with torch.no_grad():
+            for parameter, gradient, speed in zip(expected.parameters(), gradients, velocity, strict=True):
+                speed.mul_(momentum).add_(gradient + weight_decay * parameter)
+                parameter.sub_(0.1 * speed)
+    np.testing.assert_allclose(flatten(trained), flatten(expected), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["mlp", "simple-cnn"])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("weight_decay", [0.0, 1e-2])
+def test_steps_equal_torchs_own_optimizer_bit_for_bit(
+    name: str, momentum: float, weight_decay: float
+) -> None:
+    features, labels = samples(30)
+    trained, expected = model(name), model(name)
+    train_locally(trained, features, labels, TrainingSettings(3, 8, 0.1, momentum, weight_decay), seed=4)
+    optimizer = torch.optim.SGD(expected.parameters(), lr=0.1, momentum=momentum, weight_decay=weight_decay)
+    generator = torch.Generator().manual_seed(4)
+    for _ in range(3):
+        for batch in torch.randperm(30, generator=generator).split(8):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(expected(features[batch]), labels[batch]).backward()
+            optimizer.step()
+    assert flatten(trained).tobytes() == flatten(expected).tobytes()
+
+
+def test_frozen_parameters_stay_and_stale_gradients_do_not_count() -> None:
+    features, labels = samples(20)
+    fresh, stale = model(), model()
+    for trained in (fresh, stale):
+        next(iter(trained.parameters())).requires_grad_(False)
+    for parameter in stale.parameters():
+        parameter.grad = torch.full_like(parameter, 5.0)
+    frozen = next(iter(fresh.parameters())).detach().clone()
+    for trained in (fresh, stale):
+        train_locally(trained, features, labels, TrainingSettings(1, 8, 0.1, weight_decay=0.1), seed=0)
+    assert flatten(fresh).tobytes() == flatten(stale).tobytes()
+    assert torch.equal(next(iter(stale.parameters())), frozen)
+    assert all(parameter.grad is None for parameter in fresh.parameters())
+
+
+def test_every_sample_is_used_once_per_epoch() -> None:
+    seen: list[float] = []
+
+    class Recorder(nn.Linear):
+        def forward(self, batch: torch.Tensor) -> torch.Tensor:
+            seen.extend(batch[:, 0].tolist())
+            return super().forward(batch)
+
+    features = torch.arange(10, dtype=torch.float32).reshape(10, 1)
+    steps: list[int] = []
+    train_locally(
+        Recorder(1, 2),
+        features,
+        torch.zeros(10, dtype=torch.int64),
+        TrainingSettings(3, 4, 1e-3),
+        seed=1,
+        on_backward=lambda _: steps.append(len(seen)),
+    )
+    assert steps == [4, 8, 10, 14, 18, 20, 24, 28, 30]
+    epochs = [seen[start : start + 10] for start in (0, 10, 20)]
+    assert all(sorted(epoch) == list(range(10)) for epoch in epochs)
+    assert epochs[0] != epochs[1] != epochs[2]
+
+
+@pytest.mark.parametrize("name", ["mlp", "simple-cnn"])
+def test_same_seed_gives_the_same_bits(name: str) -> None:
+    features, labels = samples(70)
+    settings = TrainingSettings(2, 16, 0.05, momentum=0.5)
+    runs = []
+    for noise_seed in (1, 2):
+        torch.manual_seed(noise_seed)
+        trained = model(name)
+        loss = train_locally(trained, features, labels, settings, seed=8)
+        runs.append((loss, flatten(trained).tobytes()))
+    assert runs[0] == runs[1]
+    other = model(name)
+    train_locally(other, features, labels, settings, seed=9)
+    assert flatten(other).tobytes() != runs[0][1]
+
+
+def test_training_leaves_the_global_generator_and_the_data_alone() -> None:
+    features, labels = samples(40)
+    kept = features.clone(), labels.clone()
+    torch.manual_seed(5)
+    expected = torch.rand(2)
+    torch.manual_seed(5)
+    train_locally(model(), features, labels, TrainingSettings(1, 8, 0.05), seed=0)
+    assert torch.equal(torch.rand(2), expected)
+    assert torch.equal(features, kept[0])
+    assert torch.equal(labels, kept[1])
+
+
+def test_the_hook_does_not_change_training_and_sees_gradients_before_the_step() -> None:
+    features, labels = samples(20)
+    plain, hooked = model(), model()
+    start = flatten(hooked)
+    accumulator = FisherAccumulator(parameter_layout(hooked))
+    settings = TrainingSettings(1, 20, 0.5)
+    train_locally(plain, features, labels, settings, seed=0)
+    train_locally(hooked, features, labels, settings, seed=0, on_backward=accumulator.update)
+    assert flatten(plain).tobytes() == flatten(hooked).tobytes()
+    # One plain SGD step moved the weights by -lr times the gradient that the hook squared.
+    gradient = (start.astype(np.float64) - flatten(hooked)) / 0.5
+    np.testing.assert_allclose(accumulator.scores(), gradient**2, rtol=1e-2, atol=1e-8)
+
+
+def test_the_loss_is_the_sample_mean_of_the_last_epoch() -> None:
+    features, labels = samples(21)
+    expected = float(nn.functional.cross_entropy(model()(features), labels).detach())
+    # A step size this small does not move a float32 weight, so batches of unequal size must average exactly.
+    loss = train_locally(model(), features, labels, TrainingSettings(2, 8, 1e-12), seed=0)
+    assert loss == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["linear", "mlp", "simple-cnn"])
+def test_training_learns(name: str) -> None:
+    features, labels = samples(400)
+    held_out = samples(400, seed=1)
+    trained = model(name)
+    before = evaluate(trained, *held_out)
+    train_locally(trained, features, labels, TrainingSettings(8, 32, 0.05), seed=0)
+    assert evaluate(trained, *held_out) > max(0.9, before + 0.2)
+
+
+def test_one_sample_is_enough_for_every_model() -> None:
+    for name in ("linear", "mlp", "simple-cnn"):
+        assert math.isfinite(train_locally(model(name), *samples(1), TrainingSettings(1, 32, 0.01), seed=0))
+
+
+def test_a_client_without_data_is_refused() -> None:
+    features, labels = samples(3)
+    with pytest.raises(ParameterError, match="client has no data"):
+        train_locally(model(), features[:0], labels[:0], TrainingSettings(), seed=0)
+    with pytest.raises(ParameterError, match="client has no data"):
+        evaluate(model(), features[:0], labels[:0])
+    with pytest.raises(ParameterError, match="3 samples but 2 labels"):
+        train_locally(model(), features, labels[:2], TrainingSettings(), seed=0)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("local_epochs", 0),
+        ("batch_size", 0),
+        ("learning_rate", 0.0),
+        ("learning_rate", math.nan),
+        ("learning_rate", math.inf),
+        ("momentum", 1.0),
+        ("momentum", -0.1),
+        ("weight_decay", -1.0),
+        ("weight_decay", math.inf),
+    ],
+)
+def test_settings_name_the_field_that_is_wrong(field: str, value: float) -> None:
+    with pytest.raises(ParameterError, match=field):
+        TrainingSettings(**{field: value})  # type: ignore[arg-type]
+
+
+def test_accuracy_counts_hits_whatever_the_batch_size() -> None:
+    class FirstFeature(nn.Module):
+        def forward(self, batch: torch.Tensor) -> torch.Tensor:
+            return nn.functional.one_hot(batch[:, 0].long(), 3).float()
+
+    features = torch.tensor([[0.0], [1.0], [2.0], [0.0], [1.0]])
+    labels = torch.tensor([0, 1, 2, 1, 0])
+    for batch_size in (1, 2, 5, 1000):
+        assert evaluate(FirstFeature(), features, labels, batch_size) == pytest.approx(0.6)
+    with pytest.raises(ParameterError, match="batch_size"):
+        evaluate(FirstFeature(), features, labels, 0)
+
+
+def test_evaluation_does_not_touch_statistics_or_modes() -> None:
+    trained = model("simple-cnn")
+    trained.train()
+    list(trained.children())[1].eval()
+    modes = [module.training for module in trained.modules()]
+    state = {key: value.clone() for key, value in trained.state_dict().items()}
+    evaluate(trained, *samples(30))
+    assert [module.training for module in trained.modules()] == modes
+    assert all(torch.equal(value, state[key]) for key, value in trained.state_dict().items())
+
+
+def test_the_papers_mlp_learns_mnist(data_dir: Path) -> None:
+    mnist = load_dataset("mnist", data_dir)
+    trained = build_model("mlp", mnist.feature_shape, mnist.classes, 0)
+    features, labels = mnist.train_features[:6000], mnist.train_labels[:6000]
+    train_locally(trained, features, labels, TrainingSettings(10, 32, 0.05), seed=0)
+    assert evaluate(trained, mnist.test_features, mnist.test_labels) > 0.92
