@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shieldfl.errors import ParameterError
-from shieldfl.methods.alt_fl.schedule import AlternatingSchedule
+from shieldfl.methods.noised_average.schedule import AlternatingSchedule
 from shieldfl.simulation.convergence import averaging_window, converged_at
 
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from shieldfl.methods.agreed_mask.method import SCORES, AgreedMask
 from shieldfl.methods.alt_fl.roles import AltFlAggregator, AltFlClient
-from shieldfl.methods.alt_fl.rounds import AltFlRounds, ZonesOfRounds
+from shieldfl.methods.alt_fl.rounds import ZonesOfRounds, rounds_of
 from shieldfl.methods.alt_fl.settings import AltFlSettings
 from shieldfl.methods.masked_average.method import UPDATE
 from shieldfl.methods.noised_average.dp_sgd import BY_DP_SGD, DpSgdAveraging, DpSgdRounds
+from shieldfl.methods.noised_average.rounds import KindsOfRounds
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Phase, SyntheticDemand
 from shieldfl.methods.protocol.named_method import NamedMethod
@@ -75,7 +76,7 @@ class AltFl(AgreedMask):
     scores = "gradient"
 
     def __init__(self, name: str, settings: AltFlSettings, plan: FederationPlan) -> None:
-        self.rounds = AltFlRounds(name, settings.interleaving_ratio)
+        self.rounds = rounds_of(name, settings.interleaving_ratio)
         share = settings.encrypted_share if self.rounds.encrypts else 0.0
         super().__init__(name, settings, plan, ratio=share)
         self.dp_sgd = DpSgdRounds.of(settings, plan)
@@ -98,7 +99,7 @@ class AltFl(AgreedMask):
     @classmethod
     def trains_privately(cls, name: str, settings: AltFlSettings) -> bool:
         """Say whether the method and its ratio have rounds with DP-SGD."""
-        return AltFlRounds(name, settings.interleaving_ratio).trains_privately
+        return rounds_of(name, settings.interleaving_ratio).trains_privately
 
     def phases_of(self, model: Message, round_number: int) -> tuple[Phase, ...]:
         """Scores first in a round that encrypts, until a model comes with the mask."""
@@ -145,7 +146,7 @@ class AltFlWithoutEncryption(DpSgdAveraging):
     aggregator_sees = "every client's update, noised by DP-SGD or from synthetic data"
 
     def __init__(self, name: str, settings: AltFlSettings, plan: FederationPlan) -> None:
-        rounds = AltFlRounds(name, settings.interleaving_ratio)
+        rounds = rounds_of(name, settings.interleaving_ratio)
         super().__init__(name, settings, plan, rounds)
         self.interleaving = _interleaving(rounds)
         self.synthetic_demand = _synthetic_demand(rounds, settings, self.dp_sgd, plan)
@@ -153,15 +154,15 @@ class AltFlWithoutEncryption(DpSgdAveraging):
     @classmethod
     def trains_privately(cls, name: str, settings: AltFlSettings) -> bool:
         """Say whether the ratio has rounds with DP-SGD."""
-        return AltFlRounds(name, settings.interleaving_ratio).trains_privately
+        return rounds_of(name, settings.interleaving_ratio).trains_privately
 
 
-def _interleaving(rounds: AltFlRounds) -> Fraction | None:
+def _interleaving(rounds: KindsOfRounds) -> Fraction | None:
     return rounds.schedule.ratio if rounds.alternates else None
 
 
 def _synthetic_demand(
-    rounds: AltFlRounds, settings: AltFlSettings, dp_sgd: DpSgdRounds, plan: FederationPlan
+    rounds: KindsOfRounds, settings: AltFlSettings, dp_sgd: DpSgdRounds, plan: FederationPlan
 ) -> SyntheticDemand | None:
     if not any(kind.synthetic for kind in rounds.kinds(plan.rounds)):
         return None

@@ -8,8 +8,9 @@ from typing import ClassVar
 from shieldfl.errors import PolicyError
 from shieldfl.masks import Mask
 from shieldfl.methods.agreed_mask.method import AgreedMaskAggregator, AgreedMaskClient
-from shieldfl.methods.alt_fl.rounds import RoundKind, ZonesOfRounds
+from shieldfl.methods.alt_fl.rounds import ZonesOfRounds
 from shieldfl.methods.noised_average.dp_sgd import DpSgdRounds
+from shieldfl.methods.noised_average.rounds import RoundKind
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.role_context import RoleContext

@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from shieldfl.masks import Mask
-from shieldfl.methods.alt_fl.schedule import AlternatingSchedule
 from shieldfl.methods.encrypted_sum.encrypted_positions import encrypted_positions
+from shieldfl.methods.noised_average.rounds import KindsOfRounds, RoundKind
 
-__all__ = ["AltFlRounds", "RoundKind", "ZonesOfRounds"]
-
-
-@dataclass(frozen=True)
-class RoundKind:
-    """How a round protects what clients send; one with neither protection trains on synthetic data."""
-
-    encrypts: bool = False
-    """The most sensitive share of the update is encrypted (S-HE)."""
-    noises: bool = False
-    """Clients train by DP-SGD."""
-
-    @property
-    def synthetic(self) -> bool:
-        """Whether clients train on synthetic data, whose updates need no protection."""
-        return not (self.encrypts or self.noises)
-
+__all__ = ["ZonesOfRounds", "rounds_of"]
 
 _ENCRYPTED = RoundKind(encrypts=True)
 _NOISED = RoundKind(noises=True)
@@ -35,51 +17,12 @@ _KINDS = {
     "alt-fl-si-dp": (_NOISED, _SYNTHETIC),
     "alt-fl-si-he": (_ENCRYPTED, _SYNTHETIC),
     "alt-fl-mp": (_BOTH, _BOTH),
-    "dp-sgd": (_NOISED, _NOISED),
 }
 
 
-class AltFlRounds:
-    """The kinds of rounds of a method, in their order.
-
-    Parameters
-    ----------
-    method : ``"alt-fl-pi"``, ``"alt-fl-si-dp"``, ``"alt-fl-si-he"``, ``"alt-fl-mp"`` or ``"dp-sgd"``.
-    ratio : rho, see :class:`AlternatingSchedule`; no matter where all rounds are alike.
-    """
-
-    def __init__(self, method: str, ratio: str = "0") -> None:
-        self.schedule = AlternatingSchedule(ratio)
-        self._first, self._second = _KINDS[method]
-
-    @property
-    def alternates(self) -> bool:
-        """Whether there are two kinds."""
-        return self._first != self._second
-
-    @property
-    def trains_privately(self) -> bool:
-        """Whether a run that is long enough has rounds with DP-SGD."""
-        return any(kind.noises for kind in self._all)
-
-    @property
-    def encrypts(self) -> bool:
-        """Whether a run that is long enough has rounds with S-HE."""
-        return any(kind.encrypts for kind in self._all)
-
-    @property
-    def _all(self) -> tuple[RoundKind, ...]:
-        ratio = self.schedule.ratio
-        return (self._first,) * (ratio < 1) + (self._second,) * (ratio > 0)
-
-    def kind(self, round_number: int) -> RoundKind:
-        """Return what this round does, counted from 1."""
-        return self._first if self.schedule.is_first_kind(round_number) else self._second
-
-    def kinds(self, total: int) -> set[RoundKind]:
-        """Return which kinds there are among rounds 1 to ``total``."""
-        firsts = self.schedule.first_kind_rounds(total)
-        return ({self._first} if firsts else set()) | ({self._second} if len(firsts) < total else set())
+def rounds_of(method: str, ratio: str) -> KindsOfRounds:
+    """Return the kinds of rounds of one of the four, under a ratio as of :class:`AlternatingSchedule`."""
+    return KindsOfRounds(*_KINDS[method], ratio)
 
 
 class ZonesOfRounds:
@@ -92,7 +35,7 @@ class ZonesOfRounds:
     parameters, buffers : how many there are.
     """
 
-    def __init__(self, rounds: AltFlRounds, settled: Mask | None, parameters: int, buffers: int) -> None:
+    def __init__(self, rounds: KindsOfRounds, settled: Mask | None, parameters: int, buffers: int) -> None:
         self.rounds = rounds
         self._buffers_alone = encrypted_positions(Mask.empty(parameters), buffers)
         self._settled = settled

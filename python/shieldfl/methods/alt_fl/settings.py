@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from shieldfl.methods.alt_fl.schedule import AlternatingSchedule
 from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
+from shieldfl.methods.noised_average.schedule import AlternatingSchedule
 from shieldfl.methods.noised_average.settings import DpSgdSettings
 from shieldfl.settings import Count, NotNegative, Positive, Probability, about
 

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 from shieldfl.errors import ParameterError
-from shieldfl.methods.alt_fl.rounds import AltFlRounds, RoundKind
 from shieldfl.methods.noised_average.roles import NoisedAverage, NoisedAverageClient
+from shieldfl.methods.noised_average.rounds import KindsOfRounds, RoundKind
 from shieldfl.methods.noised_average.settings import DpSgdSettings
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.named_method import NamedMethod
@@ -24,6 +24,8 @@ from shieldfl.training.local_update import (
 )
 
 __all__ = ["BY_DP_SGD", "DpSgdAveraging", "DpSgdRounds"]
+
+_NOISED = RoundKind(noises=True)
 
 BY_DP_SGD = PrivacyReading(
     "sample",
@@ -75,7 +77,7 @@ class DpSgdClient(NoisedAverageClient):
         initial: GlobalModel,
         weight: int,
         context: RoleContext,
-        rounds: AltFlRounds,
+        rounds: KindsOfRounds,
         dp_sgd: DpSgdRounds,
     ) -> None:
         super().__init__(index, initial, weight, context)
@@ -133,10 +135,10 @@ class DpSgdAveraging(NoisedAverage):
         name: str,
         settings: DpSgdSettings,
         plan: FederationPlan,
-        rounds: AltFlRounds | None = None,
+        rounds: KindsOfRounds | None = None,
     ) -> None:
         super().__init__(name, settings, plan)
-        self.rounds = rounds or AltFlRounds("dp-sgd")
+        self.rounds = rounds or KindsOfRounds(_NOISED, _NOISED)
         self.dp_sgd = DpSgdRounds.of(settings, plan)
         self.delta = self.dp_sgd.delta
         self._settings = settings
