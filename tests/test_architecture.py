@@ -72,6 +72,7 @@ PYTHON_LAYERS = {
     "torch_bridge": {"errors"},
     "sensitivity": {"errors", "torch_bridge"},
     "privacy": {"errors", "_core", "array_view", "installing", "settings", "stateful"},
+    "frame_inspection": {"_core", "array_view", "errors", "masks", "scheme"},
     "roles": CORE_SIDE | {"scheme"},
     "training": {"errors", "privacy", "profiling", "sensitivity", "settings", "torch_bridge"},
     "methods": CORE_SIDE

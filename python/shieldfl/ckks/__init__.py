@@ -7,9 +7,7 @@ flooded with noise when they are opened. See ``docs/packings.md``.
 Only :class:`shieldfl.KeyAuthority` holds a secret key.
 """
 
-from shieldfl.ckks.aggregator import Aggregator
-from shieldfl.ckks.ciphertext import CiphertextBatch, Total
-from shieldfl.ckks.encryptor import Encryptor
+from shieldfl.ckks.encryption import Aggregator, CiphertextBatch, Encryptor, Total
 from shieldfl.ckks.parameters import Parameters, PublicKey
 
 __all__ = ["Aggregator", "CiphertextBatch", "Encryptor", "Parameters", "PublicKey", "Total"]

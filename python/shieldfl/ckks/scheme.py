@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from shieldfl.ckks.aggregator import Aggregator
-from shieldfl.ckks.ciphertext import Total
-from shieldfl.ckks.encryptor import Encryptor
+import shieldfl._core as _core
+from shieldfl.ckks.encryption import Aggregator, Encryptor, Total
 from shieldfl.ckks.parameters import Parameters, PublicKey
 from shieldfl.errors import ParameterError
-from shieldfl.scheme.interface import Scheme
+from shieldfl.scheme.interface import Fact, FrameBody, Scheme
 
 __all__ = ["SCHEME", "Ckks"]
 
@@ -28,6 +27,15 @@ class Ckks(Scheme):
     Total = Total
     opening = "shieldfl.ckks.opening"
     encryptions = ("ckks",)
+
+    @property
+    def frame_readers(self) -> Mapping[str, Callable[[bytes], FrameBody]]:
+        """Of public keys, batches and totals."""
+        return {
+            "ckks public key": _public_key_body,
+            "ckks batch": lambda frame: _ciphertext_body(_core.CkksCiphertext.batch(frame)),
+            "ckks total": lambda frame: _ciphertext_body(_core.CkksCiphertext.total(frame)),
+        }
 
     def calibrated_parameters(self, encryption: str, key_bits: int) -> Any:
         """Return those that take a client the least work."""
@@ -73,6 +81,36 @@ def _bits_for_weights(most_weight: int, mean_weight: float | None) -> int:
     divided by the largest that is most_weight / mean_weight, of which this is the logarithm. It is at most log2 K.
     """
     return 0 if mean_weight is None else max(math.ceil(math.log2(most_weight / mean_weight)), 0)
+
+
+def _public_key_body(frame: bytes) -> FrameBody:
+    key = PublicKey.from_bytes(frame)
+    return FrameBody(parameters=_named(key.parameters._facts), description=key.parameters.describe())
+
+
+def _ciphertext_body(ciphertext: _core.CkksCiphertext) -> FrameBody:
+    facts = ciphertext.facts
+    return FrameBody(
+        FrameBody.counts_of(ciphertext), _named(facts), _derived_description(facts, ciphertext.parameter_id)
+    )
+
+
+def _named(facts: Mapping[str, Any]) -> dict[str, Fact]:
+    lists = ("primes", "dropped_bits")
+    named = FrameBody.spaced({name: value for name, value in facts.items() if name not in lists})
+    named["modulus bits"] = sum(prime.bit_length() for prime in facts["primes"])
+    named["dropped bits of c0"], named["dropped bits of c1"] = facts["dropped_bits"]
+    return named
+
+
+def _derived_description(facts: Mapping[str, Any], parameter_id: bytes) -> str:
+    """Derive the parameters anew; empty where another version of shieldfl derived them differently."""
+    names = ("packing", "max_clients", "value_bits", "fraction_bits", "ring_degree")
+    try:
+        parameters = Parameters(**{name: facts[name] for name in names})
+    except ParameterError:
+        return ""
+    return parameters.describe() if parameters.id == parameter_id else ""
 
 
 SCHEME = Ckks()

@@ -16,8 +16,7 @@ from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method, Phase
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import stated_weights
-from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.methods.protocol.steps import AggregatorSteps, ClientSteps
+from shieldfl.methods.protocol.steps import AggregatorSteps, ClientSteps, RoleContext
 from shieldfl.methods.protocol.training_client import TrainingClient
 from shieldfl.privacy.events import NO_NOISE, Noise
 from shieldfl.roles.message import Message

@@ -7,9 +7,7 @@ share packed ciphertexts through a :class:`UnionOrder`. See ``docs/paillier.md``
 Only :class:`shieldfl.KeyAuthority` holds a secret key.
 """
 
-from shieldfl.paillier.aggregator import Aggregator
-from shieldfl.paillier.ciphertext import CiphertextBatch, Total
-from shieldfl.paillier.encryptor import Encryptor
+from shieldfl.paillier.encryption import Aggregator, CiphertextBatch, Encryptor, Total
 from shieldfl.paillier.parameters import Parameters, PublicKey
 from shieldfl.paillier.union_order import UnionOrder
 

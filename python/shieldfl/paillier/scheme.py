@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+import shieldfl._core as _core
 from shieldfl.array_view import Buffer
 from shieldfl.masks import Mask
-from shieldfl.paillier.aggregator import Aggregator
-from shieldfl.paillier.ciphertext import Total
-from shieldfl.paillier.encryptor import Encryptor
+from shieldfl.paillier.encryption import Aggregator, Encryptor, Total
 from shieldfl.paillier.parameters import Parameters, PublicKey
 from shieldfl.paillier.union_order import UnionOrder
-from shieldfl.scheme.interface import KeyBits, Scheme, Vector
+from shieldfl.scheme.interface import Fact, FrameBody, KeyBits, Scheme, Vector
 
 __all__ = ["SCHEME", "Paillier"]
 
@@ -40,6 +40,18 @@ class Paillier(Scheme):
     has_pool = True
     is_slow = True
     positions_part = "order"
+
+    @property
+    def frame_readers(self) -> Mapping[str, Callable[[bytes], FrameBody]]:
+        """Of public keys, batches, totals and orders of a union."""
+        return {
+            "union order": _order_body,
+            "paillier public key": lambda frame: _body(
+                {}, _core.PaillierPublicKey.from_bytes(frame).parameters
+            ),
+            "paillier batch": _batch_body,
+            "paillier total": _total_body,
+        }
 
     def calibrated_parameters(self, encryption: str, key_bits: int) -> Any:
         """Return the default ones of this packing and key size."""
@@ -112,6 +124,26 @@ class Paillier(Scheme):
 
 def _packing(encryption: str) -> str:
     return encryption.removeprefix("paillier-")
+
+
+def _order_body(frame: bytes) -> FrameBody:
+    order = UnionOrder.from_bytes(frame)
+    return FrameBody({"positions": order.size, "in union": order.count, "positions id": order.id.hex()})
+
+
+def _batch_body(frame: bytes) -> FrameBody:
+    batch = _core.PaillierCiphertext.batch(frame)
+    present = {"ciphertexts present": batch.present_ciphertexts}
+    return _body(FrameBody.counts_of(batch) | present, batch.parameters)
+
+
+def _total_body(frame: bytes) -> FrameBody:
+    total = _core.PaillierCiphertext.total(frame)
+    return _body(FrameBody.counts_of(total) | {"total weight": total.total_weight}, total.parameters)
+
+
+def _body(counts: dict[str, Fact], parameters: _core.PaillierParameters) -> FrameBody:
+    return FrameBody(counts, FrameBody.spaced(parameters.facts), Parameters._wrap(parameters).describe())
 
 
 SCHEME = Paillier()

@@ -17,7 +17,7 @@ from shieldfl.array_view import as_real, as_threads, as_unsigned
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.roles import key_file
 from shieldfl.roles.opened_totals import Answer, OpenedTotals
-from shieldfl.scheme.ciphertext import SchemeBatch, SchemeTotal
+from shieldfl.scheme.encryption import SchemeBatch, SchemeTotal
 from shieldfl.scheme.interface import Scheme
 from shieldfl.scheme.keys import SchemePublicKey
 from shieldfl.scheme.parameters import SchemeParameters

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
@@ -11,8 +13,9 @@ from numpy.typing import NDArray
 from shieldfl.array_view import Buffer, as_unsigned
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.masks import Mask
+from shieldfl.scheme.core import CoreCiphertext
 
-__all__ = ["POOLED", "KeyBits", "Positions", "Scheme", "UnionMask"]
+__all__ = ["POOLED", "Fact", "FrameBody", "KeyBits", "Positions", "Scheme", "UnionMask"]
 
 POOLED = "-pooled"
 """Behind the name of a calibration with randomisers that were made while the model trained."""
@@ -21,6 +24,38 @@ KeyBits = Literal[2048, 3072, 4096]
 """Sizes of keys, where a scheme has a choice of them."""
 
 Vector = NDArray[np.float32] | NDArray[np.float64]
+
+
+Fact = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class FrameBody:
+    """What the body of a frame states of itself, by name: never a value, a position or a key."""
+
+    counts: dict[str, Fact] = field(default_factory=dict)
+    """Round, values, clients and the like."""
+    parameters: dict[str, Fact] = field(default_factory=dict)
+    """The encryption parameters; empty where the kind has none."""
+    description: str = ""
+    """The parameters and what follows from them, in words."""
+
+    @staticmethod
+    def spaced(facts: Mapping[str, Fact]) -> dict[str, Fact]:
+        """Return the core's facts with names as people write them."""
+        return {name.replace("_", " "): value for name, value in facts.items()}
+
+    @staticmethod
+    def counts_of(ciphertext: CoreCiphertext) -> dict[str, Fact]:
+        """Return what every batch and every total states."""
+        return {
+            "round": ciphertext.round,
+            "clients": ciphertext.clients,
+            "values": ciphertext.count,
+            "weighted": ciphertext.weighted,
+            "ciphertexts": ciphertext.ciphertexts,
+            "positions id": ciphertext.mask_id.hex(),
+        }
 
 
 class Positions(Protocol):
@@ -125,6 +160,11 @@ class Scheme(abc.ABC):
         """The names under which it is calibrated; ``-pooled`` counts only what is left once randomisers are there."""
         variants = ("", POOLED) if self.has_pool else ("",)
         return tuple(name + variant for name in self.encryptions for variant in variants)
+
+    @property
+    @abc.abstractmethod
+    def frame_readers(self) -> Mapping[str, Callable[[bytes], FrameBody]]:
+        """What reads each kind of its frames, by the names that the core gives them."""
 
     def check_key_bits(self, key_bits: int) -> None:
         """Raise ParameterError for a size that keys of this scheme cannot have."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-import shieldfl._core as _core
 from shieldfl.array_view import Buffer, as_frame
 from shieldfl.errors import ParameterError
+from shieldfl.scheme.core import CorePublicKey
 
 __all__ = ["SchemePublicKey"]
 
-Core = TypeVar("Core", _core.CkksPublicKey, _core.PaillierPublicKey)
+Core = TypeVar("Core", bound=CorePublicKey)
 
 
 class SchemePublicKey(Generic[Core]):

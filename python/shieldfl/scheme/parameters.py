@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Generic, Self, TypeVar
 
-import shieldfl._core as _core
+from shieldfl.scheme.core import CoreParameters
 from shieldfl.scheme.fitted_scale import FittedScale
 
 __all__ = ["SchemeParameters"]
 
-Core = TypeVar("Core", _core.CkksParameters, _core.PaillierParameters)
+Core = TypeVar("Core", bound=CoreParameters)
 Key = TypeVar("Key")
 
 

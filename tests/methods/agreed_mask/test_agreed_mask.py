@@ -11,7 +11,7 @@ from methods.method_conformance import SteppedRun, contraction
 from methods.variants import BUFFERS, CLIENTS, PARAMETERS, Variant, variants
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.methods.encrypted_sum.encrypted_positions import read_agreed_positions, settled_positions
+from shieldfl.methods.encrypted_sum.mixed_upload import read_agreed_positions, settled_positions
 from shieldfl.methods.masked_average.method import UPDATE
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings

@@ -6,10 +6,10 @@ import numpy as np
 
 from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.methods.encrypted_sum.encrypted_positions import encrypted_positions
+from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions
 from shieldfl.methods.masked_average.authority import MaskedAverageAuthority
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_keys import RoundKeys
 from shieldfl.scheme.registry import scheme_of

@@ -9,12 +9,12 @@ import numpy as np
 
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.masks import Mask
-from shieldfl.methods.encrypted_sum.encrypted_positions import (
+from shieldfl.methods.encrypted_sum.encryption_settings import FedMlHeSettings
+from shieldfl.methods.encrypted_sum.mixed_sum import stated_weight
+from shieldfl.methods.encrypted_sum.mixed_upload import (
     read_agreed_positions,
     settled_positions,
 )
-from shieldfl.methods.encrypted_sum.encryption_settings import FedMlHeSettings
-from shieldfl.methods.encrypted_sum.mixed_sum import stated_weight
 from shieldfl.methods.encrypted_sum.update_parameters import FixedPoint, update_parameters
 from shieldfl.methods.masked_average.aggregator import MaskedAverageAggregator
 from shieldfl.methods.masked_average.client import MaskedAverageClient
@@ -23,7 +23,7 @@ from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Phase
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan
-from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.privacy.events import NO_NOISE, ClearUpload
 from shieldfl.roles.message import Message, Part
 from shieldfl.scheme.interface import UnionMask

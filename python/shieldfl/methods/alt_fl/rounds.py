@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shieldfl.masks import Mask
-from shieldfl.methods.encrypted_sum.encrypted_positions import encrypted_positions
+from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions
 from shieldfl.methods.noised_average.rounds import KindsOfRounds, RoundKind
 
 __all__ = ["ZonesOfRounds", "rounds_of"]

@@ -11,13 +11,13 @@ from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory
 from shieldfl.methods.dict_pfl.pruning_message import model_message
-from shieldfl.methods.encrypted_sum.encrypted_positions import encrypted_positions
 from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
+from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions
 from shieldfl.methods.masked_average.authority import MaskedAverageAuthority
 from shieldfl.methods.masked_average.method import UPDATE
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.reports import Note
-from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.privacy.events import OpenedSum
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_keys import RoundKeys

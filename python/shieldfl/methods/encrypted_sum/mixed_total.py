@@ -12,7 +12,7 @@ from shieldfl.errors import WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
-from shieldfl.scheme.ciphertext import SchemeTotal
+from shieldfl.scheme.encryption import SchemeTotal
 from shieldfl.scheme.interface import Positions
 from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.scheme.registry import scheme_of

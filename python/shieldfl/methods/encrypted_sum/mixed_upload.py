@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shieldfl.errors import PolicyError
 from shieldfl.masks import Mask
-from shieldfl.roles.message import Message
+from shieldfl.roles.message import Message, Part
 from shieldfl.scheme.interface import Positions
 from shieldfl.scheme.keys import SchemePublicKey
 from shieldfl.scheme.registry import scheme_of
+from shieldfl.selection import positions_in_budget
 
-__all__ = ["MixedUpload"]
+__all__ = ["MixedUpload", "encrypted_positions", "read_agreed_positions", "settled_positions"]
 
 
 class MixedUpload:
@@ -76,3 +78,37 @@ class MixedUpload:
         if self._sends_rest:
             parts["values"] = (~encrypted).gather(update).tobytes()
         return parts
+
+
+def encrypted_positions(zone: Mask, buffers: int) -> Mask:
+    """Return the zone of P parameters, followed by ``buffers`` positions that are all encrypted."""
+    return zone.resized(zone.size + buffers, chosen=True)
+
+
+def settled_positions(share: float, parameters: int, buffers: int) -> Mask | None:
+    """Return what a share in [0, 1] of the parameters encrypts where that needs no agreement: none or all of them.
+
+    None where it has to be agreed on which.
+    """
+    count = positions_in_budget(share, parameters)
+    if 0 < count < parameters:
+        return None
+    return encrypted_positions(Mask.full(parameters) if count else Mask.empty(parameters), buffers)
+
+
+def read_agreed_positions(
+    frame: Part, parameters: int, buffers: int, count: int, *, or_more: bool = False
+) -> Mask:
+    """Read the positions that other roles say were agreed on, before anything outside of them is sent in the clear.
+
+    Raises WireFormatError for what is no mask of parameters and buffers, PolicyError unless it covers all buffers and
+    ``count`` parameters (``or_more``: at least so many).
+    """
+    zone = Mask.from_bytes(frame, expected_size=parameters + buffers)
+    chosen = zone.resized(parameters).count
+    if zone.count - chosen < buffers or chosen < count or (chosen > count and not or_more):
+        raise PolicyError(
+            f"the positions to encrypt are not the {count:,} parameters and all buffers that were agreed on: "
+            "nothing was sent"
+        )
+    return zone

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from shieldfl.errors import WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.methods.encrypted_sum.encrypted_positions import encrypted_positions, read_agreed_positions
 from shieldfl.methods.encrypted_sum.encryption_settings import MaskCryptSettings
+from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions, read_agreed_positions
 from shieldfl.methods.mask_crypt.consensus import (
     consensus,
     decode_ranking,
@@ -25,7 +25,7 @@ from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Phase
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan
-from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.privacy.events import NO_NOISE
 from shieldfl.roles.message import Message, Part
 from shieldfl.selection import positions_in_budget

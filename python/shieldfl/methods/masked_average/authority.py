@@ -12,8 +12,7 @@ from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.replies import Replies
-from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.methods.protocol.steps import AuthoritySteps
+from shieldfl.methods.protocol.steps import AuthoritySteps, RoleContext
 from shieldfl.privacy.events import OpenedSum
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message

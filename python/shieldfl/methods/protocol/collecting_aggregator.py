@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError, WireFormatError
-from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.methods.protocol.steps import AggregatorSteps
+from shieldfl.methods.protocol.steps import AggregatorSteps, RoleContext
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import RoundKeyReader
 

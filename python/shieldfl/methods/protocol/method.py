@@ -19,8 +19,7 @@ from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan, checked_weights
 from shieldfl.methods.protocol.public_setup import PublicSetup, check_sizes, model_digest
-from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps, ClientSteps
+from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps, ClientSteps, RoleContext
 from shieldfl.privacy.events import PrivacyReading
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import SESSION_BYTES, RoundKeyCheck

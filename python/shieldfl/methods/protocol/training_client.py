@@ -13,8 +13,7 @@ from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatE
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel, joined
 from shieldfl.methods.protocol.replies import Replies
-from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.methods.protocol.steps import ClientSteps
+from shieldfl.methods.protocol.steps import ClientSteps, RoleContext
 from shieldfl.privacy.events import ClearUpload, EncryptedUpload, NoisedUpload
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import RoundKeyReader

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 import shieldfl._core as _core
 from shieldfl.errors import PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.methods.encrypted_sum.encrypted_positions import encrypted_positions
+from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions
 from shieldfl.methods.protocol.global_model import GlobalModel, joined
 from shieldfl.methods.protocol.replies import Replies
 from shieldfl.methods.protocol.reports import Note
@@ -19,7 +19,7 @@ from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.privacy.events import OpenedSum
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_keys import RoundKeys
-from shieldfl.scheme.ciphertext import SchemeTotal
+from shieldfl.scheme.encryption import SchemeTotal
 from shieldfl.scheme.registry import scheme_of
 
 __all__ = ["SelectiveShieldAuthority"]

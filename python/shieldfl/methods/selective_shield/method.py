@@ -18,7 +18,7 @@ from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method, Phase
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan
-from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.methods.selective_shield.aggregator import SelectiveShieldAggregator
 from shieldfl.methods.selective_shield.client import SelectiveShieldClient
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings

@@ -12,8 +12,7 @@ from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.replies import Replies
 from shieldfl.methods.protocol.reports import Note
-from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.methods.protocol.steps import AuthoritySteps
+from shieldfl.methods.protocol.steps import AuthoritySteps, RoleContext
 from shieldfl.methods.sense_crypt.client import cluster_round
 from shieldfl.privacy.events import OpenedSum
 from shieldfl.roles.key_authority import KeyAuthority

@@ -1,16 +1,63 @@
-"""The aggregator's side: from batches to a total."""
+"""From updates to batches to a total: nothing here holds a secret."""
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 import shieldfl._core as _core
 from shieldfl.array_view import as_threads, as_unsigned
-from shieldfl.ckks.ciphertext import CiphertextBatch, Total
-from shieldfl.ckks.parameters import PublicKey
+from shieldfl.ckks.parameters import Parameters, PublicKey
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask, bits_of
-from shieldfl.scheme.aggregator import FrameSource, SchemeAggregator
+from shieldfl.scheme.encryption import (
+    Encrypted,
+    FrameSource,
+    SchemeAggregator,
+    SchemeBatch,
+    SchemeEncryptor,
+    SchemeTotal,
+)
 
-__all__ = ["Aggregator"]
+__all__ = ["Aggregator", "CiphertextBatch", "Encryptor", "Total"]
+
+
+class CiphertextBatch(SchemeBatch[_core.CkksCiphertext]):
+    """One client's encrypted update. Reading one checks every field and every residue."""
+
+    __slots__ = ()
+    _read = staticmethod(_core.CkksCiphertext.batch)
+
+
+class Total(SchemeTotal[_core.CkksCiphertext]):
+    """The encrypted sum of a round, for the key authority. Reading one checks every field and every residue."""
+
+    __slots__ = ()
+    _read = staticmethod(_core.CkksCiphertext.total)
+
+
+class Encryptor(SchemeEncryptor[CiphertextBatch]):
+    """Encrypts masked updates under a public key. Safe to use from several threads."""
+
+    _batch_class = CiphertextBatch
+
+    def __init__(self, public_key: PublicKey, threads: int | None = None) -> None:
+        self.public_key = public_key
+        self._threads = as_threads(threads)
+        self._core = _core.CkksEncryptor(PublicKey.core_of(public_key))
+
+    def _encrypt(
+        self,
+        values: NDArray[np.float32] | NDArray[np.float64],
+        mask: _core.Bitset | None,
+        weight: float | None,
+        round: int,
+        clip: bool,
+    ) -> Encrypted:
+        return self._core.encrypt(values, mask, weight, round, clip, self._threads)
+
+    def _parameters(self) -> Parameters:
+        return self.public_key.parameters
 
 
 class Aggregator(SchemeAggregator[_core.CkksAggregator, Total]):

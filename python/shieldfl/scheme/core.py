@@ -1,0 +1,73 @@
+"""What the compiled core gives for every scheme: the types that the rest of this package builds on."""
+
+# What each is for, the classes that hold them say.
+# ruff: noqa: D102
+
+from __future__ import annotations
+
+import mmap
+from typing import Any, Protocol
+
+from shieldfl.array_view import Buffer
+
+__all__ = ["CoreAggregator", "CoreCiphertext", "CoreParameters", "CorePublicKey"]
+
+
+class CoreParameters(Protocol):
+    """Derived and checked parameters."""
+
+    @property
+    def id(self) -> bytes: ...
+    @property
+    def facts(self) -> dict[str, Any]: ...
+    @property
+    def security_bits(self) -> int: ...
+    @property
+    def bytes_per_value(self) -> float: ...
+    @property
+    def value_limit(self) -> float: ...
+    @property
+    def weight_step(self) -> float: ...
+
+
+class CorePublicKey(Protocol):
+    """A checked public key."""
+
+    @property
+    def id(self) -> bytes: ...
+    @property
+    def parameters(self) -> Any: ...
+    def to_bytes(self) -> bytes: ...
+
+
+class CoreCiphertext(Protocol):
+    """A checked frame of a batch or a total."""
+
+    @property
+    def parameter_id(self) -> bytes: ...
+    @property
+    def key_id(self) -> bytes: ...
+    @property
+    def mask_id(self) -> bytes: ...
+    @property
+    def round(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def weighted(self) -> bool: ...
+    @property
+    def clients(self) -> int: ...
+    @property
+    def ciphertexts(self) -> int: ...
+
+
+class CoreAggregator(Protocol):
+    """The sum of a round."""
+
+    def add_parsed_total(self, total: Any) -> None: ...
+    def add_total_bytes(self, frame: Buffer | mmap.mmap) -> None: ...
+    def total(self) -> bytes: ...
+    @property
+    def clients(self) -> int: ...
+    @property
+    def round(self) -> int | None: ...
