@@ -47,16 +47,15 @@ CPP_LIBRARIES = {
 
 # What each part of the Python package may import of the others, from the bottom up.
 CORE_SIDE = {
+    *REGISTRY,
     "_core",
     "array_view",
     "build_info",
-    "ckks",
     "encryption_budgets",
     "errors",
     "frame_inspection",
     "installing",
     "masks",
-    "paillier",
     "selection",
     "stateful",
     "uncopied",

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 import numpy as np
 
 from shieldfl.masks import Mask
-from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions
 from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
+from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions
 from shieldfl.methods.masked_average.method import MaskedAverage
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan
