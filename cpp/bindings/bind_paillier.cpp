@@ -29,16 +29,17 @@ EngineKind fastest_engine() {
 }
 
 py::dict facts_of(const Parameters& parameters) {
+  const paillier::ParameterFacts& facts = parameters.facts();
   py::dict dict;
-  dict["key_bits"] = parameters.key_bits;
-  dict["packing"] = parameters.packing == Packing::kDense ? "dense" : "single";
-  dict["max_clients"] = parameters.max_clients;
-  dict["value_bits"] = parameters.value_bits;
-  dict["fraction_bits"] = parameters.fraction_bits;
-  dict["max_weight"] = parameters.max_weight;
+  dict["key_bits"] = facts.key_bits;
+  dict["packing"] = facts.packing == Packing::kDense ? "dense" : "single";
+  dict["max_clients"] = facts.max_clients;
+  dict["value_bits"] = facts.value_bits;
+  dict["fraction_bits"] = facts.fraction_bits;
+  dict["max_weight"] = facts.max_weight;
   dict["randomizer"] =
-      parameters.randomizer == paillier::Randomizer::kShortExponent ? "short-exponent" : "classical";
-  dict["spare_bits"] = parameters.spare_bits;
+      facts.randomizer == paillier::Randomizer::kShortExponent ? "short-exponent" : "classical";
+  dict["spare_bits"] = facts.spare_bits;
   dict["guard_bits"] = parameters.guard_bits();
   dict["values_per_ciphertext"] = parameters.values_per_ciphertext();
   dict["ciphertext_bytes"] = parameters.ciphertext_bytes();
@@ -51,7 +52,7 @@ void bind_parameters(py::module_& module) {
       .def(py::init([](std::uint16_t key_bits, const std::string& packing, std::uint32_t max_clients,
                        std::uint8_t value_bits, std::uint8_t fraction_bits, std::uint32_t max_weight,
                        const std::string& randomizer, std::uint8_t spare_bits) {
-             const Parameters parameters{
+             return std::make_shared<Parameters>(paillier::ParameterFacts{
                  .key_bits = key_bits,
                  .packing =
                      value_of<Packing>(packing, {{"dense", Packing::kDense}, {"single", Packing::kSingle}}),
@@ -62,9 +63,7 @@ void bind_parameters(py::module_& module) {
                  .fraction_bits = fraction_bits,
                  .max_clients = max_clients,
                  .max_weight = max_weight,
-                 .spare_bits = spare_bits};
-             parameters.check();
-             return std::make_shared<Parameters>(parameters);
+                 .spare_bits = spare_bits});
            }),
            py::kw_only(), py::arg("key_bits"), py::arg("packing"), py::arg("max_clients"),
            py::arg("value_bits"), py::arg("fraction_bits"), py::arg("max_weight"), py::arg("randomizer"),

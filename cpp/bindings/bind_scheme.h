@@ -26,15 +26,19 @@ namespace shieldfl::bindings {
 template <typename View>
 struct CiphertextFrame {
   template <typename... Options>
-  CiphertextFrame(py::bytes frame, FrameKind kind, Options... options) : bytes(std::move(frame)) {
-    const std::string_view text = bytes;
-    const std::span data(reinterpret_cast<const std::uint8_t*>(text.data()), text.size());
-    const ReleasedInterpreter release;
-    view = View::parse(data, kind, options...);
-  }
+  CiphertextFrame(py::bytes frame, FrameKind kind, Options... options)
+      : bytes(std::move(frame)), view(parse(bytes, kind, options...)) {}
 
   py::bytes bytes;
   View view;
+
+ private:
+  template <typename... Options>
+  static View parse(std::string_view text, FrameKind kind, Options... options) {
+    const std::span data(reinterpret_cast<const std::uint8_t*>(text.data()), text.size());
+    const ReleasedInterpreter release;
+    return View::parse(data, kind, options...);
+  }
 };
 
 // What a name from Python stands for. Throws Error(kParameter) for any other name: nothing is chosen by

@@ -62,7 +62,8 @@ scheme::Expected expected_of(std::optional<std::uint64_t> round, const UnionOrde
 
 Aggregator::Aggregator(std::shared_ptr<const PublicKey> key, std::optional<std::uint64_t> round,
                        std::size_t threads, const UnionOrder* order)
-    : RoundSum(key->parameters().id(), key->id(), key->parameters().max_clients, expected_of(round, order)),
+    : RoundSum(key->parameters().id(), key->id(), key->parameters().facts().max_clients,
+               expected_of(round, order)),
       key_(std::move(key)),
       threads_(threads) {
   static_cast<void>(resolve_threads(threads));  // refused here, where it was given
@@ -119,7 +120,7 @@ void Aggregator::add_total(const CiphertextView& total) {
 }
 
 void Aggregator::check_weight(const CiphertextView& batch, std::uint32_t weight) const {
-  const std::uint32_t most = key_->parameters().max_weight;
+  const std::uint32_t most = key_->parameters().facts().max_weight;
   if (weight < 1 || weight > most) {
     throw Error(ErrorCode::kParameter,
                 "the weight of a batch must be between 1 and max_weight, which is " + std::to_string(most));

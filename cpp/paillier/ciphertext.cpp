@@ -25,8 +25,8 @@ std::size_t bitmap_bytes(std::size_t blocks) {
 std::size_t body_bytes(const Parameters& parameters, const Layout& layout, std::size_t frame_ids,
                        const mask::Bitset* present) {
   const std::size_t blocks = block_count(parameters, layout);
-  return Parameters::kEncodedBytes + scheme::head_bytes(frame_ids) + sizeof(CiphertextView::total_weight) +
-         (present == nullptr ? 0 : bitmap_bytes(blocks)) +
+  return ParameterFacts::kEncodedBytes + scheme::head_bytes(frame_ids) +
+         sizeof(CiphertextView::total_weight) + (present == nullptr ? 0 : bitmap_bytes(blocks)) +
          (present == nullptr ? blocks : present->count()) * parameters.ciphertext_bytes();
 }
 
@@ -57,7 +57,7 @@ CiphertextView CiphertextView::parse(std::span<const std::uint8_t> frame, FrameK
   const bool batch = expected == FrameKind::kPaillierBatch;
   const scheme::FrameHead head =
       scheme::take_head(reader, parameters.id(), scheme::kWeightedFlag | (batch ? kLeavesOutFlag : 0),
-                        batch ? 1 : parameters.max_clients);
+                        batch ? 1 : parameters.facts().max_clients);
   view.layout = head.layout;
   view.total_weight = reader.take<std::uint64_t>();
   const bool leaves_out = (head.flags & kLeavesOutFlag) != 0;
@@ -65,7 +65,7 @@ CiphertextView CiphertextView::parse(std::span<const std::uint8_t> frame, FrameK
   if (leaves_out && view.layout.weighted) {
     fail("the frame has a weight and leaves ciphertexts out, which no frame does: it was altered");
   }
-  const std::uint64_t most_weight = batch || view.layout.weighted ? 1 : parameters.max_weight;
+  const std::uint64_t most_weight = batch || view.layout.weighted ? 1 : parameters.facts().max_weight;
   if (view.total_weight < head.clients || view.total_weight > head.clients * most_weight) {
     fail("the frame states a sum of weights that its clients cannot have: it was altered");
   }
@@ -108,7 +108,7 @@ FrameWriter begin_frame(FrameKind kind, const Parameters& parameters, const Layo
                         const mask::Bitset* present, std::span<std::uint8_t> out) {
   FrameWriter writer({kind, layout.parameter_id, layout.key_id},
                      body_bytes(parameters, layout, frame_ids.size(), present), out);
-  writer.put_bytes(parameters.encode());
+  writer.put_bytes(parameters.facts().encode());
   scheme::put_head(writer, layout, present != nullptr ? kLeavesOutFlag : 0, frame_ids.size());
   writer.put(total_weight);
   scheme::put_frame_ids(writer, frame_ids);

@@ -34,17 +34,16 @@ std::vector<std::uint64_t> public_words(const BigInteger& number, std::size_t wo
 
 KeyPair key_pair_of(const Parameters& parameters, SecretVector<std::uint64_t> factors, SeedSource& seeds,
                     EngineKind engine) {
-  parameters.check();
   const std::size_t words = parameters.modulus_words();
   const std::size_t half = factors.size() / 2;
   const BigInteger n = BigInteger::from_words(std::span(factors).first(half)) *
                        BigInteger::from_words(std::span(factors).last(factors.size() - half));
-  if (n.bit_length() != parameters.key_bits || factors.size() != words) {
+  if (n.bit_length() != parameters.facts().key_bits || factors.size() != words) {
     throw Error(ErrorCode::kParameter, "the factors' product has to have exactly " +
-                                           std::to_string(parameters.key_bits) +
+                                           std::to_string(parameters.facts().key_bits) +
                                            " bits, each factor half of them");
   }
-  const bool short_exponent = parameters.randomizer == Randomizer::kShortExponent;
+  const bool short_exponent = parameters.facts().randomizer == Randomizer::kShortExponent;
   const BigInteger h = short_exponent ? random_base(parameters, n, seeds) : BigInteger(0);
   auto public_key =
       std::make_shared<const PublicKey>(parameters, public_words(n, words), public_words(h, words), engine);
@@ -53,7 +52,6 @@ KeyPair key_pair_of(const Parameters& parameters, SecretVector<std::uint64_t> fa
 }
 
 KeyPair generate_keys(const Parameters& parameters, SeedSource& seeds, EngineKind engine) {
-  parameters.check();
   const std::size_t half = parameters.modulus_words() / 2;
   // Drawn here: a source need not be thread-safe.
   const std::array<Seed, 2> prime_seeds = {seeds.next(), seeds.next()};
@@ -61,7 +59,7 @@ KeyPair generate_keys(const Parameters& parameters, SeedSource& seeds, EngineKin
   parallel_for(2, 2, 1, [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {
       RandomStream random(prime_seeds[i], 0);
-      const auto prime = random_safe_prime(parameters.key_bits / 2U, random).to_words(half);
+      const auto prime = random_safe_prime(parameters.facts().key_bits / 2U, random).to_words(half);
       std::ranges::copy(prime, factors.begin() + static_cast<std::ptrdiff_t>(i * half));
     }
   });

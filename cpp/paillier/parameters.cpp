@@ -26,7 +26,7 @@ unsigned Parameters::guard_bits() const {
 // spare_bits, that is below 2^(key_bits - 3 - b), and n is above 2^(key_bits - 1): signed sums are apart, and
 // of all plaintexts a share of 2^-(b + 1) at most is one of them.
 std::size_t Parameters::values_per_ciphertext() const {
-  return packing == Packing::kSingle ? 1 : (key_bits - 2U - spare_bits) / field_bits();
+  return facts_.packing == Packing::kSingle ? 1 : (facts_.key_bits - 2U - facts_.spare_bits) / field_bits();
 }
 
 double Parameters::bytes_per_value() const {
@@ -34,23 +34,25 @@ double Parameters::bytes_per_value() const {
 }
 
 int Parameters::security_bits() const {
-  return key_bits < 3072 ? 112 : 128;
+  return facts_.key_bits < 3072 ? 112 : 128;
 }
 
-void Parameters::check() const {
-  require(std::ranges::find(kKeyBits, key_bits) != std::end(kKeyBits), "key_bits must be 2048, 3072 or 4096");
-  require(packing == Packing::kSingle || packing == Packing::kDense, "packing must be single or dense");
-  require(randomizer == Randomizer::kShortExponent || randomizer == Randomizer::kClassical,
+Parameters::Parameters(const ParameterFacts& facts) : facts_(facts), id_(digest(facts.encode())) {
+  require(std::ranges::find(kKeyBits, facts.key_bits) != std::end(kKeyBits),
+          "key_bits must be 2048, 3072 or 4096");
+  require(facts.packing == Packing::kSingle || facts.packing == Packing::kDense,
+          "packing must be single or dense");
+  require(facts.randomizer == Randomizer::kShortExponent || facts.randomizer == Randomizer::kClassical,
           "the randomiser must be short-exponent or classical");
-  scheme::check_max_clients(max_clients);
-  require(max_weight >= 1 && max_weight <= kMaxWeight,
+  scheme::check_max_clients(facts.max_clients);
+  require(facts.max_weight >= 1 && facts.max_weight <= kMaxWeight,
           "max_weight must be between 1 and " + std::to_string(kMaxWeight));
-  require(spare_bits == 0 || spare_bits == kSpareBits,
+  require(facts.spare_bits == 0 || facts.spare_bits == kSpareBits,
           "spare_bits must be " + std::to_string(kSpareBits) + ", or 0 for old frames");
   scheme::check_ranges(fixed_point(), guard_bits());
 }
 
-std::vector<std::uint8_t> Parameters::encode() const {
+std::vector<std::uint8_t> ParameterFacts::encode() const {
   std::vector<std::uint8_t> bytes(kEncodedBytes);
   std::memcpy(bytes.data(), &key_bits, sizeof key_bits);
   bytes[2] = static_cast<std::uint8_t>(packing);
@@ -63,29 +65,24 @@ std::vector<std::uint8_t> Parameters::encode() const {
   return bytes;
 }
 
-Id Parameters::id() const {
-  return digest(encode());
-}
-
 Parameters Parameters::read(FrameReader& reader) {
-  Parameters parameters;
-  parameters.key_bits = reader.take<std::uint16_t>();
-  parameters.packing = static_cast<Packing>(reader.take<std::uint8_t>());
-  parameters.randomizer = static_cast<Randomizer>(reader.take<std::uint8_t>());
-  parameters.value_bits = reader.take<std::uint8_t>();
-  parameters.fraction_bits = reader.take<std::uint8_t>();
-  parameters.spare_bits = reader.take<std::uint8_t>();
+  ParameterFacts facts;
+  facts.key_bits = reader.take<std::uint16_t>();
+  facts.packing = static_cast<Packing>(reader.take<std::uint8_t>());
+  facts.randomizer = static_cast<Randomizer>(reader.take<std::uint8_t>());
+  facts.value_bits = reader.take<std::uint8_t>();
+  facts.fraction_bits = reader.take<std::uint8_t>();
+  facts.spare_bits = reader.take<std::uint8_t>();
   const auto reserved = reader.take<std::uint8_t>();
-  parameters.max_clients = reader.take<std::uint32_t>();
-  parameters.max_weight = reader.take<std::uint32_t>();
-  bool valid = reserved == 0;
+  facts.max_clients = reader.take<std::uint32_t>();
+  facts.max_weight = reader.take<std::uint32_t>();
+  const std::string altered = "the frame's parameters are out of range: it was altered";
+  if (reserved != 0) throw Error(ErrorCode::kWireFormat, altered);
   try {
-    parameters.check();
+    return Parameters(facts);
   } catch (const Error&) {
-    valid = false;
+    throw Error(ErrorCode::kWireFormat, altered);
   }
-  if (!valid) throw Error(ErrorCode::kWireFormat, "the frame's parameters are out of range: it was altered");
-  return parameters;
 }
 
 }  // namespace shieldfl::paillier

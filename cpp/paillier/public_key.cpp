@@ -31,15 +31,16 @@ bool has_small_factor(const BigInteger& number) {
 }
 
 void check_modulus(const Parameters& parameters, const BigInteger& n) {
-  require(n.bit_length() == parameters.key_bits,
-          "the public key's modulus has to have exactly " + std::to_string(parameters.key_bits) + " bits");
+  require(n.bit_length() == parameters.facts().key_bits, "the public key's modulus has to have exactly " +
+                                                             std::to_string(parameters.facts().key_bits) +
+                                                             " bits");
   require(
       !has_small_factor(n) && !n.is_perfect_square() && !n.is_probable_prime(kPrimalityRounds),
       "the public key's modulus is not the product of two large primes: ask the key authority for another");
 }
 
 void check_base(const Parameters& parameters, const BigInteger& n, const BigInteger& h) {
-  if (parameters.randomizer == Randomizer::kClassical) {
+  if (parameters.facts().randomizer == Randomizer::kClassical) {
     require(h == BigInteger(0), "a key for classical randomisers has no base");
     return;
   }
@@ -51,9 +52,9 @@ void check_base(const Parameters& parameters, const BigInteger& n, const BigInte
 // Parameters, n and h, as they travel and as the key's identifier is made of them.
 std::vector<std::uint8_t> encode(const Parameters& parameters, std::span<const std::uint64_t> modulus,
                                  std::span<const std::uint64_t> base) {
-  std::vector<std::uint8_t> bytes = parameters.encode();
-  bytes.resize(Parameters::kEncodedBytes + 2 * parameters.modulus_bytes());
-  const auto numbers = std::span(bytes).subspan(Parameters::kEncodedBytes);
+  std::vector<std::uint8_t> bytes = parameters.facts().encode();
+  bytes.resize(ParameterFacts::kEncodedBytes + 2 * parameters.modulus_bytes());
+  const auto numbers = std::span(bytes).subspan(ParameterFacts::kEncodedBytes);
   to_big_endian(modulus, numbers.first(parameters.modulus_bytes()));
   to_big_endian(base, numbers.last(parameters.modulus_bytes()));
   return bytes;
@@ -64,7 +65,6 @@ std::vector<std::uint8_t> encode(const Parameters& parameters, std::span<const s
 PublicKey::PublicKey(const Parameters& parameters, std::vector<std::uint64_t> modulus,
                      std::vector<std::uint64_t> base, EngineKind engine)
     : parameters_(parameters), modulus_(std::move(modulus)), base_(std::move(base)) {
-  parameters_.check();
   require(modulus_.size() == parameters_.modulus_words() && base_.size() == modulus_.size(),
           "the public key's numbers are not of the length that key_bits states");
   const BigInteger n = BigInteger::from_words(modulus_);
@@ -81,7 +81,7 @@ PublicKey::~PublicKey() {
 }
 
 const FixedBase& PublicKey::fixed_base() const {
-  if (parameters_.randomizer != Randomizer::kShortExponent) {
+  if (parameters_.facts().randomizer != Randomizer::kShortExponent) {
     throw Error(ErrorCode::kInternal, "there is no base where randomisers are classical");
   }
   const FixedBase* kept = fixed_base_.load(std::memory_order_acquire);

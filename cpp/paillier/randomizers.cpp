@@ -60,17 +60,18 @@ void make_classical(const PublicKey& key, const Seed& seed, std::uint64_t first,
 }  // namespace
 
 void prepare_randomizers(const PublicKey& key) {
-  if (key.parameters().randomizer == Randomizer::kShortExponent) (void)key.fixed_base();
+  if (key.parameters().facts().randomizer == Randomizer::kShortExponent) (void)key.fixed_base();
 }
 
 std::size_t randomizers_at_once(const PublicKey& key) {
   const std::size_t batch = key.engine().batch_size();
-  return key.parameters().randomizer == Randomizer::kShortExponent ? batch : std::min(batch, kPowersAtOnce);
+  return key.parameters().facts().randomizer == Randomizer::kShortExponent ? batch
+                                                                           : std::min(batch, kPowersAtOnce);
 }
 
 void make_randomizers(const PublicKey& key, const Seed& seed, std::uint64_t first, bool lookups_vartime,
                       std::span<std::uint64_t> pairs) {
-  if (key.parameters().randomizer == Randomizer::kShortExponent) {
+  if (key.parameters().facts().randomizer == Randomizer::kShortExponent) {
     make_short(key, seed, first, lookups_vartime, pairs);
   } else {
     make_classical(key, seed, first, pairs);

@@ -111,7 +111,7 @@ void SecretKey::check_factors() const {
   const auto q = std::span(factors_).last(half);
   bool blum = (p.front() & q.front() & 3) == 3;
   declassify(&blum, sizeof blum);  // the pair is used, or it is refused with an error
-  if (parameters_.randomizer == Randomizer::kShortExponent && !blum) {
+  if (parameters_.facts().randomizer == Randomizer::kShortExponent && !blum) {
     throw Error(ErrorCode::kParameter,
                 "short exponents need factors that are 3 modulo 4: use classical randomisers");
   }
@@ -122,7 +122,7 @@ void SecretKey::check_factors() const {
     throw Error(ErrorCode::kParameter, "the factors of the secret key are not prime");
   }
   const EngineKind kind = p_.engine->kind();
-  if (parameters_.randomizer == Randomizer::kShortExponent &&
+  if (parameters_.facts().randomizer == Randomizer::kShortExponent &&
       !(is_half_prime_secret(kind, p) && is_half_prime_secret(kind, q))) {
     throw Error(
         ErrorCode::kParameter,

@@ -107,8 +107,7 @@ SecretOperation power_of_a_secret_base() {
 // No secret is in a modulus here: the numbers are of a real key's length, the arithmetic is short.
 SecretOperation packing() {
   return {"Paillier: packing and unpacking", [](int variant) {
-            paillier::Parameters parameters;
-            parameters.key_bits = 2048;
+            const paillier::Parameters parameters({.key_bits = 2048});
             std::mt19937_64 generator(10);
             const Words modulus = odd_words(generator, parameters.modulus_words());
             std::mt19937_64 secrets = secrets_of(variant);
@@ -125,10 +124,7 @@ SecretOperation packing() {
 }
 
 paillier::Parameters small_key(paillier::Randomizer randomizer) {
-  paillier::Parameters parameters;
-  parameters.key_bits = 2048;
-  parameters.randomizer = randomizer;
-  return parameters;
+  return paillier::Parameters({.key_bits = 2048, .randomizer = randomizer});
 }
 
 SecretOperation update_encryption(const char* name, paillier::Randomizer randomizer) {
@@ -157,7 +153,7 @@ SecretOperation decryption() {
             const auto parameters = small_key(paillier::Randomizer::kShortExponent);
             const auto key = key_pair(parameters).public_key;
             std::mt19937_64 generator(11);
-            return [key, factors = as_secret(insecure_factors(parameters.key_bits)),
+            return [key, factors = as_secret(insecure_factors(parameters.facts().key_bits)),
                     residues = numbers_below(generator, kNumbers, parameters.ciphertext_words()),
                     plaintexts = Words(kNumbers * parameters.modulus_words())]() mutable {
               const paillier::SecretKey secret(*key, factors);

@@ -63,10 +63,10 @@ class PaillierFuzzer {
 
   void damage(Frame& frame) {
     mutator_.mutate(frame, mutator_.once_in(2) ? total_ : good_[mutator_.below(good_.size())]);
-    constexpr std::size_t kEnd = PaillierOffsets::kParameters + paillier::Parameters::kEncodedBytes;
+    constexpr std::size_t kEnd = PaillierOffsets::kParameters + paillier::ParameterFacts::kEncodedBytes;
     if (!mutator_.once_in(8) || frame.size() < kEnd) return;
-    const Id id =
-        digest(std::span(frame).subspan(PaillierOffsets::kParameters, paillier::Parameters::kEncodedBytes));
+    const Id id = digest(
+        std::span(frame).subspan(PaillierOffsets::kParameters, paillier::ParameterFacts::kEncodedBytes));
     std::copy(id.begin(), id.end(), frame.begin() + 16);
     reseal(frame);
   }
@@ -74,7 +74,7 @@ class PaillierFuzzer {
   // A refused frame has changed nothing. One that was accepted is the only one with its content, and the sum
   // holds it.
   void feed(const Frame& frame, FrameKind kind, ParserOutcomes& outcomes) {
-    if (aggregator_->clients() == key_->parameters().max_clients) start();
+    if (aggregator_->clients() == key_->parameters().facts().max_clients) start();
     const Frame before = total_;
     const bool accepted = accepts(outcomes, [&] {
       if (kind == FrameKind::kPaillierBatch) {

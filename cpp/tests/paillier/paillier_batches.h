@@ -21,18 +21,29 @@ namespace shieldfl::tests {
 using Values = std::vector<double>;
 using Integers = std::vector<std::int64_t>;
 
-inline constexpr paillier::Parameters kDenseParameters{.key_bits = 2048,
-                                                       .packing = paillier::Packing::kDense,
-                                                       .value_bits = 24,
-                                                       .fraction_bits = 20,
-                                                       .max_clients = 4,
-                                                       .max_weight = 10};
-inline constexpr paillier::Parameters kSingleParameters{.key_bits = 2048,
-                                                        .packing = paillier::Packing::kSingle,
-                                                        .value_bits = 24,
-                                                        .fraction_bits = 20,
-                                                        .max_clients = 4,
-                                                        .max_weight = 10};
+inline const paillier::Parameters kDenseParameters({.key_bits = 2048,
+                                                    .packing = paillier::Packing::kDense,
+                                                    .value_bits = 24,
+                                                    .fraction_bits = 20,
+                                                    .max_clients = 4,
+                                                    .max_weight = 10});
+inline const paillier::Parameters kSingleParameters({.key_bits = 2048,
+                                                     .packing = paillier::Packing::kSingle,
+                                                     .value_bits = 24,
+                                                     .fraction_bits = 20,
+                                                     .max_clients = 4,
+                                                     .max_weight = 10});
+
+// The same parameters but for what `change` alters in their facts.
+template <typename Change>
+paillier::Parameters altered(const paillier::Parameters& parameters, Change change) {
+  paillier::ParameterFacts facts = parameters.facts();
+  change(facts);
+  return paillier::Parameters(facts);
+}
+
+inline const paillier::Parameters kClassicalParameters =
+    altered(kDenseParameters, [](auto& facts) { facts.randomizer = paillier::Randomizer::kClassical; });
 
 // Uniform over the whole range that parameters allow, its ends among them, as integers.
 inline Integers random_integers(const paillier::Parameters& parameters, std::size_t count,
@@ -100,7 +111,7 @@ inline paillier::OpenedSums open(const paillier::KeyPair& keys, const Frame& tot
 inline Integers open_integers(const paillier::KeyPair& keys, const Frame& total) {
   Integers integers;
   for (const double sum : open(keys, total).values) {
-    integers.push_back(std::llrint(std::ldexp(sum, keys.public_key->parameters().fraction_bits)));
+    integers.push_back(std::llrint(std::ldexp(sum, keys.public_key->parameters().facts().fraction_bits)));
   }
   return integers;
 }
@@ -114,7 +125,7 @@ inline void add_times(Integers& sum, std::int64_t weight, const Integers& added)
 // Where the fields of a batch or total lie, by docs/wire-format.md.
 struct PaillierOffsets {
   static constexpr std::size_t kParameters = kFrameHeaderBytes;
-  static constexpr std::size_t kRound = kParameters + paillier::Parameters::kEncodedBytes;
+  static constexpr std::size_t kRound = kParameters + paillier::ParameterFacts::kEncodedBytes;
   static constexpr std::size_t kMaskId = kRound + 8;
   static constexpr std::size_t kValueCount = kMaskId + 16;
   static constexpr std::size_t kFlags = kValueCount + 8;

@@ -103,7 +103,7 @@ inline const paillier::KeyPair& key_pair(const paillier::Parameters& parameters,
   const auto found = kept.find(name);
   if (found != kept.end()) return found->second;
   InsecureTestRandom seeds(2026);
-  auto pair = paillier::key_pair_of(parameters, insecure_factors(parameters.key_bits), seeds, engine);
+  auto pair = paillier::key_pair_of(parameters, insecure_factors(parameters.facts().key_bits), seeds, engine);
   return kept.emplace(name, std::move(pair)).first->second;
 }
 

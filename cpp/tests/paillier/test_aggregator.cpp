@@ -59,7 +59,7 @@ TEST(totals_are_the_sums_of_the_integers) {
     for (const std::size_t size : {0U, 1U, 67U, 250U}) {
       Integers expected(size, 0);
       std::vector<Frame> batches;
-      for (std::uint32_t client = 0; client < parameters.max_clients; ++client) {
+      for (std::uint32_t client = 0; client < parameters.facts().max_clients; ++client) {
         const Integers integers = tests::random_integers(parameters, size, generator);
         tests::add_times(expected, 1, integers);
         batches.push_back(tests::encrypt(*keys.public_key, tests::to_values(parameters, integers), seeds));
@@ -143,8 +143,8 @@ TEST(totals_of_totals_are_totals) {
 TEST(a_paillier_aggregator_refuses_what_does_not_belong) {
   SystemSeedSource seeds;
   const KeyPair& keys = key_pair(tests::kDenseParameters);
-  Parameters other = tests::kDenseParameters;
-  other.max_clients = 5;
+  const Parameters other =
+      tests::altered(tests::kDenseParameters, [](auto& facts) { facts.max_clients = 5; });
   check_refused(keys, batch_of(key_pair(other), 1.0), ErrorCode::kParameter);
   // Other primes, or another h under the same n.
   const auto factors =

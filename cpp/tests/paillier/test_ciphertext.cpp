@@ -203,8 +203,8 @@ TEST(residues_are_checked_under_the_key_that_made_them) {
   const Frame frame = batch_with_gap();
   CiphertextView view = tests::batch_view(frame);
   const PublicKey& dense = *key_pair(tests::kDenseParameters).public_key;
-  Parameters longer = tests::kSingleParameters;
-  longer.key_bits = 3072;
+  const Parameters longer =
+      tests::altered(tests::kSingleParameters, [](auto& facts) { facts.key_bits = 3072; });
   // Also a frame that states the other key's id over ciphertexts of another length.
   for (const PublicKey* const other : {&dense, key_pair(longer).public_key.get()}) {
     CHECK_THROWS((check_residues(view, *other, 1), 0), ErrorCode::kParameter);

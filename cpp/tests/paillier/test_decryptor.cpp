@@ -22,8 +22,8 @@ namespace {
 
 using Integers = std::vector<std::int64_t>;
 
-const Parameters kDense{.key_bits = 2048, .max_clients = 5, .max_weight = 10};
-const Parameters kSingle{.key_bits = 2048, .packing = Packing::kSingle, .max_clients = 5};
+const Parameters kDense({.key_bits = 2048, .max_clients = 5, .max_weight = 10});
+const Parameters kSingle({.key_bits = 2048, .packing = Packing::kSingle, .max_clients = 5});
 
 struct TotalOf {
   std::uint64_t value_count = 0;
@@ -96,7 +96,7 @@ void check_refused(const KeyPair& pair, const Frame& frame, ErrorCode code) {
 }  // namespace
 
 TEST(totals_made_by_the_book_open) {
-  for (const Parameters& parameters : {kDense, kSingle, Parameters{.key_bits = 3072}}) {
+  for (const Parameters& parameters : {kDense, kSingle, Parameters({.key_bits = 3072})}) {
     for (const EngineKind engine : tests::available_engines()) {
       const KeyPair& pair = key_pair(parameters, engine);
       const std::size_t capacity = parameters.values_per_ciphertext();
@@ -235,8 +235,7 @@ TEST(batches_and_foreign_totals_are_refused) {
   const Frame batch =
       frame_of(*pair.public_key, ciphertexts, {.value_count = 3, .kind = FrameKind::kPaillierBatch});
   CHECK_THROWS(open(pair, batch, 1, FrameKind::kPaillierBatch), ErrorCode::kPolicy);
-  Parameters other = kDense;
-  other.fraction_bits = 19;
+  const Parameters other({.key_bits = 2048, .fraction_bits = 19, .max_clients = 5, .max_weight = 10});
   check_refused(key_pair(other), total_frame(pair, fields), ErrorCode::kParameter);
   InsecureTestRandom seeds(31);
   const KeyPair same_factors =

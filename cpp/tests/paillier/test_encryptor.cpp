@@ -75,9 +75,8 @@ TEST(a_paillier_encryptor_tells_the_length_of_its_frames) {
 TEST(paillier_opens_to_what_was_encrypted) {
   std::mt19937_64 generator(422);
   SystemSeedSource seeds;
-  Parameters classical = tests::kDenseParameters;
-  classical.randomizer = Randomizer::kClassical;
-  for (const Parameters& parameters : {tests::kDenseParameters, tests::kSingleParameters, classical}) {
+  for (const Parameters& parameters :
+       {tests::kDenseParameters, tests::kSingleParameters, tests::kClassicalParameters}) {
     const KeyPair& keys = key_pair(parameters);
     for (const std::size_t size : {0U, 1U, 66U, 67U, 300U}) {
       const Integers integers = tests::random_integers(parameters, size, generator);
@@ -98,9 +97,8 @@ TEST(paillier_opens_to_what_was_encrypted) {
 
 TEST(paillier_frames_depend_on_the_seed_and_not_on_the_threads) {
   std::mt19937_64 generator(423);
-  Parameters classical = tests::kDenseParameters;
-  classical.randomizer = Randomizer::kClassical;
-  for (const Parameters& parameters : {tests::kDenseParameters, tests::kSingleParameters, classical}) {
+  for (const Parameters& parameters :
+       {tests::kDenseParameters, tests::kSingleParameters, tests::kClassicalParameters}) {
     const KeyPair& keys = key_pair(parameters);
     const std::size_t size = 40 * parameters.values_per_ciphertext() + 1;
     const Values values = tests::to_values(parameters, tests::random_integers(parameters, size, generator));
@@ -169,7 +167,7 @@ TEST(paillier_refuses_the_lowest_position_out_of_range) {
   for (const Parameters& parameters : {tests::kDenseParameters, tests::kSingleParameters}) {
     const KeyPair& keys = key_pair(parameters);
     // Of some ten ciphertexts of many values, or some hundred of one.
-    const std::size_t size = parameters.packing == Packing::kDense ? 1500 : 300;
+    const std::size_t size = parameters.facts().packing == Packing::kDense ? 1500 : 300;
     const std::size_t first = size / 2;
     const std::size_t first_late = size / 5 * 4;
     // Every second position, the last ones the most popular: a union's first fields are not its lowest

@@ -211,9 +211,10 @@ TEST(batches_that_leave_ciphertexts_out_need_the_order_of_their_union) {
 // Nobody sees whether a client also encrypted where it sends a number, so both have to fit.
 TEST(values_in_the_clear_never_let_a_field_overflow) {
   SystemSeedSource seeds;
-  Parameters parameters = tests::kDenseParameters;
-  parameters.max_clients = 2;
-  parameters.max_weight = 1;
+  const Parameters parameters = tests::altered(tests::kDenseParameters, [](auto& facts) {
+    facts.max_clients = 2;
+    facts.max_weight = 1;
+  });
   const KeyPair& keys = key_pair(parameters);
   const mask::Bitset mask = mask::Bitset::full(50);
   const std::vector<const mask::Bitset*> masks = {&mask};

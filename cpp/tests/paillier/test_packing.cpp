@@ -16,15 +16,15 @@ namespace {
 using Integers = std::vector<std::int64_t>;
 
 const std::vector<Parameters> kParameters = {
-    {.key_bits = 2048},
-    {.key_bits = 2048, .packing = Packing::kSingle},
-    {.key_bits = 2048, .max_clients = 64, .max_weight = 16},
-    {.key_bits = 2048, .value_bits = 2, .fraction_bits = 0, .max_clients = 1},
-    {.key_bits = 2048, .value_bits = 40, .max_clients = 1U << 14},
-    {.key_bits = 2048, .value_bits = 32, .max_clients = 1},  // fields end where words do
-    {.key_bits = 3072},
-    {.key_bits = 3072, .value_bits = 26, .max_clients = 33},
-    {.key_bits = 4096, .value_bits = 12, .fraction_bits = 4, .max_clients = 20},
+    Parameters({.key_bits = 2048}),
+    Parameters({.key_bits = 2048, .packing = Packing::kSingle}),
+    Parameters({.key_bits = 2048, .max_clients = 64, .max_weight = 16}),
+    Parameters({.key_bits = 2048, .value_bits = 2, .fraction_bits = 0, .max_clients = 1}),
+    Parameters({.key_bits = 2048, .value_bits = 40, .max_clients = 1U << 14}),
+    Parameters({.key_bits = 2048, .value_bits = 32, .max_clients = 1}),  // fields end where words do
+    Parameters({.key_bits = 3072}),
+    Parameters({.key_bits = 3072, .value_bits = 26, .max_clients = 33}),
+    Parameters({.key_bits = 4096, .value_bits = 12, .fraction_bits = 4, .max_clients = 20}),
 };
 
 std::vector<std::uint64_t> words_of(const BigInteger& number, const Parameters& parameters) {
@@ -117,7 +117,7 @@ TEST(fields_may_all_be_at_their_largest) {
 
 TEST(sums_that_fill_the_guard_bits_open) {
   // 64 clients of 24 bits: the sum of the largest is 2^29 - 64, below 2^29 - 1, which a field could hold.
-  const Parameters parameters{.key_bits = 2048};
+  const Parameters parameters({.key_bits = 2048});
   CHECK(parameters.max_magnitude() * 64 == (1 << 29) - 64);
   check_round_trip(parameters, Integers(68, (1 << 29) - 64), 64);
 }
@@ -181,7 +181,7 @@ TEST(plaintexts_that_are_no_sums_are_refused) {
 }
 
 TEST(random_plaintexts_are_refused) {
-  const Parameters parameters{.key_bits = 2048};
+  const Parameters parameters({.key_bits = 2048});
   RandomStream random(InsecureTestRandom(4).next(), 0);
   const auto n = tests::modulus_of(*tests::key_pair(parameters).public_key);
   for (int i = 0; i < 50; ++i) {

@@ -32,12 +32,6 @@ std::shared_ptr<const PublicKey> public_key() {
   return key_pair(tests::kDenseParameters).public_key;
 }
 
-Parameters classical_parameters() {
-  Parameters parameters = tests::kDenseParameters;
-  parameters.randomizer = Randomizer::kClassical;
-  return parameters;
-}
-
 std::vector<Pair> take(RandomizerPool& pool, const PublicKey& key, std::size_t count) {
   const std::size_t words = key.engine().pair_words();
   Pair pairs(count * words);
@@ -63,7 +57,7 @@ bool is_randomizer(const KeyPair& keys, const Pair& pair) {
 TEST(randomizers_depend_on_seed_and_number_alone) {
   InsecureTestRandom seeds(411);
   const Seed seed = seeds.next();
-  for (const Parameters& parameters : {tests::kDenseParameters, classical_parameters()}) {
+  for (const Parameters& parameters : {tests::kDenseParameters, tests::kClassicalParameters}) {
     const KeyPair& keys = key_pair(parameters);
     const std::size_t words = keys.public_key->engine().pair_words();
     Pair all(20 * words);

@@ -17,8 +17,8 @@ using tests::key_pair;
 
 namespace {
 
-const Parameters kShort{.key_bits = 2048};
-const Parameters kClassical{.key_bits = 2048, .randomizer = Randomizer::kClassical};
+const Parameters kShort({.key_bits = 2048});
+const Parameters kClassical({.key_bits = 2048, .randomizer = Randomizer::kClassical});
 const BigInteger kOne(1);
 const BigInteger kTwo(2);
 
@@ -42,7 +42,7 @@ PublicKey public_key_of(const BigInteger& p, const BigInteger& q) {
 }
 
 void make(const PublicKey& key, const BigInteger& p, const BigInteger& q) {
-  (void)SecretKey(key, factor_words(p, q, key.parameters().key_bits));
+  (void)SecretKey(key, factor_words(p, q, key.parameters().facts().key_bits));
 }
 
 // The plaintexts of these ciphertexts.
@@ -90,8 +90,8 @@ TEST(ciphertexts_made_by_the_book_open) {
   for (const EngineKind kind : tests::available_engines()) {
     check_decryption(key_pair(kShort, kind), 11);
     check_decryption(key_pair(kClassical, kind), 12);
-    check_decryption(key_pair({.key_bits = 3072}, kind), 13);
-    check_decryption(key_pair({.key_bits = 4096}, kind), 14);
+    check_decryption(key_pair(Parameters({.key_bits = 3072}), kind), 13);
+    check_decryption(key_pair(Parameters({.key_bits = 4096}), kind), 14);
   }
 }
 
@@ -139,7 +139,7 @@ TEST(decryption_turns_products_into_sums) {
 }
 
 TEST(a_paillier_secret_survives_export_and_import) {
-  for (const Parameters& parameters : {kShort, kClassical, Parameters{.key_bits = 3072}}) {
+  for (const Parameters& parameters : {kShort, kClassical, Parameters({.key_bits = 3072})}) {
     const KeyPair& pair = key_pair(parameters);
     const auto exported = pair.secret_key->export_secret();
     CHECK(exported.size() == parameters.modulus_bytes());
@@ -169,7 +169,7 @@ TEST(a_foreign_or_damaged_paillier_secret_is_refused) {
   auto longer = exported;
   longer.push_back(0);
   refuses(longer);
-  refuses(key_pair({.key_bits = 3072}).secret_key->export_secret());
+  refuses(key_pair(Parameters({.key_bits = 3072})).secret_key->export_secret());
   refuses(SecretVector<std::uint8_t>(exported.size(), 0));
   refuses(SecretVector<std::uint8_t>(exported.size(), 0xff));
   RandomStream random = fresh_stream(21);
