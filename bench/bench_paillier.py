@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
-from shieldfl.benchmarks.own_paillier import OwnPaillier, paillier_parameters
-from shieldfl.benchmarks.paillier_comparison import authority_of
+from shieldfl.benchmarks.own_schemes import OwnScheme, authority_of, paillier_parameters
 from shieldfl.benchmarks.scheme import select
 
 CIPHERTEXTS = 512
@@ -29,15 +28,15 @@ def authority(
     return authority_of(paillier_parameters(key_bits, packing, randomizer), threads)
 
 
-def check_total_of(scheme: OwnPaillier, batch: sf.paillier.CiphertextBatch, values: np.ndarray) -> None:
+def check_total_of(scheme: OwnScheme, batch: sf.paillier.CiphertextBatch, values: np.ndarray) -> None:
     total = scheme.start_sum(scheme.serialise(batch))
     scheme.check(scheme.open(scheme.close(total)), values, times=1)
 
 
-def run_encrypt(benchmark, scheme: OwnPaillier) -> None:
-    selection = select(scheme.ciphertexts * scheme.values_per_ciphertext, 1.0)
+def run_encrypt(benchmark, scheme: OwnScheme) -> None:
+    selection = select(scheme.most_values, 1.0)
     batch = benchmark(scheme.encrypt, selection)
-    benchmark.extra_info["ciphertexts"] = scheme.ciphertexts
+    benchmark.extra_info["ciphertexts"] = selection.values.size // scheme.values_per_ciphertext
     benchmark.extra_info["bytes_per_value"] = batch.nbytes / selection.values.size
     check_total_of(scheme, batch, selection.values)
 
@@ -46,27 +45,27 @@ def run_encrypt(benchmark, scheme: OwnPaillier) -> None:
 @with_packings
 @with_key_bits
 def test_encrypt(benchmark, key_bits, packing, threads):
-    run_encrypt(benchmark, OwnPaillier(packing, authority(key_bits, packing), threads, CIPHERTEXTS))
+    run_encrypt(benchmark, OwnScheme(packing, authority(key_bits, packing), threads, CIPHERTEXTS))
 
 
 @with_key_bits
 def test_encrypt_with_vartime_lookups(benchmark, key_bits):
-    run_encrypt(benchmark, OwnPaillier("vartime", authority(key_bits), 1, CIPHERTEXTS, lookups_vartime=True))
+    run_encrypt(benchmark, OwnScheme("vartime", authority(key_bits), 1, CIPHERTEXTS, lookups_vartime=True))
 
 
 @with_key_bits
 def test_encrypt_with_classical_randomizers(benchmark, key_bits):
-    run_encrypt(benchmark, OwnPaillier("classical", authority(key_bits, randomizer="classical"), 1, FEW))
+    run_encrypt(benchmark, OwnScheme("classical", authority(key_bits, randomizer="classical"), 1, FEW))
 
 
 @with_key_bits
 def test_encrypt_on_the_gmp_engine(benchmark, key_bits):
-    run_encrypt(benchmark, OwnPaillier("gmp", authority(key_bits), 1, FEW, engine="gmp"))
+    run_encrypt(benchmark, OwnScheme("gmp", authority(key_bits), 1, FEW, engine="gmp"))
 
 
 @with_key_bits
 def test_encrypt_from_a_filled_pool(benchmark, key_bits):
-    scheme = OwnPaillier("pool", authority(key_bits), 1, CIPHERTEXTS)
+    scheme = OwnScheme("pool", authority(key_bits), 1, CIPHERTEXTS)
     selection = select(CIPHERTEXTS, 1.0)
 
     def filled():
@@ -84,7 +83,7 @@ def test_encrypt_from_a_filled_pool(benchmark, key_bits):
 @with_key_bits
 def test_add_a_frame(benchmark, key_bits, packing, threads, clear):
     """Parsing, checking and adding one frame; each time to a sum that holds another one."""
-    scheme = OwnPaillier(packing, authority(key_bits, packing), threads, CIPHERTEXTS)
+    scheme = OwnScheme(packing, authority(key_bits, packing), threads, CIPHERTEXTS)
     selection = select(CIPHERTEXTS * scheme.values_per_ciphertext, 1.0)
     first, second = (scheme.serialise(scheme.encrypt(selection)) for _ in range(2))
 
@@ -107,7 +106,7 @@ def test_add_a_frame(benchmark, key_bits, packing, threads, clear):
 @with_packings
 @with_key_bits
 def test_open(benchmark, key_bits, packing, threads):
-    scheme = OwnPaillier(packing, authority(key_bits, packing, threads=threads), threads, CIPHERTEXTS)
+    scheme = OwnScheme(packing, authority(key_bits, packing, threads=threads), threads, CIPHERTEXTS)
     selection = select(CIPHERTEXTS * scheme.values_per_ciphertext, 1.0)
     closed = scheme.close(scheme.start_sum(scheme.serialise(scheme.encrypt(selection))))
     scheme.check(benchmark(scheme.open, closed), selection.values, times=1)

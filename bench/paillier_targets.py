@@ -9,18 +9,9 @@ from statistics import median
 
 import shieldfl as sf
 from peak_memory import with_extra_peak_bytes
-from shieldfl.benchmarks.bound_process import run_on_cores
-from shieldfl.benchmarks.measurement import Effort
-from shieldfl.benchmarks.own_paillier import OwnPaillier, paillier_parameters
-from shieldfl.benchmarks.paillier_comparison import (
-    Ciphertexts,
-    PaillierCase,
-    PaillierFigure,
-    authority_of,
-    measure_here,
-    own_schemes,
-    peer_schemes,
-)
+from shieldfl.benchmarks.comparison import PaillierCase, measure_paillier, own_paillier, paillier_peers
+from shieldfl.benchmarks.measurement import Ciphertexts, Effort, Figure, run_on_cores
+from shieldfl.benchmarks.own_schemes import OwnScheme, authority_of, paillier_parameters
 from shieldfl.benchmarks.scheme import select
 from target import Target, at_least, at_most
 from turns import median_seconds_in_turns
@@ -54,23 +45,24 @@ def measure_all(sizes: Sizes, on_part: Callable[[str], None] = lambda part: None
     return [*_one_thread_targets(figures, pool_us, missing), two_threads, _memory(sizes)]
 
 
-def _on_one_core(sizes: Sizes) -> tuple[dict[str, PaillierFigure], float, list[str]]:
+def _on_one_core(sizes: Sizes) -> tuple[dict[str, Figure], float, list[str]]:
     case = PaillierCase(KEY_BITS, threads=1)
-    ours = own_schemes(case, sizes.ciphertexts)
-    others, missing = peer_schemes(case, sizes.ciphertexts)
+    ours = own_paillier(case, sizes.ciphertexts)
+    others, missing = paillier_peers(case, sizes.ciphertexts)
     compared = [
         scheme for scheme in (*ours, *others) if scheme.name in (SINGLE, VARTIME, DENSE, GMP, PHE, HEU)
     ]
-    figures = {each.figure.scheme: each for each in measure_here(compared, sizes.effort)}
+    figures = {each.scheme: each for each in measure_paillier(compared, sizes.effort)}
     return figures, _pooled_us(ours[0], sizes), missing
 
 
-def _pooled_us(scheme: OwnPaillier, sizes: Sizes) -> float:
-    """Microseconds for each ciphertext when all randomisers are there already."""
-    selection = select(scheme.ciphertexts, 1.0)
+def _pooled_us(scheme: OwnScheme, sizes: Sizes) -> float:
+    """Microseconds for each ciphertext, of one value, when all randomisers are there already."""
+    ciphertexts = sizes.ciphertexts.fast
+    selection = select(ciphertexts, 1.0)
     seconds = []
     for _ in range(sizes.effort.fewest_repetitions + 1):  # the first one is not counted
-        scheme.encryptor.precompute(scheme.ciphertexts)
+        scheme.encryptor.precompute(ciphertexts)
         scheme.encryptor.wait()
         begin = time.perf_counter()
         batch = scheme.encrypt(selection)
@@ -79,12 +71,10 @@ def _pooled_us(scheme: OwnPaillier, sizes: Sizes) -> float:
             raise RuntimeError("encryption did not use the pool up")
         total = scheme.start_sum(scheme.serialise(batch))
         scheme.check(scheme.open(scheme.close(total)), selection.values, times=1)
-    return 1e6 * median(seconds[1:]) / scheme.ciphertexts
+    return 1e6 * median(seconds[1:]) / ciphertexts
 
 
-def _one_thread_targets(
-    figures: dict[str, PaillierFigure], pool_us: float, missing: list[str]
-) -> Iterator[Target]:
+def _one_thread_targets(figures: dict[str, Figure], pool_us: float, missing: list[str]) -> Iterator[Target]:
     def against(
         name: str,
         own: str,
@@ -99,10 +89,10 @@ def _one_thread_targets(
             return at_least(name, None, target, stretch, "; ".join(missing))
         times = [figures[scheme].ciphertext_us(stage) for scheme in (own, peer)]
         if per == "value":
-            times = [figures[scheme].value_us(stage) for scheme in (own, peer)]
+            times = [figures[scheme].stage_ns[stage] / 1e3 for scheme in (own, peer)]
         note = f"{times[0]:,.3g} µs a {per} beside {times[1]:,.5g}"
         if stage == "encrypt":
-            cores = [f"{figures[scheme].figure.cores:.2f}" for scheme in (own, peer)]
+            cores = [f"{figures[scheme].cores:.2f}" for scheme in (own, peer)]
             note += f"; processor time over time {cores[0]} beside {cores[1]}"
         return at_least(name, times[1] / times[0], target, stretch, note + remark)
 
@@ -140,7 +130,7 @@ def _two_threads(sizes: Sizes) -> Target:
 
 def _seconds_by_threads(sizes: Sizes) -> dict[str, float]:
     authority = authority_of(paillier_parameters(KEY_BITS), threads=1)
-    one, two = (OwnPaillier("single", authority, threads, sizes.ciphertexts.fast) for threads in (1, 2))
+    one, two = (OwnScheme("single", authority, threads, sizes.ciphertexts.fast) for threads in (1, 2))
     selection = select(sizes.ciphertexts.fast, 1.0)
     for scheme in (one, two):
         total = scheme.start_sum(scheme.serialise(scheme.encrypt(selection)))

@@ -20,12 +20,10 @@ import typer
 
 import all_targets
 import paillier_targets
-from shieldfl.benchmarks import Effort
-from shieldfl.benchmarks.machine import describe_machine
+from shieldfl.benchmarks import CkksCase, Effort, PaillierCase
+from shieldfl.benchmarks.comparison import describe_machine
 from shieldfl.cli.bench import command as bench
-from shieldfl.cli.bench import paillier as bench_paillier
-from shieldfl.cli.bench.paillier_table import print_paillier_comparison
-from shieldfl.cli.bench.table import print_comparison, print_machine
+from shieldfl.cli.bench.table import print_machine
 from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
 from shieldfl.cli.result_console import result_console
@@ -49,15 +47,12 @@ def ckks(
     json_file: JsonFile = None,
 ) -> None:
     """Measure CKKS beside SEAL and TenSEAL, print the tables, check every sum."""
-    cases = bench.checked_grid(context, values, share, threads, quick)
+    values = bench.quick_values(context, values, quick)
+    cases = bench.checked_grid(CkksCase, values, share, threads=threads)
     if targets_only:
         _show_targets(lambda: all_targets.measure_all(QUICK if quick else Sizes(), _tell), json_file)
         return
-    with failures_on_stderr():
-        comparison = bench.compare_with_progress(cases, peers=True, effort=_effort(seconds, quick))
-        if not is_stdout(json_file):
-            print_comparison(comparison, result_console())
-        write_json(comparison.to_json(), json_file)
+    bench.run_bench(cases, True, _effort(seconds, quick), json_file)
 
 
 @app.command()
@@ -70,18 +65,12 @@ def paillier(
     json_file: JsonFile = None,
 ) -> None:
     """Measure Paillier beside phe and HEU, print the tables, check every sum."""
-    cases = bench_paillier.checked_paillier_grid(key_bits, threads)
+    cases = bench.checked_grid(PaillierCase, key_bits, threads=threads)
     if targets_only:
         sizes = paillier_targets.QUICK if quick else paillier_targets.Sizes()
         _show_targets(lambda: paillier_targets.measure_all(sizes, _tell), json_file)
         return
-    with failures_on_stderr():
-        comparison = bench_paillier.compare_paillier_with_progress(
-            cases, peers=True, effort=_effort(seconds, quick), ciphertexts=bench_paillier.counts_of(quick)
-        )
-        if not is_stdout(json_file):
-            print_paillier_comparison(comparison, result_console())
-        write_json(comparison.to_json(), json_file)
+    bench.run_bench(cases, True, _effort(seconds, quick), json_file)
 
 
 def _effort(seconds: float, quick: bool) -> Effort:

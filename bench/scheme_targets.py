@@ -11,7 +11,7 @@ import numpy as np
 import shieldfl as sf
 from shieldfl.benchmarks.measurement import Effort, Figure
 from shieldfl.benchmarks.measurement import measure as measure_schemes
-from shieldfl.benchmarks.own_schemes import OwnScheme
+from shieldfl.benchmarks.own_schemes import OwnScheme, authority_of
 from shieldfl.benchmarks.scheme import Scheme, select
 from shieldfl.benchmarks.seal_peer import seal_peers
 from shieldfl.benchmarks.tenseal_peer import HOW_TO_INSTALL, tenseal_peers
@@ -45,7 +45,7 @@ def fastest() -> sf.ckks.Parameters:
 
 
 def _against_peers(sizes: Sizes) -> Iterator[Target]:
-    schemes: list[Scheme] = [OwnScheme("speed", fastest(), 1)]
+    schemes: list[Scheme] = [OwnScheme("speed", authority_of(fastest(), 1), 1)]
     schemes += seal_peers(1, sizes.peer_values)[:1]
     if importlib.util.find_spec("tenseal"):
         schemes += tenseal_peers(1, sizes.peer_values)[:1]
@@ -76,7 +76,7 @@ def _beside(own: Figure, peer: Figure, stage: str) -> str:
 
 def _digest_ns(sizes: Sizes) -> float:
     """What the digest of a total takes, for each of its values."""
-    scheme = OwnScheme("speed", fastest(), 1)
+    scheme = OwnScheme("speed", authority_of(fastest(), 1), 1)
     frame = scheme.close(scheme.start_sum(scheme.encrypt(select(sizes.dense, 1.0)).to_bytes())).to_bytes()
     seconds = median_seconds_in_turns({"digest": lambda: hashlib.sha256(frame).digest()}, sizes.repetitions)
     return 1e9 * seconds["digest"] / sizes.dense
@@ -101,7 +101,8 @@ def _wire_bytes(sizes: Sizes) -> Iterator[Target]:
     plan = sf.ckks.Parameters.plan
     coarse = plan(max_clients=32, value_bits=16, fraction_bits=12, goal="size")
     fine = plan(max_clients=64, value_bits=24, fraction_bits=20, goal="size")
-    schemes = [OwnScheme("16 bits, 32 clients", coarse, 1), OwnScheme("24 bits, 64 clients", fine, 1)]
+    named = {"16 bits, 32 clients": coarse, "24 bits, 64 clients": fine}
+    schemes = [OwnScheme(name, authority_of(parameters, 1), 1) for name, parameters in named.items()]
     figures = measure_schemes(schemes, select(sizes.dense, 1.0), _ONCE)
     for figure, target, stretch in zip(figures, (6.6, 12.5), (6.0, 9.0), strict=True):
         name = figure.scheme.removeprefix("shieldfl ")
@@ -122,7 +123,7 @@ def _two_threads(sizes: Sizes) -> Target:
 
 
 def _sparse_over_dense(sizes: Sizes) -> Target:
-    scheme = OwnScheme("speed", fastest(), 1)
+    scheme = OwnScheme("speed", authority_of(fastest(), 1), 1)
     sparse, dense = select(sizes.sparse, 0.1), select(sizes.sparse // 10, 1.0)
     for selection in (sparse, dense):
         closed = scheme.close(scheme.start_sum(scheme.serialise(scheme.encrypt(selection))))

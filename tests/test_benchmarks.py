@@ -13,9 +13,9 @@ import pytest
 
 import shieldfl as sf
 import shieldfl._seal_peer as _seal_peer
-from shieldfl.benchmarks import Case, Comparison, Effort, compare, grid
+from shieldfl.benchmarks import CkksCase, Comparison, Effort, compare, grid
 from shieldfl.benchmarks.measurement import STAGES, measure
-from shieldfl.benchmarks.own_schemes import OwnScheme, own_schemes, parameter_sets
+from shieldfl.benchmarks.own_schemes import OwnScheme, authority_of, own_ckks, parameter_sets
 from shieldfl.benchmarks.scheme import Scheme, WrongSumError, select
 from shieldfl.benchmarks.seal_peer import seal_peers
 from shieldfl.benchmarks.tenseal_peer import tenseal_peers
@@ -27,10 +27,8 @@ ONCE = Effort(seconds=0.0, fewest_repetitions=1, most_repetitions=1, peer_values
 class Plain(Scheme):
     """Encrypts nothing: the sum is the sum."""
 
-    name = "plain"
-    setting = "none"
-
     def __init__(self, off_by: float = 0.0) -> None:
+        super().__init__("plain", "none")
         self.calls: list[str] = []
         self._off_by = off_by
 
@@ -42,9 +40,6 @@ class Plain(Scheme):
         self.calls.append("serialise")
         return encrypted.tobytes()
 
-    def size_bytes(self, frame):
-        return len(frame)
-
     def start_sum(self, frame):
         return np.frombuffer(frame).copy()
 
@@ -55,10 +50,6 @@ class Plain(Scheme):
     def open(self, closed):
         self.calls.append("open")
         return closed
-
-    def check(self, opened, values, times):
-        if not np.array_equal(opened, times * values.astype(np.float64)):
-            raise WrongSumError("wrong")
 
 
 def test_every_scheme_takes_its_turn_and_medians_are_per_value():
@@ -107,12 +98,12 @@ def test_parameter_sets_that_are_equal_are_measured_once():
     assert {name for names in sets for name in names.split(" = ")} == {"default", "speed", "size", "16-bit"}
     assert next(iter(sets)).split(" = ")[0] == "default"
     assert next(iter(sets.values())) == sf.ckks.Parameters()
-    assert [scheme.own for scheme in own_schemes(1)] == [True] * len(sets)
+    assert [scheme.own for scheme in own_ckks(1)] == [True] * len(sets)
 
 
 @pytest.mark.parametrize("share", [0.1, 1.0])
 def test_own_figures_are_those_of_real_frames(share):
-    scheme = OwnScheme("default", sf.ckks.Parameters(), 1)
+    scheme = OwnScheme("default", authority_of(sf.ckks.Parameters(), 1), 1)
     selection = select(5000, share)
     (figure,) = measure([scheme], selection, ONCE)
     frame = scheme.serialise(scheme.encrypt(selection))
@@ -121,7 +112,7 @@ def test_own_figures_are_those_of_real_frames(share):
 
 
 def test_own_check_is_exact():
-    scheme = OwnScheme("default", sf.ckks.Parameters(), 1)
+    scheme = OwnScheme("default", authority_of(sf.ckks.Parameters(), 1), 1)
     selection = select(100, 1.0)
     opened = scheme.open(scheme.start_sum(scheme.serialise(scheme.encrypt(selection))).total())
     scheme.check(opened, selection.values, times=1)
@@ -197,8 +188,8 @@ def test_seal_s_parser_takes_no_bytes_from_outside():
 
 
 def test_comparison_has_every_case_and_becomes_json():
-    seen: list[tuple[int, Case]] = []
-    cases = grid([3000, 100], [0.5, 1.0], [1])
+    seen: list[tuple[int, CkksCase]] = []
+    cases = grid(CkksCase, [3000, 100], [0.5, 1.0], [1])
     comparison = compare(cases, effort=ONCE, on_case=lambda done, case: seen.append((done, case)))
     assert isinstance(comparison, Comparison)
     assert seen == list(enumerate(cases))
@@ -232,11 +223,11 @@ def test_comparison_has_every_case_and_becomes_json():
 )
 def test_a_case_out_of_range_is_refused(values, shares, threads):
     with pytest.raises(sf.ParameterError):
-        grid(values, shares, threads)
+        grid(CkksCase, values, shares, threads)
 
 
 def test_without_peers_nothing_else_is_measured():
-    comparison = compare(grid([100], [1.0], [1]), peers=False, effort=ONCE)
+    comparison = compare(grid(CkksCase, [100], [1.0], [1]), peers=False, effort=ONCE)
     assert all(figure.own for figure in comparison.cases[0].figures)
     assert comparison.missing == []
 

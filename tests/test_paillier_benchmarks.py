@@ -15,26 +15,23 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
-from shieldfl.benchmarks import paillier_comparison
-from shieldfl.benchmarks.bound_process import run_on_cores
-from shieldfl.benchmarks.measurement import Effort, StageClock
-from shieldfl.benchmarks.own_paillier import OwnPaillier, paillier_parameters
-from shieldfl.benchmarks.paillier_comparison import (
-    Ciphertexts,
+from shieldfl.benchmarks import comparison as comparisons
+from shieldfl.benchmarks.comparison import (
+    CaseResult,
     PaillierCase,
-    authority_of,
-    compare_paillier,
-    measure_here,
-    paillier_grid,
-    peer_schemes,
+    compare,
+    grid,
+    measure_paillier,
+    paillier_peers,
 )
-from shieldfl.benchmarks.paillier_scheme import PaillierScheme, to_fixed_point
+from shieldfl.benchmarks.measurement import Ciphertexts, Effort, StageClock, run_on_cores
+from shieldfl.benchmarks.own_schemes import OwnScheme, authority_of, paillier_parameters
 from shieldfl.benchmarks.phe_peer import PhePeer, phe_peer
-from shieldfl.benchmarks.scheme import WrongSumError, select
+from shieldfl.benchmarks.scheme import Scheme, WrongSumError, select, to_fixed_point
 
 BENCH = Path(__file__).resolve().parents[1] / "bench"
-ONCE = Effort(seconds=0.0, fewest_repetitions=1, most_repetitions=1)
 FEW = Ciphertexts(fast=8, medium=8, slow=2)
+ONCE = Effort(seconds=0.0, fewest_repetitions=1, most_repetitions=1, ciphertexts=FEW)
 STAGES = {
     "encrypt",
     "serialise",
@@ -47,11 +44,17 @@ STAGES = {
 }
 
 
-class Plain(PaillierScheme):
+class Plain(Scheme):
     """Encrypts nothing: the sum is the sum."""
 
     def __init__(self, values_per_ciphertext: int = 1, clear_off_by: float = 0.0) -> None:
-        super().__init__("plain", "none", 10, values_per_ciphertext)
+        super().__init__(
+            "plain",
+            "none",
+            10 * values_per_ciphertext,
+            values_per_ciphertext=values_per_ciphertext,
+            fraction_bits=20,
+        )
         self._clear_off_by = clear_off_by
 
     def encrypt(self, selection):
@@ -59,9 +62,6 @@ class Plain(PaillierScheme):
 
     def serialise(self, encrypted):
         return encrypted.tobytes()
-
-    def size_bytes(self, frame):
-        return len(frame)
 
     def load(self, frame):
         return np.frombuffer(frame)
@@ -87,21 +87,20 @@ def authority():
 @pytest.fixture(scope="module")
 def peers():
     """Those that are installed, by name: some search for their keys for seconds."""
-    return {peer.name: peer for peer in peer_schemes(PaillierCase(2048, 1), FEW)[0]}
+    return {peer.name: peer for peer in paillier_peers(PaillierCase(2048, 1), FEW)[0]}
 
 
 def test_figures_are_of_the_ciphertexts_that_were_asked_for():
-    (figure,) = measure_here([Plain(values_per_ciphertext=7)], Effort(0.0, 3, 3))
-    assert (figure.figure.values, figure.figure.repetitions, figure.figure.bytes_per_value) == (70, 3, 8.0)
-    assert set(figure.figure.stage_ns) == STAGES
+    (figure,) = measure_paillier([Plain(values_per_ciphertext=7)], Effort(0.0, 3, 3))
+    assert (figure.values, figure.repetitions, figure.bytes_per_value) == (70, 3, 8.0)
+    assert set(figure.stage_ns) == STAGES
     for stage in STAGES:
-        assert figure.ciphertext_us(stage) == pytest.approx(7 * figure.value_us(stage))
-        assert figure.value_us(stage) == figure.figure.stage_ns[stage] / 1e3
+        assert figure.ciphertext_us(stage) == pytest.approx(7 * figure.stage_ns[stage] / 1e3)
 
 
 def test_a_sum_with_wrong_values_in_the_clear_is_no_result():
     with pytest.raises(WrongSumError, match="plain opened a wrong sum of 10 values"):
-        measure_here([Plain(clear_off_by=2.0**-20)], ONCE)
+        measure_paillier([Plain(clear_off_by=2.0**-20)], ONCE)
 
 
 def test_the_clock_tells_work_from_waiting():
@@ -125,15 +124,15 @@ def test_a_bound_process_has_as_many_cores_as_it_may_use(capfd):
 
 def test_a_bound_process_raises_here_what_it_raises_there():
     with pytest.raises(sf.ParameterError, match="1000"):
-        run_on_cores(1, paillier_grid, [1000], [1])
+        run_on_cores(1, grid, PaillierCase, [1000], [1])
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_phe_opens_what_went_in(threads):
     pytest.importorskip("phe")
     pytest.importorskip("gmpy2")
-    (each,) = measure_here([phe_peer(2048, threads, 3)], ONCE)
-    assert (each.figure.own, each.figure.values, each.figure.bytes_per_value) == (False, 3, 512.0)
+    (each,) = measure_paillier([phe_peer(2048, threads, 3)], ONCE)
+    assert (each.own, each.values, each.bytes_per_value) == (False, 3, 512.0)
 
 
 def test_phe_without_gmpy2_is_not_compared_with():
@@ -144,11 +143,11 @@ def test_phe_without_gmpy2_is_not_compared_with():
 
 def test_heu_opens_what_went_in(peers):
     pytest.importorskip("heu")
-    paillier, okamoto_uchiyama = measure_here([peers["HEU ZPaillier"], peers["HEU OU"]], ONCE)
+    paillier, okamoto_uchiyama = measure_paillier([peers["HEU ZPaillier"], peers["HEU OU"]], ONCE)
     for each, ciphertext_bytes in ((paillier, 512), (okamoto_uchiyama, 256)):
-        assert not each.figure.own
-        assert each.figure.values == FEW.medium
-        assert each.figure.bytes_per_value == pytest.approx(ciphertext_bytes, rel=0.1)
+        assert not each.own
+        assert each.values == FEW.medium
+        assert each.bytes_per_value == pytest.approx(ciphertext_bytes, rel=0.1)
 
 
 def test_a_peer_s_check_sees_the_last_bit(peers):
@@ -164,23 +163,23 @@ def test_a_peer_s_check_sees_the_last_bit(peers):
 def test_peers_that_are_missing_are_named(monkeypatch):
     for name in ("phe", "heu", "heu.phe"):
         monkeypatch.setitem(sys.modules, name, None)
-    schemes, missing = peer_schemes(PaillierCase(2048, 1), FEW)
+    schemes, missing = paillier_peers(PaillierCase(2048, 1), FEW)
     assert schemes == []
     assert [line.partition("pip install ")[2] for line in missing] == ["phe gmpy2", "sf-heu"]
 
 
 @pytest.mark.parametrize("engine", [None, "gmp"])
 def test_own_figures_are_those_of_real_frames(authority, engine):
-    scheme = OwnPaillier("single", authority, 1, 9, engine=engine)
-    (each,) = measure_here([scheme], ONCE)
+    scheme = OwnScheme("single", authority, 1, 9, engine=engine)
+    (each,) = measure_paillier([scheme], ONCE)
     frame = scheme.serialise(scheme.encrypt(select(9, 1.0)))
-    assert each.figure.own
+    assert each.own
     assert each.values_per_ciphertext == 1
-    assert each.figure.bytes_per_value == len(frame) / 9 > 512.0
+    assert each.bytes_per_value == len(frame) / 9 > 512.0
 
 
 def test_own_check_is_exact(authority):
-    scheme = OwnPaillier("single", authority, 1, 9)
+    scheme = OwnScheme("single", authority, 1, 9)
     selection = select(9, 1.0)
     opened = scheme.open(scheme.start_sum(scheme.serialise(scheme.encrypt(selection))).total())
     scheme.check(opened, selection.values, times=1)
@@ -192,7 +191,7 @@ def test_own_check_is_exact(authority):
 @pytest.mark.parametrize(("key_bits", "threads"), [([1024], [1]), ([2048, 2049], [1]), ([2048], [0])])
 def test_a_case_out_of_range_is_refused(key_bits, threads):
     with pytest.raises(sf.ParameterError):
-        paillier_grid(key_bits, threads)
+        grid(PaillierCase, key_bits, threads)
 
 
 def test_each_case_is_measured_in_turn_on_its_own_cores(monkeypatch):
@@ -203,20 +202,18 @@ def test_each_case_is_measured_in_turn_on_its_own_cores(monkeypatch):
         bound.append((cores, case))
         return [], [f"missing at {case.key_bits}"]
 
-    monkeypatch.setattr(paillier_comparison, "run_on_cores", run)
-    cases = paillier_grid([2048, 3072], [1, 2])
-    comparison = compare_paillier(
-        cases, effort=ONCE, ciphertexts=FEW, on_case=lambda done, case: seen.append((done, case))
-    )
+    monkeypatch.setattr(comparisons, "run_on_cores", run)
+    cases = grid(PaillierCase, [2048, 3072], [1, 2])
+    comparison = compare(cases, effort=ONCE, on_case=lambda done, case: seen.append((done, case)))
     assert seen == list(enumerate(cases))
     assert bound == [(case.threads, case) for case in cases]
-    assert comparison.cases == [(case, []) for case in cases]
+    assert comparison.cases == [CaseResult(case, []) for case in cases]
     assert [(case.key_bits, case.threads) for case in cases] == [(2048, 1), (2048, 2), (3072, 1), (3072, 2)]
     assert comparison.missing == ["missing at 3072"]
 
 
 def test_comparison_becomes_json():
-    comparison = compare_paillier(paillier_grid([2048], [1]), effort=ONCE, ciphertexts=FEW)
+    comparison = compare(grid(PaillierCase, [2048], [1]), effort=ONCE)
     facts = json.loads(json.dumps(comparison.to_json(), allow_nan=False))
     assert [(case["key_bits"], case["threads"]) for case in facts["cases"]] == [(2048, 1)]
     for case in facts["cases"]:

@@ -1,29 +1,47 @@
-"""The grid of a comparison: sizes, shares and threads, measured case by case."""
+"""Comparisons: this library beside others on the same values, case by case."""
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib import metadata
 from itertools import product
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from shieldfl.benchmarks.machine import describe_machine
-from shieldfl.benchmarks.measurement import Effort, Figure, measure
-from shieldfl.benchmarks.own_schemes import own_schemes
+from shieldfl.benchmarks import heu_peer, phe_peer, tenseal_peer
+from shieldfl.benchmarks.measurement import Ciphertexts, Effort, Figure, measure, run_on_cores
+from shieldfl.benchmarks.own_schemes import OwnScheme, authority_of, own_ckks, paillier_parameters
 from shieldfl.benchmarks.scheme import Scheme, select
 from shieldfl.benchmarks.seal_peer import seal_peers
-from shieldfl.benchmarks.tenseal_peer import HOW_TO_INSTALL, tenseal_peers
+from shieldfl.build_info import build_info, processor_name
 from shieldfl.errors import ParameterError
+from shieldfl.scheme.registry import checked_encryption
 
-__all__ = ["Case", "CaseResult", "Comparison", "Effort", "compare", "grid"]
-
+__all__ = [
+    "CaseResult",
+    "CkksCase",
+    "Comparison",
+    "PaillierCase",
+    "compare",
+    "describe_machine",
+    "grid",
+    "measure_paillier",
+    "own_paillier",
+    "paillier_peers",
+]
 
 _MOST_VALUES = 2**31
 """As many as a mask has positions."""
 
+Measured = tuple[list[Figure], list[str]]
+"""Of all schemes, this library's default first; and how to install those that are missing."""
+
 
 @dataclass(frozen=True)
-class Case:
+class CkksCase:
     """An update of ``values`` values, of which a random ``share`` is encrypted on ``threads`` threads."""
 
     values: int
@@ -35,29 +53,74 @@ class Case:
             raise ParameterError(f"the number of values must be between 1 and 2^31, got {self.values:,}")
         if not 0.0 < self.share <= 1.0:
             raise ParameterError(f"a share must be above 0 and at most 1, got {self.share}")
-        if not 1 <= self.threads <= 1024:
-            raise ParameterError(f"the number of threads must be between 1 and 1024, got {self.threads}")
+        _check_threads(self.threads)
+
+    def __str__(self) -> str:
+        return f"{self.values:,} values, share {self.share:g}, threads {self.threads}"
+
+    def measure(self, peers: bool, effort: Effort) -> Measured:
+        """Time CKKS, SEAL and TenSEAL. Raises WrongSumError."""
+        schemes: list[Scheme] = [*own_ckks(self.threads)]
+        missing: list[str] = []
+        if peers:
+            schemes += seal_peers(self.threads, effort.peer_values)
+            others, missing = _installed(
+                (tenseal_peer, lambda: tenseal_peer.tenseal_peers(self.threads, effort.peer_values))
+            )
+            schemes += others
+        return measure(schemes, select(self.values, self.share), effort), missing
 
 
 @dataclass(frozen=True)
-class CaseResult:
+class PaillierCase:
+    """A key size and a number of threads."""
+
+    key_bits: int
+    threads: int
+
+    def __post_init__(self) -> None:
+        checked_encryption("paillier-dense", self.key_bits)
+        _check_threads(self.threads)
+
+    def __str__(self) -> str:
+        return f"{self.key_bits}-bit keys, threads {self.threads}"
+
+    def measure(self, peers: bool, effort: Effort) -> Measured:
+        """Time Paillier, phe and HEU in a process that is bound to as many cores as threads. Raises WrongSumError."""
+        return run_on_cores(self.threads, _measure_on_cores, self, peers, effort)
+
+
+Case = TypeVar("Case", CkksCase, PaillierCase)
+
+
+@dataclass(frozen=True)
+class CaseResult(Generic[Case]):
     """A case and what each scheme took for it; the first figure is that of this library's default parameters."""
 
     case: Case
-    selected: int
     figures: list[Figure]
+
+    @property
+    def selected(self) -> int:
+        """On how many values this library was measured: all that are encrypted."""
+        return self.figures[0].values
 
     def times_own(self, figure: Figure) -> float:
         """How many times as long as the default parameters a scheme takes from values to bytes."""
         return figure.encrypt_and_serialise_ns / self.figures[0].encrypt_and_serialise_ns
 
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        figures = [asdict(figure) | {"times_own": self.times_own(figure)} for figure in self.figures]
+        return asdict(self.case) | {"selected": self.selected, "figures": figures}
+
 
 @dataclass
-class Comparison:
+class Comparison(Generic[Case]):
     """All cases of one run."""
 
     machine: dict[str, Any]
-    cases: list[CaseResult] = field(default_factory=list)
+    cases: list[CaseResult[Case]] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     """What could not be compared with, and how to install it."""
 
@@ -66,22 +129,13 @@ class Comparison:
         return {
             "machine": self.machine,
             "missing": self.missing,
-            "cases": [
-                asdict(result.case)
-                | {
-                    "selected": result.selected,
-                    "figures": [
-                        asdict(figure) | {"times_own": result.times_own(figure)} for figure in result.figures
-                    ],
-                }
-                for result in self.cases
-            ],
+            "cases": [result.to_json() for result in self.cases],
         }
 
 
-def grid(values: Sequence[int], shares: Sequence[float], threads: Sequence[int]) -> list[Case]:
-    """Return every combination. Raises ParameterError for a number out of range."""
-    return [Case(*combination) for combination in product(values, shares, threads)]
+def grid(case: Callable[..., Case], *axes: Sequence[float]) -> list[Case]:
+    """Return the cases of every combination. Raises ParameterError for a number out of range."""
+    return [case(*combination) for combination in product(*axes)]
 
 
 def compare(
@@ -90,7 +144,7 @@ def compare(
     peers: bool = True,
     effort: Effort | None = None,
     on_case: Callable[[int, Case], None] = lambda done, case: None,
-) -> Comparison:
+) -> Comparison[Case]:
     """Measure the cases, all schemes side by side.
 
     Parameters
@@ -101,28 +155,99 @@ def compare(
 
     Raises WrongSumError when a scheme opens a wrong sum.
     """
-    effort = effort or Effort()
-    comparison = Comparison(describe_machine())
-    schemes = {
-        threads: _schemes(threads, peers, effort, comparison.missing)
-        for threads in {case.threads for case in cases}
-    }
+    comparison: Comparison[Case] = Comparison(describe_machine())
     for done, case in enumerate(cases):
         on_case(done, case)
-        selection = select(case.values, case.share)
-        figures = measure(schemes[case.threads], selection, effort)
-        comparison.cases.append(CaseResult(case, selection.values.size, figures))
+        figures, comparison.missing = case.measure(peers, effort or Effort())
+        comparison.cases.append(CaseResult(case, figures))
     return comparison
 
 
-def _schemes(threads: int, peers: bool, effort: Effort, missing: list[str]) -> list[Scheme]:
-    schemes: list[Scheme] = [*own_schemes(threads)]
-    if peers:
-        schemes += seal_peers(threads, effort.peer_values)
+def own_paillier(case: PaillierCase, ciphertexts: Ciphertexts) -> list[OwnScheme]:
+    """Return this library's Paillier, under three keys; the first one is what others are compared with."""
+    single, dense, classical = (
+        authority_of(parameters, case.threads)
+        for parameters in (
+            paillier_parameters(case.key_bits),
+            paillier_parameters(case.key_bits, "dense"),
+            paillier_parameters(case.key_bits, randomizer="classical"),
+        )
+    )
+    threads, fast, medium, slow = case.threads, ciphertexts.fast, ciphertexts.medium, ciphertexts.slow
+    return [
+        OwnScheme("single", single, threads, fast),
+        OwnScheme("single, vartime look-ups", single, threads, fast, lookups_vartime=True),
+        OwnScheme("dense", dense, threads, fast),
+        OwnScheme("single, GMP engine", single, threads, medium, engine="gmp"),
+        OwnScheme("single, classical", classical, threads, slow),
+    ]
+
+
+def paillier_peers(case: PaillierCase, ciphertexts: Ciphertexts) -> tuple[list[Scheme], list[str]]:
+    """Return the others that are installed, and how to install those that are not."""
+    return _installed(
+        (phe_peer, lambda: [phe_peer.phe_peer(case.key_bits, case.threads, ciphertexts.slow)]),
+        (heu_peer, lambda: heu_peer.heu_peers(case.key_bits, ciphertexts.medium)),
+    )
+
+
+def measure_paillier(schemes: Sequence[Scheme], effort: Effort) -> list[Figure]:
+    """Time schemes of Paillier in turns, each on as many values as it is made for."""
+    most_values = max(scheme.most_values or 0 for scheme in schemes)
+    return measure(schemes, select(most_values, 1.0), effort, with_clear=True)
+
+
+def _measure_on_cores(case: PaillierCase, peers: bool, effort: Effort) -> Measured:
+    own = own_paillier(case, effort.ciphertexts)
+    others, missing = paillier_peers(case, effort.ciphertexts) if peers else ([], [])
+    return measure_paillier([*own, *others], effort), missing
+
+
+def _installed(*peers: tuple[Any, Callable[[], Sequence[Scheme]]]) -> tuple[list[Scheme], list[str]]:
+    """Make those whose packages are there; each is a module with the names of its packages and what makes schemes."""
+    schemes: list[Scheme] = []
+    missing: list[str] = []
+    for module, make in peers:
         try:
-            schemes += tenseal_peers(threads, effort.peer_values)
+            schemes += make()
         except ModuleNotFoundError as error:
-            if error.name != "tenseal":
+            if error.name not in module.PACKAGES:
                 raise
-            missing[:] = [HOW_TO_INSTALL]
-    return schemes
+            missing.append(module.HOW_TO_INSTALL)
+    return schemes, missing
+
+
+def _check_threads(threads: int) -> None:
+    if not 1 <= threads <= 1024:
+        raise ParameterError(f"the number of threads must be between 1 and 1024, got {threads}")
+
+
+def describe_machine() -> dict[str, Any]:
+    """Return what a run ran on, as plain JSON types; nothing that names the machine or its user.
+
+    The load is that before the run: 0 where nothing else was running.
+    """
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "processor": processor_name(),
+        "cores": build_info()["threads"],
+        "load_average": round(os.getloadavg()[0], 2),
+        "instruction_set": build_info()["instruction_set"],
+        "paillier_engine": build_info()["paillier_engine"],
+        "shieldfl": build_info()["version"],
+        "seal": build_info()["seal_version"],
+        "gmp": build_info()["gmp_version"],
+        "tenseal": _version("tenseal"),
+        "phe": _version("phe"),
+        "gmpy2": _version("gmpy2"),
+        "heu": _version("sf-heu"),
+        "numpy": _version("numpy"),
+        "python": platform.python_version(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

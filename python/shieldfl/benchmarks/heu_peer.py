@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.benchmarks.paillier_scheme import PaillierScheme, from_fixed_point, to_fixed_point
-from shieldfl.benchmarks.scheme import Selection
+from shieldfl.benchmarks.scheme import FRACTION_BITS, Scheme, Selection, from_fixed_point, to_fixed_point
 from shieldfl.installing import how_to_install
 
-__all__ = ["HOW_TO_INSTALL", "HeuPeer", "heu_peers"]
+__all__ = ["HOW_TO_INSTALL", "PACKAGES", "HeuPeer", "heu_peers"]
 
+PACKAGES = ("heu", "heu.phe", "heu.numpy")
 HOW_TO_INSTALL = f"HEU is not installed: {how_to_install('heu')}"
 
 
@@ -28,7 +28,7 @@ def heu_peers(key_bits: int, ciphertexts: int) -> list[HeuPeer]:
     return [HeuPeer(phe, arrays, schema, key_bits, ciphertexts) for schema in ("ZPaillier", "OU")]
 
 
-class HeuPeer(PaillierScheme):
+class HeuPeer(Scheme):
     """Whole arrays, which HEU spreads over its threads by itself."""
 
     def __init__(self, phe: Any, arrays: Any, schema: str, key_bits: int, ciphertexts: int) -> None:
@@ -36,6 +36,7 @@ class HeuPeer(PaillierScheme):
             f"HEU {schema}",
             f"sf-heu {metadata.version('sf-heu')}, {schema}, {key_bits} bits, on all cores of its process",
             ciphertexts,
+            fraction_bits=FRACTION_BITS,
         )
         self._kit = arrays.setup(getattr(phe.SchemaType, schema), key_bits)
         self._arrays = arrays
@@ -54,10 +55,6 @@ class HeuPeer(PaillierScheme):
         """Serialise in the format that HEU finds best."""
         frame: bytes = encrypted.serialize()
         return frame
-
-    def size_bytes(self, frame: bytes) -> int:
-        """Return the length of the array's bytes."""
-        return len(frame)
 
     def load(self, frame: bytes) -> Any:
         """Parse."""

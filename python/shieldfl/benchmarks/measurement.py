@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
 
 from shieldfl.benchmarks.scheme import Scheme, Selection
 
-__all__ = ["STAGES", "Effort", "Figure", "StageClock", "measure"]
+__all__ = ["STAGES", "Ciphertexts", "Effort", "Figure", "StageClock", "measure", "run_on_cores"]
 
-AnyScheme = TypeVar("AnyScheme", bound=Scheme)
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 STAGES = ("encrypt", "serialise", "add", "close", "open")
+
+
+@dataclass(frozen=True)
+class Ciphertexts:
+    """On how many of Paillier's ciphertexts everybody is timed: no repetition takes more than a second or two."""
+
+    fast: int = 1024
+    """With powers of one base from a table, eight at once."""
+    medium: int = 256
+    slow: int = 32
+    """With a whole exponentiation for each."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +47,7 @@ class Effort:
     most_repetitions: int = 15
     peer_values: int = 48 * 4096
     """Others are measured on at most this many values, since their cost is linear; they fill whole ciphertexts."""
+    ciphertexts: Ciphertexts = field(default_factory=Ciphertexts)
 
     def is_enough(self, repetitions: int, seconds: float) -> bool:
         """Say whether a case has been measured for long enough."""
@@ -50,11 +69,16 @@ class Figure:
     stage_ns: dict[str, float]
     cores: float
     """Processor time over time while encrypting: how many cores were at work."""
+    values_per_ciphertext: int
 
     @property
     def encrypt_and_serialise_ns(self) -> float:
         """From float32 values to bytes."""
         return self.stage_ns["encrypt and serialise"]
+
+    def ciphertext_us(self, stage: str) -> float:
+        """Return the microseconds that a stage takes for each ciphertext."""
+        return self.stage_ns[stage] * self.values_per_ciphertext / 1e3
 
 
 class StageClock:
@@ -96,34 +120,43 @@ class _Record:
             bytes_per_value=self.bytes_per_value,
             stage_ns={stage: 1e9 * median(times) / self.values for stage, times in times_of.items()},
             cores=median(processor_seconds["encrypt"]) / median(seconds["encrypt"]),
+            values_per_ciphertext=scheme.values_per_ciphertext,
         )
 
 
-def repeat_sum(scheme: Scheme, selection: Selection, first_frame: Any, clock: StageClock) -> None:
-    """Encrypt, add to a sum that holds ``first_frame``, open and check."""
+def _repeat(
+    scheme: Scheme, selection: Selection, first_frame: Any, clock: StageClock, with_clear: bool
+) -> None:
+    """Encrypt, add to a sum that holds ``first_frame``, open, check; ``with_clear``: once more with clear values."""
+    values = scheme.sample(selection)
     total = scheme.start_sum(first_frame)
     with clock("encrypt"):
         encrypted = scheme.encrypt(selection)
     with clock("serialise"):
         frame = scheme.serialise(encrypted)
+    if with_clear:
+        clear = np.ascontiguousarray(values[::-1])
+        mixed = scheme.start_sum(first_frame)
+        with clock("load"):
+            frame = scheme.load(frame)
+        with clock("add with plaintext"):
+            scheme.add_with_clear(mixed, frame, clear)
+        scheme.check(scheme.open(scheme.close(mixed)), values, times=2, clear=clear)
     with clock("add"):
         scheme.add(total, frame)
     with clock("close"):
         closed = scheme.close(total)
     with clock("open"):
         opened = scheme.open(closed)
-    scheme.check(opened, selection.values, times=2)
+    scheme.check(opened, values, times=2)
 
 
 def measure(
-    schemes: Sequence[AnyScheme],
-    selection: Selection,
-    effort: Effort,
-    repeat: Callable[[AnyScheme, Selection, Any, StageClock], None] = repeat_sum,
+    schemes: Sequence[Scheme], selection: Selection, effort: Effort, *, with_clear: bool = False
 ) -> list[Figure]:
     """Time the schemes in turns, one repetition of each after the other, so that a slow spell hits all alike.
 
-    ``repeat`` is one repetition: it goes through the stages, each on the clock, and checks the sum.
+    ``with_clear``: parsing and sums with values in the clear are timed as well, for those that can.
 
     Raises WrongSumError when a scheme opens a wrong sum.
     """
@@ -132,7 +165,7 @@ def measure(
     repetitions = 0
     while not effort.is_enough(repetitions, time.perf_counter() - begin):
         for scheme, record in zip(schemes, records, strict=True):
-            repeat(scheme, selection, record.first_frame, record.clock)
+            _repeat(scheme, selection, record.first_frame, record.clock, with_clear)
         repetitions += 1
     return [record.figure(scheme) for scheme, record in zip(schemes, records, strict=True)]
 
@@ -142,3 +175,31 @@ def _warm_up(scheme: Scheme, selection: Selection) -> _Record:
     opened = scheme.open(scheme.close(scheme.start_sum(frame)))
     scheme.check(opened, selection.values, times=1)
     return _Record(frame, opened.size, scheme.size_bytes(frame) / opened.size)
+
+
+def run_on_cores(
+    cores: int,
+    function: Callable[Arguments, Result],
+    *arguments: Arguments.args,
+    **options: Arguments.kwargs,
+) -> Result:
+    """Return what a function of a module returns, or raise what it raises, in a process bound to so many cores.
+
+    HEU works on all cores of its process and has no other setting. Where everybody is bound to the same cores, nobody
+    has more threads at work than the others, whatever their libraries start. It is a fresh process, not a copy of this
+    one: threads that libraries have started here would not be bound. Its standard output goes nowhere, because HEU
+    logs to it. Where there are fewer cores than asked for it gets them all.
+    """
+    context = get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context, initializer=_bind, initargs=(cores,)) as pool:
+        return pool.submit(function, *arguments, **options).result()
+
+
+def _bind(cores: int) -> None:
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+    logging.disable(
+        logging.WARNING
+    )  # that 2048-bit keys are short is said by the page that explains the figures

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.benchmarks.paillier_scheme import PaillierScheme, from_fixed_point, to_fixed_point
-from shieldfl.benchmarks.scheme import Selection
+from shieldfl.benchmarks.scheme import FRACTION_BITS, Scheme, Selection, from_fixed_point, to_fixed_point
 from shieldfl.installing import how_to_install
 
-__all__ = ["HOW_TO_INSTALL", "PhePeer", "phe_peer"]
+__all__ = ["HOW_TO_INSTALL", "PACKAGES", "PhePeer", "phe_peer"]
 
+PACKAGES = ("phe", "gmpy2")
 HOW_TO_INSTALL = f"python-paillier with gmpy2 is not installed: {how_to_install('phe')}"
 
 
@@ -26,7 +26,7 @@ def phe_peer(key_bits: int, threads: int, ciphertexts: int) -> PhePeer:
     )
 
 
-class PhePeer(PaillierScheme):
+class PhePeer(Scheme):
     """The raw functions on integers, and sums in memory as GMP's numbers.
 
     ``PaillierPublicKey.encrypt`` takes as long as ``raw_encrypt``, ``EncryptedNumber + EncryptedNumber`` longer than
@@ -41,6 +41,7 @@ class PhePeer(PaillierScheme):
             "phe + gmpy2",
             f"phe {phe.__version__} with gmpy2 {gmpy2.version()}, raw_encrypt and mulmod, {key_bits} bits",
             ciphertexts,
+            fraction_bits=FRACTION_BITS,
         )
         self._public_key, self._secret_key = phe.generate_paillier_keypair(n_length=key_bits)
         self._mulmod = phe.util.mulmod
@@ -69,10 +70,6 @@ class PhePeer(PaillierScheme):
     def serialise(self, encrypted: list[int]) -> list[bytes]:
         """Return the ciphertexts' bytes; phe has no format of its own for them."""
         return [number.to_bytes(self._ciphertext_bytes, "big") for number in encrypted]
-
-    def size_bytes(self, frame: list[bytes]) -> int:
-        """Return the bytes of all ciphertexts."""
-        return sum(map(len, frame))
 
     def load(self, frame: list[bytes]) -> list[Any]:
         """Return GMP's numbers, which phe adds faster than Python's; nothing is checked."""

@@ -12,7 +12,20 @@ from numpy.typing import NDArray
 from shieldfl.errors import ShieldError
 from shieldfl.masks import Mask
 
-__all__ = ["Peer", "Scheme", "Selection", "WrongSumError", "select"]
+__all__ = [
+    "FRACTION_BITS",
+    "VALUE_BITS",
+    "Scheme",
+    "Selection",
+    "WrongSumError",
+    "from_fixed_point",
+    "select",
+    "to_fixed_point",
+]
+
+VALUE_BITS = 24
+FRACTION_BITS = 20
+"""Of the numbers that Paillier's libraries encrypt."""
 
 
 class WrongSumError(ShieldError):
@@ -42,15 +55,50 @@ def select(size: int, share: float) -> Selection:
     return Selection(update, Mask.from_bool(chosen), update[chosen])
 
 
-class Scheme(ABC):
-    """One library at one setting. Holds both keys: it plays every role of a round by itself."""
+def to_fixed_point(values: NDArray[np.float32], fraction_bits: int = FRACTION_BITS) -> NDArray[np.int64]:
+    """Return the integers that are encrypted."""
+    return np.rint(values.astype(np.float64) * 2.0**fraction_bits).astype(np.int64)
 
-    name: str
-    """Short enough for a column of a table."""
-    setting: str
-    """All that somebody needs to repeat it."""
+
+def from_fixed_point(integers: NDArray[np.int64], fraction_bits: int = FRACTION_BITS) -> NDArray[np.float64]:
+    """Return the values that integers stand for."""
+    return integers / 2.0**fraction_bits
+
+
+class Scheme(ABC):
+    """One library at one setting. Holds both keys: it plays every role of a round by itself.
+
+    Parameters
+    ----------
+    name : short enough for a column of a table.
+    setting : all that somebody needs to repeat it.
+    most_values : how many values it is timed on at most, gathered already, since its cost is linear; None for the
+        whole update, the mask included.
+    values_per_ciphertext : how many of them one ciphertext holds.
+    fraction_bits : of numbers whose sums must be right to the last bit; None where they are not exact.
+    tolerance : how far off a value may be then.
+    """
+
     own: bool = False
     """Whether it is this library."""
+
+    def __init__(
+        self,
+        name: str,
+        setting: str,
+        most_values: int | None = None,
+        *,
+        values_per_ciphertext: int = 1,
+        fraction_bits: int | None = None,
+        tolerance: float = 0.0,
+    ) -> None:
+        self.name, self.setting = name, setting
+        self.most_values, self.values_per_ciphertext = most_values, values_per_ciphertext
+        self._fraction_bits, self._tolerance = fraction_bits, tolerance
+
+    def sample(self, selection: Selection) -> NDArray[np.float32]:
+        """Return the values that it is timed on."""
+        return selection.values[: self.most_values]
 
     @abstractmethod
     def encrypt(self, selection: Selection) -> Any:
@@ -60,9 +108,13 @@ class Scheme(ABC):
     def serialise(self, encrypted: Any) -> Any:
         """Turn what ``encrypt`` returned into what travels."""
 
-    @abstractmethod
     def size_bytes(self, frame: Any) -> int:
         """How many bytes travel."""
+        return sum(map(len, frame)) if isinstance(frame, list) else len(frame)
+
+    def load(self, frame: Any) -> Any:
+        """Turn what travelled into what ``add`` takes; most do that in ``add``."""
+        return frame
 
     @abstractmethod
     def start_sum(self, frame: Any) -> Any:
@@ -72,6 +124,10 @@ class Scheme(ABC):
     def add(self, total: Any, frame: Any) -> None:
         """Add what travelled: parse, check, add."""
 
+    def add_with_clear(self, total: Any, loaded: Any, clear: NDArray[np.float32]) -> None:
+        """Add, with each ciphertext, what its client sent in the clear, where the library can."""
+        raise NotImplementedError
+
     def close(self, total: Any) -> Any:
         """Turn the sum into what the key holder opens."""
         return total
@@ -80,26 +136,23 @@ class Scheme(ABC):
     def open(self, closed: Any) -> NDArray[np.float64]:
         """Decrypt and decode."""
 
-    @abstractmethod
-    def check(self, opened: NDArray[np.float64], values: NDArray[np.float32], times: int) -> None:
-        """Raise WrongSumError unless ``opened`` is ``times`` the values, within the scheme's precision."""
+    def check(
+        self,
+        opened: NDArray[np.float64],
+        values: NDArray[np.float32],
+        times: int,
+        clear: NDArray[np.float32] | None = None,
+    ) -> None:
+        """Raise WrongSumError unless ``opened`` is ``times`` the values and once the ``clear`` ones."""
+        parts = [(times, values[: self.most_values])] + ([] if clear is None else [(1, clear)])
+        expected: NDArray[np.float64] = sum(count * self._encoded(part) for count, part in parts)  # type: ignore[assignment]
+        error = np.abs(opened - expected).max(initial=0.0) if opened.size == expected.size else np.inf
+        if not error <= times * self._tolerance:
+            raise WrongSumError(
+                f"{self.name} opened a wrong sum of {expected.size:,} values: off by {error:.2g}"
+            )
 
-
-class Peer(Scheme):
-    """Another library. It gets its values gathered already, and at most ``most_values`` of them."""
-
-    def __init__(self, name: str, setting: str, most_values: int, tolerance: float) -> None:
-        self.name = name
-        self.setting = setting
-        self._most_values = most_values
-        self._tolerance = tolerance
-
-    def sample(self, selection: Selection) -> NDArray[np.float32]:
-        """Return the values that this peer is timed on; its cost is linear in their number."""
-        return selection.values[: self._most_values]
-
-    def check(self, opened: NDArray[np.float64], values: NDArray[np.float32], times: int) -> None:
-        """Raise unless each sum is right within the tolerance."""
-        error = np.abs(opened - times * values[: opened.size].astype(np.float64)).max(initial=0.0)
-        if opened.size != min(values.size, self._most_values) or not error <= times * self._tolerance:
-            raise WrongSumError(f"{self.name} opened a wrong sum: off by {error:.2g}")
+    def _encoded(self, values: NDArray[np.float32]) -> NDArray[np.float64]:
+        if self._fraction_bits is None:
+            return values.astype(np.float64)
+        return from_fixed_point(to_fixed_point(values, self._fraction_bits), self._fraction_bits)

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 import shieldfl._core as _core
 import shieldfl._seal_peer as _seal_peer
-from shieldfl.benchmarks.scheme import Peer, Selection
+from shieldfl.benchmarks.scheme import Scheme, Selection
 
 __all__ = ["SealPeer", "seal_peers"]
 
@@ -24,7 +24,7 @@ def seal_peers(threads: int, most_values: int) -> list[SealPeer]:
     return [SealPeer(*setting, threads, most_values) for setting in _SETTINGS]
 
 
-class SealPeer(Peer):
+class SealPeer(Scheme):
     """CKKSEncoder, Encryptor, save, load, Evaluator, Decryptor; the loop over ciphertexts is in C++."""
 
     def __init__(
@@ -36,7 +36,8 @@ class SealPeer(Peer):
             f"SEAL {_core.seal_version()}, CKKS slots, N = {degree}, primes of [{primes}] bits, scale 2^{log2_scale}, "
             "public key, uncompressed",
             most_values,
-            _TOLERANCE,
+            values_per_ciphertext=degree // 2,
+            tolerance=_TOLERANCE,
         )
         self._threads = threads
         self._seal = _seal_peer.SealGeneralPath(degree, prime_bits, log2_scale)

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.benchmarks.scheme import Peer, Selection
+from shieldfl.benchmarks.scheme import Scheme, Selection
 from shieldfl.installing import how_to_install
 
-__all__ = ["HOW_TO_INSTALL", "TensealPeer", "tenseal_peers"]
+__all__ = ["HOW_TO_INSTALL", "PACKAGES", "TensealPeer", "tenseal_peers"]
 
+PACKAGES = ("tenseal",)
 HOW_TO_INSTALL = f"TenSEAL is not installed: {how_to_install('tenseal')}"
 
 # Degree, primes, scale, and how far off a value may be. The example of its documentation; the leanest one that keeps
@@ -31,7 +32,7 @@ def tenseal_peers(threads: int, most_values: int) -> list[TensealPeer]:
     return [TensealPeer(tenseal, *setting, threads, most_values) for setting in _SETTINGS]
 
 
-class TensealPeer(Peer):
+class TensealPeer(Scheme):
     """One CKKSVector for each ciphertext, made from a NumPy slice.
 
     Lists, one long vector and batched tensors were tried: none is faster.
@@ -53,7 +54,8 @@ class TensealPeer(Peer):
             f"TenSEAL {tenseal.__version__}, CKKS, poly_modulus_degree {degree}, coeff_mod_bit_sizes [{primes}], "
             f"global_scale 2^{log2_scale}, public key",
             most_values,
-            tolerance,
+            values_per_ciphertext=degree // 2,
+            tolerance=tolerance,
         )
         self._tenseal = tenseal
         self._slots = degree // 2
@@ -71,10 +73,6 @@ class TensealPeer(Peer):
     def serialise(self, encrypted: list[Any]) -> list[bytes]:
         """Serialise; TenSEAL compresses, and cannot be told not to."""
         return [vector.serialize() for vector in encrypted]
-
-    def size_bytes(self, frame: list[bytes]) -> int:
-        """Return the bytes of all vectors."""
-        return sum(map(len, frame))
 
     def start_sum(self, frame: list[bytes]) -> list[Any]:
         """Load the first frame."""

@@ -113,7 +113,7 @@ def test_a_wrong_sum_exits_1_with_one_line(monkeypatch: pytest.MonkeyPatch) -> N
     def fail(*_: object, **__: object) -> None:
         raise WrongSumError("SEAL opened a wrong sum")
 
-    monkeypatch.setattr("shieldfl.benchmarks.scheme.Peer.check", fail)
+    monkeypatch.setattr("shieldfl.benchmarks.scheme.Scheme.check", fail)
     result = invoke(*ONE_CASE)
     assert result.exit_code == 1
     assert result.stderr == "shieldfl: SEAL opened a wrong sum\n"

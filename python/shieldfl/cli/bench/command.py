@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 
-from shieldfl.benchmarks.comparison import Case, Comparison, Effort, compare, grid
+from shieldfl.benchmarks.comparison import Case, CkksCase, PaillierCase, compare, grid
+from shieldfl.benchmarks.measurement import Ciphertexts, Effort
 from shieldfl.build_info import build_info
-from shieldfl.cli.bench.paillier import checked_paillier_grid, compare_paillier_with_progress, counts_of
-from shieldfl.cli.bench.progress import progress_of
 from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.cli.given_options import is_given
 from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
@@ -29,7 +30,9 @@ __all__ = [
     "Values",
     "bench",
     "checked_grid",
-    "compare_with_progress",
+    "progress_of",
+    "quick_values",
+    "run_bench",
 ]
 
 _KEY_SIZES = ", ".join(map(str, KEY_SIZES))
@@ -37,7 +40,7 @@ Number = TypeVar("Number", int, float)
 
 # A minute on two cores, TenSEAL included; --quick only shows that everything works.
 _SHORT = Effort(seconds=6.0, peer_values=12 * 4096)
-QUICK = Effort(seconds=0.0, fewest_repetitions=1, most_repetitions=1, peer_values=4096)
+QUICK = Effort(0.0, 1, 1, peer_values=4096, ciphertexts=Ciphertexts(fast=16, medium=8, slow=2))
 _QUICK_VALUES = (10_000,)
 
 
@@ -143,24 +146,38 @@ def bench(
     for option, only_for in _ONLY_FOR.items():
         if only_for != scheme and is_given(context, option):
             raise typer.BadParameter(f"--{option.replace('_', '-')} is for --scheme {only_for}")
+    effort = QUICK if quick else _SHORT
     if scheme is SchemeName.PAILLIER:
-        _bench_paillier(key_bits, threads, peers, quick, json_file)
+        run_bench(checked_grid(PaillierCase, key_bits, threads=threads), peers, effort, json_file)
     else:
-        _bench_ckks(context, values, share, threads, peers, quick, json_file)
+        values = quick_values(context, values, quick)
+        run_bench(checked_grid(CkksCase, values, share, threads=threads), peers, effort, json_file)
 
 
-def _bench_ckks(
-    context: typer.Context,
-    values: tuple[int, ...],
-    share: tuple[float, ...],
-    threads: tuple[int, ...] | None,
-    peers: bool,
-    quick: bool,
-    json_file: Path | None,
-) -> None:
-    cases = checked_grid(context, values, share, threads, quick)
+def quick_values(context: typer.Context, values: tuple[int, ...], quick: bool) -> tuple[int, ...]:
+    """Return how many values are measured: few in a quick run, unless somebody said how many."""
+    return values if not quick or is_given(context, "values") else _QUICK_VALUES
+
+
+def checked_grid(
+    case: Callable[..., Case], *axes: Sequence[float], threads: tuple[int, ...] | None
+) -> list[Case]:
+    """Return the cases that the options ask for; a number out of range is wrong usage."""
+    if threads is None:
+        threads = tuple(dict.fromkeys((1, build_info()["threads"])))
+    try:
+        return grid(case, *axes, threads)
+    except ParameterError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def run_bench(cases: Sequence[Case], peers: bool, effort: Effort, json_file: Path | None) -> None:
+    """Measure, with a bar on standard error where that is a terminal, and print what came out."""
     with interruptible(), failures_on_stderr():
-        comparison = compare_with_progress(cases, peers, QUICK if quick else _SHORT)
+        with progress_of(len(cases)) as show:
+            comparison = compare(
+                cases, peers=peers, effort=effort, on_case=lambda done, case: show(done, str(case))
+            )
         write_json(comparison.to_json(), json_file)
         if not is_stdout(json_file):
             from shieldfl.cli.bench.table import print_comparison
@@ -169,51 +186,21 @@ def _bench_ckks(
             print_comparison(comparison, result_console())
 
 
-def _bench_paillier(
-    key_bits: tuple[int, ...],
-    threads: tuple[int, ...] | None,
-    peers: bool,
-    quick: bool,
-    json_file: Path | None,
-) -> None:
-    cases = checked_paillier_grid(key_bits, threads)
-    with interruptible(), failures_on_stderr():
-        effort = QUICK if quick else _SHORT
-        comparison = compare_paillier_with_progress(cases, peers, effort, counts_of(quick))
-        write_json(comparison.to_json(), json_file)
-        if not is_stdout(json_file):
-            from shieldfl.cli.bench.paillier_table import print_paillier_comparison
-            from shieldfl.cli.result_console import result_console
+@contextmanager
+def progress_of(cases: int) -> Iterator[Callable[[int, str], None]]:
+    """Show a bar on standard error where that is a terminal; yields what moves it to the case that begins."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
-            print_paillier_comparison(comparison, result_console())
-
-
-def checked_grid(
-    context: typer.Context,
-    values: tuple[int, ...],
-    shares: tuple[float, ...],
-    threads: tuple[int, ...] | None,
-    quick: bool,
-) -> list[Case]:
-    """Return the cases that the options ask for; a number out of range is wrong usage."""
-    if quick and not is_given(context, "values"):
-        values = _QUICK_VALUES
-    if threads is None:
-        threads = tuple(dict.fromkeys((1, build_info()["threads"])))
-    try:
-        return grid(values, shares, threads)
-    except ParameterError as error:
-        raise typer.BadParameter(str(error)) from None
-
-
-def compare_with_progress(cases: Sequence[Case], peers: bool, effort: Effort) -> Comparison:
-    """Measure, with a bar on standard error where that is a terminal."""
-    with progress_of(len(cases)) as show:
-        return compare(
-            cases,
-            peers=peers,
-            effort=effort,
-            on_case=lambda done, case: show(
-                done, f"{case.values:,} values, share {case.share:g}, threads {case.threads}"
-            ),
-        )
+    with Progress(
+        SpinnerColumn(),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TextColumn("{task.description}"),
+        console=Console(stderr=True),
+        transient=True,
+        # Not the console's own opinion: FORCE_COLOR asks for colours, not for a moving cursor in a file.
+        disable=not sys.stderr.isatty(),
+    ) as progress:
+        task = progress.add_task("", total=cases)
+        yield lambda done, text: progress.update(task, completed=done, description=text)

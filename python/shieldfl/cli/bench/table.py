@@ -1,34 +1,96 @@
-"""The tables of ``shieldfl bench``: one for each case, one line for each scheme."""
+"""The tables of ``shieldfl bench``: for each case one line for each scheme."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from shieldfl.benchmarks.comparison import CaseResult, Comparison
+from shieldfl.benchmarks.comparison import CaseResult, CkksCase, Comparison
 from shieldfl.benchmarks.measurement import Figure
 
 __all__ = ["print_comparison", "print_machine"]
 
-_COLUMNS = ("encrypt", "serialise", "both", "add", "open", "bytes", "× time")
+
+@dataclass(frozen=True)
+class _Layout:
+    """What of a case's figures is shown, and how it is to be read."""
+
+    unit: str
+    nanoseconds: float
+    """In the unit of time."""
+    stages: dict[str, str]
+    """Column to the stage whose time stands there."""
+    tables: dict[str, Callable[[Figure], int]]
+    """For what each table is, to how many values that has."""
+    cores: bool
+    digits: str
+    """Format of times below 100."""
+    reading: str
 
 
-def print_comparison(comparison: Comparison, console: Console) -> None:
+_CKKS = _Layout(
+    "Medians, nanoseconds and bytes for each value.",
+    1.0,
+    {
+        "encrypt": "encrypt",
+        "serialise": "serialise",
+        "both": "encrypt and serialise",
+        "add": "add",
+        "open": "open",
+    },
+    {"": lambda figure: 1},
+    cores=False,
+    digits=".1f",
+    reading='"both" is from float32 values to bytes, "add" from bytes into a sum, "open" from a sum to values; '
+    '"× time" compares "both" with that of {first}. '
+    "shieldfl makes its frame while it encrypts, so serialising is nothing more. Every opened sum was checked.",
+)
+_PAILLIER = _Layout(
+    "Medians, microseconds.",
+    1e3,
+    {
+        "encrypt": "encrypt",
+        "serialise": "serialise",
+        "load": "load",
+        "add": "add",
+        "add, with plaintext": "add with plaintext",
+        "decrypt": "open",
+    },
+    {
+        "for each ciphertext": lambda figure: figure.values_per_ciphertext,
+        "for each value": lambda figure: 1,
+    },
+    cores=True,
+    digits="#.3g",
+    reading='"load" is from the bytes that travelled to what "add" takes, "add" adds to a sum, "add, with plaintext" '
+    'adds as many values in the clear as well, "decrypt" is from a sum to values; '
+    '"× time" compares encrypting and serialising with that of {first}; '
+    '"cores" is processor time over time while encrypting. '
+    "shieldfl makes its frame while it encrypts, and parses and checks one while it adds. "
+    "Every opened sum was checked.",
+)
+
+
+def print_comparison(comparison: Comparison[Any], console: Console) -> None:
     """Print every case, then what the names of the schemes stand for."""
     print_machine(comparison.machine, console)
-    console.print("Medians, nanoseconds and bytes for each value.")
+    layout = _CKKS if isinstance(comparison.cases[0].case, CkksCase) else _PAILLIER
+    console.print(layout.unit)
     for result in comparison.cases:
         console.print()
         console.print(_title(result), style="bold cyan", soft_wrap=True)
-        console.print(_table(result))
-    settings = {figure.scheme: figure for result in comparison.cases for figure in result.figures}
-    for figure in settings.values():
-        console.print(f"{figure.scheme}: {figure.setting}", soft_wrap=True)
-    console.print(_reading(comparison), soft_wrap=True)
-    for line in comparison.missing:
+        for what, values_of in layout.tables.items():
+            console.print(_table(layout, what, values_of, result))
+    # A setting names its key size, so that a scheme has as many settings as there are sizes.
+    settings = {figure.setting: figure.scheme for result in comparison.cases for figure in result.figures}
+    reading = layout.reading.format(first=comparison.cases[0].figures[0].scheme) + _sampled(comparison)
+    names = (f"{scheme}: {setting}" for setting, scheme in settings.items())
+    for line in (*names, reading, *comparison.missing):
         console.print(line, soft_wrap=True)
 
 
@@ -47,45 +109,49 @@ def print_machine(machine: dict[str, Any], console: Console) -> None:
     )
 
 
-def _title(result: CaseResult) -> str:
+def _title(result: CaseResult[Any]) -> str:
     case = result.case
     threads = "1 thread" if case.threads == 1 else f"{case.threads} threads"
+    if not isinstance(case, CkksCase):
+        return f"{case.key_bits:,}-bit keys, {threads}"
     which = "all values" if case.share >= 1.0 else f"a random {case.share:.3g} of them: {result.selected:,}"
     return f"{case.values:,} values, {which}, {threads}"
 
 
-def _table(result: CaseResult) -> Table:
+def _table(layout: _Layout, what: str, values_of: Callable[[Figure], int], result: CaseResult[Any]) -> Table:
+    def time_of(figure: Figure, stage: str) -> float:
+        return figure.stage_ns[stage] * values_of(figure) / layout.nanoseconds
+
+    def number(value: float) -> str:
+        return f"{value:,.0f}" if value >= 99.5 else f"{value:{layout.digits}}"
+
     table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
-    table.add_column("", overflow="fold")
-    for column in _COLUMNS:
+    table.add_column(what, overflow="fold")
+    for column in (*layout.stages, "bytes", *(["cores"] if layout.cores else []), "× time"):
         table.add_column(column, justify="right", no_wrap=True)
+    both = "encrypt and serialise"
     for figure in result.figures:
-        cells = [*_cells(figure), f"{result.times_own(figure):,.1f}"]
-        table.add_row(figure.scheme, *cells, style="bold" if figure.own else None)
+        table.add_row(
+            figure.scheme,
+            *(number(time_of(figure, stage)) for stage in layout.stages.values()),
+            f"{figure.bytes_per_value * values_of(figure):,.2f}",
+            *([f"{figure.cores:.2f}"] if layout.cores else []),
+            number(time_of(figure, both) / time_of(result.figures[0], both)),
+            style="bold" if figure.own else None,
+        )
     return table
 
 
-def _cells(figure: Figure) -> list[str]:
-    stages = ("encrypt", "serialise", "encrypt and serialise", "add", "open")
-    return [*(_number(figure.stage_ns[stage]) for stage in stages), f"{figure.bytes_per_value:.2f}"]
-
-
-def _number(nanoseconds: float) -> str:
-    return f"{nanoseconds:,.0f}" if nanoseconds >= 99.5 else f"{nanoseconds:.1f}"
-
-
-def _reading(comparison: Comparison) -> str:
-    text = (
-        '"both" is from float32 values to bytes, "add" from bytes into a sum, "open" from a sum to values; '
-        f'"× time" compares "both" with that of {comparison.cases[0].figures[0].scheme}. '
-        "shieldfl makes its frame while it encrypts, so serialising is nothing more. Every opened sum was checked."
-    )
+def _sampled(comparison: Comparison[Any]) -> str:
+    """Say on how many values other libraries were measured, where that is not all."""
     sampled = {
         figure.values
         for result in comparison.cases
         for figure in result.figures
-        if not figure.own and figure.values < result.selected
+        if isinstance(result.case, CkksCase) and not figure.own and figure.values < result.selected
     }
-    if sampled:
-        text += f" The others were measured on the first {max(sampled):,} values where there are more."
-    return text
+    return (
+        f" The others were measured on the first {max(sampled):,} values where there are more."
+        if sampled
+        else ""
+    )

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shieldfl.cli.bench.command import Threads, parse_counts
-from shieldfl.cli.bench.progress import progress_of
+from shieldfl.cli.bench.command import Threads, parse_counts, progress_of
 from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.cli.json_output import JsonFile, checked_output, is_stdout, write_json
 from shieldfl.cli.profile.options import parse_names

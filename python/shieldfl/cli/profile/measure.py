@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from shieldfl.build_info import build_info
-from shieldfl.cli.bench.progress import progress_of
+from shieldfl.cli.bench.command import progress_of
 from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.cli.json_output import is_stdout, write_json
 from shieldfl.cli.profile import options
