@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -109,7 +110,7 @@ def test_json_holds_every_figure(fleet: Path, profile: Path, tmp_path: Path) -> 
     ]
     costs = load_profile(profile).cost_model("paillier-single")
     rounds = simulate("full-he", load_fleet(fleet), costs, rounds=2, seed=7)
-    assert runs[2] == summarise(rounds).to_json() | {"timelines": client_rows(rounds)}
+    assert runs[2] == asdict(summarise(rounds)) | {"timelines": client_rows(rounds)}
 
 
 def test_masks_follow_their_options(fleet: Path, profile: Path) -> None:

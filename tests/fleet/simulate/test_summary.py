@@ -21,7 +21,7 @@ def test_figures_of_a_round():
     assert summary.bytes_up == pytest.approx(3 * 533)
     assert summary.least_encrypted_share == summary.most_encrypted_share == summary.union_share == 0.2
     assert (summary.dropouts, summary.failed_rounds, summary.clients_short_of_budget) == (0, 0, 0)
-    assert json.loads(json.dumps(summary.to_json())) == asdict(summary)
+    assert json.loads(json.dumps(asdict(summary))) == asdict(summary)
 
 
 def test_rows_add_up_to_the_round():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import astuple
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -63,7 +64,7 @@ def _print_method(one: MethodComparison, console: Console) -> None:
     if one.round_apart is not None:
         apart = one.round_apart
         console.print(
-            f"on machines of their own the round is simulated to take {seconds_text(apart.simulated)} "
+            f"on machines of their own the round is simulated to take {seconds_text(apart.simulated_seconds)} "
             f"({_error(apart)} of the measured one)",
             soft_wrap=True,
         )
@@ -74,14 +75,15 @@ def _print_method(one: MethodComparison, console: Console) -> None:
 def _cells(deviation: Deviation | None) -> list[str]:
     if deviation is None:
         return [MISSING] * 5
-    times = (deviation.median, deviation.least, deviation.most, deviation.simulated)
+    times = astuple(deviation)[:4]
     return [*(seconds_text(seconds) for seconds in times), _error(deviation)]
 
 
 def _step_error(step: Deviation | None, whole: Deviation | None) -> str:
-    if step is None or whole is None or max(step.median, step.simulated) < _LEAST_SHARE * whole.median:
+    if step is None or whole is None:
         return MISSING
-    return _error(step)
+    longest = max(step.measured_median_seconds, step.simulated_seconds)
+    return MISSING if longest < _LEAST_SHARE * whole.measured_median_seconds else _error(step)
 
 
 def _error(deviation: Deviation) -> str:

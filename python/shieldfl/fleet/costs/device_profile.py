@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
 
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.fleet.costs.cost_model import CostModel, SchemeCosts, serial_share
@@ -18,7 +20,8 @@ __all__ = ["FORMAT", "VERSION", "DeviceProfile", "ModelProfile", "SchemeProfile"
 FORMAT = "shieldfl-device-profile"
 VERSION = 2
 
-SecondsByThreads = dict[int, float]
+Count = Annotated[int, Meta(ge=1)]
+SecondsByThreads = dict[Count, float]
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class SchemeProfile:
 
     name: str
     setting: str
-    values_per_ciphertext: int
+    values_per_ciphertext: Count
     ciphertext_bytes: float
     encrypt_seconds: SecondsByThreads
     add_seconds: float
@@ -63,8 +66,8 @@ class ModelProfile:
     """The training step of one model: seconds of a sample in one epoch, by number of threads."""
 
     name: str
-    sample_shape: tuple[int, ...]
-    parameters: int
+    sample_shape: tuple[Count, ...]
+    parameters: Count
     train_seconds_per_sample: SecondsByThreads
 
 
@@ -148,7 +151,7 @@ class DeviceProfile:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types."""
-        return {"format": FORMAT, "version": VERSION, **asdict(self)}
+        return {"format": FORMAT, "version": VERSION, **msgspec.json.decode(msgspec.json.encode(self))}
 
     def save(self, path: str | Path) -> None:
         """Write the profile as JSON; OSError where that is not possible."""
@@ -165,19 +168,12 @@ class DeviceProfile:
         if document.get("version") != VERSION:
             raise DataError(f"the device profile is of another version than {VERSION}: calibrate again")
         fields = {key: value for key, value in document.items() if key not in ("format", "version")}
-        readers: dict[str, Callable[[Any], Any]] = {
-            "machine": _table,
-            "schemes": lambda rows: tuple(_record(row, _SCHEME, SchemeProfile) for row in _list(rows)),
-            "gather_seconds_per_value": _number,
-            "score_seconds_per_value": _number,
-            "select_seconds_per_value": _number,
-            "add_clear_seconds_per_value": _number,
-            "model": lambda row: None if row is None else _record(row, _MODEL, ModelProfile),
-        }
         try:
-            profile: DeviceProfile = _record(fields, readers, cls)
-        except ParameterError as error:
+            profile = msgspec.convert(fields, cls, str_keys=True)
+        except (ParameterError, msgspec.ValidationError) as error:
             raise DataError(f"the device profile is damaged: {error}") from error
+        if profile.to_json() != document:
+            raise DataError("the device profile is damaged: it lacks keys or has unknown ones")
         return profile
 
 
@@ -190,75 +186,3 @@ def load_profile(path: str | Path) -> DeviceProfile:
             f"the device profile {path} cannot be read: give the path of its JSON file"
         ) from error
     return DeviceProfile.from_json(document)
-
-
-def _record(row: Any, readers: Mapping[str, Callable[[Any], Any]], make: Callable[..., Any]) -> Any:
-    fields = _table(row)
-    if set(fields) != set(readers):
-        wrong = ", ".join(sorted(set(fields) ^ set(readers)))
-        raise DataError(f"the device profile lacks keys or has unknown ones: {wrong}")
-    return make(**{key: readers[key](value) for key, value in fields.items()})
-
-
-def _table(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise DataError("the device profile is damaged: a table was expected")
-    return value
-
-
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list | tuple):
-        raise DataError("the device profile is damaged: a list was expected")
-    return list(value)
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise DataError("the device profile is damaged: a number was expected")
-    return float(value)
-
-
-def _whole(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise DataError("the device profile is damaged: a whole number from 1 was expected")
-    return value
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise DataError("the device profile is damaged: a text was expected")
-    return value
-
-
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise DataError("the device profile is damaged: true or false was expected")
-    return value
-
-
-def _by_threads(value: Any) -> SecondsByThreads:
-    # JSON keys are texts.
-    try:
-        return {_whole(int(threads)): _number(seconds) for threads, seconds in _table(value).items()}
-    except ValueError as error:
-        raise DataError("the device profile is damaged: times by number of threads were expected") from error
-
-
-_SCHEME: dict[str, Callable[[Any], Any]] = {
-    "name": _text,
-    "setting": _text,
-    "values_per_ciphertext": _whole,
-    "ciphertext_bytes": _number,
-    "encrypt_seconds": _by_threads,
-    "add_seconds": _number,
-    "open_seconds": _number,
-    "adds_clear_values": _flag,
-    "pool_seconds": _by_threads,
-    "other_sets": lambda value: {_text(name): _number(seconds) for name, seconds in _table(value).items()},
-}
-_MODEL: dict[str, Callable[[Any], Any]] = {
-    "name": _text,
-    "sample_shape": lambda value: tuple(_whole(side) for side in _list(value)),
-    "parameters": _whole,
-    "train_seconds_per_sample": _by_threads,
-}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -22,24 +22,14 @@ STEPS = (*STAGES, "download")
 class Deviation:
     """A time as it was measured in several rounds, and as it is simulated, in seconds."""
 
-    median: float
-    least: float
-    most: float
-    simulated: float
+    measured_median_seconds: float
+    measured_least_seconds: float
+    measured_most_seconds: float
+    simulated_seconds: float
     """Median over the same rounds."""
     error: float | None
     """By how much the simulated time is too long, as a share of the measured one: the median over rounds. None for a
     step that takes no time."""
-
-    def to_json(self) -> dict[str, float | None]:
-        """Return plain JSON types."""
-        return {
-            "measured_median_seconds": self.median,
-            "measured_least_seconds": self.least,
-            "measured_most_seconds": self.most,
-            "simulated_seconds": self.simulated,
-            "error": self.error,
-        }
 
 
 @dataclass(frozen=True)
@@ -87,19 +77,11 @@ class MethodComparison:
         """Return plain JSON types."""
         return {
             "method": self.fleet.measured.plan.method,
-            "round": None if self.round is None else self.round.to_json(),
-            "round_apart": None if self.round_apart is None else self.round_apart.to_json(),
+            "round": self.round and asdict(self.round),
+            "round_apart": self.round_apart and asdict(self.round_apart),
             "mean_error": self.mean_error,
             "largest_error": self.largest_error,
-            "clients": [
-                {
-                    "client": one.client,
-                    "rounds": one.rounds,
-                    "until_update": None if one.until_update is None else one.until_update.to_json(),
-                    "steps": {name: step.to_json() for name, step in one.steps.items()},
-                }
-                for one in self.clients
-            ],
+            "clients": [asdict(one) for one in self.clients],
             "measured": _rounds_to_json(self.fleet),
             "slowdown": {name: factors.tolist() for name, factors in self.fleet.slowdown.items()},
             "simulated": client_rows(self.fleet.simulated),
@@ -133,14 +115,19 @@ def _client(name: str, number: int, measured: FleetRounds, simulated: FleetRound
         )
         return seconds
 
-    steps = {step: _deviation(of(measured, step), of(simulated, step)) for step in STEPS}
+    deviations = {step: _deviation(of(measured, step), of(simulated, step)) for step in STEPS}
+    steps = {step: one for step, one in deviations.items() if one and one.measured_median_seconds > 0.0}
     return ClientDeviations(
         client=name,
         rounds=int(np.count_nonzero(stayed)),
         until_update=_deviation(
             measured.client_seconds[stayed, number], simulated.client_seconds[stayed, number]
         ),
-        steps={step: found for step, found in steps.items() if found is not None and found.median > 0.0},
+        steps={
+            step: found
+            for step, found in steps.items()
+            if found is not None and found.measured_median_seconds > 0.0
+        },
     )
 
 
@@ -150,10 +137,10 @@ def _deviation(measured: NDArray[np.float64], simulated: NDArray[np.float64]) ->
     known = measured > 0.0
     errors = simulated[known] / measured[known] - 1.0
     return Deviation(
-        median=float(np.median(measured)),
-        least=float(measured.min()),
-        most=float(measured.max()),
-        simulated=float(np.median(simulated)),
+        measured_median_seconds=float(np.median(measured)),
+        measured_least_seconds=float(measured.min()),
+        measured_most_seconds=float(measured.max()),
+        simulated_seconds=float(np.median(simulated)),
         error=float(np.median(errors)) if errors.size else None,
     )
 

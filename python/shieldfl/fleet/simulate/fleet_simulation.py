@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from shieldfl.fleet.fleet import Fleet, FloatVector
@@ -31,7 +31,7 @@ class SimulatedFleet:
             "clients": self.fleet.size,
             "parameters": self.fleet.model.parameters,
             "runs": [
-                summarise(rounds).to_json() | {"timelines": client_rows(rounds)}
+                asdict(summarise(rounds)) | {"timelines": client_rows(rounds)}
                 for runs in self.runs.values()
                 for rounds in runs
             ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -43,10 +43,6 @@ class FleetSummary:
     wasted_seconds: float
     failed_rounds: int
     """Rounds of clusters in which too few clients were left; the model stayed as it was."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types."""
-        return asdict(self)
 
 
 def summarise(rounds: FleetRounds) -> FleetSummary:
