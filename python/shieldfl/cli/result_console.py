@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-__all__ = ["ResultConsole", "result_console"]
+__all__ = ["ResultConsole", "result_console", "result_table"]
 
 _PIPE_COLUMNS = 120
 _UNLIMITED_WIDTH = 10_000
@@ -45,6 +46,19 @@ class ResultConsole(Console):
 def result_console() -> ResultConsole:
     """Return a console for results."""
     return ResultConsole()
+
+
+def result_table(
+    heads: Sequence[str], rows: Iterable[Sequence[str]] = (), words: Container[str] = ()
+) -> Table:
+    """Return a table; the first column and those of ``words`` are text, the others figures, which are never broken."""
+    table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    for number, head in enumerate(heads):
+        text = number == 0 or head in words
+        table.add_column(head, justify="left" if text else "right", overflow="fold", no_wrap=not text)
+    for cells in rows:
+        table.add_row(*cells)
+    return table
 
 
 def _parts(table: Table, console: Console) -> Iterator[Table]:

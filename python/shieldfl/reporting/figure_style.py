@@ -7,14 +7,27 @@ made, and none of its global state is used.
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["DARK", "LIGHT", "LINE_COLOURS", "LINE_MARKERS", "Theme", "new_figure", "render_png"]
+__all__ = [
+    "DARK",
+    "LIGHT",
+    "LINE_COLOURS",
+    "LINE_MARKERS",
+    "STAGE_COLOURS",
+    "Theme",
+    "add_grid",
+    "add_legend",
+    "new_figure",
+    "render_png",
+    "set_title",
+]
 
 
 @dataclass(frozen=True)
@@ -34,6 +47,18 @@ DARK = Theme(background="#161b22", text="#e6edf3", faint="#3a424c", neutral="#6e
 
 LINE_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")
 LINE_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+STAGE_COLOURS = {
+    "score": "#F0E442",
+    "negotiate": "#E69F00",
+    "select": "#E69F00",
+    "encrypt": "#0072B2",
+    "upload": "#56B4E9",
+    "aggregate": "#009E73",
+    "download": "#009E73",
+    "open": "#D55E00",
+    "merge": "#CC79A7",
+}
+"""Of what a round's time goes into, beside training and waiting; no picture shows two of one colour."""
 _DOTS_AN_INCH = 160
 
 
@@ -54,6 +79,40 @@ def new_figure(theme: Theme, height: float, rows: int = 1, columns: int = 1) -> 
             spine.set_visible(side == "bottom")
             spine.set_color(theme.faint)
     return figure, panels
+
+
+def set_title(axes: Axes, title: str, theme: Theme) -> None:
+    """Write what a panel shows, above its left end."""
+    axes.set_title(title, loc="left", fontsize=10.5, color=theme.text)
+
+
+def add_grid(axes: Axes, theme: Theme, axis: Literal["x", "y", "both"] = "both") -> None:
+    """Draw faint lines behind what is plotted, at the ticks of one axis or of both."""
+    axes.grid(axis=axis, color=theme.faint, linewidth=0.8)
+
+
+def add_legend(
+    figure: Figure,
+    place: Literal["outside lower center", "outside upper center"],
+    panels: Sequence[Axes],
+    theme: Theme,
+) -> None:
+    """Name the colours of all panels once, in one line below or above them."""
+    named: dict[str, Any] = {}
+    for axes in panels:
+        named |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(
+        list(named.values()),
+        list(named),
+        loc=place,
+        ncols=len(named),
+        frameon=False,
+        fontsize=9,
+        handlelength=1.0,
+        handleheight=1.0,
+        columnspacing=1.2,
+        labelcolor=theme.text,
+    )
 
 
 def render_png(figure: Figure) -> bytes:

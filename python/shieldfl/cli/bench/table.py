@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from shieldfl.benchmarks.comparison import CaseResult, CkksCase, Comparison
 from shieldfl.benchmarks.measurement import Figure
+from shieldfl.cli.result_console import result_table
 
 __all__ = ["print_comparison", "print_machine"]
 
@@ -125,10 +125,7 @@ def _table(layout: _Layout, what: str, values_of: Callable[[Figure], int], resul
     def number(value: float) -> str:
         return f"{value:,.0f}" if value >= 99.5 else f"{value:{layout.digits}}"
 
-    table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
-    table.add_column(what, overflow="fold")
-    for column in (*layout.stages, "bytes", *(["cores"] if layout.cores else []), "× time"):
-        table.add_column(column, justify="right", no_wrap=True)
+    table = result_table([what, *layout.stages, "bytes", *(["cores"] if layout.cores else []), "× time"])
     both = "encrypt and serialise"
     for figure in result.figures:
         table.add_row(

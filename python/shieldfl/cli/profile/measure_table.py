@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import astuple
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 
+from shieldfl.cli.result_console import result_table
 from shieldfl.fleet.fleet import Fleet
 from shieldfl.fleet.measure.measured_comparison import STEPS, Deviation, MethodComparison
 from shieldfl.fleet.measure.measured_fleet import trains_model
@@ -43,9 +42,7 @@ def _print_method(one: MethodComparison, console: Console) -> None:
     rounds = measured.dropped.shape[0]
     noun = "round" if rounds == 1 else "rounds"
     console.print(f"{measured.plan.method}, {rounds} {noun}", style="bold", soft_wrap=True)
-    table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
-    for number, name in enumerate(("", "measured", "from", "to", "simulated", "error", *STEPS)):
-        table.add_column(name, justify="right" if number else "left", no_wrap=number > 0, overflow="fold")
+    table = result_table(("", "measured", "from", "to", "simulated", "error", *STEPS))
     for client in one.clients:
         whole = client.until_update
         errors = [_step_error(client.steps.get(step), whole) for step in STEPS]

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 
+from shieldfl.cli.result_console import result_table
 from shieldfl.fleet.costs.device_profile import DeviceProfile
-from shieldfl.fleet.report.summary_text import client_cells, remarks, short_seconds_text, summary_cells
+from shieldfl.fleet.report.tables import client_cells, remarks, short_seconds_text, summary_cells
 from shieldfl.fleet.simulate.planner import Recommendation
 from shieldfl.fleet.simulate.round_simulation import FleetRounds
 from shieldfl.fleet.simulate.summary import summarise
 from shieldfl.reporting.quantities import bytes_text, seconds_text, share_text
 
 __all__ = ["print_plan", "print_profile", "print_simulation"]
+
+_WORDS = ("slowest", "limited by", "cluster")
+"""Columns of text."""
 
 
 def print_profile(profile: DeviceProfile, console: Console) -> None:
@@ -29,7 +31,7 @@ def print_profile(profile: DeviceProfile, console: Console) -> None:
         soft_wrap=True,
     )
     threads = list(profile.schemes[0].encrypt_seconds)
-    table = _table("scheme", *(f"encrypt, {count}" for count in threads), "add", "open", "bytes")
+    table = result_table(["scheme", *(f"encrypt, {count}" for count in threads), "add", "open", "bytes"])
     for scheme in profile.schemes:
         times = [
             *(scheme.encrypt_seconds[count] for count in threads),
@@ -82,26 +84,22 @@ def _print_runs(scheme: str, runs: Sequence[FleetRounds], clients: bool, console
     title = f"{fleet.name}: {fleet.size:,} clients, {fleet.model.parameters:,} parameters, {scheme}"
     console.print(title, style="bold cyan", soft_wrap=True)
     summaries = [summarise(rounds) for rounds in runs]
-    table = _table("", *summary_cells(summaries[0]))
-    for one in summaries:
-        table.add_row(one.method, *summary_cells(one).values())
-    console.print(table)
+    rows = ([one.method, *summary_cells(one).values()] for one in summaries)
+    console.print(result_table(["", *summary_cells(summaries[0])], rows, _WORDS))
     for one in summaries:
         for line in remarks(one):
             console.print(f"{one.method}: {line}", soft_wrap=True)
     for rounds in runs if clients else ():
         console.print(f"{rounds.plan.method}, each client", style="bold", soft_wrap=True)
-        heads, rows = client_cells(rounds)
-        each = _table(*heads)
-        for cells in rows:
-            each.add_row(*cells)
-        console.print(each)
+        console.print(result_table(*client_cells(rounds), _WORDS))
 
 
 def print_plan(found: Recommendation, clients: Sequence[str], console: Console) -> None:
     """Print what is recommended, the schemes beside it, and the budgets of ``clients`` where some are given."""
     console.print(found.describe(), soft_wrap=True)
-    table = _table("scheme", "least", "most", "round", "shortest", "pool", "up", "limited by")
+    table = result_table(
+        ("scheme", "least", "most", "round", "shortest", "pool", "up", "limited by"), words=_WORDS
+    )
     for one in (found.best, *found.others):
         cells: list[Any] = [share_text(one.least_budget), share_text(one.mask_ratio)]
         cells += [seconds_text(one.round_seconds), seconds_text(one.least_round_seconds)]
@@ -115,15 +113,5 @@ def print_plan(found: Recommendation, clients: Sequence[str], console: Console) 
         soft_wrap=True,
     )
     if clients:
-        budgets = _table("client", "encrypts")
-        for name, budget in zip(clients, found.best.budgets, strict=True):
-            budgets.add_row(name, share_text(budget))
-        console.print(budgets)
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
-    for number, name in enumerate(columns):
-        words = number == 0 or name in ("slowest", "limited by", "cluster")
-        table.add_column(name, justify="left" if words else "right", overflow="fold", no_wrap=not words)
-    return table
+        rows = ([name, share_text(budget)] for name, budget in zip(clients, found.best.budgets, strict=True))
+        console.print(result_table(("client", "encrypts"), rows))

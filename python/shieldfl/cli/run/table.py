@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from shieldfl.cli.result_console import result_console
+from shieldfl.cli.result_console import result_console, result_table
 from shieldfl.simulation.report.paper_figures import ComparedFigure
 from shieldfl.simulation.report.summary import Section, describe_run, remarks, summarise
 from shieldfl.simulation.run_result import RunResult
@@ -30,10 +29,7 @@ def print_run(result: RunResult) -> None:
 
 
 def _table(result: RunResult, sections: Sequence[Section]) -> Table:
-    table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
-    table.add_column("", no_wrap=True)
-    for method in result.methods:
-        table.add_column(method.method, justify="right", no_wrap=True)
+    table = result_table(["", *(method.method for method in result.methods)])
     for section in sections:
         table.add_row(Text(section.title, style="bold cyan"))
         for row in section.rows:
@@ -46,17 +42,8 @@ def print_compared(figures: Sequence[ComparedFigure]) -> None:
     """Print a row for each figure on standard output; nothing where there are none."""
     if not figures:
         return
-    table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
-    for header, justify in (
-        ("method", "left"),
-        ("figure", "left"),
-        ("ours", "right"),
-        ("the paper's", "right"),
-    ):
-        table.add_column(header, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-    table.add_column("source")
-    for figure in figures:
-        table.add_row(*figure.cells())
+    heads = ("method", "figure", "ours", "the paper's", "source")
+    table = result_table(heads, (figure.cells() for figure in figures), ("figure", "source"))
     console = result_console()
     console.print("Ours beside the paper's")
     console.print(table)

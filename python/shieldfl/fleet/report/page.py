@@ -10,13 +10,13 @@ from typing import Any
 
 from shieldfl.errors import ParameterError
 from shieldfl.fleet.report.pictures import draw_gantt, draw_round_times, draw_straggler_index
-from shieldfl.fleet.report.summary_text import remarks
 from shieldfl.fleet.report.tables import (
     ReportTable,
     clients_table,
     costs_table,
     methods_table,
     reductions_table,
+    remarks,
 )
 from shieldfl.fleet.simulate.fleet_simulation import FleetSimulation, SimulatedFleet
 from shieldfl.fleet.simulate.round_simulation import FleetRounds

@@ -19,7 +19,18 @@ from shieldfl.fleet.costs.cost_model import CostModel
 from shieldfl.fleet.fleet import Fleet, FloatVector
 from shieldfl.fleet.simulate.encryption_plan import MaskSettings, plan_encryption
 from shieldfl.fleet.simulate.round_simulation import STAGES, FleetRounds, stage_seconds
-from shieldfl.reporting.figure_style import LIGHT, LINE_COLOURS, LINE_MARKERS, Theme, new_figure, render_png
+from shieldfl.reporting.figure_style import (
+    LIGHT,
+    LINE_COLOURS,
+    LINE_MARKERS,
+    STAGE_COLOURS,
+    Theme,
+    add_grid,
+    add_legend,
+    new_figure,
+    render_png,
+    set_title,
+)
 from shieldfl.reporting.quantities import seconds_text
 
 if TYPE_CHECKING:
@@ -45,13 +56,6 @@ BUDGETS = tuple(float(share) for share in np.linspace(0.0, 1.0, 41))
 """Shares of the parameters that a straggler index is computed for."""
 
 _MOST_CLIENTS = 20
-_SEGMENT_COLOURS = {
-    "score": "#F0E442",
-    "select": "#E69F00",
-    "encrypt": "#0072B2",
-    "upload": "#56B4E9",
-    "download": "#009E73",
-}
 _LONGEST_NAME = 24
 """Characters; pictures shorten longer ones."""
 
@@ -117,7 +121,7 @@ def draw_gantt(
     ways = [timelines(rounds, number) for rounds in runs]
     height = 1.0 + sum(0.5 + 0.17 * len(way.clients) for way in ways)
     figure, panels = new_figure(theme, height, rows=len(ways))
-    colours = {"train": theme.neutral, "wait": theme.faint, **_SEGMENT_COLOURS}
+    colours = {"train": theme.neutral, "wait": theme.faint, **STAGE_COLOURS}
     names = labels or [rounds.plan.method for rounds in runs]
     for axes, way, rounds, name in zip(panels, ways, runs, names, strict=True):
         rows = np.arange(len(way.clients))
@@ -132,31 +136,17 @@ def draw_gantt(
         title = f"{name}, {seconds_text(float(rounds.round_seconds[number]))}"
         if way.left_out:
             title += f", the {rows.size} slowest of {rounds.fleet.size:,} clients"
-        axes.set_title(title, loc="left", fontsize=10.5, color=theme.text)
+        set_title(axes, title, theme)
         axes.set_yticks(rows, [_short(name) for name in way.clients], fontsize=8, parse_math=False)
         axes.set_ylim(rows.size - 0.4, -0.6)
-        axes.grid(axis="x", color=theme.faint, linewidth=0.8)
+        add_grid(axes, theme, "x")
         axes.sharex(panels[-1])
         axes.tick_params(labelbottom=axes is panels[-1])
     ends = [np.sum(list(way.seconds.values()), axis=0).max() for way in ways]
     panels[-1].set_xlim(0.0, 1.04 * float(max(ends)) or 1.0)
     panels[-1].xaxis.set_major_formatter("{x:,g}")
     panels[-1].set_xlabel("seconds from the start of the round")
-    named = dict(
-        pair[::-1] for axes in panels for pair in zip(*axes.get_legend_handles_labels(), strict=True)
-    )
-    figure.legend(
-        named.values(),
-        named.keys(),
-        loc="outside upper center",
-        ncols=len(named),
-        frameon=False,
-        fontsize=9,
-        handlelength=1.0,
-        handleheight=1.0,
-        columnspacing=1.2,
-        labelcolor=theme.text,
-    )
+    add_legend(figure, "outside upper center", panels, theme)
     return figure
 
 
@@ -214,6 +204,6 @@ def _short(name: str) -> str:
 
 
 def _with_legend(figure: Figure, axes: Axes, theme: Theme) -> Figure:
-    axes.grid(color=theme.faint, linewidth=0.8)
+    add_grid(axes, theme)
     figure.legend(loc="outside right center", frameon=False, fontsize=9.5, labelcolor=theme.text)
     return figure

@@ -11,7 +11,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from shieldfl.reporting.figure_style import LINE_COLOURS, LINE_MARKERS, Theme, new_figure
+from shieldfl.reporting.figure_style import (
+    LINE_COLOURS,
+    LINE_MARKERS,
+    STAGE_COLOURS,
+    Theme,
+    add_grid,
+    add_legend,
+    new_figure,
+    set_title,
+)
 from shieldfl.reporting.quantities import bytes_text, seconds_text, share_text
 from shieldfl.simulation.report.summary import ZONES, compared_texts, mean_over_rounds
 from shieldfl.simulation.report.timing import compare_timings
@@ -21,15 +30,6 @@ from shieldfl.simulation.run_result import RunResult
 __all__ = ["PLOTS", "Plot"]
 
 _ZONE_COLOURS = {"encrypted": "#0072B2", "personalised": "#E69F00", "noise": "#56B4E9"}
-_STAGE_COLOURS = {
-    "score": "#F0E442",
-    "negotiate": "#E69F00",
-    "encrypt": "#0072B2",
-    "upload": "#56B4E9",
-    "aggregate": "#009E73",
-    "open": "#D55E00",
-    "merge": "#CC79A7",
-}
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,9 @@ def draw_accuracy(result: RunResult, theme: Theme) -> Figure:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     if all(len(method.rounds) == 1 for method in result.methods):
         axes.set_xlim(0.5, 1.5)
-    axes.grid(axis="y", color=theme.faint, linewidth=0.8)
+    add_grid(axes, theme, "y")
     if personalised or len(result.methods) > 1:
-        _legend(axes, theme, columns=1, outside=len(result.methods) > 4)
+        _legend(axes, theme, outside=len(result.methods) > 4)
     return figure
 
 
@@ -123,15 +123,15 @@ def _stack_zones(axes: Axes, method: MethodResult, theme: Theme) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.set_xlim(rounds[0] - 0.6, rounds[-1] + 0.6)
     scale = f"  (bars go on to 100 %, the scale ends at {top * 100:.0f} %)" if cut else ""
-    axes.set_title(method.method + scale, loc="left", fontsize=10.5, color=theme.text)
-    _legend(axes, theme, columns=1, outside=True, reverse=True)
+    set_title(axes, method.method + scale, theme)
+    _legend(axes, theme, outside=True, reverse=True)
 
 
 def draw_stages(result: RunResult, theme: Theme) -> Figure:
     """Seconds a round: with training, timed once for all that train alike, on the left, without it on the right."""
     methods = result.methods
     figure, (whole, added) = new_figure(theme, height=1.9 + 0.5 * len(methods), columns=2)
-    colours = {"train": theme.neutral, **_STAGE_COLOURS, "other": theme.faint}
+    colours = {"train": theme.neutral, **STAGE_COLOURS, "other": theme.faint}
     timings = compare_timings(methods)
     means = [
         timing.stage_seconds | {"train": timing.train_seconds, "other": timing.other_seconds}
@@ -145,24 +145,10 @@ def draw_stages(result: RunResult, theme: Theme) -> Figure:
             start = [low + width for low, width in zip(start, seconds, strict=True)]
         _label_bars(axes, start, [seconds_text(total) for total in start], theme)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds:g} s"))
-    _method_axis(whole, methods)
-    added.set_yticks([])
-    _match_rows(added, whole)
-    whole.set_title("all stages", loc="left", fontsize=10.5, color=theme.text)
-    added.set_title("without training", loc="left", fontsize=10.5, color=theme.text)
-    handles, labels = whole.get_legend_handles_labels()
-    figure.legend(
-        handles,
-        labels,
-        ncols=len(STAGES) + 1,
-        loc="outside lower center",
-        frameon=False,
-        fontsize=9,
-        handlelength=1.0,
-        handleheight=1.0,
-        columnspacing=1.2,
-        labelcolor=theme.text,
-    )
+    _method_rows(whole, added, methods)
+    set_title(whole, "all stages", theme)
+    set_title(added, "without training", theme)
+    add_legend(figure, "outside lower center", [whole], theme)
     return figure
 
 
@@ -178,10 +164,8 @@ def draw_bytes(result: RunResult, theme: Theme) -> Figure:
         axes.barh(range(len(methods)), sizes, height=0.6, color=colour)
         _label_bars(axes, sizes, compared_texts(sizes, bytes_text), theme)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: bytes_text(size)))
-        axes.set_title(title, loc="left", fontsize=10.5, color=theme.text)
-    _method_axis(panels[0], methods)
-    panels[1].set_yticks([])
-    _match_rows(panels[1], panels[0])
+        set_title(axes, title, theme)
+    _method_rows(panels[0], panels[1], methods)
     return figure
 
 
@@ -217,12 +201,11 @@ def _percent() -> FuncFormatter:
     return FuncFormatter(lambda share, _: f"{share * 100:g} %")
 
 
-def _legend(axes: Axes, theme: Theme, columns: int, outside: bool, reverse: bool = False) -> None:
+def _legend(axes: Axes, theme: Theme, outside: bool, reverse: bool = False) -> None:
     place = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5)} if outside else {"loc": "best"}
     axes.legend(
         frameon=False,
         fontsize=9.5,
-        ncols=columns,
         labelcolor=theme.text,
         reverse=reverse,
         handlelength=1.4 if outside else 2.2,
@@ -230,20 +213,18 @@ def _legend(axes: Axes, theme: Theme, columns: int, outside: bool, reverse: bool
     )
 
 
-def _method_axis(axes: Axes, methods: Sequence[MethodResult]) -> None:
-    axes.set_yticks(range(len(methods)), [method.method for method in methods])
-    axes.set_ylim(len(methods) - 0.4, -0.6)
-
-
-def _match_rows(axes: Axes, other: Axes) -> None:
-    axes.set_ylim(other.get_ylim())
+def _method_rows(left: Axes, right: Axes, methods: Sequence[MethodResult]) -> None:
+    left.set_yticks(range(len(methods)), [method.method for method in methods])
+    right.set_yticks([])
+    for axes in (left, right):
+        axes.set_ylim(len(methods) - 0.4, -0.6)
 
 
 def _label_bars(axes: Axes, lengths: Sequence[float], texts: Sequence[str], theme: Theme) -> None:
     longest = max(lengths)
     axes.set_xlim(0.0, longest * 1.5 if longest > 0.0 else 1.0)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=4))
-    axes.grid(axis="x", color=theme.faint, linewidth=0.8)
+    add_grid(axes, theme, "x")
     for row, (length, text) in enumerate(zip(lengths, texts, strict=True)):
         axes.annotate(
             text,
