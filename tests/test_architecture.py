@@ -58,12 +58,11 @@ CORE_SIDE = {
     "masks",
     "selection",
     "stateful",
-    "uncopied",
 }
 PYTHON_LAYERS = {
     "reference": set(),
     # Schemes never import each other.
-    "scheme": {"_core", "array_view", "errors", "masks", "uncopied"},
+    "scheme": {"_core", "array_view", "errors", "masks", "stateful"},
     **{name: {"_core", "array_view", "errors", "masks", "scheme"} for name in REGISTRY},
     "profiling": {"errors"},
     "settings": {"errors"},

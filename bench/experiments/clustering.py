@@ -31,7 +31,7 @@ from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from shieldfl.methods.sense_crypt.client_clustering import cluster_clients, noised_sensitivity
 from shieldfl.privacy.accountant import gaussian_noise_multiplier
-from shieldfl.sensitivity.taylor import taylor_sensitivity
+from shieldfl.sensitivity.gradient import taylor_sensitivity
 from shieldfl.settings import TrainingSettings
 from shieldfl.simulation.data import Dataset, load_dataset
 from shieldfl.torch_bridge import flatten, load_flat

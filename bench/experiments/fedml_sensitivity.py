@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from shieldfl.sensitivity.label_sensitivity import label_sensitivity
+from shieldfl.sensitivity.per_sample_gradients import label_sensitivity
 from shieldfl.simulation.data import load_dataset
 from shieldfl.torch_bridge import parameter_layout
 from shieldfl.training.models import build_model

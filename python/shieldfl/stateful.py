@@ -1,7 +1,7 @@
 """What of an object changes, declared by name and type, as bytes and back.
 
 A class says in ``changes`` which attributes its steps change and of what types they are; one codec (msgspec) does the
-rest. Everything else of an object comes from whoever makes it.
+rest. Everything else of an object comes from whoever makes it. What must stay where it was made has no copy at all.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import functools
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import UnionType
-from typing import Any, ClassVar, Self, Union, get_args, get_origin
+from typing import Any, ClassVar, NoReturn, Self, Union, get_args, get_origin
 
 import numpy as np
 
-from shieldfl.errors import WireFormatError
+from shieldfl.errors import SecretCopyError, WireFormatError
 
-__all__ = ["Stateful", "decode_record", "encode_record"]
+__all__ = ["Stateful", "Uncopied", "decode_record", "encode_record"]
 
 
 class Stateful:
@@ -133,3 +133,14 @@ def _typed(kind: Any, value: Any) -> Any:
     if len(shape) != (1 if not sizes or Ellipsis in sizes else len(sizes)):
         raise WireFormatError("the state holds an array of other dimensions")
     return np.frombuffer(content, dtype=dtype).reshape(shape).copy()
+
+
+class Uncopied:
+    """Base of classes whose objects ``pickle``, ``copy.copy`` and ``copy.deepcopy`` refuse with SecretCopyError."""
+
+    __slots__ = ()
+    _why_uncopied: ClassVar[str]
+    """What follows the class's name in the message: what it holds, and what to do instead."""
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise SecretCopyError(f"{type(self).__name__} {self._why_uncopied}")

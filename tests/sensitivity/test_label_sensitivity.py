@@ -11,7 +11,7 @@ from torch import nn
 
 from sensitivity.second_order_oracle import second_order_sensitivity
 from shieldfl.errors import ParameterError, RangeError
-from shieldfl.sensitivity.label_sensitivity import label_sensitivity
+from shieldfl.sensitivity.per_sample_gradients import label_sensitivity
 from shieldfl.torch_bridge import parameter_layout
 from shieldfl.training.vision_transformer import VisionTransformer
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.sensitivity.fisher import full_batch_fisher
-from shieldfl.sensitivity.taylor import taylor_sensitivity
+from shieldfl.sensitivity.gradient import taylor_sensitivity
 from shieldfl.torch_bridge import flatten, load_flat
 
 

@@ -13,9 +13,8 @@ from shieldfl.sensitivity.fisher import (
     normalise_per_layer,
     per_sample_fisher,
 )
-from shieldfl.sensitivity.gradient import full_batch_gradient
-from shieldfl.sensitivity.label_sensitivity import label_sensitivity
-from shieldfl.sensitivity.taylor import taylor_sensitivity
+from shieldfl.sensitivity.gradient import full_batch_gradient, taylor_sensitivity
+from shieldfl.sensitivity.per_sample_gradients import label_sensitivity
 from shieldfl.settings import TrainingSettings
 from shieldfl.torch_bridge import flatten, flatten_buffers, parameter_layout
 from shieldfl.training.local_trainer import LocalTrainer, training_seed

@@ -9,7 +9,10 @@ import typer
 import shieldfl
 from shieldfl.cli.bench.command import bench
 from shieldfl.cli.inspect import inspect
-from shieldfl.cli.profile.app import profile
+from shieldfl.cli.profile.calibrate import calibrate
+from shieldfl.cli.profile.measure import measure
+from shieldfl.cli.profile.plan import plan
+from shieldfl.cli.profile.simulate import simulate
 from shieldfl.cli.run.command import run
 
 __all__ = ["app"]
@@ -21,6 +24,11 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+)
+profile = typer.Typer(
+    name="profile",
+    help="Calibrate this machine, simulate and measure rounds of a fleet of clients, and plan what they can encrypt.",
+    no_args_is_help=True,
 )
 
 
@@ -44,3 +52,5 @@ app.command()(run)
 app.command()(inspect)
 app.command()(bench)
 app.add_typer(profile)
+for command in (calibrate, simulate, plan, measure):
+    profile.command()(command)

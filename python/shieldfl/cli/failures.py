@@ -1,16 +1,19 @@
-"""Errors as one line on standard error and exit code 1."""
+"""How a command ends early: by an error, Ctrl-C or SIGTERM, as one line on standard error and an exit code."""
 
 from __future__ import annotations
 
 import errno
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from shieldfl.errors import ShieldError
 from shieldfl.installing import extra_of, how_to_install
 
-__all__ = ["failures_on_stderr", "missing_extra_message"]
+__all__ = ["Terminated", "failures_on_stderr", "interruptible", "missing_extra_message"]
 
 # Of a write, whose error does not name the file.
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
@@ -50,3 +53,34 @@ def missing_extra_message(error: ModuleNotFoundError) -> str | None:
 def _fail(message: str) -> None:
     print(f"shieldfl: {' '.join(message.split())}", file=sys.stderr)
     raise SystemExit(1) from None
+
+
+_NOTHING_KEPT = "interrupted: nothing was written"
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which ends a command as Ctrl-C does."""
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Raise in the main thread when the process is told to end; what comes out becomes a line and an exit code.
+
+    The line, on standard error, is the text of the KeyboardInterrupt, for those who have kept something; the exit code
+    is 130, and 143 for SIGTERM.
+    """
+    in_main = threading.current_thread() is threading.main_thread()  # no other one may set handlers
+    previous = signal.signal(signal.SIGTERM, _terminate) if in_main else None
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        print(f"shieldfl: {str(error) or _NOTHING_KEPT}", file=sys.stderr)
+        number = signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT
+        raise SystemExit(128 + number) from None
+    finally:
+        if in_main:
+            signal.signal(signal.SIGTERM, previous)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise Terminated

@@ -13,7 +13,7 @@ from msgspec import inspect
 from shieldfl.errors import ParameterError
 from shieldfl.settings import Setting, Settings, settings_of
 
-__all__ = ["given_settings", "option_of", "with_options"]
+__all__ = ["given_settings", "is_given", "option_of", "with_options"]
 
 S = TypeVar("S", bound=Settings)
 
@@ -84,3 +84,9 @@ def _metavars(kind: inspect.Type) -> tuple[str, ...]:
     names: dict[type, str] = {inspect.IntType: "INTEGER", inspect.FloatType: "FLOAT", inspect.NoneType: ""}
     name = names.get(type(kind), "TEXT")
     return (name,) if name else ()
+
+
+def is_given(context: typer.Context, name: str) -> bool:
+    """Say whether the parameter of this name was given, be it with the value that it has by default."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"

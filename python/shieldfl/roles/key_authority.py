@@ -22,7 +22,7 @@ from shieldfl.scheme.interface import Scheme
 from shieldfl.scheme.keys import SchemePublicKey
 from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.scheme.registry import REGISTRY, scheme_of
-from shieldfl.uncopied import Uncopied
+from shieldfl.stateful import Uncopied
 
 if TYPE_CHECKING:
     # Type checkers know it without an installation; its TypeVar, unlike that of Python 3.11, can have a default.

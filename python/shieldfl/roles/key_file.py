@@ -15,7 +15,7 @@ from typing import Any
 
 from shieldfl.errors import KeyMismatchError, ParameterError, ShieldError, WireFormatError
 from shieldfl.installing import how_to_install
-from shieldfl.uncopied import Uncopied
+from shieldfl.stateful import Uncopied
 
 __all__ = ["WEIGHT_BOUNDS", "Contents", "parse_head", "read", "write"]
 

@@ -20,8 +20,7 @@ from shieldfl.roles.round_key_check import (
 )
 from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.scheme.registry import scheme_of
-from shieldfl.stateful import Stateful
-from shieldfl.uncopied import Uncopied
+from shieldfl.stateful import Stateful, Uncopied
 
 __all__ = ["RoundKeys"]
 

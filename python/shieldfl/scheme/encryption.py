@@ -29,7 +29,7 @@ from shieldfl.masks import Mask, bits_of
 from shieldfl.scheme.core import CoreAggregator, CoreCiphertext
 from shieldfl.scheme.interface import UnionMask
 from shieldfl.scheme.parameters import SchemeParameters
-from shieldfl.uncopied import Uncopied
+from shieldfl.stateful import Uncopied
 
 __all__ = ["Ciphertext", "FrameSource", "SchemeAggregator", "SchemeBatch", "SchemeEncryptor", "SchemeTotal"]
 

@@ -1,4 +1,4 @@
-"""The gradient of a client's whole data: what several sensitivities are made of."""
+"""The gradient of a client's whole data, what several sensitivities are made of, and weight times gradient."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ __all__ = [
     "full_batch_gradient",
     "gradient_by_layer",
     "reject_non_finite",
+    "taylor_sensitivity",
 ]
 
 FloatVector = npt.NDArray[np.float32]
@@ -131,3 +132,23 @@ def reject_non_finite(values: FloatVector, layout: ParameterLayout) -> None:
                 f"a gradient of layer {name!r}, or a score made of it, is NaN, infinite or too large for "
                 "float32: lower the learning rate or check this client's data"
             )
+
+
+def taylor_sensitivity(
+    model: nn.Module, features: torch.Tensor, labels: torch.Tensor, batch_size: int = 1000
+) -> npt.NDArray[np.float32]:
+    """``|w * gradient|`` of the mean cross-entropy over all samples (SenseCrypt, eq. 2).
+
+    How much the loss would change if a parameter were zero, to first order. The samples, the batch size, the model's
+    mode and the errors are those of :func:`full_batch_gradient`. Too large for float32 may be the score alone.
+
+    Returns
+    -------
+    ndarray of float32, shape (P,)
+        Scores, non-negative, not normalised; zero where a parameter is zero, frozen or unused.
+    """
+    layout = parameter_layout(model)
+    gradients = gradient_by_layer(model, features, labels, batch_size)
+    weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    scores = {name: (weights[name] * gradient).abs_() for name, gradient in gradients.items()}
+    return flat_by_layer(scores, layout)

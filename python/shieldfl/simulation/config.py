@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from shieldfl.errors import ParameterError
 from shieldfl.settings import Count, Positive, Share, Threads, TrainingSettings, about
-from shieldfl.training.model_names import MODELS
+from shieldfl.training import MODELS
 
 __all__ = ["RunConfig"]
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, replace
+from typing import Any
 
+import numpy as np
+import torch
 from torch import nn
 
+from shieldfl.build_info import build_info, processor_name
 from shieldfl.errors import ParameterError
 from shieldfl.methods.discovery import checked_methods
 from shieldfl.methods.model_adaptation import adapt_model, load_privacy_packages
@@ -20,7 +25,6 @@ from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.synthetic_data import load_labelled_samples
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.data import Dataset, load_dataset
-from shieldfl.simulation.environment import describe_environment
 from shieldfl.simulation.method_run import MethodRun
 from shieldfl.simulation.partition import dirichlet_partition
 from shieldfl.simulation.results import RoundRecord
@@ -30,7 +34,7 @@ from shieldfl.simulation.torch_threads import threads_worth, torch_threads
 from shieldfl.torch_bridge import flatten, flatten_buffers, parameter_layout
 from shieldfl.training.models import build_model, default_model
 
-__all__ = ["RunInterrupted", "run_methods"]
+__all__ = ["RunInterrupted", "describe_environment", "run_methods"]
 
 
 class RunInterrupted(KeyboardInterrupt):
@@ -153,3 +157,14 @@ def _make_method(
         samples=len(dataset.train_labels),
     )
     return make_method(name, settings, plan)
+
+
+def describe_environment() -> dict[str, Any]:
+    """Return versions, processor and threads: nothing that names the machine or its user."""
+    return dict(build_info()) | {
+        "processor": processor_name(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "torch": str(torch.__version__),
+        "torch_threads": torch.get_num_threads(),
+    }

@@ -1,1 +1,6 @@
 """A client's local training: models, SGD on its own samples, the update that comes of it."""
+
+__all__ = ["MODELS"]
+
+MODELS = ("linear", "mlp", "simple-cnn", "lenet5", "small-vit", "tiny-vit")
+"""The names of the models, for those who check a name and need no torch."""

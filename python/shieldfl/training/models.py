@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from shieldfl.errors import ParameterError
-from shieldfl.training.model_names import MODELS
+from shieldfl.training import MODELS
 from shieldfl.training.vision_transformer import VisionTransformer
 
 __all__ = ["MODELS", "build_model", "default_model"]

@@ -16,7 +16,7 @@ from cli.run.interrupted_run import stopped_run
 from cli.run.run_stand_in import table_rows
 from page_reader import PageReader
 from shieldfl.cli.app import app
-from shieldfl.cli.termination import Terminated
+from shieldfl.cli.failures import Terminated
 from warm_python import WarmPython
 
 TRAINING = ("run", "--model", "linear", "--clients", "3", "--local-epochs", "1", "--threads", "1")

@@ -16,10 +16,10 @@ from shieldfl.fleet.costs.calibration import CalibrationSettings, calibrate
 from shieldfl.fleet.fleet_file import parse_fleet
 from shieldfl.fleet.measure import client_processes, measured_fleet
 from shieldfl.fleet.measure.client_processes import ClientProcesses, ClientTask
-from shieldfl.fleet.measure.duty_cycle import DutyCycleLimit
 from shieldfl.fleet.measure.measured_comparison import compare
 from shieldfl.fleet.measure.measured_fleet import measure_fleet
 from shieldfl.fleet.measure.measured_method import MeasuredMethod
+from shieldfl.fleet.measure.processor_time import DutyCycleLimit
 from shieldfl.fleet.simulate.round_simulation import STAGES
 from shieldfl.methods.discovery import BUILT_IN, method_class
 from shieldfl.methods.masked_average.aggregator import MaskedAverageAggregator

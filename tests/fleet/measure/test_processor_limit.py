@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from shieldfl.fleet.measure.cpu_cgroup import CgroupLimit
-from shieldfl.fleet.measure.duty_cycle import DutyCycleLimit
-from shieldfl.fleet.measure.machine_load import MachineLoad, processor_seconds
 from shieldfl.fleet.measure.processor_quota import open_limit
+from shieldfl.fleet.measure.processor_time import DutyCycleLimit, MachineLoad, processor_seconds
 
 
 @pytest.fixture

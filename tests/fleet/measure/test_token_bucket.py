@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shieldfl.errors import ParameterError
-from shieldfl.fleet.measure.token_bucket import TokenBucket
+from shieldfl.fleet.measure.paced_link import TokenBucket
 
 
 class Clock:

@@ -16,7 +16,7 @@ from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
 from shieldfl.methods.sense_crypt import client_clustering
 from shieldfl.methods.sense_crypt.client_clustering import cluster_clients, join_cluster, noised_sensitivity
 from shieldfl.privacy.accountant import gaussian_noise_multiplier
-from shieldfl.sensitivity.taylor import taylor_sensitivity
+from shieldfl.sensitivity.gradient import taylor_sensitivity
 from shieldfl.settings import TrainingSettings
 from shieldfl.simulation.data import Dataset, load_dataset
 from shieldfl.torch_bridge import flatten, load_flat

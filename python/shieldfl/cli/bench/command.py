@@ -14,10 +14,9 @@ import typer
 from shieldfl.benchmarks.comparison import Case, CkksCase, PaillierCase, compare, grid
 from shieldfl.benchmarks.measurement import Ciphertexts, Effort
 from shieldfl.build_info import build_info
-from shieldfl.cli.failures import failures_on_stderr
-from shieldfl.cli.given_options import is_given
+from shieldfl.cli.failures import failures_on_stderr, interruptible
 from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
-from shieldfl.cli.termination import interruptible
+from shieldfl.cli.setting_options import is_given
 from shieldfl.errors import ParameterError
 from shieldfl.scheme.registry import KEY_SIZES
 

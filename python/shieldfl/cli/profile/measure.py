@@ -11,11 +11,10 @@ import typer
 
 from shieldfl.build_info import build_info
 from shieldfl.cli.bench.command import progress_of
-from shieldfl.cli.failures import failures_on_stderr
+from shieldfl.cli.failures import failures_on_stderr, interruptible
 from shieldfl.cli.json_output import is_stdout, write_json
 from shieldfl.cli.profile import options
 from shieldfl.cli.profile.pictures import picture_option
-from shieldfl.cli.termination import interruptible
 from shieldfl.errors import ParameterError, ShieldError
 from shieldfl.fleet.costs.calibration import CalibrationSettings, calibrate
 from shieldfl.fleet.costs.device_profile import DeviceProfile, load_profile

@@ -7,11 +7,10 @@ from typing import Any
 
 import typer
 
-from shieldfl.cli.failures import failures_on_stderr
+from shieldfl.cli.failures import failures_on_stderr, interruptible
 from shieldfl.cli.json_output import JsonFile, is_stdout
 from shieldfl.cli.run import options
 from shieldfl.cli.setting_options import given_settings, with_options
-from shieldfl.cli.termination import interruptible
 from shieldfl.installing import require
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shieldfl.cli.given_options import is_given
+from shieldfl.cli.setting_options import is_given
 from shieldfl.errors import ParameterError
 from shieldfl.methods.discovery import method_names
 from shieldfl.methods.settings import MethodSettings

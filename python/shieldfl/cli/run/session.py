@@ -10,10 +10,10 @@ from pathlib import Path
 
 import typer
 
+from shieldfl.cli.failures import Terminated
 from shieldfl.cli.json_output import is_stdout, write_json
 from shieldfl.cli.run.progress import RoundProgress
 from shieldfl.cli.run.table import print_compared, print_run
-from shieldfl.cli.termination import Terminated
 from shieldfl.errors import ParameterError
 from shieldfl.methods.discovery import checked_methods
 from shieldfl.methods.settings import MethodSettings

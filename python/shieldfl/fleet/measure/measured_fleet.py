@@ -17,10 +17,10 @@ from shieldfl.fleet.costs.device_profile import DeviceProfile
 from shieldfl.fleet.costs.scheme_calibration import scheme_parameters
 from shieldfl.fleet.fleet import Fleet
 from shieldfl.fleet.measure.client_processes import ClientProcesses, ClientTask
-from shieldfl.fleet.measure.machine_load import MachineLoad, processor_seconds
 from shieldfl.fleet.measure.measured_method import MeasuredMethod
 from shieldfl.fleet.measure.measured_round import PROCESSOR_STAGES, ClientTimes, RoundTimes
 from shieldfl.fleet.measure.processor_quota import processor_quotas
+from shieldfl.fleet.measure.processor_time import MachineLoad, processor_seconds
 from shieldfl.fleet.measure.shared_machine import measure_slowdown
 from shieldfl.fleet.simulate.encryption_plan import EncryptionPlan, plan_encryption
 from shieldfl.fleet.simulate.round_simulation import STAGES, FleetRounds, simulate_plan

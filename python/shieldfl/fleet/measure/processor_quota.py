@@ -9,7 +9,7 @@ from typing import Protocol
 from shieldfl.errors import ParameterError
 from shieldfl.fleet.fleet import Fleet
 from shieldfl.fleet.measure.cpu_cgroup import CgroupLimit
-from shieldfl.fleet.measure.duty_cycle import DutyCycleLimit
+from shieldfl.fleet.measure.processor_time import DutyCycleLimit
 
 __all__ = ["ProcessorLimit", "ProcessorQuota", "open_limit", "processor_quotas"]
 

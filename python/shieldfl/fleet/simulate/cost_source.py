@@ -11,7 +11,7 @@ from shieldfl.fleet.costs.cost_model import CostModel
 from shieldfl.fleet.costs.device_profile import DeviceProfile
 from shieldfl.fleet.fleet import Fleet
 from shieldfl.fleet.simulate.paper_costs import paper_costs_for
-from shieldfl.training.model_names import MODELS
+from shieldfl.training import MODELS
 
 __all__ = ["CostSource"]
 
