@@ -11,7 +11,7 @@ import shieldfl._core as _core
 from shieldfl.ckks.encryption import Aggregator, Encryptor, Total
 from shieldfl.ckks.parameters import Parameters, PublicKey
 from shieldfl.errors import ParameterError
-from shieldfl.scheme.interface import Fact, FrameBody, Scheme
+from shieldfl.scheme.interface import Fact, FrameBody, Scheme, SumNeeds
 
 __all__ = ["SCHEME", "Ckks"]
 
@@ -41,37 +41,28 @@ class Ckks(Scheme):
         """Return those that take a client the least work."""
         return self.Parameters.plan(goal="speed")
 
-    def update_parameters(
-        self,
-        encryption: str,
-        clients: int,
-        value_bits: int,
-        fraction_bits: int,
-        *,
-        count: int | None,
-        most_weight: int,
-        mean_weight: float | None,
-        key_bits: int,
-        takes_clear_values: bool,
-    ) -> Any:
+    def update_parameters(self, encryption: str, needs: SumNeeds) -> Any:
         """Return those of the ring that needs the fewest bytes, with bits for weights while there is room.
 
         Clients divide their weights by the largest, and values become smaller by that: they get as many bits more,
-        behind the point, as make up for it on average. Where ``count`` is not known, the smallest ring.
+        behind the point, as make up for it on average. Where the count is not known, the smallest ring.
         """
         make: Callable[..., Any] = self.Parameters
-        if count is not None:
+        if needs.count is not None:
             # Where weights differ, each is encrypted behind the values.
-            fields = count + 1 if most_weight > 1 else max(count, 1)
+            fields = needs.count + 1 if needs.most_weight > 1 else max(needs.count, 1)
             make = partial(self.Parameters.plan, goal="size", count=fields)
-        for bits in range(_bits_for_weights(most_weight, mean_weight), 0, -1):
+
+        def with_more(bits: int) -> Any:
+            value_bits, fraction_bits = needs.value_bits + bits, needs.fraction_bits + bits
+            return make(max_clients=needs.clients, value_bits=value_bits, fraction_bits=fraction_bits)
+
+        for bits in range(_bits_for_weights(needs.most_weight, needs.mean_weight), 0, -1):
             try:
-                return make(
-                    max_clients=clients, value_bits=value_bits + bits, fraction_bits=fraction_bits + bits
-                )
+                return with_more(bits)
             except ParameterError:  # no room for so many
                 continue
-        return make(max_clients=clients, value_bits=value_bits, fraction_bits=fraction_bits)
+        return with_more(0)
 
 
 def _bits_for_weights(most_weight: int, mean_weight: float | None) -> int:

@@ -14,7 +14,7 @@ from shieldfl.masks import Mask
 from shieldfl.paillier.encryption import Aggregator, Encryptor, Total
 from shieldfl.paillier.parameters import Parameters, PublicKey
 from shieldfl.paillier.union_order import UnionOrder
-from shieldfl.scheme.interface import Fact, FrameBody, KeyBits, Scheme, Vector
+from shieldfl.scheme.interface import Fact, FrameBody, KeyBits, Scheme, SumNeeds, Vector
 
 __all__ = ["SCHEME", "Paillier"]
 
@@ -57,32 +57,20 @@ class Paillier(Scheme):
         """Return the default ones of this packing and key size."""
         return self.Parameters(key_bits=key_bits, packing=_packing(encryption))
 
-    def update_parameters(
-        self,
-        encryption: str,
-        clients: int,
-        value_bits: int,
-        fraction_bits: int,
-        *,
-        count: int | None,
-        most_weight: int,
-        mean_weight: float | None,
-        key_bits: int,
-        takes_clear_values: bool,
-    ) -> Any:
+    def update_parameters(self, encryption: str, needs: SumNeeds) -> Any:
         """Return those whose fields have room for integer weights.
 
-        Nobody can see whether a client encrypts where it also sends a plain number, so with ``takes_clear_values``
+        Nobody can see whether a client encrypts where it also sends a plain number, so where those come,
         fields have room for both.
         """
-        self.check_key_bits(key_bits)
+        self.check_key_bits(needs.key_bits)
         return self.Parameters(
-            key_bits=key_bits,
+            key_bits=needs.key_bits,
             packing=_packing(encryption),
-            max_clients=2 * clients if takes_clear_values else clients,
-            value_bits=value_bits,
-            fraction_bits=fraction_bits,
-            max_weight=most_weight,
+            max_clients=2 * needs.clients if needs.takes_clear_values else needs.clients,
+            value_bits=needs.value_bits,
+            fraction_bits=needs.fraction_bits,
+            max_weight=needs.most_weight,
         )
 
     def positions_of(self, masks: list[Mask], threads: int | None) -> UnionOrder:

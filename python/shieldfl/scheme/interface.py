@@ -15,7 +15,7 @@ from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.masks import Mask
 from shieldfl.scheme.core import CoreCiphertext
 
-__all__ = ["POOLED", "Fact", "FrameBody", "KeyBits", "Positions", "Scheme", "UnionMask"]
+__all__ = ["POOLED", "Fact", "FrameBody", "KeyBits", "Positions", "Scheme", "SumNeeds", "UnionMask"]
 
 POOLED = "-pooled"
 """Behind the name of a calibration with randomisers that were made while the model trained."""
@@ -121,6 +121,29 @@ class UnionMask:
         return dense
 
 
+@dataclass(frozen=True, kw_only=True)
+class SumNeeds:
+    """What a sum of updates has to hold."""
+
+    clients: int
+    """How many clients there are."""
+    value_bits: int
+    """Of a quantised value, sign included."""
+    fraction_bits: int
+    """Of these, behind the binary point."""
+    count: int | None = None
+    """How many values a client encrypts; None where that is not known before the first round."""
+    most_weight: int = 1
+    """The largest weight of a client."""
+    mean_weight: float | None = None
+    """Of all clients; None for as much as the largest. Where weights travel encrypted, they are divided by the largest;
+    values then get as many bits more as keep the mean of all clients as precise as without weights."""
+    key_bits: int = 3072
+    """For schemes with a choice of it."""
+    takes_clear_values: bool = False
+    """Whether plain numbers are added to ciphertexts."""
+
+
 class Scheme(abc.ABC):
     """An encryption scheme: what others ask for instead of its name.
 
@@ -177,20 +200,8 @@ class Scheme(abc.ABC):
         """Return the parameters that one of its encryptions is measured with."""
 
     @abc.abstractmethod
-    def update_parameters(
-        self,
-        encryption: str,
-        clients: int,
-        value_bits: int,
-        fraction_bits: int,
-        *,
-        count: int | None,
-        most_weight: int,
-        mean_weight: float | None,
-        key_bits: int,
-        takes_clear_values: bool,
-    ) -> Any:
-        """Return parameters for sums of updates, see :func:`shieldfl.methods.encrypted_sum.update_parameters`."""
+    def update_parameters(self, encryption: str, needs: SumNeeds) -> Any:
+        """Return parameters for such sums. Raises ParameterError for needs that it cannot meet."""
 
     def positions_of(self, masks: list[Mask], threads: int | None) -> Positions:
         """Return where a sum over clients with these masks is encrypted. Raises ParameterError for none."""
