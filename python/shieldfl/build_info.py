@@ -1,14 +1,17 @@
-"""What this build is made of."""
+"""What this build is made of, and what it runs on."""
 
 from __future__ import annotations
 
 import platform
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
+
+import numpy as np
 
 import shieldfl._core as _core
 
-__all__ = ["BuildInfo", "build_info", "processor_name"]
+__all__ = ["BuildInfo", "build_info", "machine_facts", "processor_name"]
 
 
 class BuildInfo(TypedDict):
@@ -47,3 +50,17 @@ def processor_name() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
+
+
+def machine_facts() -> dict[str, Any]:
+    """Return what was measured on and when, as plain JSON types: nothing that names the machine or its user."""
+    facts = build_info()
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "processor": processor_name(),
+        "cores": facts["threads"],
+        "instruction_set": facts["instruction_set"],
+        "shieldfl": facts["version"],
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }

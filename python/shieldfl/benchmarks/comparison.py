@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from importlib import metadata
 from itertools import product
 from typing import Any, Generic, TypeVar
@@ -16,7 +14,7 @@ from shieldfl.benchmarks.measurement import Ciphertexts, Effort, Figure, measure
 from shieldfl.benchmarks.own_schemes import OwnScheme, authority_of, own_ckks, paillier_parameters
 from shieldfl.benchmarks.scheme import Scheme, select
 from shieldfl.benchmarks.seal_peer import seal_peers
-from shieldfl.build_info import build_info, processor_name
+from shieldfl.build_info import build_info, machine_facts
 from shieldfl.errors import ParameterError
 from shieldfl.scheme.registry import checked_encryption
 
@@ -223,26 +221,17 @@ def _check_threads(threads: int) -> None:
 
 
 def describe_machine() -> dict[str, Any]:
-    """Return what a run ran on, as plain JSON types; nothing that names the machine or its user.
-
-    The load is that before the run: 0 where nothing else was running.
-    """
-    return {
-        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "processor": processor_name(),
-        "cores": build_info()["threads"],
+    """Return what a run ran on, as plain JSON types; the load is that before it: 0 where nothing else was running."""
+    facts = build_info()
+    return machine_facts() | {
         "load_average": round(os.getloadavg()[0], 2),
-        "instruction_set": build_info()["instruction_set"],
-        "paillier_engine": build_info()["paillier_engine"],
-        "shieldfl": build_info()["version"],
-        "seal": build_info()["seal_version"],
-        "gmp": build_info()["gmp_version"],
+        "paillier_engine": facts["paillier_engine"],
+        "seal": facts["seal_version"],
+        "gmp": facts["gmp_version"],
         "tenseal": _version("tenseal"),
         "phe": _version("phe"),
         "gmpy2": _version("gmpy2"),
         "heu": _version("sf-heu"),
-        "numpy": _version("numpy"),
-        "python": platform.python_version(),
     }
 
 

@@ -47,25 +47,21 @@ def discrete_gaussian_noise(
 
     The time it takes depends on the noise. Do not let others measure it.
 
+    What is not named here is as for :func:`shieldfl.privacy.mechanisms.clip_and_noise`.
+
     Parameters
     ----------
-    vector : ndarray of float32, shape (n,)
-        May be empty; is not changed, and must not be changed by others meanwhile.
     norm : float
         Clipping norm C: at least 2^-100, at most 2^50 steps, and at least sqrt(n) steps.
     standard_deviation : float
         In the unit of the vector, from 2^-12 to just below 2^24 steps. See :func:`grid_variance` for its rounding.
     fraction_bits : int
         Binary digits after the point, 0 to 150.
-    threads : int, optional
-        For the core; None for as many as the work is worth.
 
     Returns
     -------
     noised : ndarray of float64, shape (n,)
         Exact multiples of 2^-fraction_bits.
-    original_norm : float
-        L2 norm of the input, computed in float64. It is data: not private, never to be uploaded.
     was_clipped : bool
         Whether the input was longer than ``norm`` less the allowance for rounding.
 
@@ -73,10 +69,6 @@ def discrete_gaussian_noise(
     ------
     ParameterError
         If a number is outside the stated bounds.
-    ArrayTypeError
-        If the vector is not float32 of one dimension.
-    RangeError
-        If the vector holds NaN or infinity; the message gives the first position.
     """
     values = as_float_vector(vector)
     check_norm(norm)

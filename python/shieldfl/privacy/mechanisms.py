@@ -39,34 +39,7 @@ def clip_l2(
 
     The exact norm of a vector that was scaled never exceeds ``norm``: the scale is taken a hair smaller to
     make up for float32 rounding, since the privacy proof has no tolerance. Whether to scale is decided in
-    float64.
-
-    Parameters
-    ----------
-    vector : ndarray of float32, shape (n,)
-        May be empty; is not changed.
-    norm : float
-        Clipping norm C, finite and at least 2^-100.
-    threads : int, optional
-        For the core; None for as many as the work is worth.
-
-    Returns
-    -------
-    clipped : ndarray of float32, shape (n,)
-        A new array.
-    original_norm : float
-        L2 norm of the input, computed in float64. It is data: not private, never to be uploaded.
-    was_clipped : bool
-        Whether the input was longer than ``norm``.
-
-    Raises
-    ------
-    ParameterError
-        If ``norm`` is not positive and finite, or below 2^-100.
-    ArrayTypeError
-        If the vector is not float32 of one dimension.
-    RangeError
-        If the vector holds NaN or infinity; the message gives the first position.
+    float64. Parameters, results and errors are those of :func:`clip_and_noise` without noise.
     """
     return clip_and_noise(vector, norm, 0.0, threads=threads)
 
@@ -162,28 +135,9 @@ class AdaptiveClip(Stateful):
 def gaussian_noise(
     vector: FloatVector, standard_deviation: float, *, threads: int | None = None
 ) -> FloatVector:
-    """Add independent N(0, standard_deviation²) to each value (SelectiveShield, eq. 21).
+    """Return a new array: independent N(0, standard_deviation²) added to each value (SelectiveShield, eq. 21).
 
-    Parameters
-    ----------
-    vector : ndarray of float32, shape (n,)
-        May be empty; is not changed.
-    standard_deviation : float
-        In the unit of the vector; 0 adds nothing.
-    threads : int, optional
-        For the core; None for as many as the work is worth.
-
-    Returns
-    -------
-    ndarray of float32, shape (n,)
-        A new array.
-
-    Raises
-    ------
-    ParameterError
-        If the standard deviation is negative, NaN or infinite.
-    ArrayTypeError
-        If the vector is not float32 of one dimension.
+    The parameters and their errors are those of :func:`clip_and_noise`; NaN and infinity are not looked for.
     """
     as_float_vector(vector)
     _check_deviation(standard_deviation)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from shieldfl.errors import ParameterError
 
-__all__ = ["dirichlet_partition", "label_histogram"]
+__all__ = ["dirichlet_partition"]
 
 IndexArray = npt.NDArray[np.int64]
 
@@ -68,18 +67,6 @@ def dirichlet_partition(
         parts = _split_by_class(classes, clients, concentration, generator)
         _level(parts, min_samples)
     return [np.sort(part).astype(np.int64) for part in parts]
-
-
-def label_histogram(partition: Sequence[IndexArray], labels: npt.ArrayLike, classes: int) -> IndexArray:
-    """Count the samples of each class that each client holds: int64 of shape (clients, classes).
-
-    Labels must lie in 0..classes-1 (``ParameterError`` otherwise).
-    """
-    array = np.asarray(labels)
-    if array.size and (array.min() < 0 or array.max() >= classes):
-        raise ParameterError(f"labels must lie in 0..{classes - 1}")
-    counts = [np.bincount(array[part], minlength=classes) for part in partition]
-    return np.array(counts, dtype=np.int64).reshape(len(partition), classes)
 
 
 def _concentration(alpha: float | str) -> float:

@@ -19,10 +19,10 @@ from shieldfl.cli.app import app
 from shieldfl.fleet.costs.device_profile import DeviceProfile, load_profile
 from shieldfl.fleet.fleet_file import load_fleet
 from shieldfl.fleet.simulate.encryption_plan import METHODS
+from shieldfl.fleet.simulate.fleet_simulation import client_rows, summarise
 from shieldfl.fleet.simulate.paper_costs import paper_cost_model, paper_costs_for
 from shieldfl.fleet.simulate.planner import plan_round
 from shieldfl.fleet.simulate.round_simulation import simulate
-from shieldfl.fleet.simulate.summary import client_rows, summarise
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -21,9 +21,8 @@ from shieldfl.fleet.report.page import write_report
 from shieldfl.fleet.report.tables import MOST_CLIENT_ROWS, clients_table, methods_table, reductions_table
 from shieldfl.fleet.simulate.cost_source import CostSource
 from shieldfl.fleet.simulate.encryption_plan import METHODS
-from shieldfl.fleet.simulate.fleet_simulation import FleetSimulation, simulate_fleets
+from shieldfl.fleet.simulate.fleet_simulation import FleetSimulation, simulate_fleets, summarise
 from shieldfl.fleet.simulate.round_simulation import simulate
-from shieldfl.fleet.simulate.summary import summarise
 from small_pictures import small_pictures
 
 HOSTILE = '<script>alert("$x$")</script> & ../../etc'

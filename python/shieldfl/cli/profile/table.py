@@ -10,9 +10,9 @@ from rich.console import Console
 from shieldfl.cli.result_console import result_table
 from shieldfl.fleet.costs.device_profile import DeviceProfile
 from shieldfl.fleet.report.tables import client_cells, remarks, short_seconds_text, summary_cells
+from shieldfl.fleet.simulate.fleet_simulation import summarise
 from shieldfl.fleet.simulate.planner import Recommendation
 from shieldfl.fleet.simulate.round_simulation import FleetRounds
-from shieldfl.fleet.simulate.summary import summarise
 from shieldfl.reporting.quantities import bytes_text, seconds_text, share_text
 
 __all__ = ["print_plan", "print_profile", "print_simulation"]

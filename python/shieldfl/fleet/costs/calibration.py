@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
 from shieldfl.array_view import as_threads, as_unsigned
-from shieldfl.build_info import build_info, processor_name
+from shieldfl.build_info import build_info, machine_facts
 from shieldfl.errors import ParameterError
 from shieldfl.fleet.costs.device_profile import DeviceProfile, ModelProfile
 from shieldfl.fleet.costs.other_sets import measure_other_sets
@@ -113,7 +111,7 @@ def calibrate(
         tell(f"training {chosen.model}")
         model = _measure_model(chosen.model, chosen)
     return DeviceProfile(
-        machine=_describe_machine(),
+        machine=machine_facts(),
         schemes=tuple(schemes),
         gather_seconds_per_value=gather,
         score_seconds_per_value=score,
@@ -132,16 +130,3 @@ def _measure_model(name: str, settings: CalibrationSettings) -> ModelProfile:
         threads: step.seconds_per_sample(threads, settings.seconds) for threads in settings.thread_counts()
     }
     return ModelProfile(name, settings.sample_shape, step.parameters, seconds)
-
-
-def _describe_machine() -> dict[str, Any]:
-    facts = build_info()
-    return {
-        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "processor": processor_name(),
-        "cores": facts["threads"],
-        "instruction_set": facts["instruction_set"],
-        "shieldfl": facts["version"],
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-    }

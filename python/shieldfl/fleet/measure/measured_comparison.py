@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.fleet.measure.measured_fleet import MeasuredFleet
+from shieldfl.fleet.simulate.fleet_simulation import client_rows
 from shieldfl.fleet.simulate.round_simulation import STAGES, FleetRounds
-from shieldfl.fleet.simulate.summary import client_rows
 
 __all__ = ["STEPS", "ClientDeviations", "Deviation", "MethodComparison", "compare"]
 

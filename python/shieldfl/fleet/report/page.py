@@ -18,9 +18,8 @@ from shieldfl.fleet.report.tables import (
     reductions_table,
     remarks,
 )
-from shieldfl.fleet.simulate.fleet_simulation import FleetSimulation, SimulatedFleet
+from shieldfl.fleet.simulate.fleet_simulation import FleetSimulation, SimulatedFleet, summarise
 from shieldfl.fleet.simulate.round_simulation import FleetRounds
-from shieldfl.fleet.simulate.summary import summarise
 from shieldfl.reporting.output_files import write_whole
 from shieldfl.reporting.report_page import Picture, draw_picture, render_page
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from shieldfl.fleet.costs.cost_model import CostModel
+from shieldfl.fleet.simulate.fleet_simulation import FleetSummary, client_rows
 from shieldfl.fleet.simulate.round_simulation import STAGES, FleetRounds
-from shieldfl.fleet.simulate.summary import FleetSummary, client_rows
 from shieldfl.reporting.quantities import MISSING, bytes_text, seconds_text, share_text
 
 __all__ = [

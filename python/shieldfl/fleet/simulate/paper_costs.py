@@ -42,7 +42,6 @@ __all__ = [
 ]
 
 _CPUS_AND_MEGABYTES_PER_SECOND = ((24, 50), (16, 45), (12, 40), (10, 35), (8, 30))
-_SAMPLES = 2500
 _SERVER_CPUS = 104
 _CIFAR_10_FLOOR = SecurityFloor(exposed_share=0.5, exposure_decay=2.0)
 
@@ -57,7 +56,6 @@ _ENCRYPT_SECONDS = 87.3
 _DECRYPT_SECONDS = 56.8
 _AGGREGATE_SECONDS = 87.9
 _CIPHERTEXT_BYTES = 512
-_SERVER_CPUS = 104
 
 ENCRYPT_CORE_SECONDS_BY_TABLE_2 = 3925.9769 / 10_000 * (2048 / 3072) ** 3
 
@@ -122,7 +120,7 @@ def paper_fleet() -> Fleet:
             ClientKind(
                 name=f"{cpus} CPUs",
                 cores=float(cpus),
-                samples=_SAMPLES,
+                samples=_TRAIN_SAMPLES,
                 upload_bytes_per_second=megabytes * 1e6,
                 download_bytes_per_second=megabytes * 1e6,
                 count=4,

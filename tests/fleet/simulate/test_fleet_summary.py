@@ -7,8 +7,8 @@ import pytest
 
 from fleet.fleets import COSTS, client, fleet_of, three_clients
 from shieldfl.fleet.simulate.encryption_plan import MaskSettings
+from shieldfl.fleet.simulate.fleet_simulation import client_rows, summarise
 from shieldfl.fleet.simulate.round_simulation import simulate
-from shieldfl.fleet.simulate.summary import client_rows, summarise
 
 
 def test_figures_of_a_round():
