@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
 
 from shieldfl.errors import ParameterError
 from shieldfl.fleet.fleet import Fleet
@@ -12,6 +11,9 @@ from shieldfl.fleet.measure.cpu_cgroup import CgroupLimit
 from shieldfl.fleet.measure.processor_time import DutyCycleLimit
 
 __all__ = ["ProcessorLimit", "ProcessorQuota", "open_limit", "processor_quotas"]
+
+ProcessorLimit = CgroupLimit | DutyCycleLimit
+"""Limits processes that this one has started. ``release`` each after it was waited for, then ``close``."""
 
 _ROUNDING = 1e-9
 
@@ -57,23 +59,6 @@ def processor_quotas(fleet: Fleet, machine_cores: int) -> list[ProcessorQuota]:
         ProcessorQuota(max(1, math.ceil(cores)), float(cores * rate))
         for cores, rate in zip(fleet.cores.tolist(), fleet.core_rate.tolist(), strict=True)
     ]
-
-
-class ProcessorLimit(Protocol):
-    """Limits processes that this one has started. ``release`` each after it was waited for, then ``close``."""
-
-    @property
-    def description(self) -> str:
-        """What limits the clients, in a few words."""
-
-    def limit(self, pid: int, cores: float) -> None:
-        """Let a process use so many seconds of processor time in a second. Raises OSError."""
-
-    def release(self, pid: int) -> None:
-        """Take the limit away."""
-
-    def close(self) -> None:
-        """Leave nothing behind."""
 
 
 def open_limit() -> ProcessorLimit:
