@@ -17,7 +17,6 @@ from core.paillier_keys import authority_for, factors_of
 from core.wire_twin import reseal
 from methods.dict_pfl.dict_pfl_run import run_of
 from methods.honest_outcome import assert_same_model, honest_outcome, recorded
-from methods.keys_made_once import keys_made_once  # noqa: F401
 from methods.method_conformance import SteppedRun, contraction
 from methods.selective_shield.selective_shield_noise import SIZE, shield, values_of, zeros
 from methods.variants import CLIENTS, every_variant

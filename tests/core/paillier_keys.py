@@ -7,6 +7,7 @@ Public keys are put together here by hand, independently of the core, from the l
 
 from __future__ import annotations
 
+import functools
 import struct
 
 import shieldfl as sf
@@ -90,13 +91,19 @@ def secret_of(p: int, q: int) -> bytes:
     return p.to_bytes(length, "big") + q.to_bytes(length, "big")
 
 
+@functools.cache
+def decryptor_of(public_key: bytes, secret: bytes, engine: str | None = None) -> _core.PaillierDecryptor:
+    """Read a secret key, each once: that its primes are safe takes long to find out."""
+    key = _core.PaillierPublicKey.from_bytes(public_key, engine)
+    return _core.PaillierDecryptor.import_secret(key, secret)
+
+
 def authority_for(
     parameters: sf.paillier.Parameters, *, engine: str | None = None, min_clients: int = 1, which: int = 0
 ) -> sf.KeyAuthority:
     """Make an authority with these parameters, without searching for a key."""
     p, q = primes(parameters.key_bits, which)
-    public_key = _core.PaillierPublicKey.from_bytes(public_key_frame(parameters, p * q), engine)
-    decryptor = _core.PaillierDecryptor.import_secret(public_key, secret_of(p, q))
+    decryptor = decryptor_of(public_key_frame(parameters, p * q), secret_of(p, q), engine)
     authority = sf.KeyAuthority.__new__(sf.KeyAuthority)
     scheme = scheme_of(parameters)
     authority._set_up(scheme, decryptor, min_clients, False, {}, None)

@@ -62,7 +62,7 @@ def example(key_bits):
     base = unit_below(n * n, source)
     top = 2 ** (key_bits // 2) - 1
     exponents = [0, 1, 2, top, top - 1, top // 2 + 1, 255, 256, 2**64 - 1, 2**64]
-    exponents += [source.randrange(top) for _ in range(3)]
+    exponents.append(source.randrange(top))
     plaintexts = [n - 1, 0, 1, n // 2, n - 2] + [source.randrange(n) for _ in range(len(exponents) - 5)]
     expected = [
         (1 + m * n) * pow(base, a, n * n) % (n * n) for a, m in zip(exponents, plaintexts, strict=True)

@@ -1,9 +1,11 @@
-"""Methods get Paillier keys that were made once: a search for safe primes would take seconds in each test."""
+"""Methods get Paillier keys that were made once: a search for safe primes would take seconds in each test.
+
+And one that was read once: that its primes are safe is not tried again for each authority that is restored.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 from collections.abc import Iterator
 from typing import Any
@@ -11,16 +13,13 @@ from typing import Any
 import pytest
 
 import shieldfl as sf
-from core.paillier_keys import authority_for
+from core.paillier_keys import authority_for, decryptor_of
+from shieldfl import _core
+from shieldfl.paillier import opening
 from shieldfl.roles import round_keys
 from shieldfl.roles.key_authority import KeyAuthority
 
 _TURN = itertools.count()
-
-
-@functools.cache
-def _made_once(params: sf.paillier.Parameters, which: int) -> KeyAuthority:
-    return authority_for(params, which=which)
 
 
 def _authority(
@@ -34,7 +33,7 @@ def _authority(
     if not isinstance(params, sf.paillier.Parameters):
         return KeyAuthority(params, min_clients, threads=threads, weight_bounds=weight_bounds)
     KeyAuthority._check_min_clients(params, min_clients)
-    made = _made_once(params, next(_TURN) % 2)
+    made = authority_for(params, which=next(_TURN) % 2)
     authority = KeyAuthority.__new__(KeyAuthority)
     authority._set_up(
         made._scheme, made._decryptor, min_clients, True, {}, threads, weight_bounds=weight_bounds
@@ -42,11 +41,18 @@ def _authority(
     return authority
 
 
+class _Decryptor(_core.PaillierDecryptor):
+    @staticmethod
+    def import_secret(public_key: _core.PaillierPublicKey, secret: bytearray) -> _core.PaillierDecryptor:
+        return decryptor_of(public_key.to_bytes(), bytes(secret))
+
+
 @contextlib.contextmanager
 def ready_keys() -> Iterator[None]:
     """Within it, methods get the keys that were made once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(round_keys, "KeyAuthority", _authority)
+        patch.setattr(opening, "Decryptor", _Decryptor)
         yield
 
 
