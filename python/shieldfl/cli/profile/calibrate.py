@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,18 +20,16 @@ from shieldfl.scheme.registry import KEY_SIZES, calibrations
 
 __all__ = ["calibrate"]
 
-_KEY_SIZES = ", ".join(map(str, KEY_SIZES))
-_DEFAULT_KEY_BITS = str(CalibrationSettings.key_bits)
 _QUICK = {"values": 10_000, "slow_ciphertexts": 2, "seconds": 0.0}
 _ALL_SCHEMES = ",".join(calibrations())
 _SAMPLE_SHAPE = ",".join(map(str, CalibrationSettings.sample_shape))
-_MODEL = "Training step"
+_of_training = partial(typer.Option, rich_help_panel="Training step")
 
 
-def _parse_key_bits(text: str) -> int:
-    if text not in map(str, KEY_SIZES):
-        raise typer.BadParameter(f"choose one of {_KEY_SIZES}")
-    return int(text)
+def _checked_size(key_bits: int) -> int:
+    if key_bits not in KEY_SIZES:
+        raise typer.BadParameter(f"choose one of {', '.join(map(str, KEY_SIZES))}")
+    return key_bits
 
 
 def calibrate(
@@ -51,31 +50,19 @@ def calibrate(
     threads: Threads = None,
     values: Annotated[int, typer.Option(help="Values of an update.")] = CalibrationSettings.values,
     key_bits: Annotated[
-        Any,
-        typer.Option(
-            metavar="INT",
-            parser=_parse_key_bits,
-            help=f"Paillier's key size: {', '.join(map(str, KEY_SIZES))}.",
-        ),
-    ] = _DEFAULT_KEY_BITS,
+        int,
+        typer.Option(callback=_checked_size, help=f"Paillier's key size: {', '.join(map(str, KEY_SIZES))}."),
+    ] = CalibrationSettings.key_bits,
     model: Annotated[
         str | None,
-        typer.Option(
-            help="Measure a training step of mlp, simple-cnn or linear too; needs torch.",
-            rich_help_panel=_MODEL,
-        ),
+        _of_training(help="Measure a training step of mlp, simple-cnn or linear too; needs torch."),
     ] = None,
     sample_shape: Annotated[
-        Any,
-        typer.Option(
-            metavar="INT,...", parser=parse_counts, help="Shape of one sample.", rich_help_panel=_MODEL
-        ),
+        Any, _of_training(metavar="INT,...", parser=parse_counts, help="Shape of one sample.")
     ] = _SAMPLE_SHAPE,
-    classes: Annotated[
-        int, typer.Option(help="Classes of the model.", rich_help_panel=_MODEL)
-    ] = CalibrationSettings.classes,
+    classes: Annotated[int, _of_training(help="Classes of the model.")] = CalibrationSettings.classes,
     batch_size: Annotated[
-        int, typer.Option(help="Samples of a training step.", rich_help_panel=_MODEL)
+        int, _of_training(help="Samples of a training step.")
     ] = CalibrationSettings.batch_size,
     other_sets: Annotated[
         bool,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +22,7 @@ from shieldfl.fleet.simulate.sensitivity_curve import SecurityFloor
 __all__ = ["simulate"]
 
 _ALL_METHODS = ",".join(METHODS)
-_MASKS = "Masks"
+_of_masks = partial(typer.Option, rich_help_panel="Masks")
 
 
 def _parse_methods(text: str) -> tuple[str, ...]:
@@ -53,23 +54,19 @@ def simulate(
     scheme: options.Schemes = None,
     uniform_ratio: Annotated[
         float | None,
-        typer.Option(
+        _of_masks(
             help="Share of the parameters that mask-crypt and fedml-he encrypt; default: sense-crypt's union.",
-            rich_help_panel=_MASKS,
             show_default=False,
         ),
     ] = None,
     mask_overlap: Annotated[
-        float,
-        typer.Option(
-            help="Of sense-crypt's masks: 1 for nested, 0 for independent ones.", rich_help_panel=_MASKS
-        ),
+        float, _of_masks(help="Of sense-crypt's masks: 1 for nested, 0 for independent ones.")
     ] = MaskSettings.mask_overlap,
     exposed_share: Annotated[
-        float, typer.Option(help="C of sense-crypt's security constraint.", rich_help_panel=_MASKS)
+        float, _of_masks(help="C of sense-crypt's security constraint.")
     ] = SecurityFloor.exposed_share,
     exposure_decay: Annotated[
-        float, typer.Option(help="B of sense-crypt's security constraint.", rich_help_panel=_MASKS)
+        float, _of_masks(help="B of sense-crypt's security constraint.")
     ] = SecurityFloor.exposure_decay,
     gantt: Annotated[
         Path | None,
