@@ -11,10 +11,10 @@ import pytest
 from core.paillier_keys import authority_for
 from shieldfl.errors import PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
+from shieldfl.methods.encrypted_sum.encryption_settings import FixedPoint, update_parameters
 from shieldfl.methods.encrypted_sum.mixed_sum import MixedSum
 from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
 from shieldfl.methods.encrypted_sum.mixed_upload import MixedUpload
-from shieldfl.methods.encrypted_sum.update_parameters import FixedPoint, update_parameters
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message

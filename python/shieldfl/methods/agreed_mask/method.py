@@ -9,13 +9,12 @@ import numpy as np
 
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.masks import Mask
-from shieldfl.methods.encrypted_sum.encryption_settings import FedMlHeSettings
+from shieldfl.methods.encrypted_sum.encryption_settings import FedMlHeSettings, FixedPoint, update_parameters
 from shieldfl.methods.encrypted_sum.mixed_sum import stated_weight
 from shieldfl.methods.encrypted_sum.mixed_upload import (
     read_agreed_positions,
     settled_positions,
 )
-from shieldfl.methods.encrypted_sum.update_parameters import FixedPoint, update_parameters
 from shieldfl.methods.masked_average.aggregator import MaskedAverageAggregator
 from shieldfl.methods.masked_average.client import MaskedAverageClient
 from shieldfl.methods.masked_average.method import UPDATE, MaskedAverage

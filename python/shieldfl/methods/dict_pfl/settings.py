@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from shieldfl.methods.encrypted_sum.update_parameters import FixedPoint
+from shieldfl.methods.encrypted_sum.encryption_settings import FixedPoint
 from shieldfl.settings import Count, Probability, Settings, Share, about
 
 __all__ = ["DictPflSettings", "FactorisationSettings", "PruningSettings"]

@@ -1,16 +1,27 @@
-"""Settings of methods that encrypt the same positions at every client."""
+"""How updates are encrypted: settings, and the parameters that follow from them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
-from shieldfl.methods.encrypted_sum.update_parameters import FixedPoint
-from shieldfl.scheme.interface import KeyBits
-from shieldfl.scheme.registry import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS, encryptions
-from shieldfl.settings import Share, about
+from msgspec import Meta
 
-__all__ = ["EncryptionSettings", "FedMlHeSettings", "MaskCryptSettings"]
+from shieldfl.scheme.interface import KeyBits, SumNeeds
+from shieldfl.scheme.registry import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS, encryptions, scheme_named
+from shieldfl.settings import Settings, Share, about
+
+__all__ = ["EncryptionSettings", "FedMlHeSettings", "FixedPoint", "MaskCryptSettings", "update_parameters"]
+
+
+@dataclass(frozen=True)
+class FixedPoint(Settings):
+    """How values are quantised before they are encrypted."""
+
+    value_bits: Annotated[int, Meta(ge=2, le=40), about("Bits of an encrypted value.")] = 24
+    fraction_bits: Annotated[
+        int, Meta(ge=0, le=52), about("Bits of an encrypted value behind the binary point.")
+    ] = 20
 
 
 @dataclass(frozen=True)
@@ -50,3 +61,22 @@ class MaskCryptSettings(EncryptionSettings):
         bool,
         about("Cut the consensus to p, as the paper's budget wants; published code takes the whole union."),
     ] = True
+
+
+def update_parameters(encryption: str, clients: int, fixed_point: FixedPoint, **needs: Any) -> Any:
+    """Return the parameters for sums over so many clients.
+
+    Parameters
+    ----------
+    encryption : one of :func:`shieldfl.scheme.registry.encryptions`.
+    needs : the other fields of :class:`shieldfl.scheme.interface.SumNeeds`.
+
+    Raises ParameterError for an unknown name and what the scheme refuses.
+    """
+    asked = SumNeeds(
+        clients=clients,
+        value_bits=fixed_point.value_bits,
+        fraction_bits=fixed_point.fraction_bits,
+        **needs,
+    )
+    return scheme_named(encryption).update_parameters(encryption, asked)

@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from shieldfl.errors import ParameterError
-from shieldfl.methods.encrypted_sum.update_parameters import FixedPoint, update_parameters
+from shieldfl.methods.encrypted_sum.encryption_settings import FixedPoint, update_parameters
 from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method, Phase

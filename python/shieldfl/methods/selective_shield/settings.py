@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from shieldfl.errors import ParameterError
-from shieldfl.methods.encrypted_sum.update_parameters import FixedPoint
+from shieldfl.methods.encrypted_sum.encryption_settings import FixedPoint
 from shieldfl.settings import Delta, NotNegative, Positive, Share, about
 
 __all__ = ["SelectiveShieldSettings"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shieldfl.methods.encrypted_sum.update_parameters import update_parameters
+from shieldfl.methods.encrypted_sum.encryption_settings import update_parameters
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method, Phase
 from shieldfl.methods.protocol.named_method import NamedMethod

@@ -12,9 +12,10 @@ from shieldfl.methods.agreed_mask.method import FedMlHe
 from shieldfl.methods.encrypted_sum.encryption_settings import (
     EncryptionSettings,
     FedMlHeSettings,
+    FixedPoint,
     MaskCryptSettings,
+    update_parameters,
 )
-from shieldfl.methods.encrypted_sum.update_parameters import FixedPoint, update_parameters
 from shieldfl.methods.mask_crypt.method import MaskCrypt
 from shieldfl.methods.masked_average.method import FullEncryption
 from shieldfl.methods.protocol.global_model import GlobalModel
