@@ -20,13 +20,14 @@ import typer
 
 import all_targets
 import paillier_targets
-from shieldfl.benchmarks import CkksCase, Effort, PaillierCase
+from shieldfl.benchmarks import Effort
 from shieldfl.benchmarks.comparison import describe_machine
 from shieldfl.cli.bench import command as bench
 from shieldfl.cli.bench.table import print_machine
 from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
 from shieldfl.cli.result_console import result_console
+from shieldfl.cli.setting_options import given_settings, with_options
 from target import QUICK, Sizes, Target, print_targets
 
 Seconds = Annotated[float, typer.Option(help="How long each case is measured, all schemes together.")]
@@ -36,19 +37,18 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 @app.command()
+@with_options((bench.CkksGrid, ""), values=(100_000, 1_000_000, 25_000_000), share=(0.01, 0.1, 1.0))
 def ckks(
     context: typer.Context,
-    values: bench.Values = "1e5,1e6,2.5e7",
-    share: bench.Share = "0.01,0.1,1",
-    threads: bench.Threads = None,
+    *,
     seconds: Seconds = 10.0,
     targets_only: Targets = False,
     quick: bench.Quick = False,
     json_file: JsonFile = None,
+    **settings: Any,
 ) -> None:
     """Measure CKKS beside SEAL and TenSEAL, print the tables, check every sum."""
-    values = bench.quick_values(context, values, quick)
-    cases = bench.checked_grid(CkksCase, values, share, threads=threads)
+    cases = bench.given_grid(context, settings, quick).cases()
     if targets_only:
         _show_targets(lambda: all_targets.measure_all(QUICK if quick else Sizes(), _tell), json_file)
         return
@@ -56,16 +56,17 @@ def ckks(
 
 
 @app.command()
+@with_options((bench.PaillierGrid, ""), key_bits=(2048, 3072))
 def paillier(
-    key_bits: bench.KeyBits = "2048,3072",
-    threads: bench.Threads = None,
+    *,
     seconds: Seconds = 30.0,
     targets_only: Targets = False,
     quick: bench.Quick = False,
     json_file: JsonFile = None,
+    **settings: Any,
 ) -> None:
     """Measure Paillier beside phe and HEU, print the tables, check every sum."""
-    cases = bench.checked_grid(PaillierCase, key_bits, threads=threads)
+    cases = given_settings(bench.PaillierGrid, settings).cases()
     if targets_only:
         sizes = paillier_targets.QUICK if quick else paillier_targets.Sizes()
         _show_targets(lambda: paillier_targets.measure_all(sizes, _tell), json_file)

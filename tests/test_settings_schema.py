@@ -43,6 +43,7 @@ class Everything(Settings):
     key_bits: KeyBits = 3072
     several: Annotated[tuple[Positive, ...], Meta(min_length=1)] = (1.0,)
     names: tuple[str, ...] = ()
+    some: Annotated[tuple[str, ...], about("Of a registry.", choices=("x", "y"))] = ("x",)
     one_or_more: Annotated[float, Meta(le=1.0)] | tuple[float, ...] = 0.0
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
     flag: bool = False
@@ -62,6 +63,7 @@ ALLOWED = {
     "key_bits": "one of 2048, 3072, 4096",
     "several": "a list that is not empty of which each is a number, above 0",
     "names": "a list of which each is a text",
+    "some": "a list of which each is one of x, y",
     "one_or_more": "a number, at most 1 or a list of which each is a number",
     "seed": "a whole number, at least 0 and below 2^63 or None",
     "flag": "true or false",
@@ -116,6 +118,7 @@ def test_a_value_becomes_what_is_declared(name: str, value: Any, taken: Any):
         ("several", 1.0),
         ("several", (1.0, math.inf)),
         ("names", "fc"),
+        ("some", ("x", "z")),
         ("one_or_more", 1.5),
         ("seed", -1),
         ("flag", 1),
@@ -170,6 +173,8 @@ def test_what_files_may_not_write(key: str, value: Any):
         ("share", ".5", 0.5),
         ("share", "1", 1.0),
         ("count", "7", 7),
+        ("count", "1e6", 10**6),
+        ("some", "x, y", ("x", "y")),
         ("needed", "7", "7"),
         ("needed", "true", "true"),
         ("flag", "true", True),

@@ -31,6 +31,7 @@ __all__ = [
     "NotNegative",
     "Positive",
     "Probability",
+    "Seed",
     "Setting",
     "Settings",
     "Share",
@@ -50,6 +51,7 @@ Share = Annotated[float, Meta(gt=0.0, le=1.0)]
 Probability = Annotated[float, Meta(ge=0.0, le=1.0)]
 Delta = Annotated[float, Meta(gt=0.0, lt=1.0)]
 Threads = Annotated[int, Meta(ge=1, le=1024)]
+Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Text = Annotated[str, Meta(min_length=1, pattern=r"\S")]
 
 # Units by their names, decimal prefixes as network equipment and the papers use them.
@@ -142,9 +144,7 @@ class Setting:
         """What it may be, in words."""
         if self.units is not None:
             return f'{_allowed(self.kind)}, with a unit, such as "{_EXAMPLES[id(self.units)]}"'
-        # An empty text stands for what nobody chose.
-        named = ", ".join(filter(None, self.choices))
-        kind = f"one of {named}" if named else _allowed(self.kind)
+        kind = _allowed(self.kind, self.choices)
         return " or ".join((kind, *(f'"{word}"' for word in self.words or ())))
 
     def fit(self, value: Any, where: str = "", *, alone: bool = False) -> Any:
@@ -162,8 +162,10 @@ class Setting:
         items = fitted if isinstance(fitted, tuple) else (fitted,)
         infinite = (self.words or {}).values()
         if any(
-            isinstance(item, float) and not math.isfinite(item) and item not in infinite for item in items
-        ) or (self.choices and fitted not in self.choices):
+            (isinstance(item, float) and not math.isfinite(item) and item not in infinite)
+            or (self.choices and item not in (None, *self.choices))
+            for item in items
+        ):
             raise ParameterError(f"{where}{self.title} must be {self.allowed}, not {value!r}")
         return fitted
 
@@ -190,13 +192,16 @@ class Setting:
     def read_text(self, text: str, where: str = "") -> Any:
         """Return what the command line says, in the declared type: as TOML writes it, bare, or with commas between.
 
+        A whole number may be written as 1e6.
+
         Raises ParameterError as :meth:`fit`.
         """
         readings: tuple[Callable[[], Any], ...] = (
             lambda: _toml_value(text),
-            lambda: float(text),
+            lambda: [_number(part) for part in text.split(",")],
+            lambda: [part.strip() for part in text.split(",") if part.strip()],
+            lambda: _number(text),
             lambda: text,
-            lambda: [float(part) for part in text.split(",")],
         )
         for reading in readings:
             try:
@@ -215,6 +220,11 @@ def _plain(value: Any) -> Any:
 
 def _toml_value(text: str) -> Any:
     return tomllib.loads(f"value = {text}")["value"]
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    return int(number) if number.is_integer() and "." not in text else number
 
 
 def _settings_of(kind: type) -> Mapping[str, Setting]:
@@ -259,23 +269,25 @@ def plain_settings(settings: Settings | None) -> dict[str, Any]:
     return entry
 
 
-def _allowed(kind: inspect.Type) -> str:
+def _allowed(kind: inspect.Type, choices: tuple[str, ...] = ()) -> str:
     words = "None"
     match kind:
         case inspect.Metadata(type=inner):
-            words = _allowed(inner)
+            words = _allowed(inner, choices)
         case inspect.UnionType(types=several):
-            words = " or ".join(_allowed(one) for one in several)
+            words = " or ".join(_allowed(one, choices) for one in several)
         case inspect.LiteralType(values=values):
             words = f"one of {', '.join(map(str, values))}"
         case inspect.VarTupleType(item_type=item, min_length=least, max_length=most):
             length = f" of {least} to {most}" if most else " that is not empty" if least else ""
-            words = f"a list{length} of which each is {_allowed(item)}"
+            words = f"a list{length} of which each is {_allowed(item, choices)}"
         case inspect.IntType() | inspect.FloatType():
             noun = "a whole number" if isinstance(kind, inspect.IntType) else "a number"
             words = ", ".join(filter(None, (noun, _bounds(kind))))
         case inspect.StrType(min_length=least):
-            words = "a text that is not empty" if least else "a text"
+            # An empty text stands for what nobody chose.
+            named = ", ".join(filter(None, choices))
+            words = f"one of {named}" if named else "a text that is not empty" if least else "a text"
         case inspect.BoolType():
             words = "true or false"
     return words

@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from itertools import product
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
+
+from msgspec import Meta
 
 from shieldfl.benchmarks import heu_peer, phe_peer, tenseal_peer
 from shieldfl.benchmarks.measurement import Ciphertexts, Effort, Figure, measure, run_on_cores
@@ -15,14 +17,15 @@ from shieldfl.benchmarks.own_schemes import OwnScheme, authority_of, own_ckks, p
 from shieldfl.benchmarks.scheme import Scheme, select
 from shieldfl.benchmarks.seal_peer import seal_peers
 from shieldfl.build_info import build_info, machine_facts
-from shieldfl.errors import ParameterError
-from shieldfl.scheme.registry import checked_encryption
+from shieldfl.scheme.interface import KeyBits
+from shieldfl.settings import Settings, Share, Threads
 
 __all__ = [
     "CaseResult",
     "CkksCase",
     "Comparison",
     "PaillierCase",
+    "Values",
     "compare",
     "describe_machine",
     "grid",
@@ -31,27 +34,20 @@ __all__ = [
     "paillier_peers",
 ]
 
-_MOST_VALUES = 2**31
-"""As many as a mask has positions."""
+Values = Annotated[int, Meta(ge=1, le=2**31)]
+"""Of an update: as many as a mask has positions."""
 
 Measured = tuple[list[Figure], list[str]]
 """Of all schemes, this library's default first; and how to install those that are missing."""
 
 
 @dataclass(frozen=True)
-class CkksCase:
+class CkksCase(Settings):
     """An update of ``values`` values, of which a random ``share`` is encrypted on ``threads`` threads."""
 
-    values: int
-    share: float
-    threads: int
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.values <= _MOST_VALUES:
-            raise ParameterError(f"the number of values must be between 1 and 2^31, got {self.values:,}")
-        if not 0.0 < self.share <= 1.0:
-            raise ParameterError(f"a share must be above 0 and at most 1, got {self.share}")
-        _check_threads(self.threads)
+    values: Values
+    share: Share
+    threads: Threads
 
     def __str__(self) -> str:
         return f"{self.values:,} values, share {self.share:g}, threads {self.threads}"
@@ -70,15 +66,11 @@ class CkksCase:
 
 
 @dataclass(frozen=True)
-class PaillierCase:
+class PaillierCase(Settings):
     """A key size and a number of threads."""
 
-    key_bits: int
-    threads: int
-
-    def __post_init__(self) -> None:
-        checked_encryption("paillier-dense", self.key_bits)
-        _check_threads(self.threads)
+    key_bits: KeyBits
+    threads: Threads
 
     def __str__(self) -> str:
         return f"{self.key_bits}-bit keys, threads {self.threads}"
@@ -213,11 +205,6 @@ def _installed(*peers: tuple[Any, Callable[[], Sequence[Scheme]]]) -> tuple[list
                 raise
             missing.append(module.HOW_TO_INSTALL)
     return schemes, missing
-
-
-def _check_threads(threads: int) -> None:
-    if not 1 <= threads <= 1024:
-        raise ParameterError(f"the number of threads must be between 1 and 1024, got {threads}")
 
 
 def describe_machine() -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields, replace
 from inspect import Parameter, Signature
 from typing import Annotated, Any, TypeVar
 
@@ -18,17 +18,28 @@ __all__ = ["given_settings", "is_given", "option_of", "with_options"]
 S = TypeVar("S", bound=Settings)
 
 
-def with_options(*kinds: tuple[type[Settings], str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_options(
+    *kinds: tuple[type[Settings], str], **defaults: Any
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for each setting of some classes, in place of its ``**settings``.
 
-    Each class comes with the panel of the help that its settings are listed under where they name none.
+    Each class comes with the panel of the help that its settings are listed under where they name none. A setting that
+    says nothing about itself is for code alone. ``defaults`` are the command's own, where they are not the class's.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = dict(Signature.from_callable(command, eval_str=True).parameters)
         del own["settings"]
-        made = [option_of(setting, panel) for kind, panel in kinds for setting in settings_of(kind).values()]
-        parameters = [own.pop("context"), *made, *own.values()]
+        made = {
+            setting.name: option_of(
+                replace(setting, default=defaults.get(setting.name, setting.default)), panel
+            )
+            for kind, panel in kinds
+            for setting in settings_of(kind).values()
+            if setting.meaning
+        }
+        first = [own.pop("context")] if "context" in own else []
+        parameters = [*first, *made.values(), *own.values()]
         command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {one.name: one.annotation for one in parameters}
         return command
@@ -39,7 +50,8 @@ def with_options(*kinds: tuple[type[Settings], str]) -> Callable[[Callable[..., 
 def option_of(setting: Setting, panel: str) -> Parameter:
     """Return the command's parameter that is a setting's option."""
     is_flag = isinstance(setting.kind, inspect.BoolType)
-    names = setting.options or (f"--{setting.name.replace('_', '-')}",)
+    name = setting.name.replace("_", "-")
+    names = setting.options or (f"--{name}/--no-{name}" if is_flag and setting.default else f"--{name}",)
 
     def read(text: Any) -> Any:
         try:
@@ -50,25 +62,28 @@ def option_of(setting: Setting, panel: str) -> Parameter:
     option = typer.Option(
         *names,
         help=setting.meaning,
-        rich_help_panel=setting.panel or panel,
+        rich_help_panel=setting.panel or panel or None,
         parser=None if is_flag else read,
         metavar=None if is_flag else _metavar(setting),
     )
     taken: Any = bool if is_flag else Any
     annotation = Annotated[taken, option]
-    return Parameter(setting.name, Parameter.KEYWORD_ONLY, default=setting.default, annotation=annotation)
+    default = Parameter.empty if setting.default is MISSING else setting.default
+    return Parameter(setting.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def given_settings(kind: type[S], values: Mapping[str, Any]) -> S:
     """Fill a settings class from the options of the same names; what it refuses is wrong usage."""
     try:
-        return kind(**{field.name: values[field.name] for field in fields(kind)})
+        return kind(**{field.name: values[field.name] for field in fields(kind) if field.name in values})
     except ParameterError as error:
         raise typer.BadParameter(str(error)) from None
 
 
 def _metavar(setting: Setting) -> str:
-    return "|".join((*(setting.choices or _metavars(setting.kind)), *(setting.words or ())))
+    several = isinstance(setting.kind, inspect.VarTupleType)
+    names = () if several else tuple(filter(None, setting.choices))
+    return "|".join((*(names or _metavars(setting.kind)), *(setting.words or ())))
 
 
 def _metavars(kind: inspect.Type) -> tuple[str, ...]:

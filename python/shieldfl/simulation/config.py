@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from shieldfl.errors import ParameterError
-from shieldfl.settings import Count, Positive, Share, Threads, TrainingSettings, about
+from shieldfl.settings import Count, Positive, Seed, Share, Threads, TrainingSettings, about
 from shieldfl.training import MODELS
 
 __all__ = ["RunConfig"]
@@ -86,8 +86,7 @@ class RunConfig(TrainingSettings):
         Positive, about("Scales the server's step; 1 is plain averaging.", panel=_FEDERATION)
     ] = 1.0
     seed: Annotated[
-        int,
-        Meta(ge=0, le=2**63 - 1),
+        Seed,
         about(
             "Repeats partition, initial model and training; never the cryptographic or privacy noise.",
             panel=_DATA,

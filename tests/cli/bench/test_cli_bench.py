@@ -16,7 +16,6 @@ import shieldfl as sf
 from cli.run.terminal_run import run_on_terminal
 from shieldfl.benchmarks.scheme import WrongSumError
 from shieldfl.cli.app import app
-from shieldfl.cli.bench.command import parse_counts, parse_shares
 
 ONE_CASE = ["--quick", "--share", "1", "--threads", "1"]
 
@@ -184,14 +183,6 @@ def test_options_in_the_documentation_exist() -> None:
     named = set(re.findall(r"--[a-z-]+", " ".join(lines))) | {"--no-peers", "--quick"}
     assert {"--values", "--share", "--threads", "--json"} <= named
     assert named <= known
-
-
-@pytest.mark.parametrize(
-    ("text", "numbers"), [("1000", (1000,)), ("1e5,2.5e7", (100_000, 25_000_000)), ("1, 2", (1, 2))]
-)
-def test_counts_are_read_in_either_notation(text: str, numbers: tuple[int, ...]) -> None:
-    assert parse_counts(text) == numbers
-    assert parse_shares(text) == numbers
 
 
 def test_says_how_to_install_what_is_missing() -> None:

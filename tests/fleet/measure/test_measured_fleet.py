@@ -17,7 +17,7 @@ from shieldfl.fleet.fleet_file import parse_fleet
 from shieldfl.fleet.measure import client_processes, measured_fleet
 from shieldfl.fleet.measure.client_processes import ClientProcesses, ClientTask
 from shieldfl.fleet.measure.measured_comparison import compare
-from shieldfl.fleet.measure.measured_fleet import measure_fleet
+from shieldfl.fleet.measure.measured_fleet import MeasureSettings, measure_fleet
 from shieldfl.fleet.measure.measured_method import MeasuredMethod
 from shieldfl.fleet.measure.processor_time import DutyCycleLimit
 from shieldfl.fleet.simulate.round_simulation import STAGES
@@ -102,13 +102,17 @@ def measurable(scheme: str) -> list[str]:
     return found
 
 
+def asked(method, scheme="ckks", rounds=1):
+    return MeasureSettings((method,), scheme, rounds)
+
+
 @pytest.mark.parametrize("scheme", ["ckks", "paillier-dense"])
 def test_every_method_is_measured_and_compared(profile, scheme):
     told = []
     methods = measurable(scheme)
     assert len(methods) >= 6
     runs = measure_fleet(
-        fleet_with(), methods, profile, scheme, rounds=2, on_round=lambda *what: told.append(what)
+        fleet_with(), profile, MeasureSettings(methods, scheme, 2), on_round=lambda *what: told.append(what)
     )
     assert told == [(method, number) for method in methods for number in range(2)]
     for method, run in zip(methods, runs, strict=True):
@@ -148,11 +152,11 @@ def test_a_real_model_is_trained():
     )
     # Two clients will do: each takes seconds to import torch.
     text = text.replace("count = 2", "count = 1")
-    (run,) = measure_fleet(parse_fleet(text), ("mask-crypt",), profile, "ckks")
+    (run,) = measure_fleet(parse_fleet(text), profile, asked("mask-crypt"))
     assert (run.measured.stages["train"] > 0.0).all()
     assert set(run.slowdown) == {"train", "encrypt"}
     with pytest.raises(ParameterError, match="training step"):
-        measure_fleet(parse_fleet(text.replace("170", "171")), ("fedavg",), profile, "ckks")
+        measure_fleet(parse_fleet(text.replace("170", "171")), profile, asked("fedavg"))
 
 
 def kill_in(monkeypatch, stage: str, how_many: int) -> None:
@@ -180,7 +184,7 @@ def kill_in(monkeypatch, stage: str, how_many: int) -> None:
 
 def test_a_client_that_is_killed_has_dropped_out_and_the_others_go_on(profile, monkeypatch):
     kill_in(monkeypatch, "training", 1)
-    (run,) = measure_fleet(fleet_with(far_samples=1000), ("full-he",), profile, "ckks", rounds=2)
+    (run,) = measure_fleet(fleet_with(far_samples=1000), profile, asked("full-he", rounds=2))
     measured = run.measured
     assert measured.dropped.tolist() == [[False, False, True]] * 2
     assert not measured.failed.any()
@@ -194,7 +198,7 @@ def test_a_client_that_is_killed_has_dropped_out_and_the_others_go_on(profile, m
 
 def test_too_few_clients_are_a_failed_round_and_no_error(profile, monkeypatch):
     kill_in(monkeypatch, "training", 2)
-    (run,) = measure_fleet(fleet_with(2, 500), ("full-he",), profile, "paillier-dense", rounds=2)
+    (run,) = measure_fleet(fleet_with(2, 500), profile, asked("full-he", "paillier-dense", rounds=2))
     assert run.measured.failed.all()
     assert run.measured.dropped[:, 1:].all()
     assert (run.measured.opening == 0.0).all()
@@ -204,7 +208,7 @@ def test_too_few_clients_are_a_failed_round_and_no_error(profile, monkeypatch):
 def test_who_is_not_done_in_time_is_ended(profile, monkeypatch):
     monkeypatch.setattr(measured_fleet, "_LEAST_PATIENCE_SECONDS", 0.5)
     monkeypatch.setattr(measured_fleet, "_PATIENCE", 0.0)
-    (run,) = measure_fleet(fleet_with(1, 100_000), ("fedavg",), profile, "ckks")
+    (run,) = measure_fleet(fleet_with(1, 100_000), profile, asked("fedavg"))
     assert run.measured.dropped.tolist() == [[False, True, True]]
 
 
@@ -215,7 +219,7 @@ def test_whatever_happens_everything_ends(profile, error):
             raise error
 
     with pytest.raises(error):
-        measure_fleet(fleet_with(), ("fedavg",), profile, "ckks", rounds=2, on_round=fail)
+        measure_fleet(fleet_with(), profile, asked("fedavg", rounds=2), on_round=fail)
 
 
 @pytest.fixture
@@ -233,13 +237,13 @@ def test_an_interrupt_in_the_middle_of_a_round(profile):
 
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        measure_fleet(fleet_with(1, 100_000), ("fedavg",), profile, "ckks", on_round=interrupt)
+        measure_fleet(fleet_with(1, 100_000), profile, asked("fedavg"), on_round=interrupt)
     assert time.monotonic() - begin < 60.0  # training alone would take 200 s
 
 
 def test_without_control_groups_processes_are_stopped_and_continued(profile, monkeypatch):
     monkeypatch.setattr(client_processes, "open_limit", DutyCycleLimit)
-    (run,) = measure_fleet(fleet_with(), ("fedavg",), profile, "ckks")
+    (run,) = measure_fleet(fleet_with(), profile, asked("fedavg"))
     assert run.limit == "stopping and continuing processes"
     assert not run.measured.dropped.any()
 
@@ -250,7 +254,7 @@ def test_a_client_that_cannot_start(profile, monkeypatch, tmp_path):
     program.chmod(0o755)
     monkeypatch.setattr(client_processes.sys, "executable", str(program))
     with pytest.raises(DataError, match=r"client '.*' ended while it started: no such"):
-        measure_fleet(fleet_with(), ("fedavg",), profile, "ckks")
+        measure_fleet(fleet_with(), profile, asked("fedavg"))
 
 
 def test_a_sum_that_was_opened_wrongly_is_an_error(profile, monkeypatch):
@@ -263,14 +267,14 @@ def test_a_sum_that_was_opened_wrongly_is_an_error(profile, monkeypatch):
 
     monkeypatch.setattr(KeyAuthority, "open_mean", open_wrongly)
     with pytest.raises(RangeError, match="opened wrongly"):
-        measure_fleet(fleet_with(), ("full-he",), profile, "ckks")
+        measure_fleet(fleet_with(), profile, asked("full-he"))
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"rounds": 0}, "rounds"),
-        ({"scheme": "paillier-dense-pooled"}, "schemes that can be measured"),
+        ({"scheme": "paillier-dense-pooled"}, "scheme must be one of ckks"),
         ({"scheme": "paillier-single"}, "was not measured"),
         ({"methods": ("magic",)}, "unknown method"),
         ({"methods": ("batch-crypt",)}, "encrypts by paillier-dense, not by ckks"),
@@ -282,14 +286,14 @@ def test_a_sum_that_was_opened_wrongly_is_an_error(profile, monkeypatch):
 def test_what_cannot_be_measured(profile, changes, said):
     given = {"methods": ("fedavg",), "scheme": "ckks", "rounds": 1} | changes
     with pytest.raises(ParameterError, match=said):
-        measure_fleet(fleet_with(), profile=profile, **given)
+        measure_fleet(fleet_with(), profile, MeasureSettings(**given))
 
 
 def test_a_foreign_setting(profile):
     text = profile.to_json()
     text["schemes"][0]["setting"] = "made up"
     with pytest.raises(ParameterError, match="other parameters"):
-        measure_fleet(fleet_with(), ("fedavg",), type(profile).from_json(text), "ckks")
+        measure_fleet(fleet_with(), type(profile).from_json(text), asked("fedavg"))
 
 
 def test_a_client_whose_update_is_refused_has_dropped_out_of_the_round(profile, monkeypatch):
@@ -301,7 +305,7 @@ def test_a_client_whose_update_is_refused_has_dropped_out_of_the_round(profile, 
         receive(self, phase, client, message)
 
     monkeypatch.setattr(MaskedAverageAggregator, "receive", refuse)
-    (run,) = measure_fleet(fleet_with(), ("full-he",), profile, "ckks", rounds=2)
+    (run,) = measure_fleet(fleet_with(), profile, asked("full-he", rounds=2))
     assert run.measured.dropped.tolist() == [[False, True, False]] * 2
     assert not run.measured.failed.any()
     assert (run.measured.bytes_down[:, 1] == 0.0).all()

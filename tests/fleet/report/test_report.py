@@ -21,7 +21,12 @@ from shieldfl.fleet.report.page import write_report
 from shieldfl.fleet.report.tables import MOST_CLIENT_ROWS, clients_table, methods_table, reductions_table
 from shieldfl.fleet.simulate.cost_source import CostSource
 from shieldfl.fleet.simulate.encryption_plan import METHODS
-from shieldfl.fleet.simulate.fleet_simulation import FleetSimulation, simulate_fleets, summarise
+from shieldfl.fleet.simulate.fleet_simulation import (
+    FleetSimulation,
+    SimulationSettings,
+    simulate_fleets,
+    summarise,
+)
 from shieldfl.fleet.simulate.round_simulation import simulate
 from small_pictures import small_pictures
 
@@ -34,7 +39,7 @@ def simulation_of(*fleets: Fleet, methods: tuple[str, ...] = METHODS, schemes: i
     models = {"tens": COSTS, "rigid": replace(RIGID, scheme=replace(RIGID.scheme, name="rigid"))}
     chosen = dict(list(models.items())[:schemes])
     profile = DeviceProfile(MACHINE, (MEASURED,), 1e-9, 1e-9, 1e-9, 1e-9)
-    return simulate_fleets(fleets, methods, CostSource(chosen, profile))
+    return simulate_fleets(fleets, CostSource(chosen, profile), SimulationSettings(methods=methods))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -158,12 +163,7 @@ def test_tables_of_large_fleets_show_the_slowest() -> None:
 
 
 def test_a_simulation_of_nothing_is_refused(tmp_path: Path) -> None:
-    empty = (
-        simulation_of(),
-        simulation_of(three_clients(), methods=()),
-        simulation_of(three_clients(), schemes=0),
-    )
-    for simulation in empty:
+    for simulation in (simulation_of(), simulation_of(three_clients(), schemes=0)):
         with pytest.raises(ParameterError, match="nothing was simulated"):
             write_report(simulation, tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -17,7 +17,6 @@ from shieldfl.fleet.simulate.paper_costs import (
     paper_fleet,
 )
 from shieldfl.fleet.simulate.round_simulation import simulate, simulate_plan
-from shieldfl.fleet.simulate.sensitivity_curve import SecurityFloor
 
 EXPERIMENTS = Path(__file__).parents[3] / "bench" / "experiments"
 
@@ -73,7 +72,7 @@ def test_the_fleet_is_the_one_of_the_experiments():
 
 
 def test_the_costs_give_back_table_3_on_it():
-    settings = MaskSettings(floor=SecurityFloor(0.5, 2.0))
+    settings = MaskSettings(0.5, 2.0)
     rounds = simulate("sense-crypt", paper_fleet(), paper_cost_model(), settings=settings)
     assert rounds.stages["encrypt"].mean() == pytest.approx(87.3)
     assert rounds.aggregation[0, 0] == pytest.approx(87.9)

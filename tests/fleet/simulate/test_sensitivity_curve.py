@@ -15,12 +15,6 @@ def test_the_floor_is_equation_7():
     np.testing.assert_allclose(floor.shares(np.array([1.0, 0.5])), [1 - 0.5 / math.e**2, 1 - 0.5 / math.e])
 
 
-@pytest.mark.parametrize(("c", "b"), [(-0.1, 1), (1.1, 1), (0.5, -1), (0.5, math.inf), (math.nan, 1)])
-def test_no_floor(c, b):
-    with pytest.raises(ParameterError, match="security floor"):
-        SecurityFloor(c, b)
-
-
 def test_a_curve_of_four_scores():
     curve = SensitivityCurve.from_scores([0.0, 2.0, 1.0, 7.0])
     np.testing.assert_allclose(curve.least_ratio([0.0, 0.7, 0.9, 1.0]), [0.0, 0.25, 0.5, 0.75], atol=0.005)

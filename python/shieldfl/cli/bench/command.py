@@ -3,39 +3,27 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
+from msgspec import Meta
 
-from shieldfl.benchmarks.comparison import Case, CkksCase, PaillierCase, compare, grid
+from shieldfl.benchmarks.comparison import Case, CkksCase, PaillierCase, Values, compare, grid
 from shieldfl.benchmarks.measurement import Ciphertexts, Effort
 from shieldfl.build_info import build_info
 from shieldfl.cli.failures import failures_on_stderr, interruptible
 from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
-from shieldfl.cli.setting_options import is_given
-from shieldfl.errors import ParameterError
+from shieldfl.cli.setting_options import given_settings, is_given, with_options
+from shieldfl.scheme.interface import KeyBits
 from shieldfl.scheme.registry import KEY_SIZES
+from shieldfl.settings import Settings, Share, Threads, about
 
-__all__ = [
-    "QUICK",
-    "KeyBits",
-    "Quick",
-    "Share",
-    "Threads",
-    "Values",
-    "bench",
-    "checked_grid",
-    "progress_of",
-    "quick_values",
-    "run_bench",
-]
-
-_KEY_SIZES = ", ".join(map(str, KEY_SIZES))
-Number = TypeVar("Number", int, float)
+__all__ = ["QUICK", "CkksGrid", "PaillierGrid", "Quick", "bench", "given_grid", "progress_of", "run_bench"]
 
 # A minute on two cores, TenSEAL included; --quick only shows that everything works.
 _SHORT = Effort(seconds=6.0, peer_values=12 * 4096)
@@ -43,70 +31,49 @@ QUICK = Effort(0.0, 1, 1, peer_values=4096, ciphertexts=Ciphertexts(fast=16, med
 _QUICK_VALUES = (10_000,)
 
 
-def parse_counts(text: str) -> tuple[int, ...]:
-    """Read whole numbers with commas between; 1e6 is one of them."""
-    return _parse(text, _whole)
+@dataclass(frozen=True)
+class _ThreadCounts(Settings):
+    threads: Annotated[
+        Annotated[tuple[Threads, ...], Meta(min_length=1)] | None,
+        about("Threads; by default one, and all cores."),
+    ] = None
+
+    def thread_counts(self) -> tuple[int, ...]:
+        """Return them, each once."""
+        return tuple(dict.fromkeys(self.threads or (1, build_info()["threads"])))
 
 
-def parse_shares(text: str) -> tuple[float, ...]:
-    """Read numbers with commas between."""
-    return _parse(text, float)
+@dataclass(frozen=True)
+class CkksGrid(_ThreadCounts):
+    """Which cases of CKKS are measured: every combination."""
+
+    values: Annotated[tuple[Values, ...], Meta(min_length=1), about("Values of an update.")] = (1_000_000,)
+    share: Annotated[
+        tuple[Share, ...],
+        Meta(min_length=1),
+        about("Shares of them that are encrypted; below 1 a random mask picks the positions."),
+    ] = (1.0, 0.1)
+
+    def cases(self) -> list[CkksCase]:
+        """Return them, by values first."""
+        return grid(CkksCase, self.values, self.share, self.thread_counts())
 
 
-def _parse(text: str, convert: Callable[[str], Number]) -> tuple[Number, ...]:
-    numbers = []
-    for part in str(text).split(","):
-        try:
-            numbers.append(convert(part))
-        except (ValueError, OverflowError):
-            raise typer.BadParameter(f"{part!r} is not such a number") from None
-    return tuple(numbers)
+@dataclass(frozen=True)
+class PaillierGrid(_ThreadCounts):
+    """Which cases of Paillier are measured: every combination."""
+
+    key_bits: Annotated[
+        tuple[KeyBits, ...],
+        Meta(min_length=1),
+        about(f"Paillier's key sizes: {', '.join(map(str, KEY_SIZES))}."),
+    ] = (2048,)
+
+    def cases(self) -> list[PaillierCase]:
+        """Return them, by key sizes first."""
+        return grid(PaillierCase, self.key_bits, self.thread_counts())
 
 
-def _whole(text: str) -> int:
-    number = float(text)
-    if number != int(number):
-        raise ValueError
-    return int(number)
-
-
-# typer takes no tuples of any length, so what has a parser is typed Any.
-Values = Annotated[
-    Any,
-    typer.Option(metavar="INT,...", parser=parse_counts, help="Values of an update."),
-]
-Share = Annotated[
-    Any,
-    typer.Option(
-        metavar="FLOAT,...",
-        parser=parse_shares,
-        help="Shares of them that are encrypted; below 1 a random mask picks the positions.",
-    ),
-]
-Threads = Annotated[
-    Any,
-    typer.Option(
-        metavar="INT,...",
-        parser=parse_counts,
-        help="Threads; by default one, and all cores.",
-        show_default=False,
-    ),
-]
-KeyBits = Annotated[
-    Any,
-    typer.Option(
-        metavar="INT,...",
-        parser=parse_counts,
-        help=f"Paillier's key sizes: {_KEY_SIZES}.",
-    ),
-]
-Peers = Annotated[
-    bool,
-    typer.Option(
-        "--peers/--no-peers",
-        help="Measure other libraries as well: SEAL and TenSEAL, or phe and HEU, where they are installed.",
-    ),
-]
 Quick = Annotated[
     bool,
     typer.Option(
@@ -127,16 +94,21 @@ class SchemeName(StrEnum):
 _ONLY_FOR = {"values": SchemeName.CKKS, "share": SchemeName.CKKS, "key_bits": SchemeName.PAILLIER}
 
 
+@with_options((CkksGrid, ""), (PaillierGrid, ""))
 def bench(
     context: typer.Context,
+    *,
     scheme: Annotated[SchemeName, typer.Option(help="Which encryption is measured.")] = SchemeName.CKKS,
-    values: Values = "1000000",
-    share: Share = "1,0.1",
-    key_bits: KeyBits = "2048",
-    threads: Threads = None,
-    peers: Peers = True,
+    peers: Annotated[
+        bool,
+        typer.Option(
+            "--peers/--no-peers",
+            help="Measure other libraries as well: SEAL and TenSEAL, or phe and HEU, where they are installed.",
+        ),
+    ] = True,
     quick: Quick = False,
     json_file: JsonFile = None,
+    **settings: Any,
 ) -> None:
     """Measure encrypting, adding and opening on this machine, beside other libraries on the same values.
 
@@ -147,27 +119,15 @@ def bench(
             raise typer.BadParameter(f"--{option.replace('_', '-')} is for --scheme {only_for}")
     effort = QUICK if quick else _SHORT
     if scheme is SchemeName.PAILLIER:
-        run_bench(checked_grid(PaillierCase, key_bits, threads=threads), peers, effort, json_file)
+        run_bench(given_settings(PaillierGrid, settings).cases(), peers, effort, json_file)
     else:
-        values = quick_values(context, values, quick)
-        run_bench(checked_grid(CkksCase, values, share, threads=threads), peers, effort, json_file)
+        run_bench(given_grid(context, settings, quick).cases(), peers, effort, json_file)
 
 
-def quick_values(context: typer.Context, values: tuple[int, ...], quick: bool) -> tuple[int, ...]:
-    """Return how many values are measured: few in a quick run, unless somebody said how many."""
-    return values if not quick or is_given(context, "values") else _QUICK_VALUES
-
-
-def checked_grid(
-    case: Callable[..., Case], *axes: Sequence[float], threads: tuple[int, ...] | None
-) -> list[Case]:
-    """Return the cases that the options ask for; a number out of range is wrong usage."""
-    if threads is None:
-        threads = tuple(dict.fromkeys((1, build_info()["threads"])))
-    try:
-        return grid(case, *axes, threads)
-    except ParameterError as error:
-        raise typer.BadParameter(str(error)) from None
+def given_grid(context: typer.Context, settings: Mapping[str, Any], quick: bool) -> CkksGrid:
+    """Return the cases that the options ask for; a quick run has few values unless somebody said how many."""
+    few = {"values": _QUICK_VALUES} if quick and not is_given(context, "values") else {}
+    return given_settings(CkksGrid, {**settings, **few})
 
 
 def run_bench(cases: Sequence[Case], peers: bool, effort: Effort, json_file: Path | None) -> None:

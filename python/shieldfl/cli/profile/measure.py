@@ -7,108 +7,76 @@ from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from shieldfl.build_info import build_info
 from shieldfl.cli.bench.command import progress_of
 from shieldfl.cli.failures import failures_on_stderr, interruptible
 from shieldfl.cli.json_output import is_stdout, write_json
 from shieldfl.cli.profile import options
 from shieldfl.cli.profile.pictures import picture_option
-from shieldfl.errors import ParameterError, ShieldError
+from shieldfl.cli.setting_options import given_settings, with_options
+from shieldfl.errors import ShieldError
 from shieldfl.fleet.costs.calibration import CalibrationSettings, calibrate
 from shieldfl.fleet.costs.device_profile import DeviceProfile, load_profile
 from shieldfl.fleet.fleet import Fleet
 from shieldfl.fleet.fleet_file import load_fleet
 from shieldfl.fleet.measure.measured_comparison import MethodComparison, compare
-from shieldfl.fleet.measure.measured_fleet import MeasuredFleet, measure_fleet, trains_model
+from shieldfl.fleet.measure.measured_fleet import MeasuredFleet, MeasureSettings, measure_fleet, trains_model
 from shieldfl.fleet.measure.processor_quota import processor_quotas
-from shieldfl.methods.discovery import checked_methods
-from shieldfl.scheme.registry import DEFAULT_ENCRYPTION, encryptions
 
 __all__ = ["measure"]
 
-_METHODS = "fedavg,full-he"
-_SCHEME = DEFAULT_ENCRYPTION
 
-
-def _parse_methods(text: str) -> tuple[str, ...]:
-    try:
-        return checked_methods(options.parse_names(text))
-    except ParameterError as error:
-        raise typer.BadParameter(str(error)) from error
-
-
-def _parse_scheme(text: str) -> str:
-    if text not in encryptions():
-        raise typer.BadParameter(f"choose one of {', '.join(encryptions())}")
-    return text
-
-
+@with_options((MeasureSettings, ""))
 def measure(
+    *,
     fleet_file: options.FleetFile,
-    method: Annotated[
-        Any,
-        typer.Option(metavar="NAME,...", parser=_parse_methods, help="Methods, one after the other."),
-    ] = _METHODS,
-    scheme: Annotated[
-        Any,
-        typer.Option(
-            metavar="NAME",
-            parser=_parse_scheme,
-            help=f"That methods encrypt by, one of {', '.join(encryptions())}.",
-        ),
-    ] = _SCHEME,
-    rounds: Annotated[int, typer.Option(min=1, help="Number of rounds of each method.")] = 3,
-    seed: Annotated[int, typer.Option(min=0, help="Of the clients' data, and of the model.")] = 0,
     profile: options.ProfileFile = None,
     gantt: Annotated[
         Path | None,
         picture_option("Draw the first round of the last method, measured and simulated."),
     ] = None,
     json_file: options.JsonFile = None,
+    **settings: Any,
 ) -> None:
     """Run the clients of a fleet as processes under limits on processor and link, and compare with the simulation.
 
     Each client trains and takes the method's steps for real; an aggregator adds, the key authority opens, and where a
     method gives the mean of all updates, that is checked. Without --profile this machine is calibrated first.
     """
+    chosen = given_settings(MeasureSettings, settings)
     # Told to end, it ends its clients and takes their limits away first.
     with interruptible(), failures_on_stderr():
         fleet = load_fleet(fleet_file)
         quotas = processor_quotas(fleet, build_info()["threads"])
         trains = trains_model(fleet)
-        settings = CalibrationSettings(
-            schemes=(scheme,),
-            threads=sorted({quota.threads for quota in quotas}),
+        calibration = CalibrationSettings(
+            schemes=(chosen.scheme,),
+            threads=tuple({quota.threads for quota in quotas}),
             model=fleet.model.name if trains else None,
         )
         steps = 2 + trains if profile is None else 0
-        with progress_of(steps + 1 + len(method) * rounds) as show:
+        with progress_of(steps + 1 + len(chosen.methods) * chosen.rounds) as show:
             done = count()
             costs = (
-                calibrate(settings, on_step=lambda step: show(next(done), f"calibrating: {step}"))
+                calibrate(calibration, on_step=lambda step: show(next(done), f"calibrating: {step}"))
                 if profile is None
                 else load_profile(profile)
             )
             show(next(done), "starting clients")
             measured = measure_fleet(
                 fleet,
-                method,
                 costs,
-                scheme,
-                rounds,
-                seed=seed,
+                chosen,
                 on_round=lambda name, number: show(next(done), f"{name}, round {number + 1}"),
             )
         compared = [compare(one) for one in measured]
         _draw(measured[-1], gantt)
-        write_json(_to_json(fleet, scheme, costs, compared), json_file)
+        write_json(_to_json(fleet, chosen.scheme, costs, compared), json_file)
         if not is_stdout(json_file):
             from shieldfl.cli.profile.measure_table import print_measured
             from shieldfl.cli.result_console import result_console
 
-            print_measured(fleet, scheme, compared, result_console())
+            print_measured(fleet, chosen.scheme, compared, result_console())
         _check_survivors(measured)
 
 

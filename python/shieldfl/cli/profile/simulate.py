@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,27 +12,16 @@ from shieldfl.cli.json_output import is_stdout, write_json
 from shieldfl.cli.profile import options
 from shieldfl.cli.profile.costs import check_costs, load_costs
 from shieldfl.cli.profile.pictures import PictureFiles, picture_option
-from shieldfl.errors import ParameterError
+from shieldfl.cli.setting_options import given_settings, with_options
 from shieldfl.fleet.fleet_file import load_fleet
-from shieldfl.fleet.simulate.encryption_plan import METHODS, MaskSettings
-from shieldfl.fleet.simulate.fleet_simulation import simulate_fleets
-from shieldfl.fleet.simulate.sensitivity_curve import SecurityFloor
+from shieldfl.fleet.simulate.fleet_simulation import SimulationSettings, simulate_fleets
 
 __all__ = ["simulate"]
 
-_ALL_METHODS = ",".join(METHODS)
-_of_masks = partial(typer.Option, rich_help_panel="Masks")
 
-
-def _parse_methods(text: str) -> tuple[str, ...]:
-    names = options.parse_names(text)
-    for name in names:
-        if name not in METHODS:
-            raise typer.BadParameter(f"unknown method {name!r}: choose from {', '.join(METHODS)}")
-    return names
-
-
+@with_options((SimulationSettings, "Masks"))
 def simulate(
+    *,
     fleet_files: Annotated[
         list[Path],
         typer.Argument(
@@ -43,31 +31,9 @@ def simulate(
             help="Fleet files: see docs/fleet.md. Several are simulated one after the other.",
         ),
     ],
-    method: Annotated[
-        Any,
-        typer.Option(metavar="NAME,...", parser=_parse_methods, help="Methods, compared side by side."),
-    ] = _ALL_METHODS,
-    rounds: Annotated[int, typer.Option(min=1, help="Number of rounds.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Decides who drops out, and when.")] = 0,
     profile: options.ProfileFile = None,
     paper_costs: options.PaperCosts = False,
     scheme: options.Schemes = None,
-    uniform_ratio: Annotated[
-        float | None,
-        _of_masks(
-            help="Share of the parameters that mask-crypt and fedml-he encrypt; default: sense-crypt's union.",
-            show_default=False,
-        ),
-    ] = None,
-    mask_overlap: Annotated[
-        float, _of_masks(help="Of sense-crypt's masks: 1 for nested, 0 for independent ones.")
-    ] = MaskSettings.mask_overlap,
-    exposed_share: Annotated[
-        float, _of_masks(help="C of sense-crypt's security constraint.")
-    ] = SecurityFloor.exposed_share,
-    exposure_decay: Annotated[
-        float, _of_masks(help="B of sense-crypt's security constraint.")
-    ] = SecurityFloor.exposure_decay,
     gantt: Annotated[
         Path | None,
         picture_option("Draw the first round, a bar for each client; for one fleet under one scheme."),
@@ -93,6 +59,7 @@ def simulate(
     ] = None,
     clients_table: options.ClientsTable = False,
     json_file: options.JsonFile = None,
+    **settings: Any,
 ) -> None:
     """Compute rounds of fleets from measured costs: who is waited for, for how long, and how much is sent.
 
@@ -100,11 +67,7 @@ def simulate(
     """
     check_costs(profile, paper_costs, scheme)
     pictures = PictureFiles(gantt, straggler_index, round_times)
-    try:
-        floor = SecurityFloor(exposed_share, exposure_decay)
-        settings = MaskSettings(uniform_ratio=uniform_ratio, mask_overlap=mask_overlap, floor=floor)
-    except ParameterError as error:
-        raise typer.BadParameter(str(error)) from None
+    chosen = given_settings(SimulationSettings, settings)
     with failures_on_stderr():
         fleets = [load_fleet(path) for path in fleet_files]
         costs = load_costs(profile, scheme, fleets)
@@ -114,7 +77,7 @@ def simulate(
             from shieldfl.fleet.report.page import write_report
 
             report.mkdir(parents=True, exist_ok=True)
-        simulation = simulate_fleets(fleets, method, costs, rounds, seed, settings)
+        simulation = simulate_fleets(fleets, costs, chosen)
         pictures.draw(simulation)
         write_json(simulation.to_json(), json_file)
         if report is not None:

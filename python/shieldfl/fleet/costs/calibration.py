@@ -2,72 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 
-from shieldfl.array_view import as_threads, as_unsigned
 from shieldfl.build_info import build_info, machine_facts
-from shieldfl.errors import ParameterError
 from shieldfl.fleet.costs.device_profile import DeviceProfile, ModelProfile
 from shieldfl.fleet.costs.other_sets import measure_other_sets
 from shieldfl.fleet.costs.scheme_calibration import SchemeWork, measure_schemes
 from shieldfl.masks import Mask
 from shieldfl.profiling.stages import median_seconds
+from shieldfl.scheme.interface import KeyBits
 from shieldfl.scheme.registry import DEFAULT_KEY_BITS, calibrations
 from shieldfl.selection import SelectionLimits, select
+from shieldfl.settings import Count, NotNegative, Settings, Threads, about
+from shieldfl.training import MODELS
 
 __all__ = ["CalibrationSettings", "calibrate"]
 
 # Updates are small: well inside the default range of +-8.
 _DEVIATION = 0.05
 _MASK_SHARE = 0.1
+_MODEL = "Training step"
 
 
 @dataclass(frozen=True)
-class CalibrationSettings:
-    """What is measured, and for how long.
+class CalibrationSettings(Settings):
+    """What is measured, and for how long."""
 
-    Attributes
-    ----------
-    schemes : some of :func:`shieldfl.scheme.registry.calibrations`.
-    threads : numbers of threads for encryption and training; 1 is always among them. None: 1 and all cores.
-    values : of an update, for everything but slow schemes.
-    slow_ciphertexts : that slow schemes, Paillier, encrypt at a time, for each thread.
-    key_bits : for schemes with a choice of it.
-    seconds : for each figure, and three repetitions at least.
-    model : a name of :data:`shieldfl.training.models.MODELS`, or None for no training step, which needs torch.
-    sample_shape, classes, batch_size : of the training step.
-    other_sets : whether encryption is also measured with the instruction sets below this processor's best.
-    """
-
-    schemes: Sequence[str] = field(default_factory=calibrations)
-    threads: Sequence[int] | None = None
-    values: int = 2**20
-    slow_ciphertexts: int = 64
-    key_bits: int = DEFAULT_KEY_BITS
-    seconds: float = 0.5
-    model: str | None = None
-    sample_shape: tuple[int, ...] = (1, 28, 28)
-    classes: int = 10
-    batch_size: int = 32
-    other_sets: bool = False
-
-    def __post_init__(self) -> None:
-        if not self.schemes or not set(self.schemes) <= set(calibrations()):
-            raise ParameterError(f"schemes to calibrate must be some of {', '.join(calibrations())}")
-        for name in ("values", "slow_ciphertexts", "batch_size"):
-            if as_unsigned(getattr(self, name), name) < 1:
-                raise ParameterError(f"{name} must be at least 1")
-        if not 0.0 <= self.seconds < float("inf"):
-            raise ParameterError("seconds must be finite and not negative")
+    schemes: Annotated[
+        tuple[str, ...],
+        Meta(min_length=1),
+        about("Schemes to measure.", choices=calibrations, options=("--scheme",)),
+    ] = calibrations()
+    threads: Annotated[
+        tuple[Threads, ...] | None,
+        about("For encryption and training; 1 is always among them. By default one, and all cores."),
+    ] = None
+    values: Annotated[Count, about("Of an update, for everything but slow schemes.")] = 2**20
+    slow_ciphertexts: Annotated[
+        Count, about("That slow schemes, Paillier, encrypt at a time, for each thread.")
+    ] = 64
+    key_bits: Annotated[KeyBits, about("Paillier's key size.")] = DEFAULT_KEY_BITS
+    seconds: Annotated[NotNegative, about("For each figure, and three repetitions at least.")] = 0.5
+    model: Annotated[
+        str | None,
+        about("Measure a training step of this model too; needs torch.", choices=MODELS, panel=_MODEL),
+    ] = None
+    sample_shape: Annotated[tuple[Count, ...], about("Shape of one sample.", panel=_MODEL)] = (1, 28, 28)
+    classes: Annotated[Count, about("Classes of the model.", panel=_MODEL)] = 10
+    batch_size: Annotated[Count, about("Samples of a training step.", panel=_MODEL)] = 32
+    other_sets: Annotated[
+        bool,
+        about(
+            "Measure encryption with the instruction sets below this processor's best too, for clients that state "
+            "theirs."
+        ),
+    ] = False
 
     def thread_counts(self) -> tuple[int, ...]:
         """Return the numbers of threads, ascending, 1 among them."""
         asked = (build_info()["threads"],) if self.threads is None else self.threads
-        return tuple(sorted({1, *(as_threads(count) for count in asked)}))
+        return tuple(sorted({1, *asked}))
 
 
 def calibrate(

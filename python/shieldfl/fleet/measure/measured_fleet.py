@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.array_view import as_unsigned
 from shieldfl.build_info import build_info
 from shieldfl.errors import ParameterError
 from shieldfl.fleet.costs.device_profile import DeviceProfile
@@ -27,14 +26,31 @@ from shieldfl.fleet.simulate.round_simulation import STAGES, FleetRounds, simula
 from shieldfl.methods.discovery import checked_methods, method_class
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.key_authority import KeyAuthority
-from shieldfl.scheme.registry import DEFAULT_KEY_BITS, encryptions, scheme_named
-from shieldfl.settings import settings_of
+from shieldfl.scheme.registry import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS, encryptions, scheme_named
+from shieldfl.settings import Count, Seed, Settings, Text, about, settings_of
 
-__all__ = ["MeasuredFleet", "measure_fleet", "trains_model", "without_dropouts"]
+__all__ = ["MeasureSettings", "MeasuredFleet", "measure_fleet", "trains_model", "without_dropouts"]
 
 # A round that takes so much longer than simulated has a client that hangs.
 _PATIENCE = 20.0
 _LEAST_PATIENCE_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class MeasureSettings(Settings):
+    """What is measured. Raises ParameterError for methods that are unknown or named twice too."""
+
+    methods: Annotated[tuple[Text, ...], about("Methods, one after the other.", options=("--method",))] = (
+        "fedavg",
+        "full-he",
+    )
+    scheme: Annotated[str, about("That methods encrypt by.", choices=encryptions)] = DEFAULT_ENCRYPTION
+    rounds: Annotated[Count, about("Number of rounds of each method.")] = 3
+    seed: Annotated[Seed, about("Of the clients' data, and of the model.")] = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checked_methods(self.methods)
 
 
 @dataclass(frozen=True)
@@ -70,42 +86,34 @@ def without_dropouts(fleet: Fleet) -> Fleet:
 
 def measure_fleet(
     fleet: Fleet,
-    methods: Sequence[str],
     profile: DeviceProfile,
-    scheme: str,
-    rounds: int = 1,
+    chosen: MeasureSettings,
     settings: MethodSettings | None = None,
-    seed: int = 0,
     on_round: Callable[[str, int], None] | None = None,
 ) -> list[MeasuredFleet]:
-    """Start the clients of a fleet, let them do ``rounds`` rounds of each method, and simulate these beside.
+    """Start the clients of a fleet, let them do some rounds of each method, and simulate these beside.
 
     The same client processes go through all methods. One whose process ends has dropped out for good, and the others
     go on. Where a method gives the mean of all updates, each new model is compared with that of the plain ones.
 
     Parameters
     ----------
-    methods : of :func:`shieldfl.methods.discovery.method_names`, but for those that train on synthetic data.
     profile : of this machine, with the scheme and, unless the fleet file states what training takes, the model.
-    scheme : one of ``scheme.registry.encryptions()``, for the methods that encrypt; with the profile's key size.
+    chosen : the methods, but for those that train on synthetic data, and the scheme, with the profile's key size.
     settings : of the methods; what they know of clients' links and processors is the fleet's.
-    seed : of the clients' data, and of the model.
     on_round : told the method and the number of the round that begins.
 
     Raises ParameterError for what this machine, the profile or a method cannot do, RangeError for a sum that was
     opened wrongly, DataError where a client cannot be started, OSError.
     """
-    if as_unsigned(rounds, "rounds") < 1:
-        raise ParameterError("rounds must be at least 1")
-    if scheme not in encryptions():
-        raise ParameterError(f"schemes that can be measured are {', '.join(encryptions())}, not {scheme!r}")
+    scheme, rounds = chosen.scheme, chosen.rounds
     staying = without_dropouts(fleet)
     quotas = processor_quotas(staying, build_info()["threads"])
     costs = profile.cost_model(scheme)
     parameters, key_bits = _calibrated(profile, scheme)
-    chosen = _own_settings(checked_methods(methods), staying, scheme, key_bits, settings or MethodSettings())
-    tasks = _client_tasks(staying, profile, scheme, [quota.threads for quota in quotas], seed)
-    made = [MeasuredMethod(name, chosen, staying, tasks[0], rounds) for name in methods]
+    own_settings = _own_settings(chosen.methods, staying, scheme, key_bits, settings or MethodSettings())
+    tasks = _client_tasks(staying, profile, scheme, [quota.threads for quota in quotas], chosen.seed)
+    made = [MeasuredMethod(name, own_settings, staying, tasks[0], rounds) for name in chosen.methods]
     # Rounds have keys of their own; this one is for the probe.
     frame = KeyAuthority(parameters, min_clients=1).public_key.to_bytes()
     measured = []

@@ -105,7 +105,7 @@ def _describe(simulation: FleetSimulation) -> str:
         "fleet": len(simulation.fleets),
         "scheme": len(simulation.schemes),
         "method": len(simulation.fleets[0].runs[simulation.schemes[0]]),
-        "round": simulation.rounds,
+        "round": simulation.settings.rounds,
     }
     return ", ".join(f"{count:,} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items())
 
@@ -162,12 +162,12 @@ def _scheme_part(scheme: str, runs: list[FleetRounds], path: Path) -> _SchemePar
 
 
 def _settings(simulation: FleetSimulation) -> dict[str, Any]:
-    masks = simulation.settings
+    chosen = simulation.settings
     return {
-        "rounds": simulation.rounds,
-        "seed": simulation.seed,
-        "uniform ratio": "the union of sense-crypt" if masks.uniform_ratio is None else masks.uniform_ratio,
-        "mask overlap": masks.mask_overlap,
-        "exposed share (C)": masks.floor.exposed_share,
-        "exposure decay (B)": masks.floor.exposure_decay,
+        "rounds": chosen.rounds,
+        "seed": chosen.seed,
+        "uniform ratio": "the union of sense-crypt" if chosen.uniform_ratio is None else chosen.uniform_ratio,
+        "mask overlap": chosen.mask_overlap,
+        "exposed share (C)": chosen.exposed_share,
+        "exposure decay (B)": chosen.exposure_decay,
     }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
+from typing import Annotated
 
 import numpy as np
 
@@ -11,6 +13,7 @@ from shieldfl.errors import ParameterError
 from shieldfl.fleet.costs.cost_model import SchemeCosts
 from shieldfl.fleet.fleet import Fleet, FloatVector, IntVector
 from shieldfl.fleet.simulate.sensitivity_curve import SecurityFloor, SensitivityCurve
+from shieldfl.settings import Positive, Probability, Share, about
 
 __all__ = [
     "METHODS",
@@ -26,39 +29,42 @@ METHODS = ("fedavg", "sense-crypt", "mask-crypt", "fedml-he", "full-he")
 
 
 @dataclass(frozen=True)
-class MaskSettings:
-    """What decides the sizes of masks.
+class MaskSettings(SecurityFloor):
+    """What decides the sizes of masks."""
 
-    Attributes
-    ----------
-    uniform_ratio : float or None
-        Share of positions that MaskCrypt and FedML-HE encrypt at every client. None: as large as the union of
-        SenseCrypt's masks over the whole fleet is, at which the paper compares with MaskCrypt "for fairness"
-        (section 4.2).
-    curve, floor, cost_weight, leakage_ratio
-        See :meth:`shieldfl.fleet.simulate.sensitivity_curve.SensitivityCurve.mask_ratios`.
-    mask_overlap : float
-        Where the union of SenseCrypt's masks lies between the largest mask (1: nested masks, as equal scores give) and
-        the union of independent masks (0); see also :func:`packed_fields`. Clients with equal splits of
-        MNIST and CIFAR-10 show 0.5 to 0.7 (bench/experiments/heterogeneity.py).
-    union_ratios : tuple of float or None
-        The unions' shares where they are known, one for each cluster; then mask_overlap is not used.
-    """
-
-    uniform_ratio: float | None = None
+    uniform_ratio: Annotated[
+        Share | None,
+        about(
+            "Share of the parameters that mask-crypt and fedml-he encrypt at every client; default: as many as the "
+            "union of sense-crypt's masks over the whole fleet, at which its paper compares (section 4.2)."
+        ),
+    ] = None
+    mask_overlap: Annotated[
+        Probability,
+        about(
+            "Where the union of sense-crypt's masks lies between the largest one (1: nested masks, as equal scores "
+            "give) and that of independent ones (0)."
+        ),
+    ] = 0.5
+    """Clients with equal splits of MNIST and CIFAR-10 show 0.5 to 0.7 (bench/experiments/heterogeneity.py); see also
+    :func:`packed_fields`."""
+    cost_weight: Annotated[
+        Positive,
+        about(
+            "Of sense-crypt: what a position costs over what it protects (eq. 9); inf to encrypt as little as the "
+            "constraints allow.",
+            symbol="beta_1 / beta_2",
+            words={"inf": inf},
+        ),
+    ] = 1.0
+    leakage_ratio: Annotated[
+        Probability,
+        about("Share of the positions that sense-crypt's bound on mutual information asks for (eq. 8)."),
+    ] = 0.0
     curve: SensitivityCurve = field(default_factory=SensitivityCurve.log_normal)
-    floor: SecurityFloor = field(default_factory=SecurityFloor)
-    cost_weight: float = 1.0
-    leakage_ratio: float = 0.0
-    mask_overlap: float = 0.5
-    union_ratios: tuple[float, ...] | None = None
-
-    def __post_init__(self) -> None:
-        shares = (self.leakage_ratio, self.mask_overlap, *(self.union_ratios or ()))
-        if not all(0.0 <= share <= 1.0 for share in shares):
-            raise ParameterError("leakage_ratio, mask_overlap and union_ratios must lie in [0, 1]")
-        if self.uniform_ratio is not None and not 0.0 < self.uniform_ratio <= 1.0:
-            raise ParameterError("uniform_ratio must be above 0 and at most 1")
+    """Of the scores."""
+    union_ratios: tuple[Probability, ...] | None = None
+    """The unions' shares where they are known, one for each cluster; then mask_overlap is not used."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +179,7 @@ def _sense_crypt(fleet: Fleet, scheme: SchemeCosts, settings: MaskSettings) -> E
 def _sense_crypt_ratios(fleet: Fleet, settings: MaskSettings) -> tuple[FloatVector, FloatVector]:
     return settings.curve.mask_ratios(
         fleet_budgets(fleet),
-        settings.floor,
+        settings,
         cost_weight=settings.cost_weight,
         leakage_ratio=settings.leakage_ratio,
     )

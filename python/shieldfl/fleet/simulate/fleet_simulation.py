@@ -5,17 +5,42 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 
 from shieldfl.fleet.fleet import Fleet, FloatVector
 from shieldfl.fleet.report.pictures import straggler_index_by_budget
 from shieldfl.fleet.simulate.cost_source import CostSource
-from shieldfl.fleet.simulate.encryption_plan import MaskSettings
+from shieldfl.fleet.simulate.encryption_plan import METHODS, MaskSettings
 from shieldfl.fleet.simulate.round_simulation import STAGES, FleetRounds, simulate
+from shieldfl.settings import Count, Seed, about
 
-__all__ = ["FleetSimulation", "FleetSummary", "SimulatedFleet", "client_rows", "simulate_fleets", "summarise"]
+__all__ = [
+    "FleetSimulation",
+    "FleetSummary",
+    "SimulatedFleet",
+    "SimulationSettings",
+    "client_rows",
+    "simulate_fleets",
+    "summarise",
+]
+
+_ROUNDS = "Rounds"
+
+
+@dataclass(frozen=True)
+class SimulationSettings(MaskSettings):
+    """What is simulated of each fleet."""
+
+    methods: Annotated[
+        tuple[str, ...],
+        Meta(min_length=1),
+        about("Methods, compared side by side.", choices=METHODS, options=("--method",), panel=_ROUNDS),
+    ] = METHODS
+    rounds: Annotated[Count, about("Number of rounds.", panel=_ROUNDS)] = 1
+    seed: Annotated[Seed, about("Decides who drops out, and when.", panel=_ROUNDS)] = 0
 
 
 @dataclass(frozen=True)
@@ -46,9 +71,7 @@ class FleetSimulation:
 
     fleets: tuple[SimulatedFleet, ...]
     costs: CostSource
-    settings: MaskSettings
-    rounds: int
-    seed: int
+    settings: SimulationSettings
 
     @property
     def schemes(self) -> tuple[str, ...]:
@@ -81,38 +104,35 @@ class FleetSimulation:
         """Return plain JSON types."""
         return {
             "costs": self.costs.to_json(),
-            "rounds": self.rounds,
-            "seed": self.seed,
+            "rounds": self.settings.rounds,
+            "seed": self.settings.seed,
             "fleets": [one.to_json() for one in self.fleets],
             "notes": self.notes,
         }
 
 
 def simulate_fleets(
-    fleets: Sequence[Fleet],
-    methods: Sequence[str],
-    costs: CostSource,
-    rounds: int = 1,
-    seed: int = 0,
-    settings: MaskSettings | None = None,
+    fleets: Sequence[Fleet], costs: CostSource, settings: SimulationSettings | None = None
 ) -> FleetSimulation:
     """Simulate every fleet under every scheme and method; see :mod:`shieldfl.fleet.simulate.round_simulation`."""
-    chosen = settings or MaskSettings()
+    chosen = settings or SimulationSettings()
     costs.check(fleets)
     simulated = (
         SimulatedFleet(
             fleet,
             {
                 scheme: [
-                    simulate(method, fleet, costs.for_method(method, scheme), rounds, seed, chosen)
-                    for method in methods
+                    simulate(
+                        method, fleet, costs.for_method(method, scheme), chosen.rounds, chosen.seed, chosen
+                    )
+                    for method in dict.fromkeys(chosen.methods)
                 ]
                 for scheme in costs.models
             },
         )
         for fleet in fleets
     )
-    return FleetSimulation(tuple(simulated), costs, chosen, rounds, seed)
+    return FleetSimulation(tuple(simulated), costs, chosen)
 
 
 @dataclass(frozen=True)

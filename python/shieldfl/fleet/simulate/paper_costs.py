@@ -29,7 +29,6 @@ from shieldfl.errors import ParameterError
 from shieldfl.fleet.costs.cost_model import CostModel, SchemeCosts
 from shieldfl.fleet.fleet import Aggregator, ClientKind, Fleet, Model
 from shieldfl.fleet.simulate.encryption_plan import EncryptionPlan, MaskSettings, plan_encryption
-from shieldfl.fleet.simulate.sensitivity_curve import SecurityFloor
 
 __all__ = [
     "ENCRYPT_CORE_SECONDS_BY_TABLE_2",
@@ -43,7 +42,7 @@ __all__ = [
 
 _CPUS_AND_MEGABYTES_PER_SECOND = ((24, 50), (16, 45), (12, 40), (10, 35), (8, 30))
 _SERVER_CPUS = 104
-_CIFAR_10_FLOOR = SecurityFloor(exposed_share=0.5, exposure_decay=2.0)
+_CIFAR_10 = MaskSettings(exposed_share=0.5, exposure_decay=2.0)
 
 PAPER_PARAMETERS = 124_534
 
@@ -139,6 +138,4 @@ def paper_cost_model() -> CostModel:
     fleet = paper_fleet()
     # A plan needs to know only that a ciphertext holds one value and takes plain numbers; its costs are what follows.
     single = SchemeCosts("single values", 1, 1.0, encrypt_seconds=0.0, add_seconds=0.0, open_seconds=0.0)
-    return paper_costs(
-        fleet, plan_encryption("sense-crypt", fleet, single, MaskSettings(floor=_CIFAR_10_FLOOR))
-    )
+    return paper_costs(fleet, plan_encryption("sense-crypt", fleet, single, _CIFAR_10))

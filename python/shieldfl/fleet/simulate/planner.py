@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -14,8 +14,9 @@ from shieldfl.fleet.costs.cost_model import CostModel
 from shieldfl.fleet.fleet import Fleet, IntVector
 from shieldfl.fleet.simulate.encryption_plan import EncryptionPlan
 from shieldfl.fleet.simulate.round_simulation import STAGES, FleetRounds, simulate_plan, stage_seconds
+from shieldfl.settings import Positive, Probability, Settings, about
 
-__all__ = ["Limit", "Recommendation", "SchemePlan", "plan_round"]
+__all__ = ["Limit", "Recommendation", "RoundTarget", "SchemePlan", "plan_round"]
 
 
 @dataclass(frozen=True)
@@ -65,11 +66,20 @@ class SchemePlan:
 
 
 @dataclass(frozen=True)
+class RoundTarget(Settings):
+    """What a plan has to reach."""
+
+    target_seconds: Annotated[Positive, about("Seconds that a round may take, from start to new model.")]
+    least_ratio: Annotated[Probability, about("Share of the parameters that every client must encrypt.")] = (
+        0.01
+    )
+
+
+@dataclass(frozen=True)
 class Recommendation:
     """The best scheme for a target, and the others beside it."""
 
-    target_seconds: float
-    least_ratio: float
+    target: RoundTarget
     best: SchemePlan
     others: tuple[SchemePlan, ...]
     """Every other scheme, best first."""
@@ -83,8 +93,9 @@ class Recommendation:
         """Say in a few lines what is recommended and what limits it."""
         best = self.best
         if not self.feasible:
+            seconds, ratio = self.target.target_seconds, self.target.least_ratio
             return (
-                f"no scheme meets {self.target_seconds:g} s with {self.least_ratio:.2%} of the parameters encrypted: "
+                f"no scheme meets {seconds:g} s with {ratio:.2%} of the parameters encrypted: "
                 f"the least possible is {best.least_round_seconds:.3g} s with {best.scheme}\n"
                 f"limited by {best.limit.describe()}"
             )
@@ -96,7 +107,10 @@ class Recommendation:
 
 
 def plan_round(
-    fleet: Fleet, costs: Mapping[str, CostModel], target_seconds: float, least_ratio: float = 0.01
+    fleet: Fleet,
+    costs: Mapping[str, CostModel],
+    target_seconds: float,
+    least_ratio: float = RoundTarget.least_ratio,
 ) -> Recommendation:
     """Recommend a scheme and each client's budget for a target round time.
 
@@ -111,20 +125,16 @@ def plan_round(
     Parameters
     ----------
     costs : cost models by the name of scheme and packing, such as ``{"paillier-dense": ...}``.
-    target_seconds : positive and finite.
-    least_ratio : the share of the parameters that every client must encrypt, in [0, 1].
+    target_seconds, least_ratio : see :class:`RoundTarget`.
 
     Raises ParameterError for no schemes and settings out of range.
     """
     if not costs:
         raise ParameterError("a plan needs the costs of at least one scheme")
-    if not (math.isfinite(target_seconds) and target_seconds > 0.0):
-        raise ParameterError("target_seconds must be positive and finite")
-    if not 0.0 <= least_ratio <= 1.0:
-        raise ParameterError("least_ratio must lie in [0, 1]")
+    target = RoundTarget(target_seconds, least_ratio)
     plans = [_Search(fleet, name, model, target_seconds, least_ratio).best() for name, model in costs.items()]
     plans.sort(key=_rank)
-    return Recommendation(target_seconds, least_ratio, plans[0], tuple(plans[1:]))
+    return Recommendation(target, plans[0], tuple(plans[1:]))
 
 
 def _rank(plan: SchemePlan) -> tuple[Any, ...]:

@@ -9,12 +9,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.fleet.fleet import FloatVector
+from shieldfl.settings import NotNegative, Probability, Settings, about
 
 __all__ = ["SecurityFloor", "SensitivityCurve"]
 
@@ -24,21 +26,19 @@ _SMALLEST_SHARE = 1e-6
 
 
 @dataclass(frozen=True)
-class SecurityFloor:
+class SecurityFloor(Settings):
     """The share of the sensitivity that a client must encrypt: 1 - C exp(-B alpha) (SenseCrypt, eq. 7).
 
     The defaults are the paper's for FMNIST; for CIFAR-10 it has C = 0.5 and B = 2 (section 4.1).
     """
 
-    exposed_share: float = 0.7
-    """C: the share that a client without any budget may leave exposed."""
-    exposure_decay: float = 1.3
-    """B: how fast that falls as the budget grows."""
-
-    def __post_init__(self) -> None:
-        decays = math.isfinite(self.exposure_decay) and self.exposure_decay >= 0.0
-        if not (0.0 <= self.exposed_share <= 1.0 and decays):
-            raise ParameterError("a security floor needs C in [0, 1] and B finite and not negative")
+    exposed_share: Annotated[
+        Probability,
+        about("Of sense-crypt: what a client without any budget may leave exposed.", symbol="C"),
+    ] = 0.7
+    exposure_decay: Annotated[
+        NotNegative, about("Of sense-crypt: how fast that falls as the budget grows.", symbol="B")
+    ] = 1.3
 
     def shares(self, budgets: FloatVector) -> FloatVector:
         """Return the floor for each budget: float64 in [0, 1]."""
