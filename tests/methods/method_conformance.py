@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from methods.variants import BUFFERS, PARAMETERS, Variant
 from shieldfl import ckks, paillier
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.roles.round_key_check import RoundKeyReader
+from shieldfl.roles.message import Message, Part
+from shieldfl.roles.round_key_check import RoundKeyReader, digest_of_model
 from shieldfl.testing import stepped_run
 from shieldfl.testing.stepped_run import contraction
 
-__all__ = ["SteppedRun", "contraction", "initial_model"]
+__all__ = ["SteppedRun", "contraction", "initial_model", "resigned"]
 
 
 def initial_model(size: int = PARAMETERS) -> GlobalModel:
     return stepped_run.initial_model(size, BUFFERS)
+
+
+def resigned(run: stepped_run.SteppedRun, parts: Mapping[str, Part]) -> Message:
+    """Return a first message of the newest round that an authority which lies would have signed."""
+    return Message({**parts, **run.authority.keys.sign_model(digest_of_model(Message(parts)))})
 
 
 class SteppedRun(stepped_run.SteppedRun):

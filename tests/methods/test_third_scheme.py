@@ -64,11 +64,10 @@ def test_full_he_runs_under_it(toy: Toy) -> None:
     assert authority is not None
     aggregator = method.aggregator_steps(setup, (1, 1))
     clients = [method.client_steps(setup, index, 1, model) for index in range(2)]
-    message = method.first_message(model)
     generator = np.random.default_rng(3)
     keys = set()
     for number in (1, 2):
-        message = authority.begin_round(number, message)
+        message = authority.begin_round(number)
         keys.add(message["round key update"])
         aggregator.begin_round(number, message)
         aggregator.begin_phase("update", number, None)

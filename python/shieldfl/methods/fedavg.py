@@ -114,6 +114,10 @@ class FedAvgAggregator(CollectingAggregator):
         ):
             raise WireFormatError("the state holds a sum or a model that this aggregator cannot have")
 
+    def newest_model(self) -> Message:
+        """Return the model that the last closed round gave; before that, the initial one."""
+        return self._moved.to_message()
+
     def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Start from zero; a round that is begun again, from the same model as before."""
         if round_number != self.round:
@@ -177,10 +181,6 @@ class FedAvg(Method):
         if initial is None:
             raise ParameterError(f"the aggregator of {self.name} holds the model: pass the initial one")
         return initial
-
-    def first_message(self, initial: GlobalModel, shared_secret: bytes | None = None) -> Message:
-        """Return the model that the first round starts from."""
-        return self._shared(initial).to_message()
 
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:
         """Return the method's settings."""

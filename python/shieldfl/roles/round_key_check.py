@@ -1,4 +1,4 @@
-"""A round's public keys as clients and aggregator take them: signed by the key authority, for that round alone.
+"""A round's public keys, and the model it begins with, as they are taken: signed by the key authority for that round.
 
 Whoever holds the secret half of a CKKS pair opens everything that was encrypted under it, and one client that does not
 follow the protocol can get it out of an opened sum (docs/threat-model.md). So a pair serves one round, and a key that
@@ -8,6 +8,7 @@ comes with a round has to be told from one that somebody else made, or that an e
 from __future__ import annotations
 
 import functools
+import hashlib
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,11 +23,22 @@ from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.scheme.registry import scheme_of
 from shieldfl.stateful import Stateful
 
-__all__ = ["SESSION_BYTES", "RoundKeyCheck", "RoundKeyReader", "ed25519", "round_key_parts", "signed_bytes"]
+__all__ = [
+    "SESSION_BYTES",
+    "RoundKeyCheck",
+    "RoundKeyReader",
+    "digest_of_model",
+    "ed25519",
+    "model_signature_name",
+    "round_key_parts",
+    "signed_bytes",
+    "signed_model",
+]
 
 SESSION_BYTES = 16
 _DOMAIN = b"shieldfl round key 1\0"
-_KEY, _SIGNATURE = "round key ", "round signature "
+_MODEL_DOMAIN = b"shieldfl round model 1\0"
+_KEY, _SIGNATURE, _MODEL = "round key ", "round signature ", "round model"
 _KEPT_KEYS = 8
 
 PublicKey = SchemePublicKey[Any]
@@ -48,6 +60,29 @@ def signed_bytes(session: bytes, round_number: int, purpose: str, key_frame: byt
     """Return what a signature covers: a domain tag, the session (16 bytes), round, purpose and the key's frame."""
     name = purpose.encode()
     return _DOMAIN + session + struct.pack("<QB", round_number, len(name)) + name + key_frame
+
+
+def model_signature_name(client: int | None = None) -> str:
+    """Return the name of the part that signs a round's model: for one client, or, None, for all alike."""
+    return _MODEL if client is None else f"{_MODEL}:{client}"
+
+
+def digest_of_model(message: Message) -> bytes:
+    """Return SHA-256, 32 bytes, of the parts of a first message that are neither keys nor signatures.
+
+    In the order of their names: of each the lengths of name (u8) and part (u64), then name and part.
+    """
+    digest = hashlib.sha256()
+    for name in sorted(message):
+        if not name.startswith((_KEY, _SIGNATURE, _MODEL)):
+            digest.update(struct.pack("<BQ", len(name.encode()), len(message[name])) + name.encode())
+            digest.update(message[name])
+    return digest.digest()
+
+
+def signed_model(session: bytes, round_number: int, name: str, digest: bytes) -> bytes:
+    """Return what the signature of this name covers: a domain tag, session, round, name and :func:`digest_of_model`."""
+    return _MODEL_DOMAIN + session + struct.pack("<QB", round_number, len(name)) + name.encode() + digest
 
 
 def round_key_parts(message: Message) -> dict[str, Part]:
@@ -89,18 +124,42 @@ class RoundKeyCheck:
                 "authority begin the round, and pass on what it returns"
             )
         frame = bytes(message[_KEY + purpose])
-        from cryptography.exceptions import InvalidSignature
-
-        try:
-            ed25519().Ed25519PublicKey.from_public_bytes(self.signing_key).verify(
-                message[_SIGNATURE + purpose], signed_bytes(self.session, round_number, purpose, frame)
-            )
-        except InvalidSignature:
+        signed = signed_bytes(self.session, round_number, purpose, frame)
+        if not self._has_signed(message[_SIGNATURE + purpose], signed):
             raise KeyMismatchError(
                 f"the key for {purpose!r} was not signed by this federation's key authority for round {round_number}, "
                 "so nothing is encrypted under it: get the round's first message from the authority again"
-            ) from None
+            )
         return self.read_frame(frame, purpose)
+
+    def check_model(self, message: Message, round_number: int, client: int) -> None:
+        """Look whether a round's first message has the model, and all beside the keys, that the authority signed.
+
+        Raises PolicyError where no signature comes along, KeyMismatchError for another model, another round's, one with
+        parts too many or too few, or what another client was to get.
+        """
+        own = model_signature_name(client)
+        name = own if own in message else model_signature_name()
+        if name not in message:
+            raise PolicyError(
+                f"the first message of round {round_number} brings no signature of its model: have the key authority "
+                "begin the round, and pass on what it returns"
+            )
+        signed = signed_model(self.session, round_number, name, digest_of_model(message))
+        if not self._has_signed(message[name], signed):
+            raise KeyMismatchError(
+                f"the model was not signed by this federation's key authority for round {round_number}, so nothing is "
+                "trained from it: get the round's first message from the authority again"
+            )
+
+    def _has_signed(self, signature: Part, signed: bytes) -> bool:
+        from cryptography.exceptions import InvalidSignature
+
+        try:
+            ed25519().Ed25519PublicKey.from_public_bytes(self.signing_key).verify(signature, signed)
+        except InvalidSignature:
+            return False
+        return True
 
     def read_frame(self, frame: bytes, purpose: str) -> PublicKey:
         """Read a key whose signature was looked at. Raises KeyMismatchError for other parameters, WireFormatError."""

@@ -16,7 +16,9 @@ from shieldfl.roles.round_key_check import (
     RoundKeyCheck,
     ed25519,
     encode_round_key,
+    model_signature_name,
     signed_bytes,
+    signed_model,
 )
 from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.scheme.registry import scheme_of
@@ -150,6 +152,16 @@ class RoundKeys(Stateful, Uncopied):
                     self._parts[purpose] = self._open_purpose(purpose)
                 parts |= self._parts[purpose]
             return parts
+
+    def sign_model(self, digest: bytes, client: int | None = None) -> dict[str, bytes]:
+        """Return, as a part of its first message, what binds the newest round to a model: for one client or for all.
+
+        ``digest`` is what :func:`digest_of_model` returns. Whoever signs a second model of a round undoes the first.
+        """
+        name = model_signature_name(client)
+        with self._lock:
+            signed = signed_model(self.check.session, self._round, name, digest)
+            return {name: self._signing_key.sign(signed)}
 
     def _open_purpose(self, purpose: str) -> dict[str, bytes]:
         authority = self._lasting.get(purpose) or self._made.pop(purpose, None) or self._make(purpose)

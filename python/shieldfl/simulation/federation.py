@@ -132,7 +132,6 @@ class EmbeddedFederation(EmbeddedRoles):
             self.authority,
             self.aggregator,
             self._trained,
-            method.first_message(initial, self.shared_secret),
             self.account,
         )
         self._sampling = np.random.default_rng([seed, len(trainers)])

@@ -178,7 +178,7 @@ class SteppedRun(EmbeddedRoles):
         )
         self.entry = case.settings.of(case.method)
         """The method's settings."""
-        self.model = method.first_message(model, shared_secret)
+        self.model = (self.authority or self.aggregator).newest_model()
         self.starts: dict[int, StartingPoint] = {}
         """By client: what it trained from in the last round."""
         self.sent: dict[str, Messages] = {}
@@ -227,19 +227,19 @@ class SteppedRun(EmbeddedRoles):
         self._round += 1
         self.sent = {}
         (*_, last) = self.method.phases_of(self.model, self._round)
-        driver = self._driver(self.model, intrude)
+        driver = self._driver(intrude)
         # The aggregator or the authority says what becomes of a round of too few.
         driver.run_round(self._round, chosen, min_clients=0, leaving=dict.fromkeys(dropping, last.name))
         self.model = driver.model
 
-    def _driver(self, model: Message, intrude: Intrude | None = None) -> RoundDriver:
+    def _driver(self, intrude: Intrude | None = None) -> RoundDriver:
         """Return a driver of one round: tests may put other roles in the places of these at any time."""
         authority = (
             None if self.authority is None else cast(AuthoritySteps, _Watched(self.authority, self.answers))
         )
         aggregator = cast(AggregatorSteps, _Watched(self.aggregator, self.closed, self.answers))
         clients = _RoundClients(self, intrude)
-        return RoundDriver(self.method, authority, aggregator, clients, model, self._account)
+        return RoundDriver(self.method, authority, aggregator, clients, self._account)
 
     def train_client(self, index: int, round_number: int, participants: int, model: Message) -> None:
         """Let a client begin a round, and train."""
@@ -251,9 +251,9 @@ class SteppedRun(EmbeddedRoles):
         self.starts[index] = start
         self.clients[index].finish_training(update)
 
-    def begin_round(self, round_number: int, model: Message | None = None) -> Message:
-        """Let authority and aggregator begin a round, from the newest model or another: its first message."""
-        return self._driver(self.model if model is None else model).begin_round(round_number)
+    def begin_round(self, round_number: int) -> Message:
+        """Let authority and aggregator begin a round, from the newest model: its first message."""
+        return self._driver().begin_round(round_number)
 
     def merged(self, client: int) -> StartingPoint:
         """Return what a client would use for inference."""

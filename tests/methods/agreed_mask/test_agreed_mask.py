@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from methods.method_conformance import SteppedRun, contraction
+from methods.method_conformance import SteppedRun, contraction, resigned
 from methods.variants import BUFFERS, CLIENTS, PARAMETERS, Variant, variants
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
@@ -96,10 +96,11 @@ def test_a_mask_is_read_once_and_no_other_is_taken_after_it(encryption):
     inside[:PARAMETERS] = np.roll(inside[:PARAMETERS], 1)
     other = Mask.from_bool(inside)
     assert other.count == zone.count
+    lie = resigned(run, {**run.begin_round(3), "zone": other.to_bytes()})
     with pytest.raises(PolicyError, match="whole run"):
-        client.begin_round(3, CLIENTS, run.begin_round(3, Message({**run.model, "zone": other.to_bytes()})))
+        client.begin_round(3, CLIENTS, lie)
     newcomer = run.new_client(0)
-    newcomer.begin_round(3, CLIENTS, run.begin_round(3, Message({**run.model, "zone": other.to_bytes()})))
+    newcomer.begin_round(3, CLIENTS, lie)
     assert newcomer.zone == other
 
 
@@ -126,12 +127,12 @@ def test_a_mask_by_which_nothing_was_sent_is_not_held_on_to():
     wrong, right = zones(PARAMETERS // 10)
     with pytest.raises(RangeError):
         client.step("update", Message({"zone": wrong}))
-    model = Message({**run.model, "zone": right})
-    client.finish_training(contraction(2, 0, client.begin_round(2, CLIENTS, run.begin_round(2, model))))
+    model = resigned(run, {**run.begin_round(2), "zone": right})
+    client.finish_training(contraction(2, 0, client.begin_round(2, CLIENTS, model)))
     client.step("update", None)
     assert client.disclosure.encrypted == Mask.from_bytes(right).resized(PARAMETERS)
     with pytest.raises(PolicyError, match="another mask was agreed on"):
-        client.begin_round(3, CLIENTS, run.begin_round(3, Message({**run.model, "zone": wrong})))
+        client.begin_round(3, CLIENTS, resigned(run, {**run.begin_round(3), "zone": wrong}))
 
 
 def test_a_mask_that_came_with_a_round_that_encrypts_by_none_is_not_held_on_to():
@@ -139,7 +140,7 @@ def test_a_mask_that_came_with_a_round_that_encrypts_by_none_is_not_held_on_to()
     client = run.clients[0]
     # The third round is noised, the fourth encrypted.
     for number, zone in zip((3, 4), zones(PARAMETERS // 2), strict=True):
-        first = run.begin_round(number, Message({**run.model, "zone": zone}))
+        first = resigned(run, {**run.begin_round(number), "zone": zone})
         client.finish_training(contraction(number, 0, client.begin_round(number, CLIENTS, first)))
         client.step("update", None)
         assert client.disclosure.encrypted.count == (0 if number == 3 else PARAMETERS // 2)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from methods.dict_pfl.dict_pfl_run import SECRET, active_of, ask_count, held_by, run_of
-from methods.method_conformance import contraction
+from methods.method_conformance import contraction, resigned
 from methods.variants import BUFFERS, PARAMETERS
 from shieldfl import ckks
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
@@ -114,7 +114,7 @@ def test_a_client_with_an_older_model_is_refused_even_where_it_has_as_many_value
     run.run_round()
     client = run.clients[0]
     held = held_by(client, run.model)
-    start = client.begin_round(3, 2, run.begin_round(3, older))
+    start = client.begin_round(3, 2, resigned(run, {**run.begin_round(3), **older}))
     client.finish_training(contraction(3, 0, start))
     right = ask_count(run, 3)
     count = Message.from_number(client._active.count + BUFFERS)
@@ -197,16 +197,12 @@ def test_a_history_is_read_back_and_damage_is_refused():
     settings = DictPflSettings()
     history = PruningHistory(PARAMETERS, SECRET, settings)
     part = history_part(history)
-    compressed = part[32:]
     assert len(part) < len(history.to_bytes()) / 10
     read = read_history(Message({HISTORY: part}), PARAMETERS, SECRET, settings)
     assert read.to_bytes() == history.to_bytes()
     bomb = zlib.compress(bytes(10_000_000))
     for damaged in (b"", part[:-1], part + b"\0", b"\0" + part, bomb):
-        with pytest.raises(PolicyError, match="damaged"):
-            read_history(Message({HISTORY: damaged}), PARAMETERS, SECRET, settings)
-    for damaged in (b"", compressed[:-1], compressed + b"\0", b"\0" + compressed, bomb):
         with pytest.raises(WireFormatError):
-            read_history(Message({HISTORY: history.tag_of(damaged) + damaged}), PARAMETERS, SECRET, settings)
+            read_history(Message({HISTORY: damaged}), PARAMETERS, SECRET, settings)
     with pytest.raises(ParameterError, match="other settings"):
         read_history(Message({HISTORY: part}), PARAMETERS, SECRET, DictPflSettings(decay=0.5))

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from methods.dict_pfl.dict_pfl_run import SECRET, active_of, ask_count, held_by, run_of
-from methods.method_conformance import contraction
+from methods.method_conformance import contraction, resigned
 from methods.variants import CLIENTS, PARAMETERS
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory
 from shieldfl.methods.dict_pfl.pruning_message import HISTORY, history_part
 from shieldfl.methods.dict_pfl.settings import DictPflSettings
-from shieldfl.roles.message import Message
 
 
 def once(round_number, client, start):
@@ -89,14 +88,13 @@ def test_an_upload_of_a_round_that_was_given_up_is_sent_again_also_after_rounds_
 
 def test_values_that_count_are_not_sent_again():
     run = run_of(once, small_percent=0.0)
+    before = run.model
     run.run_round()
     first = run.parameters.copy()
     assert (first != run.initial.parameters).all()
     # A model from before the upload tells nothing of it.
     client = run.clients[0]
-    client.begin_round(
-        2, CLIENTS, run.begin_round(2, run.method.first_message(run.initial, run.shared_secret))
-    )
+    client.begin_round(2, CLIENTS, resigned(run, {**run.begin_round(2), **before}))
     assert held_by(client).all()
     client.begin_round(2, CLIENTS, run.begin_round(2))
     assert not held_by(client).any()
@@ -113,7 +111,7 @@ def test_a_client_that_was_sent_a_damaged_or_foreign_history_goes_on_with_the_ri
     larger = PruningHistory(PARAMETERS + 1, SECRET, client._settings)
     for history in (b"", part[:-1], part[::-1], history_part(foreign), history_part(larger)):
         with pytest.raises((ParameterError, PolicyError, WireFormatError)):
-            client.begin_round(2, CLIENTS, run.begin_round(2, Message({**run.model, HISTORY: history})))
+            client.begin_round(2, CLIENTS, resigned(run, {**run.begin_round(2), HISTORY: history}))
         assert client.step("update", run.answers["count"]) == run.sent["update"][0]
         np.testing.assert_array_equal(held_by(client), held_by(twin.clients[0]))
     for one in (run, twin):

@@ -91,7 +91,7 @@ def test_full_encryption_averages_in_either_ring(size: int, degree: int) -> None
     assert method.update_parameters.ring_degree == degree
     authority, setup = method.authority_setup(initial)
     aggregator = method.aggregator_steps(setup, (1, 1))
-    first = authority.begin_round(1, method.first_message(initial))
+    first = authority.begin_round(1)
     aggregator.begin_round(1, first)
     aggregator.begin_phase("update", 1, None)
     # Multiples of the step of 2^-20, so that nothing is lost.

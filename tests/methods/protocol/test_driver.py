@@ -46,7 +46,7 @@ def driver_of(gone=()):
     aggregator = method.aggregator_steps(setup, [1] * CLIENTS, initial=initial)
     account = method.account()
     clients = Backwards(steps, gone)
-    return RoundDriver(method, authority, aggregator, clients, method.first_message(initial), account)
+    return RoundDriver(method, authority, aggregator, clients, account)
 
 
 @pytest.mark.parametrize(("gone", "mean"), [((), 1.0), ((2,), 0.5)])

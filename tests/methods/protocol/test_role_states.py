@@ -158,7 +158,7 @@ def test_an_authority_gives_its_secrets_under_a_key_alone():
     assert sealed != run.authority.state(KEY)
     fresh = run.new_authority()
     with pytest.raises(PolicyError, match="no keys"):
-        fresh.begin_round(1, run.model)
+        fresh.begin_round(1)
     with pytest.raises(PolicyError, match="no keys"):
         fresh.state(KEY)
     for bad, key, error in (
@@ -172,9 +172,9 @@ def test_an_authority_gives_its_secrets_under_a_key_alone():
         with pytest.raises(error):
             fresh.restore(bad, key)
     with pytest.raises(PolicyError, match="no keys"):
-        fresh.begin_round(1, run.model)
+        fresh.begin_round(1)
     fresh.restore(sealed, KEY)
-    assert fresh.begin_round(1, run.model) == first
+    assert fresh.begin_round(1) == first
 
 
 def test_a_client_can_be_sealed_too():
@@ -268,10 +268,10 @@ def test_restarted_aggregators_and_authorities_refuse_what_they_did(variant):
     assert authority.answer(phase, run.closed[phase]) == run.answers[phase]
     with pytest.raises(PolicyError):
         authority.answer(phase, Message({**run.closed[phase], "more": b""}))
-    authority.begin_round(2, run.model)
+    authority.begin_round(2)
     authority = _again(authority, run.new_authority())
     with pytest.raises(PolicyError, match="round 1 is over"):
-        authority.begin_round(1, run.model)
+        authority.begin_round(1)
 
 
 def test_a_role_of_no_set_up_has_no_state():

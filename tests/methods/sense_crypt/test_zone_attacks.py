@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from methods.method_conformance import SteppedRun, contraction
+from methods.method_conformance import SteppedRun, contraction, resigned
 from methods.variants import BUFFERS, PARAMETERS, Variant, variants
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.masks import Mask
@@ -84,9 +84,7 @@ def test_a_poor_zone_in_a_model_is_not_taken(variant):
     run, honest = SteppedRun(variant), SteppedRun(variant)
     for lie in too_little(variant.size).values():
         with pytest.raises((PolicyError, WireFormatError)):
-            run.clients[0].begin_round(
-                1, 4, run.begin_round(1, Message({**run.model, "zone": lie.to_bytes()}))
-            )
+            run.clients[0].begin_round(1, 4, resigned(run, {**run.begin_round(1), "zone": lie.to_bytes()}))
         assert run.clients[0].disclosure == Disclosure.of_nothing(variant.size)
     # The true model then gets what it would have got without the lies.
     for one in (run, honest):
@@ -111,11 +109,13 @@ def test_mask_crypt_takes_no_zone_of_an_earlier_round():
     variant = next(one for one in variants() if one.method == "mask-crypt")
     run = SteppedRun(variant)
     run.run_round()
-    zone = run.answers["ranking"]["zone"]
-    run.model = Message({**run.model, "zone": zone})
-    alter_answers(run, lambda answer: Message())
+    run.model = Message({**run.model, "zone": run.answers["ranking"]["zone"]})
+    first = resigned(run, {**run.begin_round(2), **run.model})
+    client = run.clients[0]
+    client.finish_training(contraction(2, 0, client.begin_round(2, 4, first)))
+    client.step("ranking", None)
     with pytest.raises(ParameterError, match="needs the zone"):
-        run.run_round()
+        client.step("update", Message())
 
 
 @pytest.mark.parametrize("cut", [True, False])

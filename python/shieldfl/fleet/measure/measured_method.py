@@ -95,10 +95,7 @@ class MeasuredMethod:
         )
         self._processes = processes
         self._clients = MeasuredClients(processes, self._fleet, patience_seconds, self._opening_seconds)
-        first = method.first_message(initial, secret)
-        self._driver = RoundDriver(
-            method, self._authority, self._aggregator, self._clients, first, self._account
-        )
+        self._driver = RoundDriver(method, self._authority, self._aggregator, self._clients, self._account)
 
     def run_round(self, number: int) -> None:
         """Let those clients do a round that are alive, if they are enough. Raises RangeError for a wrong sum."""

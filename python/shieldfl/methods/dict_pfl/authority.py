@@ -44,6 +44,9 @@ class DictPflAuthority(MaskedAverageAuthority):
         self._history = history
         self._newest_begun = 0
 
+    def _first_model(self) -> Message:
+        return model_message(self.model, self._history)
+
     def answer(self, phase: str, message: Message) -> Message:
         """Answer a total with the new global model, and the question for a round's count from the history.
 

@@ -23,7 +23,7 @@ from shieldfl.roles.message import Message
 from shieldfl.selection import positions_in_budget
 from shieldfl.stateful import Stateful
 
-__all__ = ["PruningHistory", "check_secret", "history_tag"]
+__all__ = ["PruningHistory", "check_secret"]
 
 _SHORTEST_SECRET_BYTES = 16
 _REMEMBERED_ROUNDS = 64
@@ -127,10 +127,6 @@ class PruningHistory(Stateful):
         """
         numbers = Message.from_number(round_number) + Message.from_number(self.last_round)
         return hmac.digest(self._secret, b"shieldfl active positions" + numbers + active.to_bytes(), "sha256")
-
-    def tag_of(self, data: bytes) -> bytes:
-        """Return :func:`history_tag` of these bytes."""
-        return history_tag(self._secret, data)
 
     def active_mask(self, round_number: int) -> Mask:
         """Return the positions that every client sends in a round after the last observed one.
@@ -239,11 +235,6 @@ def check_secret(secret: bytes) -> None:
     """Raise ParameterError unless a federation's secret is bytes, and enough of them."""
     if not isinstance(secret, bytes) or len(secret) < _SHORTEST_SECRET_BYTES:
         raise ParameterError(f"the secret must be at least {_SHORTEST_SECRET_BYTES} random bytes")
-
-
-def history_tag(secret: bytes, data: bytes) -> bytes:
-    """Return what shows that whoever wrote these bytes of a history has the secret: HMAC-SHA256, 32 bytes."""
-    return hmac.digest(secret, b"shieldfl pruning history" + data, "sha256")
 
 
 def _smallest(magnitudes: NDArray[Any], count: int) -> NDArray[np.bool_]:

@@ -14,7 +14,6 @@ from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
 from shieldfl.methods.dict_pfl.client import DictPflClient
 from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory, check_secret
-from shieldfl.methods.dict_pfl.pruning_message import model_message
 from shieldfl.methods.dict_pfl.settings import DictPflSettings
 from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
 from shieldfl.methods.masked_average.aggregator import MaskedAverageAggregator
@@ -120,14 +119,8 @@ class DictPfl(MaskedAverage):
     ) -> AuthoritySteps:
         from shieldfl.methods.dict_pfl.authority import DictPflAuthority
 
-        return DictPflAuthority(context, initial, keys, self._first_history(shared_secret))
-
-    def first_message(self, initial: GlobalModel, shared_secret: bytes | None = None) -> Message:
-        """Return the model that the first round starts from, with a history of no rounds."""
-        return model_message(initial, self._first_history(shared_secret))
-
-    def _first_history(self, shared_secret: bytes | None) -> PruningHistory:
-        return PruningHistory(self.plan.parameters, _secret_of(shared_secret), self._settings)
+        history = PruningHistory(self.plan.parameters, _secret_of(shared_secret), self._settings)
+        return DictPflAuthority(context, initial, keys, history)
 
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:
         """Return the settings, with what they come to; not the secret."""

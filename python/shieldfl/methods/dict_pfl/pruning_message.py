@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hmac
 import zlib
 
-from shieldfl.errors import PolicyError, WireFormatError
-from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory, history_tag
+from shieldfl.errors import WireFormatError
+from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory
 from shieldfl.methods.dict_pfl.settings import PruningSettings
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.roles.message import Message
@@ -18,34 +17,25 @@ HISTORY = "history"
 
 _BYTES_PER_POSITION = 10
 _MOST_OTHER_BYTES = 4096
-_TAG_BYTES = 32
 
 
 def history_part(history: PruningHistory) -> bytes:
-    """Write the part: an HMAC under the shared secret, and the compressed history.
+    """Write the part: the compressed history. The round's signature binds it to the round and to the model beside it.
 
     It tells which positions are pruned: it must not reach the aggregator in the clear.
     """
-    compressed = zlib.compress(history.to_bytes())
-    return history.tag_of(compressed) + compressed
+    return zlib.compress(history.to_bytes())
 
 
 def read_history(message: Message, size: int, secret: bytes, settings: PruningSettings) -> PruningHistory:
-    """Read what :func:`history_part` wrote.
+    """Read what :func:`history_part` wrote, of a message whose signature was looked at: it says whose uploads count.
 
-    Raises PolicyError for a history that somebody without the secret wrote or altered: it says whose uploads count.
-    Raises WireFormatError for one of another size, ParameterError for other settings.
+    Raises WireFormatError for one that is damaged or of another size, ParameterError for other settings.
     """
-    part = message[HISTORY]
-    tag, compressed = bytes(part[:_TAG_BYTES]), bytes(part[_TAG_BYTES:])
-    if not hmac.compare_digest(tag, history_tag(secret, compressed)):
-        raise PolicyError(
-            "the pruning history is damaged, or was written by somebody without the secret: it was not used"
-        )
     # No part of a message may unpack to more memory than a history takes.
     decompressor = zlib.decompressobj()
     try:
-        state = decompressor.decompress(compressed, _BYTES_PER_POSITION * size + _MOST_OTHER_BYTES)
+        state = decompressor.decompress(message[HISTORY], _BYTES_PER_POSITION * size + _MOST_OTHER_BYTES)
     except zlib.error as error:
         raise WireFormatError("the pruning history is damaged") from error
     if not decompressor.eof or decompressor.unused_data:

@@ -11,8 +11,8 @@ from shieldfl.errors import ParameterError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.replies import Replies
-from shieldfl.methods.protocol.steps import AuthoritySteps, RoleContext
+from shieldfl.methods.protocol.round_authority import RoundAuthority
+from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.privacy.events import OpenedSum
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
@@ -21,7 +21,7 @@ from shieldfl.roles.round_keys import RoundKeys
 __all__ = ["MaskedAverageAuthority"]
 
 
-class MaskedAverageAuthority(AuthoritySteps):
+class MaskedAverageAuthority(RoundAuthority):
     """Opens the round's total and keeps the global model.
 
     Parameters
@@ -33,7 +33,7 @@ class MaskedAverageAuthority(AuthoritySteps):
     sends_rest : whether clients send the values outside of it.
     """
 
-    changes: ClassVar = {"model": GlobalModel, "zone": Mask | None, "keys": RoundKeys, "_replies": Replies}
+    changes: ClassVar = {"model": GlobalModel, "zone": Mask | None}
 
     def __init__(
         self,
@@ -44,24 +44,14 @@ class MaskedAverageAuthority(AuthoritySteps):
         *,
         sends_rest: bool = True,
     ) -> None:
-        super().__init__()
-        self.context = context
+        super().__init__(context, keys)
         self.zone = zone
         self.model = initial
-        self.keys = keys
         self._learning_rate = context.plan.server_learning_rate
         self._sends_rest = sends_rest
-        self._replies = Replies()
 
-    def begin_round(self, round_number: int, model: Message) -> Message:
-        """Make the round's keys, wipe those of the round before."""
-        with self._lock, self.clock.stage("open"):
-            purposes = self._purposes(round_number, model)
-            return Message({**model, **self.keys.begin_round(round_number, purposes)})
-
-    def _purposes(self, round_number: int, model: Message) -> tuple[str, ...]:
-        """Return what a round that starts from this model encrypts."""
-        return ("update",)
+    def _first_model(self) -> Message:
+        return self.model.to_message()
 
     def answer(self, phase: str, message: Message) -> Message:
         """Answer a total with the new global model. A repeated message gets its answer again.

@@ -18,7 +18,6 @@ from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan, stated_weights
 from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.privacy.events import NO_NOISE
-from shieldfl.roles.message import Message
 from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.scheme.registry import encryptions
 
@@ -108,10 +107,6 @@ class MaskedAverage(Method):
         from shieldfl.methods.masked_average.authority import MaskedAverageAuthority
 
         return MaskedAverageAuthority(context, initial, keys, self.zone, sends_rest=self.sends_rest)
-
-    def first_message(self, initial: GlobalModel, shared_secret: bytes | None = None) -> Message:
-        """Return the model that the first round starts from."""
-        return initial.to_message()
 
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:
         """Return the settings, with what they come to."""

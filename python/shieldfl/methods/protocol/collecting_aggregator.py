@@ -82,7 +82,7 @@ class CollectingAggregator(AggregatorSteps):
         self.context.check_phase(phase)
         number = as_unsigned(round_number, "round_number")
         with self._lock:
-            if number > self.context.plan.rounds:
+            if not 1 <= number <= self.context.plan.rounds:
                 raise PolicyError(f"round {number} is none of the plan's {self.context.plan.rounds:,}")
             if number < self.round:
                 raise PolicyError(

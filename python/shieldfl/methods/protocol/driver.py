@@ -66,7 +66,6 @@ class RoundDriver:
     Parameters
     ----------
     authority : None for a method without one.
-    model : the message that the first round starts from.
     account : takes notes of who left and why.
     """
 
@@ -76,10 +75,9 @@ class RoundDriver:
         authority: AuthoritySteps | None,
         aggregator: AggregatorSteps,
         clients: Clients,
-        model: Message,
         account: Account,
     ) -> None:
-        self.model = model
+        self.model = aggregator.newest_model() if authority is None else authority.newest_model()
         """What the next round starts from."""
         self._method = method
         self._authority = authority
@@ -117,7 +115,7 @@ class RoundDriver:
         self._clients.begin_round(participants, round_number, len(participants), sent)
         left = list(participants)
         answer: Message | None = None
-        for phase in self._method.phases_of(self.model, round_number):
+        for phase in self._method.phases_of(first, round_number):
             left = [index for index in left if (leaving or {}).get(index) != phase.name]
             if answer is not None:
                 traffic.bytes_down += sum(self._method.message_for(index, answer).nbytes for index in left)
@@ -145,7 +143,7 @@ class RoundDriver:
         """
         first = self.model
         if self._authority is not None:
-            first = Message.from_bytes(self._authority.begin_round(round_number, self.model).to_bytes())
+            first = Message.from_bytes(self._authority.begin_round(round_number).to_bytes())
         self._aggregator.begin_round(round_number, Message(round_key_parts(first)))
         return first
 

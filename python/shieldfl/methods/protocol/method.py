@@ -283,10 +283,6 @@ class Method(abc.ABC):
         """Return an account of a run, of nothing yet: it takes the roles' reports."""
         return Account(self.notes, self.delta)
 
-    @abc.abstractmethod
-    def first_message(self, initial: GlobalModel, shared_secret: bytes | None = None) -> Message:
-        """Return the model message that the first round starts from."""
-
     def phases_of(self, model: Message, round_number: int) -> tuple[Phase, ...]:
         """Return the phases of a round that starts from this model; what was agreed on before travels with it."""
         return self.phases

@@ -29,6 +29,12 @@ class Replies(Stateful):
         # By phase: the round, the request, the reply.
         self._given: dict[str, tuple[int, Message | None, Message]] = {}
 
+    def newest(self, phase: str) -> tuple[int, Message | None]:
+        """Return the last round that was answered in a phase, and its reply; -1 and None before the first."""
+        with self._lock:
+            number, _, reply = self._given.get(phase, (-1, None, None))
+            return number, reply
+
     def reply(
         self, phase: str, round_number: int, request: Message | None, make: Callable[[], Message]
     ) -> Message:

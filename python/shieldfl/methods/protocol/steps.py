@@ -72,6 +72,13 @@ class AggregatorSteps(Reporter, abc.ABC):
     What most do alike is in :class:`~shieldfl.methods.protocol.collecting_aggregator.CollectingAggregator`.
     """
 
+    def newest_model(self) -> Message:
+        """Return what the next round starts from, where it holds the model: where there is no key authority.
+
+        Raises ParameterError elsewhere.
+        """
+        raise ParameterError("this aggregator does not see the model: ask the key authority for it")
+
     def begin_round(self, round_number: int, keys: Message) -> None:
         """Take the round's public keys: of its first message those parts alone, never the model; here there are none.
 
@@ -105,12 +112,16 @@ class AuthoritySteps(Reporter, abc.ABC):
     needs_sealing = True
 
     @abc.abstractmethod
-    def begin_round(self, round_number: int, model: Message) -> Message:
-        """Begin a round that starts from this model, and return its first message, for the clients.
+    def newest_model(self) -> Message:
+        """Return what the next round starts from: the model, and what travels with it."""
 
-        That is the model with the round's public keys, signed; the aggregator gets the keys alone. Secrets of the round
-        before are wiped. A round that is begun again has the same keys. Raises PolicyError for a round before the
-        newest.
+    @abc.abstractmethod
+    def begin_round(self, round_number: int) -> Message:
+        """Begin a round, and return its first message, for the clients.
+
+        That is the newest model with the round's public keys, signed; the aggregator gets the keys alone. Secrets of
+        the round before are wiped. A round that is begun again has the same first message. Raises PolicyError for a
+        round before the newest, one that was answered, and one that the plan does not have.
         """
 
     @abc.abstractmethod

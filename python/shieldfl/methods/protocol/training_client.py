@@ -118,8 +118,9 @@ class TrainingClient(ClientSteps):
 
         Raises PolicyError for a round of too few: its sum would tell of each, and noise that grows with the number of
         participants would be missing. So it does for one of more than the plan has, and for rounds after the plan's,
-        over which a target epsilon is spread. Raises what :meth:`RoundKeyReader.begin_round` does for its keys,
-        WireFormatError for a model of other sizes. A round that is refused changes nothing.
+        over which a target epsilon is spread. Raises what :meth:`RoundKeyReader.begin_round` does for its keys and
+        :meth:`RoundKeyCheck.check_model` for its model, WireFormatError for a model of other sizes. A round that is
+        refused changes nothing.
 
         A round that is begun again as it was changes nothing. With another model or number of participants it is to be
         trained anew, and refused with PolicyError once a message has told of its update.
@@ -139,6 +140,9 @@ class TrainingClient(ClientSteps):
                         f"round {number} began with another model or number of participants, and the client has sent "
                         "something of it: begin a later round"
                     )
+            self._check_round(number, participants)
+            if self._round_keys is not None:
+                self.context.keys.check_model(model, number, self.index)
             start = self._begin_round(number, participants, model)
             self._beginnings += 1
             self._begun = replace(start, round=number, beginning=self._beginnings)
@@ -146,7 +150,7 @@ class TrainingClient(ClientSteps):
             self._has_told = False
             return self._begun
 
-    def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+    def _check_round(self, round_number: int, participants: int) -> None:
         if isinstance(participants, bool) or not isinstance(participants, int):
             raise ParameterError(f"participants must be a whole number, not {type(participants).__name__}")
         plan = self.context.plan
@@ -155,11 +159,13 @@ class TrainingClient(ClientSteps):
                 f"round {round_number} is said to have {participants} participants: the set-up needs at least "
                 f"{plan.min_clients} of {plan.clients}, so nothing is trained or sent"
             )
-        if round_number > plan.rounds:
+        if not 1 <= round_number <= plan.rounds:
             raise PolicyError(
                 f"round {round_number} is none of the plan's {plan.rounds:,}, which noise is meant for: nothing is "
                 "trained or sent"
             )
+
+    def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         start = self._read_model(model)
         if self._round_keys is not None:
             self._round_keys.begin_round(round_number, model)

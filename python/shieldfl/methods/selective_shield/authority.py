@@ -12,9 +12,9 @@ from shieldfl.errors import PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions
 from shieldfl.methods.protocol.global_model import GlobalModel, joined
-from shieldfl.methods.protocol.replies import Replies
 from shieldfl.methods.protocol.reports import Note
-from shieldfl.methods.protocol.steps import AuthoritySteps
+from shieldfl.methods.protocol.round_authority import RoundAuthority
+from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.privacy.events import OpenedSum
 from shieldfl.roles.message import Message
@@ -25,50 +25,47 @@ from shieldfl.scheme.registry import scheme_of
 __all__ = ["SelectiveShieldAuthority"]
 
 
-class SelectiveShieldAuthority(AuthoritySteps):
+class SelectiveShieldAuthority(RoundAuthority):
     """Opens the round's totals, divides, and moves the global model.
 
     Parameters
     ----------
     initial : the global model; its buffers are empty where buffers stay local.
     settings : the method's settings.
+    context : what all roles of the federation know.
     keys : the rounds' keys, which open the totals of updates and, in an encrypted negotiation, those of votes.
-    server_learning_rate : eta_g of eq. 26.
     """
 
     changes: ClassVar = {
         "_model": GlobalModel,
-        "_keys": RoundKeys,
         "_tallies": NDArray[np.float64],
         "_voters": int,
         "_voted_round": int,
         "_encrypted_zone": Mask,
-        "_replies": Replies,
     }
 
     def __init__(
         self,
         initial: GlobalModel,
         settings: SelectiveShieldSettings,
+        context: RoleContext,
         keys: RoundKeys,
-        server_learning_rate: float,
     ) -> None:
-        super().__init__()
+        super().__init__(context, keys)
         self._model = initial
         self._settings = settings
-        self._keys = keys
         self._votes_in_clear = "votes" not in keys.check.parameters
-        self._learning_rate = server_learning_rate
+        self._learning_rate = context.plan.server_learning_rate
         self._tallies: NDArray[np.float64] = np.zeros(0)
         self._voters = 0
         self._voted_round = 0
         self._encrypted_zone = Mask.empty(initial.parameters.size)
-        self._replies = Replies()
 
-    def begin_round(self, round_number: int, model: Message) -> Message:
-        """Make the round's keys, wipe those of the round before."""
-        with self._lock, self.clock.stage("open"):
-            return Message({**model, **self._keys.begin_round(round_number, self._keys.check.parameters)})
+    def _first_model(self) -> Message:
+        return self._model.to_message()
+
+    def _purposes(self, round_number: int, model: Message) -> tuple[str, ...]:
+        return tuple(self.context.keys.parameters)
 
     def answer(self, phase: str, message: Message) -> Message:
         """Answer votes with the encrypted zone, sums with the new global model.
@@ -78,7 +75,7 @@ class SelectiveShieldAuthority(AuthoritySteps):
         """
         voting = phase == "negotiate"
         with self._lock, self.clock.stage("negotiate" if voting else "open"):
-            scheme = scheme_of(self._keys.check.parameters["votes" if voting else "update"])
+            scheme = scheme_of(self.keys.check.parameters["votes" if voting else "update"])
             total = scheme.Total.from_bytes(message["votes" if voting else "total"])
             reply = self._replies.reply(
                 phase,
@@ -87,13 +84,13 @@ class SelectiveShieldAuthority(AuthoritySteps):
                 lambda: self._open_votes(total) if voting else self._open_update(total, message),
             )
             # No other total of what was answered will be opened.
-            self._keys.wipe(total.round, "votes" if voting else "update")
+            self.keys.wipe(total.round, "votes" if voting else "update")
             return reply
 
     def _open_votes(self, total: SchemeTotal[Any]) -> Message:
         if not total.is_of(Mask.full(self._model.parameters.size)):
             raise WireFormatError("the total does not have one tally for each parameter")
-        tallies = self._keys.authority(total.round, "votes").open(total)
+        tallies = self.keys.authority(total.round, "votes").open(total)
         if tallies.min(initial=0.0) < 0.0 or tallies.max(initial=0.0) > total.clients:
             raise RangeError("a tally is not between 0 and the number of clients: a vote was forged")
         self._tallies = tallies
@@ -118,7 +115,7 @@ class SelectiveShieldAuthority(AuthoritySteps):
             raise WireFormatError(
                 "the sums hold NaN or infinity, or more contributors than there are clients"
             )
-        opened = self._keys.authority(total.round).open(total)
+        opened = self.keys.authority(total.round).open(total)
         if total.count:
             self.record(OpenedSum(total.round))
         divisors = np.full(size, float(total.clients))

@@ -25,7 +25,6 @@ from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.privacy.accountant import noise_multiplier_for
 from shieldfl.privacy.discrete_gaussian import float32_grid
 from shieldfl.privacy.events import Noise, PrivacyReading
-from shieldfl.roles.message import Message
 from shieldfl.scheme.registry import DEFAULT_ENCRYPTION
 
 if TYPE_CHECKING:
@@ -116,9 +115,6 @@ class SelectiveShield(Method):
     def _shared_buffers(self) -> int:
         return self.plan.buffers if self._settings.buffers == "encrypted" else 0
 
-    def _shared(self, initial: GlobalModel) -> GlobalModel:
-        return GlobalModel(initial.parameters, initial.buffers[: self._shared_buffers])
-
     def _client(
         self,
         context: RoleContext,
@@ -139,13 +135,8 @@ class SelectiveShield(Method):
     ) -> AuthoritySteps:
         from shieldfl.methods.selective_shield.authority import SelectiveShieldAuthority
 
-        return SelectiveShieldAuthority(
-            self._shared(initial), self._settings, keys, self.plan.server_learning_rate
-        )
-
-    def first_message(self, initial: GlobalModel, shared_secret: bytes | None = None) -> Message:
-        """Return the model that the first round starts from."""
-        return self._shared(initial).to_message()
+        shared = GlobalModel(initial.parameters, initial.buffers[: self._shared_buffers])
+        return SelectiveShieldAuthority(shared, self._settings, context, keys)
 
     def account(self) -> Account:
         """Return an account that charges eq. 22's sigma for every draw, one that is repeated as well."""

@@ -10,19 +10,20 @@ from numpy.typing import NDArray
 from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.replies import Replies
 from shieldfl.methods.protocol.reports import Note
-from shieldfl.methods.protocol.steps import AuthoritySteps, RoleContext
-from shieldfl.methods.sense_crypt.client import cluster_round
+from shieldfl.methods.protocol.round_authority import RoundAuthority
+from shieldfl.methods.protocol.steps import RoleContext
+from shieldfl.methods.sense_crypt.client import cluster_model, cluster_round
 from shieldfl.privacy.events import OpenedSum
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
+from shieldfl.roles.round_key_check import digest_of_model
 from shieldfl.roles.round_keys import RoundKeys
 
 __all__ = ["SenseCryptAuthority"]
 
 
-class SenseCryptAuthority(AuthoritySteps):
+class SenseCryptAuthority(RoundAuthority):
     """Opens one total for each cluster and moves that cluster's model.
 
     Parameters
@@ -35,25 +36,32 @@ class SenseCryptAuthority(AuthoritySteps):
     changes: ClassVar = {
         "_models": dict[int, GlobalModel],
         "_clusters": NDArray[np.int64],
-        "_keys": RoundKeys,
-        "_replies": Replies,
     }
 
     def __init__(self, initial: GlobalModel, context: RoleContext, keys: RoundKeys) -> None:
-        super().__init__()
+        super().__init__(context, keys)
         self._initial = initial
         self._models: dict[int, GlobalModel] = {}
         self._clusters: NDArray[np.int64] = np.full(context.plan.clients, -1)
-        self._keys = keys
         self._clients = context.plan.clients
         self._most_weight = context.most_weight
         self._learning_rate = context.plan.server_learning_rate
-        self._replies = Replies()
 
-    def begin_round(self, round_number: int, model: Message) -> Message:
-        """Make the round's key, wipe that of the round before."""
-        with self._lock, self.clock.stage("open"):
-            return Message({**model, **self._keys.begin_round(round_number)})
+    def _first_model(self) -> Message:
+        return self._initial.to_message()
+
+    def _signatures(self, model: Message) -> dict[str, bytes]:
+        """Sign for each client its cluster's model, and to be in none where it is."""
+        if "clusters" not in model:
+            return super()._signatures(model)
+        digests = {
+            int(cluster): digest_of_model(cluster_model(model, int(cluster)))
+            for cluster in np.unique(self._clusters)
+        }
+        signatures: dict[str, bytes] = {}
+        for client, cluster in enumerate(self._clusters):
+            signatures |= self.keys.sign_model(digests[int(cluster)], client)
+        return signatures
 
     def answer(self, phase: str, message: Message) -> Message:
         """Answer the clusters' sums with their models.
@@ -65,7 +73,7 @@ class SenseCryptAuthority(AuthoritySteps):
             round_number = message.number("round")
             reply = self._replies.reply(phase, round_number, message, lambda: self._open(message))
             # No other total of this round will be opened.
-            self._keys.wipe(round_number)
+            self.keys.wipe(round_number)
             return reply
 
     def _open(self, message: Message) -> Message:
@@ -84,7 +92,7 @@ class SenseCryptAuthority(AuthoritySteps):
             if f"total {cluster}" in message
         }
         moved = dict(self._models)
-        keys = self._keys.authority(round_number)
+        keys = self.keys.authority(round_number)
         for cluster, claim in claims.items():
             if claim.total.clients < keys.min_clients:
                 text = (
@@ -107,7 +115,7 @@ class SenseCryptAuthority(AuthoritySteps):
     def _read(self, message: Message, round_number: int, cluster: int) -> MixedTotal:
         size = self._initial.parameters.size + self._initial.buffers.size
         number = cluster_round(round_number, cluster, self._clients)
-        return MixedTotal.read(message, f" {cluster}", self._keys.check.parameters["update"], size, number)
+        return MixedTotal.read(message, f" {cluster}", self.keys.check.parameters["update"], size, number)
 
     def _move(self, cluster: int, claim: MixedTotal, keys: KeyAuthority) -> GlobalModel:
         mean = claim.open_mean(keys, self._most_weight)

@@ -21,7 +21,7 @@ from shieldfl.roles.message import Message
 from shieldfl.selection import Selection, select
 from shieldfl.training.local_update import StartingPoint
 
-__all__ = ["Capability", "SenseCryptClient", "cluster_round"]
+__all__ = ["Capability", "SenseCryptClient", "cluster_model", "cluster_round"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,13 @@ def cluster_round(round_number: int, cluster: int, clients: int) -> int:
     return round_number * clients + cluster
 
 
+def cluster_model(message: Message, cluster: int) -> Message:
+    """Return a cluster's part of the models of all: no model for what is no cluster, -1."""
+    suffix = f" {cluster}"
+    own = {name.removesuffix(suffix): part for name, part in message.items() if name.endswith(suffix)}
+    return Message(own if cluster >= 0 else {})
+
+
 class SenseCryptClient(TrainingClient):
     """One client, whose global model is its cluster's.
 
@@ -57,7 +64,6 @@ class SenseCryptClient(TrainingClient):
     changes: ClassVar = {
         "introduced": bool,
         "selection": Selection | None,
-        "_had_model": bool,
         "_introduction": bytes | None,
         "_sensitivity_recorded": bool,
         "_introduced_in": int | None,
@@ -83,7 +89,6 @@ class SenseCryptClient(TrainingClient):
         self._capability = capability
         self._upload: MixedUpload | None = None
         self._initial = initial
-        self._had_model = False
         self._most_weight = context.most_weight
         self._clients = context.plan.clients
         self._threads = context.threads
@@ -101,16 +106,8 @@ class SenseCryptClient(TrainingClient):
         return start
 
     def _read_model(self, model: Message) -> GlobalModel:
-        """Read the cluster's model; a client that is in none begins with the initial one.
-
-        Once it has had a cluster's model there is no way back: a message without one is damaged, or was cut.
-        """
-        if "parameters" not in model and not self._had_model:
-            return self._initial
-        read = super()._read_model(model)
-        # The first round's message has the initial model for all, and who leaves then is in no cluster.
-        self._had_model |= not np.array_equal(read.parameters, self._initial.parameters)
-        return read
+        """Read the cluster's model; a client that is in none, which is signed too, begins with the initial one."""
+        return super()._read_model(model) if "parameters" in model else self._initial
 
     def _make(self, phase: str, answer: Message | None) -> Message:
         """Introduce itself; send its mask; send its update."""

@@ -19,13 +19,13 @@ from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan, stated_weights
 from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.methods.sense_crypt.aggregator import SenseCryptAggregator
-from shieldfl.methods.sense_crypt.client import Capability, SenseCryptClient
+from shieldfl.methods.sense_crypt.client import Capability, SenseCryptClient, cluster_model
 from shieldfl.methods.sense_crypt.cluster_registry import ClusterRegistry
 from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
 from shieldfl.privacy.accountant import gaussian_noise_multiplier
 from shieldfl.privacy.events import PrivacyReading
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import round_key_parts
+from shieldfl.roles.round_key_check import model_signature_name, round_key_parts
 from shieldfl.scheme.registry import encryptions
 
 if TYPE_CHECKING:
@@ -133,10 +133,6 @@ class SenseCrypt(Method):
 
         return SenseCryptAuthority(initial, context, keys)
 
-    def first_message(self, initial: GlobalModel, shared_secret: bytes | None = None) -> Message:
-        """Return the model that the first round starts from."""
-        return initial.to_message()
-
     def message_for(self, client: int, message: Message) -> Message:
         """Return what concerns the client's cluster; no model for a client that is in none: it has the initial one."""
         if "clusters" not in message:
@@ -145,12 +141,9 @@ class SenseCrypt(Method):
         if "budgets" in message:
             budget = message.vector("budgets", np.float64, self.plan.clients)[client]
             return Message({"cluster": Message.from_number(cluster), "budget": budget.tobytes()})
-        keys = round_key_parts(message)
-        if cluster < 0:
-            return Message(keys)
-        suffix = f" {cluster}"
-        own = {name.removesuffix(suffix): part for name, part in message.items() if name.endswith(suffix)}
-        return Message({**own, **keys})
+        signature = model_signature_name(client)
+        signed = {signature: message[signature]} if signature in message else {}
+        return Message({**cluster_model(message, cluster), **round_key_parts(message), **signed})
 
     def has_model(self, client: int, message: Message) -> bool:
         """Say whether the client is in a cluster."""

@@ -1,0 +1,69 @@
+"""A key authority's side of every round's begin: keys of the round and the model it keeps, both signed."""
+
+from __future__ import annotations
+
+import abc
+from typing import ClassVar
+
+from shieldfl.array_view import as_unsigned
+from shieldfl.errors import PolicyError
+from shieldfl.methods.protocol.replies import Replies
+from shieldfl.methods.protocol.steps import AuthoritySteps, RoleContext
+from shieldfl.roles.message import Message
+from shieldfl.roles.round_key_check import digest_of_model
+from shieldfl.roles.round_keys import RoundKeys
+
+__all__ = ["RoundAuthority"]
+
+
+class RoundAuthority(AuthoritySteps):
+    """Begins rounds; what it opens in them is for ``answer``, which replies to the last phase with the new model.
+
+    It takes no model from anybody: the aggregator, which passes its messages on, could bring one that it has chosen. So
+    all clients of a round train from one model, or find out.
+
+    Parameters
+    ----------
+    context : what all roles of the federation know.
+    keys : the rounds' keys, which open the totals.
+    """
+
+    changes: ClassVar = {"keys": RoundKeys, "_replies": Replies}
+
+    def __init__(self, context: RoleContext, keys: RoundKeys) -> None:
+        super().__init__()
+        self.context = context
+        self.keys = keys
+        self._replies = Replies()
+
+    def newest_model(self) -> Message:
+        """Return the answer to the last phase of the last round that came so far; before that, the initial model."""
+        with self._lock:
+            _, newest = self._replies.newest(self.context.phases[-1])
+            return self._first_model() if newest is None else newest
+
+    def begin_round(self, round_number: int) -> Message:
+        """Make the round's keys, wipe those of the round before, sign them and the model."""
+        number = as_unsigned(round_number, "round_number")
+        with self._lock, self.clock.stage("open"):
+            if not 1 <= number <= self.context.plan.rounds:
+                raise PolicyError(
+                    f"round {number} is none of the plan's {self.context.plan.rounds:,}: no keys are made for it"
+                )
+            if number <= self._replies.newest(self.context.phases[-1])[0]:
+                raise PolicyError(f"round {number} has been answered: begin a later round")
+            model = self.newest_model()
+            keys = self.keys.begin_round(number, self._purposes(number, model))
+            return Message({**model, **keys, **self._signatures(model)})
+
+    @abc.abstractmethod
+    def _first_model(self) -> Message:
+        """Return what the first round starts from, while none was answered."""
+
+    def _purposes(self, round_number: int, model: Message) -> tuple[str, ...]:
+        """Return what a round that starts from this model encrypts."""
+        return ("update",)
+
+    def _signatures(self, model: Message) -> dict[str, bytes]:
+        """Sign the model, once its round has begun: here one for all clients."""
+        return self.keys.sign_model(digest_of_model(model))
