@@ -89,10 +89,26 @@ def test_a_cluster_s_model_is_not_given_to_clients_of_another_one():
     run.clients[0].finish_training(contraction(2, 0, start))
 
 
-@pytest.mark.parametrize("label", ["fedavg", "full-he", "dict-pfl"])
-def test_a_model_is_changed_after_the_set_up_looked_at_it(label):
-    initial = initial_model()
-    run = SteppedRun(variant_of(label), initial=initial)
-    before = run.clients[0].start.parameters.copy()
-    initial.parameters[:] += np.float32(7.0)
-    assert not np.array_equal(run.clients[0].start.parameters, before)
+@pytest.mark.parametrize(
+    "label", ["fedavg", "dp-fedavg", "full-he", "sense-crypt", "selective-shield", "dict-pfl"]
+)
+def test_the_initial_model_cannot_be_changed_once_a_role_was_made_of_it(label):
+    """Roles that are made one by one, by whoever holds the array, and a federation that makes them all."""
+    variant = variant_of(label)
+    run, initial = SteppedRun(variant, initial=initial_model()), initial_model()
+    shared = {"shared_secret": run.shared_secret}
+    authority, setup = run.method.authority_setup(initial, **shared)
+    client = run.method.client_steps(setup, 0, 1, initial, **shared)
+    aggregator = run.method.aggregator_steps(setup, [1] * CLIENTS, initial=initial)
+    other = SteppedRun(variant, initial=initial)
+    for vector in (initial.parameters, initial.buffers):
+        vector[:] += np.float32(7.0)
+    first = (authority or aggregator).newest_model()
+    assert first == run.model == other.model
+    if authority is not None:
+        first = authority.begin_round(1)
+    start = client.begin_round(1, CLIENTS, first)
+    np.testing.assert_array_equal(start.parameters, run.initial.parameters)
+    np.testing.assert_array_equal(client.update.buffers, run.initial.buffers)
+    with pytest.raises(ValueError, match="read-only|WRITEABLE"):
+        client.update.parameters.flags.writeable = True

@@ -48,11 +48,13 @@ class EmbeddedRoles:
         if method.needs_shared_secret and shared_secret is None:
             shared_secret = secrets.token_bytes(32)
         self.method = method
-        self.initial = initial
+        self.initial = initial.kept()  # once for all roles
         self.weights = checked_weights(weights, method.plan.clients)
         self.shared_secret = shared_secret
         self._threads = threads
-        self.authority, made = method.authority_setup(initial, threads=threads, shared_secret=shared_secret)
+        self.authority, made = method.authority_setup(
+            self.initial, threads=threads, shared_secret=shared_secret
+        )
         self.setup = PublicSetup.from_bytes(made.to_bytes(), made.digest)
         self.clients = [self.new_client(index) for index in range(method.plan.clients)]
         self.aggregator = self.new_aggregator()

@@ -22,6 +22,13 @@ class GlobalModel:
     parameters: FloatVector
     buffers: FloatVector
 
+    def kept(self) -> GlobalModel:
+        """Return a model of these numbers that whoever made them cannot change any more: itself, if it is one."""
+        vectors = (self.parameters, self.buffers)
+        if all(_owner(one) is bytes for one in vectors):
+            return self
+        return GlobalModel(*(np.frombuffer(one.tobytes(), one.dtype).reshape(one.shape) for one in vectors))
+
     def to_message(self) -> Message:
         """Encode as message parts ``parameters`` and ``buffers``."""
         return Message({"parameters": self.parameters.tobytes(), "buffers": self.buffers.tobytes()})
@@ -58,6 +65,13 @@ class GlobalModel:
     def starting_point(self, local_buffers: FloatVector | None = None) -> StartingPoint:
         """Return a client's starting point, with its own buffers where they stay local."""
         return StartingPoint(self.parameters, self.buffers if local_buffers is None else local_buffers)
+
+
+def _owner(array: NDArray[Any]) -> type:
+    """Return the type of what an array's memory belongs to."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return type(array.base)
 
 
 def joined(parameters: NDArray[Any], buffers: NDArray[Any]) -> NDArray[Any]:

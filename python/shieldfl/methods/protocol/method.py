@@ -141,6 +141,7 @@ class Method(abc.ABC):
         Raises what :func:`check_sizes` does for a model that is not of the plan, and what :class:`RoundKeys` refuses.
         """
         check_sizes(initial, self.plan)
+        initial = initial.kept()
         public = self.name, plain_settings(self._resolved), self.plan, model_digest(initial)
         if not self.purposes:
             return None, PublicSetup(*public, session=secrets.token_bytes(SESSION_BYTES))
@@ -160,7 +161,7 @@ class Method(abc.ABC):
 
         Raises as :meth:`client_steps` does, and ParameterError for a method without keys.
         """
-        setup.check_model(initial)
+        initial = setup.check_model(initial)
         if not self.purposes:
             raise ParameterError(f"{self.name} has no key authority")
         keys = self._made_round_keys(threads, self._context(setup, threads).keys)
@@ -214,7 +215,7 @@ class Method(abc.ABC):
         Raises ParameterError for the set-up of another method, settings or plan, and an index or weight that the plan
         does not have; KeyMismatchError for another model.
         """
-        setup.check_model(initial)
+        initial = setup.check_model(initial)
         if as_unsigned(index, "index") >= self.plan.clients:
             raise ParameterError(f"the plan has clients 0 to {self.plan.clients - 1}")
         if not 1 <= as_unsigned(weight, "weight") <= self.plan.most_weight:
@@ -240,7 +241,7 @@ class Method(abc.ABC):
         :meth:`client_steps` does, and ParameterError for a missing model.
         """
         if initial is not None:
-            setup.check_model(initial)
+            initial = setup.check_model(initial)
         known = checked_weights(weights, self.plan.clients)
         if max(known) > self.plan.most_weight:
             raise ParameterError(f"the plan has weights from 1 to {self.plan.most_weight}")

@@ -100,13 +100,15 @@ class PublicSetup:
         """SHA-256 of the encoded set-up, 32 bytes: what is pinned."""
         return hashlib.sha256(self.to_bytes()).digest()
 
-    def check_model(self, initial: GlobalModel) -> None:
-        """Raise KeyMismatchError unless this is the model that the federation begins with.
+    def check_model(self, initial: GlobalModel) -> GlobalModel:
+        """Return the model that the federation begins with, as roles keep it: the caller cannot change it.
 
-        Raises as :func:`check_sizes` does for one that cannot be.
+        Raises KeyMismatchError for another one, and as :func:`check_sizes` does for one that cannot be.
         """
         check_sizes(initial, self.plan)
-        if model_digest(initial) != self.initial_digest:
+        kept = initial.kept()
+        if model_digest(kept) != self.initial_digest:
             raise KeyMismatchError(
                 "this is another model than the federation begins with: take the one that it was set up with"
             )
+        return kept
