@@ -110,5 +110,5 @@ def test_the_initial_model_cannot_be_changed_once_a_role_was_made_of_it(label):
     start = client.begin_round(1, CLIENTS, first)
     np.testing.assert_array_equal(start.parameters, run.initial.parameters)
     np.testing.assert_array_equal(client.update.buffers, run.initial.buffers)
-    with pytest.raises(ValueError, match="read-only|WRITEABLE"):
+    with pytest.raises(ValueError, match="WRITEABLE"):
         client.update.parameters.flags.writeable = True

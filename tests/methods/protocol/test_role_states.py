@@ -270,7 +270,7 @@ def test_restarted_aggregators_and_authorities_refuse_what_they_did(variant):
         authority.answer(phase, Message({**run.closed[phase], "more": b""}))
     authority.begin_round(2)
     authority = _again(authority, run.new_authority())
-    with pytest.raises(PolicyError, match="round 1 is over"):
+    with pytest.raises(PolicyError, match="round 1 has been answered"):
         authority.begin_round(1)
 
 
