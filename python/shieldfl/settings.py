@@ -259,10 +259,13 @@ class Settings:
             object.__setattr__(self, setting.name, setting.fit(getattr(self, setting.name)))
 
 
-def plain_settings(settings: Settings | None) -> dict[str, Any]:
-    """Return settings as JSON and TOML have them, numbers that are not finite as their words; none for None."""
+def plain_settings(settings: Settings | None, kind: type[Settings] | None = None) -> dict[str, Any]:
+    """Return settings as JSON and TOML have them, numbers that are not finite as their words; none for None.
+
+    ``kind`` is a class that theirs derives from, for its settings alone.
+    """
     entry = {}
-    for key, setting in settings_of(type(settings)).items() if settings is not None else ():
+    for key, setting in settings_of(kind or type(settings)).items() if settings is not None else ():
         value = getattr(settings, setting.name)
         words = {number: word for word, number in (setting.words or {}).items()}
         entry[key] = list(value) if isinstance(value, tuple) else words.get(value, value)

@@ -7,6 +7,7 @@ import hmac
 import math
 from dataclasses import FrozenInstanceError, replace
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from shieldfl.errors import ArrayTypeError, ParameterError, RangeError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory
-from shieldfl.methods.dict_pfl.settings import PruningSettings
+from shieldfl.methods.dict_pfl.settings import DictPflSettings, PruningSettings
 from shieldfl.roles.message import Message
 
 SECRET = bytes(range(32))
@@ -332,4 +333,17 @@ def test_a_state_belongs_to_its_settings() -> None:
     assert PruningHistory.from_bytes(state, 4, SECRET, PruningSettings()).to_bytes() == state
     with pytest.raises(ParameterError, match="other settings"):
         PruningHistory.from_bytes(state, 4, SECRET, replace(PruningSettings(), decay=0.3))
+
+
+def test_a_state_is_bound_to_what_prunes_alone() -> None:
+    state = PruningHistory(4, SECRET, DictPflSettings(rank=2, value_bits=20)).to_bytes()
+    assert PruningHistory.from_bytes(state, 4, SECRET, PruningSettings()).to_bytes() == state
+    stated = msgspec.json.decode(Message.from_bytes(state)["settings"])
+    assert stated == {
+        "decay": 0.2,
+        "first_probability": 0.2,
+        "patience_rounds": 3,
+        "ranked": "all",
+        "small_percent": 70.0,
+    }
     assert SECRET not in state

@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections import deque
-from dataclasses import astuple
 from typing import Any, ClassVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,6 +21,7 @@ from shieldfl.masks import Mask
 from shieldfl.methods.dict_pfl.settings import PruningSettings
 from shieldfl.roles.message import Message
 from shieldfl.selection import positions_in_budget
+from shieldfl.settings import plain_settings
 from shieldfl.stateful import Stateful
 
 __all__ = ["PruningHistory", "check_secret"]
@@ -183,12 +184,12 @@ class PruningHistory(Stateful):
     def to_bytes(self) -> bytes:
         """Write the state for a client that joins late or starts again.
 
-        It holds the settings, the last 64 observed rounds, streaks and probabilities (10 bytes a position), not the
-        secret. It tells which positions are pruned: it must not reach the aggregator in the clear.
+        It holds what settings prune by, as JSON, the last 64 observed rounds, streaks and probabilities (10 bytes a
+        position), not the secret. It tells which positions are pruned: it must not reach the aggregator in the clear.
         """
         return Message(
             {
-                "settings": repr(astuple(self._settings)).encode(),
+                "settings": _stated(self._settings),
                 "rounds": np.array(self._rounds, dtype="<u8").tobytes(),
                 "streaks": self._streaks.astype("<u2").tobytes(),
                 "probabilities": self._probabilities.astype("<f8").tobytes(),
@@ -207,7 +208,7 @@ class PruningHistory(Stateful):
         message = Message.from_bytes(state)
         streaks = message.vector("streaks", np.uint16, history._size)
         probabilities = message.vector("probabilities", np.float64, history._size)
-        if message["settings"] != repr(astuple(history._settings)).encode():
+        if message["settings"] != _stated(history._settings):
             raise ParameterError("the state was written under other settings: give those of the federation")
         rounds = message.vector("rounds", np.uint64, _REMEMBERED_ROUNDS)
         patience = history._settings.patience_rounds
@@ -235,6 +236,11 @@ def check_secret(secret: bytes) -> None:
     """Raise ParameterError unless a federation's secret is bytes, and enough of them."""
     if not isinstance(secret, bytes) or len(secret) < _SHORTEST_SECRET_BYTES:
         raise ParameterError(f"the secret must be at least {_SHORTEST_SECRET_BYTES} random bytes")
+
+
+def _stated(settings: PruningSettings) -> bytes:
+    """Write what histories must have in common: no setting of layers or encryption, which a method adds."""
+    return msgspec.json.encode(plain_settings(settings, PruningSettings), order="sorted")
 
 
 def _smallest(magnitudes: NDArray[Any], count: int) -> NDArray[np.bool_]:
