@@ -119,6 +119,7 @@ def all_positions(count):
     return identifier(b"", key=struct.pack("<Q", count))
 
 
+@functools.cache
 def two_batches(key, weight=None):
     fields = [known_fields(key, factor) for factor in (65537, 99991)]
     batches = [

@@ -160,13 +160,13 @@ def test_a_model_trained_on_synthetic_digits_reads_real_ones(data_dir: Path) -> 
         feature_range=dataset.feature_range,
         epsilon=1.0,
         delta=1e-5,
-        samples=5000,
+        samples=2000,
         seed=0,
-        steps=200,
+        steps=100,
     )
     check_labelled_samples(made.features, made.labels, dataset.feature_shape, 10)
     model = build_model("mlp", dataset.feature_shape, 10, 0)
-    train_locally(model, made.features, made.labels, TrainingSettings(2, 64, 0.05, momentum=0.0), 0)
+    train_locally(model, made.features, made.labels, TrainingSettings(5, 64, 0.05, momentum=0.0), 0)
     assert evaluate(model, dataset.test_features, dataset.test_labels) > 0.6
 
 
