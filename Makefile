@@ -16,7 +16,7 @@ STATISTICS_DRAWS ?= 100000000
 # what was compiled.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test check test-cpp cpp-tests test-python test-slow test-asan test-tsan test-ct test-statistics fuzz \
+.PHONY: help demo test check test-cpp cpp-tests test-python test-slow test-verify test-asan test-tsan test-ct test-statistics fuzz \
   smoke coverage bench peers lint format clean
 
 help:  ## show this list
@@ -38,6 +38,7 @@ check:  ## the long form: all of the above, statistics, sanitizers, constant tim
 	@$(MAKE) test
 	@.ci/stage "slow Python tests" $(MAKE) test-slow
 	@.ci/stage "statistics" $(MAKE) test-statistics
+	@.ci/stage "contracts of kernels" $(MAKE) test-verify
 	@.ci/stage "ASan and UBSan" $(MAKE) test-asan
 	@.ci/stage "fuzz" $(MAKE) fuzz
 	@.ci/stage "ThreadSanitizer" $(MAKE) test-tsan
@@ -57,6 +58,10 @@ test-python: $(VENV)/installed  ## the Python tests, on all cores
 
 test-slow: $(VENV)/installed  ## Python tests that take long: the benchmarks' targets, in small
 	$(PYTEST) -m slow
+
+test-verify: build/verify/configured  ## C++ tests in a build that checks the ranges and lengths that kernels rely on
+	$(BUILD_PATH) cmake --build build/verify --target core_tests fuzz_frames
+	$(BUILD_PATH) ctest --test-dir build/verify --output-on-failure --parallel $(JOBS) --exclude-regex sampler_statistics
 
 # The interpreter is not built for sanitizers, so their runtime has to be loaded before it; -S keeps the installed
 # package, which has no sanitizers either, from being found first.
@@ -155,6 +160,11 @@ build/asan/configured: $(VENV)/installed CMakeLists.txt $(wildcard cmake/*.cmake
 build/tsan/configured: $(VENV)/tools CMakeLists.txt $(wildcard cmake/*.cmake)
 	$(BUILD_PATH) cmake -S . -B build/tsan -G Ninja -DPython_EXECUTABLE=$(abspath $(BIN))/python \
 	  -DCMAKE_BUILD_TYPE=RelWithDebInfo -DSHIELDFL_SANITIZE=thread -DSHIELDFL_BUILD_PYTHON=OFF -DSHIELDFL_BUILD_TESTS=ON
+	@touch $@
+
+build/verify/configured: $(VENV)/tools CMakeLists.txt $(wildcard cmake/*.cmake)
+	$(BUILD_PATH) cmake -S . -B build/verify -G Ninja -DPython_EXECUTABLE=$(abspath $(BIN))/python \
+	  -DSHIELDFL_VERIFY=ON -DSHIELDFL_BUILD_PYTHON=OFF -DSHIELDFL_BUILD_TESTS=ON
 	@touch $@
 
 build/coverage/configured: $(VENV)/installed CMakeLists.txt $(wildcard cmake/*.cmake)

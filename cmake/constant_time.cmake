@@ -19,7 +19,8 @@ if(SHIELDFL_TAINT_CHECK)
   target_compile_options(constant_time PRIVATE -g)
 endif()
 
-# Static, so that one disassembly has all the code. Sanitizers need the shared libraries.
+# Static, so that one disassembly has all the code. Sanitizers need the shared libraries, and the checks of contracts
+# branch on secrets.
 include(CheckCXXSourceCompiles)
 set(CMAKE_REQUIRED_LINK_OPTIONS -static)
 set(CMAKE_REQUIRED_LIBRARIES GMP::gmp)
@@ -27,7 +28,8 @@ check_cxx_source_compiles("#include <gmp.h>\nint main() { mpz_t n; mpz_init(n); 
                           SHIELDFL_LINKS_STATICALLY)
 unset(CMAKE_REQUIRED_LIBRARIES)
 unset(CMAKE_REQUIRED_LINK_OPTIONS)
-if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$" AND SHIELDFL_LINKS_STATICALLY AND NOT SHIELDFL_SANITIZE)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$" AND SHIELDFL_LINKS_STATICALLY AND NOT SHIELDFL_SANITIZE
+   AND NOT SHIELDFL_VERIFY)
   add_executable(constant_time_trace cpp/tests/constant_time/trace.cpp cpp/tests/constant_time/disassembly.cpp
                  cpp/tests/constant_time/exchange.cpp cpp/tests/constant_time/steps.cpp ${operation_sources})
   target_link_libraries(constant_time_trace PRIVATE shieldfl_core)

@@ -10,7 +10,7 @@
 # - they are Paillier's, whose two engines Python's tests encrypt, add and open with, too. But `both_engines`, which
 #   share numbers between threads, run as scalar as well, which computes with GMP; so would AVX2.
 set(all_sets common_crc32c)
-set(no_kernels ckks_parameter_search ckks_parameters common_wire mask_codec parallel_for
+set(no_kernels ckks_parameter_search ckks_parameters common_verify common_wire mask_codec parallel_for
                selection_mutual_information selection_selection)
 set(both_engines paillier_encryptor paillier_pool)
 # The longest, which begin first: a shard that is alone at the end keeps one core waiting.

@@ -314,6 +314,7 @@ def test_kernels_share_no_code_between_instruction_sets(path):
     interface = {
         re.sub(r"_avx(2|512)\.cpp$", ".h", path.relative_to(CPP).as_posix()),
         "common/cpu_features.h",
+        "common/verify.h",
     }
     waiting, shared = [path], set()
     while waiting:

@@ -4,6 +4,7 @@
 
 #include "ckks/ciphertext.h"
 #include "common/taint.h"
+#include "common/verify.h"
 #include "ring/sampler.h"
 
 namespace shieldfl::ckks {
@@ -21,6 +22,8 @@ BlockEncryption::BlockEncryption(const PublicKey& key)
 
 void BlockEncryption::encrypt(RandomStream& stream, std::span<const std::int64_t> values, std::size_t count,
                               std::span<std::uint8_t> out) {
+  VERIFY(values.size() == parameters_.facts().values_per_block() && count <= values.size());
+  VERIFY(out.size() == parameters_.facts().block_bytes(FrameKind::kCkksBatch));
   ring::sample_ternary(stream, u_);
   ring::sample_error(stream, e0_);
   ring::sample_error(stream, e1_);

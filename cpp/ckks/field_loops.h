@@ -4,11 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/verify.h"
+
 namespace shieldfl::ckks {
 namespace {
 
 // Takes the lowest field off packed number i and returns its sum, modulo 2^64.
 inline std::uint64_t take_field(std::uint64_t& low, std::uint64_t& high, unsigned field_bits) {
+  VERIFY(2 <= field_bits && field_bits <= 54);
   const std::uint64_t bias = std::uint64_t{1} << (field_bits - 1);
   const std::uint64_t sum = (low & (2 * bias - 1)) - bias;
   low = (low >> field_bits) | (high << (64 - field_bits));
@@ -19,6 +22,7 @@ inline std::uint64_t take_field(std::uint64_t& low, std::uint64_t& high, unsigne
 
 std::uint64_t take_sums(std::uint64_t* __restrict__ low, std::uint64_t* __restrict__ high, std::size_t count,
                         unsigned field_bits, std::uint64_t max_sum, double unit, double* __restrict__ out) {
+  VERIFY(max_sum < std::uint64_t{1} << 54);
   std::uint64_t wrong = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint64_t sum = take_field(low[i], high[i], field_bits);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ckks/field_kernels.h"
+#include "common/verify.h"
 #include "ring/modulus.h"
 
 namespace shieldfl::ckks {
@@ -25,6 +26,9 @@ ExactPacking::ExactPacking(const Parameters& parameters)
 void ExactPacking::add_message(std::span<const std::int64_t> values, std::size_t count,
                                std::size_t prime_index, std::span<std::uint64_t> row) const {
   const ParameterFacts& facts = parameters_.facts();
+  VERIFY(values.size() == facts.values_per_block() && count <= values.size());
+  VERIFY(row.size() == facts.degree && all_within(values.data(), values.size(), facts.max_magnitude()));
+  VERIFY(all_within(values.data() + count, values.size() - count, 0));
   const std::uint64_t* factors = field_factors_.data() + prime_index * facts.values_per_coefficient;
   for (std::size_t first = 0; first < count; first += row.size(), ++factors) {
     kernels_.add_scaled(values.data() + first, row.size(), *factors, facts.primes[prime_index], row.data());
@@ -69,6 +73,9 @@ bool ExactPacking::read_sums(std::span<std::uint64_t> rows, std::uint64_t client
   const unsigned field_bits = facts.field_bits();
   const std::uint64_t max_sum = clients * static_cast<std::uint64_t>(facts.max_magnitude());
   const double unit = std::ldexp(1.0, -static_cast<int>(facts.fraction_bits));
+  VERIFY(clients <= facts.max_clients && sums.size() <= facts.values_per_block());
+  VERIFY(rows.size() >= facts.degree * facts.primes.size() &&
+         all_below(rows.data(), facts.degree, facts.primes[0]));
   read_messages(rows);
   std::uint64_t wrong = 0;  // not zero once anything is not what it has to be
   for (std::size_t field = 0; field < facts.values_per_coefficient; ++field) {

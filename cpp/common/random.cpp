@@ -10,6 +10,7 @@
 #include "common/error.h"
 #include "common/secure_memory.h"
 #include "common/taint.h"
+#include "common/verify.h"
 
 namespace shieldfl {
 namespace {
@@ -118,6 +119,7 @@ std::uint64_t RandomStream::next_u64() {
 }
 
 std::span<const std::uint64_t> RandomStream::peek_words(std::size_t least, std::size_t wanted) {
+  VERIFY(least <= kMaxPeekWords);
   require(sizeof(std::uint64_t) * least);
   const std::size_t kept = end_ - begin_;
   if (kept < sizeof(std::uint64_t) * least || begin_ % sizeof(std::uint64_t) != 0) {

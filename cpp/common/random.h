@@ -10,6 +10,7 @@
 #include <span>
 
 #include "common/chacha20_kernels.h"
+#include "common/verify.h"
 
 namespace shieldfl {
 
@@ -70,10 +71,12 @@ class RandomStream {
   // The stream's next words without a copy, valid until the next call that is not consume_words: `least` of
   // them or more. `wanted` is how many the caller will read in all, by this call and later ones: the stream
   // then computes about that many ahead, though never more than kMaxPeekWords.
-  // Requires least <= kMaxPeekWords.
   std::span<const std::uint64_t> peek_words(std::size_t least, std::size_t wanted);
   // Goes on behind the first `count` words that were peeked.
-  void consume_words(std::size_t count) { begin_ += count * sizeof(std::uint64_t); }
+  void consume_words(std::size_t count) {
+    VERIFY(count * sizeof(std::uint64_t) <= end_ - begin_);
+    begin_ += count * sizeof(std::uint64_t);
+  }
 
  private:
   static constexpr std::size_t kBlockWords = kChaCha20BlockBytes / sizeof(std::uint64_t);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/error.h"
+#include "common/verify.h"
 #include "mask/word_kernels.h"
 #include "mask/words.h"
 
@@ -53,10 +54,15 @@ Bitset::Bitset(std::uint64_t size) : size_(size) {
 }
 
 Bitset::Bitset(WordVector words, std::uint64_t size)
-    : size_(size), count_(kernels().count(words.data(), words.size())), words_(std::move(words)) {}
+    : size_(size), count_(kernels().count(words.data(), words.size())), words_(std::move(words)) {
+  VERIFY(words_.size() == words_for(size_) && (words_.empty() || (words_.back() & ~tail_bits(size_)) == 0));
+}
 
 Bitset::Bitset(WordVector words, std::uint64_t size, std::uint64_t count) noexcept
-    : size_(size), count_(count), words_(std::move(words)) {}
+    : size_(size), count_(count), words_(std::move(words)) {
+  VERIFY(words_.size() == words_for(size_) && (words_.empty() || (words_.back() & ~tail_bits(size_)) == 0));
+  VERIFY(count_ == kernels().count(words_.data(), words_.size()));
+}
 
 void Bitset::swap(Bitset& other) noexcept {
   std::swap(size_, other.size_);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "common/verify.h"
 #include "mask/gather_kernels.h"
 #include "mask/rank_index.h"
 #include "mask/words.h"
@@ -43,6 +44,7 @@ void for_each_part(const Bitset& mask, std::size_t threads, Body body) {
   }
   const RankIndex index(mask, threads);
   parallel_for(words, used, kGrainWords, [&](std::size_t begin, std::size_t end) {
+    VERIFY(begin < end && begin % RankIndex::kBlockWords == 0);
     const std::uint64_t rank = index.rank_of_block(begin / RankIndex::kBlockWords);
     const std::uint64_t end_rank =
         index.rank_of_block((end + RankIndex::kBlockWords - 1) / RankIndex::kBlockWords);

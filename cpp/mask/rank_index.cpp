@@ -5,6 +5,7 @@
 #include <string>
 
 #include "common/error.h"
+#include "common/verify.h"
 #include "mask/gather_kernels.h"
 #include "mask/word_kernels.h"
 #include "mask/words.h"
@@ -36,6 +37,7 @@ RankIndex::RankIndex(const Bitset& mask, std::size_t threads) : mask_(&mask) {
 }
 
 RankIndex::Place RankIndex::locate(std::uint64_t rank) const {
+  VERIFY(rank < count());
   const auto after = std::upper_bound(before_.begin(), before_.end(), rank);
   const auto block = static_cast<std::uint64_t>(after - before_.begin()) - 1;
   const auto words = mask_->words();

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "common/verify.h"
 #include "mask/bitset.h"
 
 namespace shieldfl::mask {
@@ -21,7 +22,10 @@ class RankIndex {
 
   [[nodiscard]] std::uint64_t count() const noexcept { return before_.back(); }
   // The number of chosen positions in the blocks before `block`, which is at most the number of blocks.
-  [[nodiscard]] std::uint64_t rank_of_block(std::uint64_t block) const { return before_[block]; }
+  [[nodiscard]] std::uint64_t rank_of_block(std::uint64_t block) const {
+    VERIFY(block < before_.size());
+    return before_[block];
+  }
   // Writes the chosen positions of ranks [first_rank, first_rank + count) in ascending order; `out` takes
   // `count` of them. Throws Error(kParameter) where that goes past count(). Safe from several threads.
   void gather_positions(std::uint64_t first_rank, std::uint64_t count, std::uint32_t* out) const;
@@ -35,7 +39,6 @@ class RankIndex {
     std::uint64_t word_index;
     std::uint64_t word;  // its lowest set bit is the place; earlier bits are cleared
   };
-  // rank < count().
   [[nodiscard]] Place locate(std::uint64_t rank) const;
   void check_ranks(std::uint64_t first_rank, std::uint64_t count) const;
 

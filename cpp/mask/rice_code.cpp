@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "common/error.h"
+#include "common/verify.h"
 #include "mask/words.h"
 
 namespace shieldfl::mask {
@@ -57,6 +58,8 @@ unsigned rice_log2_divisor(std::uint64_t size, std::uint64_t count) {
 
 RiceCode rice_encode(std::span<const std::uint64_t> words, std::uint64_t size, std::uint64_t count,
                      bool complement, unsigned log2_divisor) {
+  VERIFY(words.size() == words_for(size) && log2_divisor <= kMaxLog2Divisor);
+  VERIFY((complement ? size - count_bits(words) : count_bits(words)) == count);
   RiceCode code;
   // Zeroed, so that a quotient is written by going on; one word more, for a code that crosses into it.
   code.words.assign(words_for(rice_bits_bound(size, count, log2_divisor)) + 1, 0);
@@ -79,12 +82,15 @@ RiceCode rice_encode(std::span<const std::uint64_t> words, std::uint64_t size, s
     if (w + 1 == words.size()) word &= tail_bits(size);
     for_each_bit(word, w * kWordBits, put);
   }
+  VERIFY(bit <= rice_bits_bound(size, count, log2_divisor));
   code.bytes = (bit + 7) / 8;
   return code;
 }
 
 void rice_decode(std::span<const std::uint8_t> code, std::uint64_t size, std::uint64_t count,
                  unsigned log2_divisor, std::span<std::uint64_t> words) {
+  VERIFY(words.size() == words_for(size) && log2_divisor <= kMaxLog2Divisor &&
+         all_below(words.data(), words.size(), 1));
   const BitWindow window(code);
   const std::uint64_t code_bits = std::uint64_t{code.size()} * 8;
   std::uint64_t bit = 0;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/verify.h"
 #include "mask/vote_kernels.h"
 
 namespace shieldfl::mask {
@@ -18,6 +19,7 @@ struct VoteAlgorithms {
 
   static void add_vote(std::uint64_t* const* planes, std::size_t plane_count, const std::uint64_t* mask,
                        std::size_t words) {
+    VERIFY(plane_count <= kMaxPlanes);
     constexpr std::size_t kTogether = 4;  // enough that the planes they do not reach are worth the question
     std::size_t i = 0;
     for (; i + kTogether * kWords <= words; i += kTogether * kWords) {
@@ -47,6 +49,7 @@ struct VoteAlgorithms {
 
   static void counters_at_least(const std::uint64_t* const* planes, std::size_t plane_count,
                                 std::uint64_t threshold, std::uint64_t* out, std::size_t words) {
+    VERIFY(plane_count <= kMaxPlanes && threshold < std::uint64_t{1} << plane_count);
     for (std::size_t i = 0; i < words; i += kWords) {
       AtLeast comparison(threshold);
       for (std::size_t j = 0; j < plane_count; ++j) comparison.next(load_up_to(planes[j] + i, words - i));
@@ -56,6 +59,7 @@ struct VoteAlgorithms {
 
   static void chosen_by(const std::uint64_t* const* masks, std::size_t mask_count, std::size_t first_word,
                         std::uint64_t threshold, std::uint64_t* out, std::size_t words) {
+    VERIFY(mask_count < std::uint64_t{1} << kMaxPlanes && threshold <= mask_count);
     for (std::size_t i = 0; i < words; i += kWords) {
       const std::size_t left = words - i;
       Tally tally(mask_count);

@@ -6,6 +6,7 @@
 
 #include "common/error.h"
 #include "common/secure_memory.h"
+#include "common/verify.h"
 
 namespace shieldfl::noise {
 namespace {
@@ -18,8 +19,9 @@ void check_count(std::uint64_t count, std::uint64_t most) {
   if (count >= most) throw Error(ErrorCode::kInternal, "the random generator repeats itself");
 }
 
-// True with probability a / b for a <= b < 2^111: the random number 0.w1 w2 ... in base 2^16 is below a / b.
+// True with probability a / b: the random number 0.w1 w2 ... in base 2^16 is below a / b.
 bool bernoulli_vartime(UInt128 a, UInt128 b, RandomPieces& pieces) {
+  VERIFY(a <= b && b >> 111 == 0);
   for (;;) {
     const UInt128 scaled = a << 16;
     const UInt128 drawn = b * pieces.next();
@@ -29,15 +31,17 @@ bool bernoulli_vartime(UInt128 a, UInt128 b, RandomPieces& pieces) {
   }
 }
 
-// For numerator <= denominator: the first k such that Bernoulli(x / k) fails is odd with probability exp(-x).
+// The first k such that Bernoulli(x / k) fails is odd with probability exp(-x).
 bool bernoulli_exp_minus_unit_vartime(UInt128 numerator, UInt128 denominator, RandomPieces& pieces) {
+  VERIFY(numerator <= denominator);
   std::uint64_t k = 1;
   while (bernoulli_vartime(numerator, denominator * k, pieces)) check_count(++k, kMostTerms);
   return k % 2 == 1;
 }
 
-// Uniform in [0, bound), bound <= 2^32: rejection leaves no bias.
+// Uniform in [0, bound): rejection leaves no bias.
 std::uint64_t uniform_below_vartime(std::uint64_t bound, RandomPieces& pieces) {
+  VERIFY(bound <= std::uint64_t{1} << 32);
   const std::uint64_t mask = std::bit_ceil(bound) - 1;
   for (;;) {
     const std::uint64_t low = pieces.next();

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "common/error.h"
+#include "common/verify.h"
 #include "parallel/parallel_for.h"
 
 namespace shieldfl::noise {
@@ -36,8 +37,9 @@ double norm_before_rounding(double clip_norm, unsigned fraction_bits, std::size_
   return (clip_norm - rounding) * kRoundingMargin;
 }
 
-// To the nearest integer, ties to even, for |x| <= 2^51.
+// To the nearest integer, ties to even.
 double round_to_even(double x) {
+  VERIFY(std::fabs(x) <= 0x1p51);
   constexpr double kShift = 0x1.8p52;
   return (x + kShift) - kShift;
 }

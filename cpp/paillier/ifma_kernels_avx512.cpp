@@ -1,5 +1,6 @@
 #include <immintrin.h>
 
+#include "common/verify.h"
 #include "paillier/ifma_columns_avx512.h"
 #include "paillier/ifma_kernels.h"
 #include "paillier/ifma_lanes_avx512.h"
@@ -22,6 +23,21 @@ struct Scratch {
   std::uint64_t* digits;   // of a quotient
   std::uint64_t* doubled;  // a half
 };
+
+// Whether vectors hold limbs whose carries are all done.
+[[maybe_unused]] bool are_carried(const std::uint64_t* lanes, std::size_t limbs) {
+  return is_aligned(lanes, 64) && all_below(lanes, limbs * kLane, std::uint64_t{1} << kLimbBits);
+}
+
+// Whether all numbers of a group are below n.
+[[maybe_unused]] bool are_reduced(const IfmaModulus& modulus, const std::uint64_t* lanes) {
+  for (std::size_t k = 0; k < kLane; ++k) {
+    std::size_t i = modulus.limbs - 1;
+    while (i > 0 && lanes[kLane * i + k] == modulus.n[i]) --i;
+    if (lanes[kLane * i + k] >= modulus.n[i]) return false;
+  }
+  return true;
+}
 
 // Two halves whose product is due.
 struct Halves {
@@ -80,6 +96,8 @@ void finish_pair(const IfmaModulus& modulus, const Scratch& scratch, Halves firs
 void multiply(const IfmaModulus& modulus, const std::uint64_t* x, const std::uint64_t* y, std::uint64_t* out,
               std::uint64_t* scratch_words) {
   const std::size_t limbs = modulus.limbs;
+  VERIFY(limbs % kLimbsMultiple == 0 && is_aligned(scratch_words, 64));
+  VERIFY(are_carried(x, 2 * limbs) && are_carried(y, 2 * limbs));
   const std::size_t half = limbs * kLane;
   const Scratch scratch(scratch_words, limbs);
   clear(scratch.low, 2 * limbs);
@@ -90,6 +108,7 @@ void multiply(const IfmaModulus& modulus, const std::uint64_t* x, const std::uin
 void square(const IfmaModulus& modulus, const std::uint64_t* x, std::uint64_t* out,
             std::uint64_t* scratch_words) {
   const std::size_t limbs = modulus.limbs;
+  VERIFY(are_carried(x, 2 * limbs) && is_aligned(scratch_words, 64));
   const Scratch scratch(scratch_words, limbs);
   square_columns(x, limbs, scratch.low);
   for (std::size_t i = 0; i < limbs; ++i) {
@@ -104,6 +123,9 @@ void fold(const IfmaModulus& modulus, const std::uint64_t* c, const std::uint64_
           const std::uint64_t* high_factor, std::uint64_t* out, std::uint64_t* scratch_words) {
   const std::size_t limbs = modulus.limbs;
   const std::size_t half = limbs * kLane;
+  VERIFY(are_carried(c, 2 * limbs) && are_carried(low_factor, 2 * limbs) &&
+         are_carried(high_factor, 2 * limbs));
+  VERIFY(are_reduced(modulus, low_factor) && are_reduced(modulus, high_factor));
   const Scratch scratch(scratch_words, limbs);
   clear(scratch.low, 2 * limbs);
   add_product(c, LaneFactor{low_factor}, limbs, scratch.low);
@@ -113,6 +135,7 @@ void fold(const IfmaModulus& modulus, const std::uint64_t* c, const std::uint64_
 
 void multiply_half(const IfmaModulus& modulus, const std::uint64_t* x, const std::uint64_t* y,
                    std::uint64_t* out, std::uint64_t* scratch_words) {
+  VERIFY(are_carried(x, modulus.limbs) && are_carried(y, modulus.limbs));
   const Scratch scratch(scratch_words, modulus.limbs);
   clear(scratch.low, 2 * modulus.limbs);
   add_product(x, LaneFactor{y}, modulus.limbs, scratch.low);
@@ -128,6 +151,7 @@ void reduce(const IfmaModulus& modulus, std::uint64_t* pair, std::size_t subtrac
     store(high, _mm512_mask_add_epi64(load(high), subtracted, load(high), broadcast(1)));
     (void)subtract_once(modulus.n, modulus.limbs, high);
   }
+  VERIFY(are_reduced(modulus, pair) && are_reduced(modulus, high));
 }
 
 void expand(const IfmaModulus& modulus, const std::uint64_t* pair, std::uint64_t* out,

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/verify.h"
 #include "paillier/ifma_columns_avx512.h"
 
 namespace shieldfl::paillier {
@@ -42,6 +43,7 @@ inline __mmask8 first_words(std::size_t count) {
 
 void load_numbers(const std::uint64_t* numbers, std::size_t count, std::size_t stride, std::size_t words,
                   std::size_t limbs, std::uint64_t* lanes, std::uint64_t* scratch) {
+  VERIFY(count <= kLane && is_aligned(lanes, 64) && is_aligned(scratch, 64));
   for (std::size_t w = 0; w < words; w += kLane) {
     Lanes rows[kLane];
     const __mmask8 present = first_words(words - w);
@@ -75,6 +77,8 @@ void load_numbers(const std::uint64_t* numbers, std::size_t count, std::size_t s
 
 void store_numbers(const std::uint64_t* lanes, std::size_t limbs, std::size_t count, std::size_t stride,
                    std::size_t words, std::uint64_t* numbers) {
+  VERIFY(count <= kLane && words <= stride && is_aligned(lanes, 64));
+  VERIFY(all_below(lanes, limbs * kLane, std::uint64_t{1} << 52));
   for (std::size_t w = 0; w < words; w += kLane) {
     Lanes rows[kLane];
 #pragma GCC unroll 8
@@ -100,8 +104,9 @@ void store_numbers(const std::uint64_t* lanes, std::size_t limbs, std::size_t co
   }
 }
 
-// x -= n in the lanes where x is not below n: a mask of these. Limbs may be up to 2^53.
+// x -= n in the lanes where x is not below n: a mask of these.
 inline __mmask8 subtract_once(const std::uint64_t* n, std::size_t limbs, std::uint64_t* x) {
+  VERIFY(all_below(x, limbs * kLane, (std::uint64_t{1} << 53) + 1));
   const Lanes mask = limb_mask();
   Lanes carry = _mm512_setzero_si512();
   for (std::size_t i = 0; i < limbs; ++i) {

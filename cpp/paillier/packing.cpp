@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "common/secure_memory.h"
+#include "common/verify.h"
 
 namespace shieldfl::paillier {
 namespace {
@@ -37,10 +38,14 @@ void write_fields(std::span<const std::int64_t> values, unsigned field_bits, std
 
 void pack_values(const Parameters& parameters, std::span<const std::int64_t> values,
                  std::span<const std::uint64_t> modulus, std::span<std::uint64_t> plaintext) {
+  VERIFY(values.size() <= parameters.values_per_ciphertext());
+  VERIFY(all_within(values.data(), values.size(), (std::int64_t{1} << (parameters.field_bits() - 1)) - 1));
+  VERIFY(plaintext.size() == parameters.modulus_words() && modulus.size() == plaintext.size());
   write_fields(values, parameters.field_bits(), plaintext);
   // The sum is far below 2^(key_bits - 1) in magnitude, so that the top bit is its sign.
   (void)mpn_cnd_add_n(plaintext.back() >> 63, plaintext.data(), plaintext.data(), modulus.data(),
                       static_cast<mp_size_t>(plaintext.size()));
+  VERIFY(is_below(plaintext.data(), modulus.data(), plaintext.size()));
 }
 
 // 2^(field_bits - 1) more in each field makes all of them positive, so that none borrows from the next: what
@@ -48,6 +53,8 @@ void pack_values(const Parameters& parameters, std::span<const std::int64_t> val
 bool unpack_sums(const Parameters& parameters, std::span<const std::uint64_t> plaintext,
                  std::span<const std::uint64_t> modulus, std::uint64_t total_weight,
                  std::span<std::int64_t> sums) {
+  VERIFY(plaintext.size() == modulus.size() && is_below(plaintext.data(), modulus.data(), plaintext.size()));
+  VERIFY(sums.size() <= parameters.values_per_ciphertext() && total_weight <= parameters.max_total_weight());
   const unsigned field_bits = parameters.field_bits();
   const std::int64_t offset = std::int64_t{1} << (field_bits - 1);
   const auto max_sum = static_cast<std::int64_t>(total_weight) * parameters.max_magnitude();

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "common/verify.h"
+
 namespace shieldfl::paillier {
 
 PairRing::PairRing(std::span<const std::uint64_t> modulus)
@@ -20,12 +22,17 @@ PairRing::PairRing(std::span<const std::uint64_t> modulus)
   multiply(r_.data(), r_.data(), r_squared_.data(), scratch.data());
 }
 
+bool PairRing::is_pair(const std::uint64_t* pair) const {
+  return is_below(pair, modulus_.data(), words()) && is_below(pair + words(), modulus_.data(), words());
+}
+
 void PairRing::split(const std::uint64_t* residue, std::uint64_t* pair, std::uint64_t* scratch) const {
   modulus_.divide(residue, pair + words(), pair, scratch);
 }
 
 void PairRing::join(const std::uint64_t* pair, std::uint64_t* residue, std::uint64_t* scratch) const {
   const auto limbs = static_cast<mp_size_t>(words());
+  VERIFY(is_pair(pair));
   std::uint64_t* product = scratch;
   std::uint64_t* below = product + 2 * words();
   modulus_.multiply(pair + words(), modulus_.data(), product, below);
@@ -37,6 +44,7 @@ void PairRing::join(const std::uint64_t* pair, std::uint64_t* residue, std::uint
 // right_low.
 std::uint64_t PairRing::cross_products(const std::uint64_t* left, const std::uint64_t* right,
                                        std::uint64_t* cross, std::uint64_t* scratch) const {
+  VERIFY(is_pair(left) && is_pair(right));
   std::uint64_t* product = scratch;
   std::uint64_t* below = scratch + 2 * words();
   modulus_.multiply(left, right + words(), cross, below);
@@ -58,6 +66,7 @@ void PairRing::multiply(const std::uint64_t* left, const std::uint64_t* right, s
 
 void PairRing::add_plaintext(const std::uint64_t* pair, const std::uint64_t* plaintext, std::uint64_t* out,
                              std::uint64_t* scratch) const {
+  VERIFY(is_pair(pair) && is_below(plaintext, modulus_.data(), words()));
   std::uint64_t* product = scratch;
   std::uint64_t* remainder = product + 2 * words();
   std::uint64_t* below = remainder + words();
@@ -80,6 +89,7 @@ void PairRing::montgomery_finish(std::uint64_t* low_product, std::uint64_t* cros
   const mp_limb_t negative = mpn_sub_n(cross, cross, multiple, 2 * limbs);
   (void)mpn_cnd_add_n(negative, upper, upper, modulus_.data(), limbs);
   (void)modulus_.montgomery_reduce(cross, nullptr, out + words());
+  VERIFY(is_pair(out));
 }
 
 void PairRing::montgomery_multiply(const std::uint64_t* left, const std::uint64_t* right, std::uint64_t* out,
@@ -97,6 +107,7 @@ void PairRing::montgomery_square(const std::uint64_t* pair, std::uint64_t* out,
   std::uint64_t* cross = scratch;
   std::uint64_t* low_product = cross + 2 * words();
   std::uint64_t* below = low_product + 2 * words();
+  VERIFY(is_pair(pair));
   modulus_.multiply(pair, pair + words(), cross, below);
   const mp_limb_t top = mpn_add_n(cross, cross, cross, static_cast<mp_size_t>(2 * words()));
   modulus_.square(pair, low_product, below);
@@ -108,6 +119,7 @@ void PairRing::montgomery_multiply_by_low(const std::uint64_t* left, const std::
   std::uint64_t* cross = scratch;
   std::uint64_t* low_product = cross + 2 * words();
   std::uint64_t* below = low_product + 2 * words();
+  VERIFY(is_pair(left) && is_below(right_low, modulus_.data(), words()));
   modulus_.multiply(left + words(), right_low, cross, below);
   modulus_.multiply(left, right_low, low_product, below);
   montgomery_finish(low_product, cross, 0, out, below);

@@ -52,6 +52,8 @@ class PairRing {
                                std::uint64_t* scratch) const;
   void montgomery_finish(std::uint64_t* low_product, std::uint64_t* cross, std::uint64_t cross_top,
                          std::uint64_t* out, std::uint64_t* scratch) const;
+  // Whether both halves are below n.
+  [[nodiscard]] bool is_pair(const std::uint64_t* pair) const;
 
   SecretModulus modulus_;
   SecretVector<std::uint64_t> r_;

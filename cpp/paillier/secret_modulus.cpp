@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "common/taint.h"
+#include "common/verify.h"
 #include "paillier/secret_product.h"
 
 namespace shieldfl::paillier {
@@ -42,6 +43,7 @@ SecretModulus::SecretModulus(std::span<const std::uint64_t> modulus)
       r_remainder_(modulus.size()),
       negative_inverse_(-inverse_modulo_word(modulus.front())),
       shift_(leading_zeros(modulus.back())) {
+  VERIFY(modulus.size() >= 2 && (modulus.front() & 1) != 0 && modulus.back() != 0);
   const std::size_t count = words();
   declassify(&shift_, sizeof shift_);  // the bit length of n is public
   if (shift_ != 0) mpn_lshift(shifted_.data(), shifted_.data(), limbs_of(count), shift_);
@@ -94,11 +96,14 @@ std::uint64_t SecretModulus::subtract_once(std::uint64_t* number, std::uint64_t 
   const mp_size_t limbs = limbs_of(words());
   const mp_limb_t borrow = mpn_sub_n(number, number, modulus_.data(), limbs);
   const mp_limb_t below = borrow - top;
+  VERIFY(top <= 1 && borrow >= top);
   (void)mpn_cnd_add_n(below, number, number, modulus_.data(), limbs);
+  VERIFY(is_below(number, modulus_.data(), words()));
   return below ^ 1;
 }
 
 void SecretModulus::add(std::uint64_t* number, const std::uint64_t* addend) const {
+  VERIFY(is_below(number, modulus_.data(), words()) && is_below(addend, modulus_.data(), words()));
   (void)subtract_once(number, mpn_add_n(number, number, addend, limbs_of(words())));
 }
 
@@ -108,6 +113,8 @@ void SecretModulus::divide(const std::uint64_t* value, std::uint64_t* quotient, 
                            std::uint64_t* scratch) const {
   const std::size_t count = words();
   const mp_size_t limbs = limbs_of(count);
+  VERIFY(is_below(value + count, modulus_.data(), count));
+  VERIFY(!overlap(value, 2 * count * sizeof *value, scratch, scratch_words_ * sizeof *scratch));
   std::uint64_t* rest = scratch;
   std::uint64_t* product = rest + 2 * count;
   std::uint64_t* estimate = product + 2 * count;
@@ -137,6 +144,7 @@ void SecretModulus::divide(const std::uint64_t* value, std::uint64_t* quotient, 
   } else {
     (void)mpn_rshift(remainder, rest, limbs, shift_);
   }
+  VERIFY(is_below(remainder, modulus_.data(), count));
   if (quotient != nullptr) (void)mpn_sec_add_1(quotient, estimate, limbs, missing, below);
 }
 
@@ -144,6 +152,8 @@ std::uint64_t SecretModulus::montgomery_reduce(std::uint64_t* value, std::uint64
                                                std::uint64_t* result) const {
   const std::size_t count = words();
   const mp_size_t limbs = limbs_of(count);
+  VERIFY(is_below(value + count, modulus_.data(), count));
+  VERIFY(!overlap(value, 2 * count * sizeof *value, result, count * sizeof *result));
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint64_t factor = value[i] * negative_inverse_;
     if (multiple != nullptr) multiple[i] = factor;

@@ -21,11 +21,11 @@ constexpr std::size_t packed_bytes(std::size_t count, unsigned bits) {
 }
 
 // Writes in[i] >> dropped_bits; bits past the last field are written as zero.
-// Preconditions: every residue is below 2^(bits + dropped_bits), out has packed_bytes(in.size(), bits) bytes.
+// Every residue is below 2^(bits + dropped_bits), out has packed_bytes(in.size(), bits) bytes.
 void pack_residues(std::span<const std::uint64_t> in, PackedWidth width, std::span<std::uint8_t> out);
 
 // Residue i becomes the middle of those that pack to field i: (field << dropped_bits) + 2^(dropped_bits - 1),
-// or the field itself where nothing was dropped. Precondition: in has packed_bytes(out.size(), bits) bytes.
+// or the field itself where nothing was dropped. `in` has packed_bytes(out.size(), bits) bytes.
 void unpack_residues(std::span<const std::uint8_t> in, PackedWidth width, std::span<std::uint64_t> out);
 
 // Adds the unpacked residues to the sums, without reduction. Returns whether residues_in_range would; every

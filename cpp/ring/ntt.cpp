@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "common/error.h"
+#include "common/verify.h"
 
 namespace shieldfl::ring {
 namespace {
@@ -78,14 +79,19 @@ NttTable Ntt::table() const {
 }
 
 void Ntt::forward(std::span<std::uint64_t> values) const {
+  VERIFY(values.size() == degree_ && all_below(values.data(), values.size(), modulus_.value));
   kernels_->forward(values.data(), table());
+  VERIFY(all_below(values.data(), values.size(), modulus_.value));
 }
 
 void Ntt::inverse(std::span<std::uint64_t> values) const {
+  VERIFY(values.size() == degree_ && all_below(values.data(), values.size(), modulus_.value));
   kernels_->inverse(values.data(), table());
+  VERIFY(all_below(values.data(), values.size(), modulus_.value));
 }
 
 PreparedRow Ntt::prepare(std::span<const std::uint64_t> factors) const {
+  VERIFY(all_below(factors.data(), factors.size(), modulus_.value));
   PreparedRow row;
   row.first.resize(factors.size());
   row.second.resize(factors.size());
@@ -95,6 +101,8 @@ PreparedRow Ntt::prepare(std::span<const std::uint64_t> factors) const {
 
 void Ntt::multiply(std::span<const std::uint64_t> in, const PreparedRow& factors,
                    std::span<std::uint64_t> out) const {
+  VERIFY(in.size() == out.size() && in.size() == factors.first.size() &&
+         all_below(in.data(), in.size(), modulus_.value));
   kernels_->multiply(in.data(), factors.first.data(), factors.second.data(), in.size(), modulus_.value,
                      out.data());
 }

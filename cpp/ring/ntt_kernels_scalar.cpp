@@ -1,4 +1,5 @@
 // 64-bit arithmetic; prepared factors are the factor and floor(factor * 2^64 / q), after Shoup.
+#include "common/verify.h"
 #include "ring/modulus.h"
 #include "ring/ntt_kernels.h"
 
@@ -13,6 +14,7 @@ void prepare(const std::uint64_t* factors, std::size_t count, std::uint64_t q, s
   const auto low = static_cast<std::uint64_t>(reciprocal);
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint64_t factor = factors[i];
+    VERIFY(factor < q);
     // floor(factor * reciprocal / 2^64): at most one too small, as factor < 2^61 and the reciprocal is less
     // than one too small. So the remainder of factor * 2^64 is below 2 q, and its low word is all of it.
     const std::uint64_t estimate =
@@ -33,6 +35,7 @@ void forward(std::uint64_t* values, const NttTable& table) {
       std::uint64_t* low = values + 2 * group * half;
       std::uint64_t* high = low + half;
       for (std::size_t i = 0; i < half; ++i) {
+        VERIFY(low[i] < 4 * q && high[i] < 4 * q);
         const std::uint64_t a = subtract_if_above(low[i], two_q);
         const std::uint64_t b = multiply_lazy(high[i], w, q);
         low[i] = a + b;
@@ -57,6 +60,7 @@ void inverse(std::uint64_t* values, const NttTable& table) {
       for (std::size_t i = 0; i < half; ++i) {
         const std::uint64_t a = low[i];
         const std::uint64_t b = high[i];
+        VERIFY(a < two_q && b < two_q);
         low[i] = subtract_if_above(a + b, two_q);
         high[i] = multiply_lazy(a + two_q - b, w, q);
       }

@@ -1,7 +1,7 @@
 // Arithmetic on rows of residues, one table for each instruction set: all that encryption and opening do to a
 // row besides the NTT. Constant-time in rows, samples and values. Rows hold residues in [0, q).
 //
-// Preconditions of the vector sets: moduli below 2^50, `count` a multiple of 16.
+// The vector sets take moduli below 2^50 and a `count` that is a multiple of 16.
 #pragma once
 
 #include <cstddef>
@@ -35,5 +35,9 @@ extern const RowKernels kRowKernelsAvx2;
 extern const RowKernels kRowKernelsAvx512;
 
 const RowKernels& row_kernels(InstructionSet set);
+
+// What the vector sets rely on; of a row that is read, too.
+bool fits_vectors(std::size_t count, std::uint64_t q);
+bool is_vector_row(const std::uint64_t* row, std::size_t count, std::uint64_t q);
 
 }  // namespace shieldfl::ring

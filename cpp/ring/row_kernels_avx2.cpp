@@ -1,4 +1,5 @@
 // Sums in 64-bit integers, products in double precision (lanes_avx2.h).
+#include "common/verify.h"
 #include "ring/lanes_avx2.h"
 #include "ring/row_kernels.h"
 
@@ -31,6 +32,7 @@ inline void store_integers(std::uint64_t* to, __m256i x) {
 }
 
 void from_samples(const std::int8_t* samples, std::size_t count, std::uint64_t q, std::uint64_t* row) {
+  VERIFY(fits_vectors(count, q) && q > 128);
   const __m256i prime = broadcast_integer(q);
   for (std::size_t i = 0; i < count; i += kLanes) {
     store_integers(row + i, add_if_negative(load_samples(samples + i), prime));
@@ -38,6 +40,7 @@ void from_samples(const std::int8_t* samples, std::size_t count, std::uint64_t q
 }
 
 void add_samples(const std::int8_t* samples, std::size_t count, std::uint64_t q, std::uint64_t* row) {
+  VERIFY(is_vector_row(row, count, q) && q > 128);
   const __m256i prime = broadcast_integer(q);
   for (std::size_t i = 0; i < count; i += kLanes) {
     const __m256i sample = load_samples(samples + i);
@@ -49,6 +52,7 @@ void add_samples(const std::int8_t* samples, std::size_t count, std::uint64_t q,
 }
 
 void add_row(const std::uint64_t* other, std::size_t count, std::uint64_t q, std::uint64_t* row) {
+  VERIFY(is_vector_row(row, count, q) && is_vector_row(other, count, q));
   const __m256i prime = broadcast_integer(q);
   for (std::size_t i = 0; i < count; i += kLanes) {
     const __m256i lowered = _mm256_sub_epi64(load_integers(other + i), prime);
@@ -64,6 +68,8 @@ inline FactorLanes broadcast_factor(std::uint64_t factor, std::uint64_t q) {
 
 void add_scaled(const std::int64_t* values, std::size_t count, std::uint64_t factor, std::uint64_t q,
                 std::uint64_t* row) {
+  VERIFY(is_vector_row(row, count, q) && factor < q);
+  VERIFY(all_within(values, count, (std::int64_t{1} << 40) - 1));
   const Prime prime = make_prime(q);
   const FactorLanes w = broadcast_factor(factor, q);
   for (std::size_t i = 0; i < count; i += kLanes) {
@@ -75,6 +81,7 @@ void add_scaled(const std::int64_t* values, std::size_t count, std::uint64_t fac
 
 void to_digits(const std::uint64_t* row0, std::uint64_t* row1, std::size_t count, std::uint64_t inverse,
                std::uint64_t q1) {
+  VERIFY(is_vector_row(row1, count, q1) && inverse < q1 && all_below(row0, count, 2 * q1));
   const Prime prime = make_prime(q1);
   const FactorLanes w = broadcast_factor(inverse, q1);
   for (std::size_t i = 0; i < count; i += kLanes) {
@@ -85,6 +92,7 @@ void to_digits(const std::uint64_t* row0, std::uint64_t* row1, std::size_t count
 
 void from_digits(const std::uint64_t* row0, std::uint64_t* row1, std::size_t count, std::uint64_t factor,
                  std::uint64_t q1) {
+  VERIFY(is_vector_row(row1, count, q1) && factor < q1 && all_below(row0, count, 2 * q1));
   const Prime prime = make_prime(q1);
   const FactorLanes w = broadcast_factor(factor, q1);
   for (std::size_t i = 0; i < count; i += kLanes) {

@@ -1,4 +1,5 @@
 // Arithmetic on rows in 52-bit lanes. Sums are kept lazily, in [0, 4q), until the end of each.
+#include "common/verify.h"
 #include "ring/lanes_avx512.h"
 #include "ring/row_kernels.h"
 
@@ -20,11 +21,13 @@ Lanes sample_residues(const Residues& ring, const std::int8_t* samples) {
 }
 
 void from_samples(const std::int8_t* samples, std::size_t count, std::uint64_t q, std::uint64_t* row) {
+  VERIFY(fits_vectors(count, q) && q > 128);
   const Residues ring(q);
   for (std::size_t i = 0; i < count; i += kLanes) store(row + i, sample_residues(ring, samples + i));
 }
 
 void add_samples(const std::int8_t* samples, std::size_t count, std::uint64_t q, std::uint64_t* row) {
+  VERIFY(is_vector_row(row, count, q) && q > 128);
   const Residues ring(q);
   for (std::size_t i = 0; i < count; i += kLanes) {
     store(row + i, subtract_if_above(add(load(row + i), sample_residues(ring, samples + i)), ring.q));
@@ -32,6 +35,7 @@ void add_samples(const std::int8_t* samples, std::size_t count, std::uint64_t q,
 }
 
 void add_row(const std::uint64_t* other, std::size_t count, std::uint64_t q, std::uint64_t* row) {
+  VERIFY(is_vector_row(row, count, q) && is_vector_row(other, count, q));
   const Residues ring(q);
   for (std::size_t i = 0; i < count; i += kLanes) {
     store(row + i, subtract_if_above(add(load(row + i), load(other + i)), ring.q));
@@ -40,6 +44,8 @@ void add_row(const std::uint64_t* other, std::size_t count, std::uint64_t q, std
 
 void add_scaled(const std::int64_t* values, std::size_t count, std::uint64_t factor, std::uint64_t q,
                 std::uint64_t* row) {
+  VERIFY(is_vector_row(row, count, q) && factor < q);
+  VERIFY(all_within(values, count, (std::int64_t{1} << 40) - 1));
   const Residues ring(q);
   const Factors w = prepare(ring, factor, q);
   // Lanes multiply unsigned numbers: 2^40 makes the values positive, and its product is taken off again.
@@ -53,6 +59,7 @@ void add_scaled(const std::int64_t* values, std::size_t count, std::uint64_t fac
 
 void to_digits(const std::uint64_t* row0, std::uint64_t* row1, std::size_t count, std::uint64_t inverse,
                std::uint64_t q1) {
+  VERIFY(is_vector_row(row1, count, q1) && inverse < q1 && all_below(row0, count, 2 * q1));
   const Residues ring(q1);
   const Factors w = prepare(ring, inverse, q1);
   for (std::size_t i = 0; i < count; i += kLanes) {
@@ -63,6 +70,7 @@ void to_digits(const std::uint64_t* row0, std::uint64_t* row1, std::size_t count
 
 void from_digits(const std::uint64_t* row0, std::uint64_t* row1, std::size_t count, std::uint64_t factor,
                  std::uint64_t q1) {
+  VERIFY(is_vector_row(row1, count, q1) && factor < q1 && all_below(row0, count, 2 * q1));
   const Residues ring(q1);
   const Factors w = prepare(ring, factor, q1);
   for (std::size_t i = 0; i < count; i += kLanes) {

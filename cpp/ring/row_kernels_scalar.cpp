@@ -1,3 +1,4 @@
+#include "common/verify.h"
 #include "ring/modulus.h"
 #include "ring/row_kernels.h"
 
@@ -31,6 +32,7 @@ void add_scaled(const std::int64_t* values, std::size_t count, std::uint64_t fac
 void to_digits(const std::uint64_t* row0, std::uint64_t* row1, std::size_t count, std::uint64_t inverse,
                std::uint64_t q1) {
   const Factor w = make_factor(inverse, q1);
+  VERIFY(all_below(row1, count, q1) && all_below(row0, count, 2 * q1));
   for (std::size_t i = 0; i < count; ++i) row1[i] = multiply(row1[i] + 2 * q1 - row0[i], w, q1);
 }
 

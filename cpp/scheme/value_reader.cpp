@@ -7,6 +7,7 @@
 
 #include "common/cpu_features.h"
 #include "common/taint.h"
+#include "common/verify.h"
 #include "scheme/quantise_kernels.h"
 
 namespace shieldfl::scheme {
@@ -18,7 +19,9 @@ ValueReader<T>::ValueReader(std::span<const T> values, const mask::RankIndex* ra
       ranks_(ranks),
       factor_(std::ldexp(weight, static_cast<int>(fixed_point.fraction_bits))),
       max_magnitude_(static_cast<double>(fixed_point.max_magnitude())),
-      clip_(clip) {}
+      clip_(clip) {
+  VERIFY(factor_ >= 1.0 && max_magnitude_ < 0x1p40);
+}
 
 template <typename T>
 void ValueReader<T>::read(std::uint64_t first, std::span<std::int64_t> out) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/verify.h"
+
 namespace shieldfl::selection {
 namespace {
 
@@ -11,6 +13,7 @@ __extension__ using UInt128 = unsigned __int128;
 }  // namespace
 
 void ExactSum::add(std::uint64_t significand, int exponent) {
+  VERIFY(exponent >= kLeastExponent);
   const int shift = exponent - kLeastExponent;
   UInt128 rest = static_cast<UInt128>(significand) << (shift % kLimbBits);
   for (auto i = static_cast<std::size_t>(shift / kLimbBits); rest != 0; ++i) {
@@ -27,6 +30,7 @@ void ExactSum::add(const ExactSum& other) {
     limbs_[i] = static_cast<std::uint64_t>(carry);
     carry >>= kLimbBits;
   }
+  VERIFY(carry == 0);
 }
 
 ExactSum ExactSum::times(std::uint64_t factor) const {
@@ -37,6 +41,7 @@ ExactSum ExactSum::times(std::uint64_t factor) const {
     product.limbs_[i] = static_cast<std::uint64_t>(carry);
     carry >>= kLimbBits;
   }
+  VERIFY(carry == 0);
   return product;
 }
 
@@ -50,6 +55,7 @@ std::strong_ordering operator<=>(const ExactSum& left, const ExactSum& right) {
 }
 
 double ratio(const ExactSum& part, const ExactSum& whole) {
+  VERIFY(!whole.is_zero());
   std::size_t top = ExactSum::kLimbs - 1;
   while (top > 0 && whole.limbs_[top] == 0) --top;
   // Both in units of the whole's highest limb; what lies two limbs below it is lost in a double.

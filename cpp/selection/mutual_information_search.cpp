@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/verify.h"
 #include "parallel/parallel_for.h"
 #include "selection/first_refused.h"
 #include "selection/score_key.h"
@@ -108,6 +109,7 @@ class Search {
 template <typename T>
 std::uint64_t fewest_masked(const WeightHistogram<T>& weights, std::span<const T> scores, double limit_bits,
                             std::size_t threads) {
+  VERIFY(limit_bits >= 0.0 && threads >= 1);
   using Key = typename ScoreKey<T>::Key;
   Search<T> search(weights, limit_bits, threads);
   if (search.none_suffices()) return 0;

@@ -119,7 +119,7 @@ TEST(sums_that_fill_the_guard_bits_open) {
   // 64 clients of 24 bits: the sum of the largest is 2^29 - 64, below 2^29 - 1, which a field could hold.
   const Parameters parameters({.key_bits = 2048});
   CHECK(parameters.max_magnitude() * 64 == (1 << 29) - 64);
-  check_round_trip(parameters, Integers(68, (1 << 29) - 64), 64);
+  check_round_trip(parameters, Integers(parameters.values_per_ciphertext(), (1 << 29) - 64), 64);
 }
 
 TEST(a_sum_beyond_what_the_clients_can_make_is_refused) {
@@ -132,8 +132,8 @@ TEST(a_sum_beyond_what_the_clients_can_make_is_refused) {
           Integers values(capacity, extreme);
           values[field] = beyond;
           for (const auto& modulus : moduli(parameters)) {
-            Integers sums(capacity);
-            CHECK(!unpack_sums(parameters, pack(parameters, values, modulus), modulus, weight, sums));
+            const BigInteger n = BigInteger::from_words(modulus);
+            CHECK(!opens(parameters, plaintext_of(parameters, values, n), n, capacity, weight));
           }
         }
       }
@@ -185,6 +185,6 @@ TEST(random_plaintexts_are_refused) {
   RandomStream random(InsecureTestRandom(4).next(), 0);
   const auto n = tests::modulus_of(*tests::key_pair(parameters).public_key);
   for (int i = 0; i < 50; ++i) {
-    CHECK(!opens(parameters, tests::random_integer(random, 40), n, 68, 64));
+    CHECK(!opens(parameters, tests::random_integer(random, 40), n, parameters.values_per_ciphertext(), 64));
   }
 }
