@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import FrozenInstanceError
 
 import pytest
 
@@ -19,73 +19,22 @@ from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.config import RunConfig
 
 BAD_SHIELD = [
-    ({"threshold": 1.5}, "threshold"),
-    ({"threshold": math.nan}, "threshold"),
-    ({"threshold": ()}, "threshold"),
-    ({"threshold": (0.1, 1.01)}, "threshold"),
-    ({"threshold": (0.1, math.nan)}, "threshold"),
-    ({"consensus": 0.0}, "consensus"),
-    ({"consensus": -0.5}, "consensus"),
-    ({"consensus": 1.0001}, "consensus"),
-    ({"consensus": math.nan}, "consensus"),
-    ({"noise_multiplier": -0.1}, "noise_multiplier"),
-    ({"noise_multiplier": math.nan}, "noise_multiplier"),
-    ({"noise_multiplier": math.inf}, "noise_multiplier"),
-    ({"noise_distribution": "laplace"}, "noise_distribution"),
     ({"noise_distribution": "discrete-gaussian", "noise_multiplier": 2.0**-30}, "2\\^-29"),
-    ({"clip_norm": 0.0}, "clip_norm"),
-    ({"clip_norm": -1.0}, "clip_norm"),
-    ({"clip_norm": math.nan}, "clip_norm"),
-    ({"clip_norm": math.inf}, "clip_norm"),
-    ({"delta": 0.0}, "delta"),
-    ({"delta": 1.0}, "delta"),
-    ({"delta": math.nan}, "delta"),
-    ({"target_epsilon": 0.0}, "target_epsilon"),
-    ({"target_epsilon": -1.0}, "target_epsilon"),
-    ({"target_epsilon": math.nan}, "target_epsilon"),
-    ({"target_epsilon": math.inf}, "target_epsilon"),
     ({"target_epsilon": 1.0, "noise_multiplier": 1.0}, "not both"),
-    ({"divisor": "clients"}, "divisor"),
-    ({"negotiation": "secret"}, "negotiation"),
-    ({"buffers": "shared"}, "buffers"),
-    ({"sensitivity": "exact"}, "sensitivity"),
     ({"hide_personalised": True, "noise_multiplier": 1.0}, "negotiation='encrypted'"),
     ({"hide_personalised": True, "negotiation": "encrypted"}, "needs noise"),
 ]
 
-BAD_RUN = [
-    ({"clients": 0}, "clients"),
-    ({"rounds": 0}, "rounds"),
-    ({"local_epochs": -1}, "local_epochs"),
-    ({"batch_size": 0}, "batch_size"),
-    ({"min_clients": 0}, "min_clients"),
-    ({"clients": 3, "min_clients": 4}, "min_clients"),
-    ({"sample_rate": 0.0}, "sample_rate"),
-    ({"sample_rate": 1.1}, "sample_rate"),
-    ({"sample_rate": math.nan}, "sample_rate"),
-    ({"alpha": 0.0}, "alpha"),
-    ({"alpha": math.nan}, "alpha"),
-    ({"learning_rate": 0.0}, "learning_rate"),
-    ({"learning_rate": math.inf}, "learning_rate"),
-    ({"learning_rate": math.nan}, "learning_rate"),
-    ({"server_learning_rate": -1.0}, "server_learning_rate"),
-    ({"momentum": 1.0}, "momentum"),
-    ({"momentum": math.nan}, "momentum"),
-    ({"weight_decay": -0.1}, "weight_decay"),
-    ({"seed": -1}, "seed"),
-]
-
 
 @pytest.mark.parametrize(("bad", "named"), BAD_SHIELD, ids=str)
-def test_bad_settings_of_selective_shield(bad, named):
+def test_settings_that_contradict_each_other(bad, named):
     with pytest.raises(ParameterError, match=named):
         SelectiveShieldSettings(**bad)
 
 
-@pytest.mark.parametrize(("bad", "named"), BAD_RUN, ids=str)
-def test_bad_settings_of_a_run(bad, named):
-    with pytest.raises(ParameterError, match=named):
-        RunConfig(**bad)
+def test_a_run_of_fewer_clients_than_a_round_needs():
+    with pytest.raises(ParameterError, match="min_clients is 4, above the number of clients"):
+        RunConfig(clients=3, min_clients=4)
 
 
 @pytest.mark.parametrize(
@@ -109,12 +58,6 @@ def test_settings_at_the_edge_of_their_ranges_are_taken(good):
 
 def test_an_iid_run_is_a_valid_one():
     assert math.isinf(RunConfig(alpha=math.inf).alpha)
-
-
-@pytest.mark.parametrize("bad", [{"value_bits": 1}, {"value_bits": 41}, {"fraction_bits": 53}])
-def test_numbers_that_no_ring_has_room_for(bad):
-    with pytest.raises(ParameterError, match=r"_bits must be a whole number, at least . and at most"):
-        SelectiveShieldSettings(**bad)
 
 
 @pytest.mark.parametrize("min_clients", [0, CLIENTS + 1])
@@ -153,16 +96,3 @@ def test_methods_that_weigh_all_alike_say_so_where_weights_are_given(method):
     assert notes_for(None) == []
     (note,) = notes_for((1, 3))
     assert note.startswith(f"{method} weighs all clients alike")
-
-
-@pytest.mark.parametrize(
-    ("name", "changes", "words"),
-    [
-        ("fedml-he", {"ratio": "0.1"}, r"ratio \(p\) must be a number, above 0 and at most 1, not '0.1'"),
-        ("fedml-he", {"ratio": True}, r"ratio \(p\) must be a number"),
-        ("mask-crypt", {"cut": "no"}, "cut must be true or false"),
-    ],
-)
-def test_what_only_looks_like_a_number_or_a_truth_value_is_refused(name, changes, words):
-    with pytest.raises(ParameterError, match=words):
-        replace(MethodSettings().of(name), **changes)

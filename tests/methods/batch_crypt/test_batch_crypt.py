@@ -269,11 +269,3 @@ def test_an_update_without_bounds_is_not_asked_for():
     run.clients[0].finish_training(contraction(1, 0, start))
     with pytest.raises(ParameterError, match="clip bounds"):
         run.clients[0].step("update", None)
-
-
-@pytest.mark.parametrize(
-    "bad", [{"width": 1}, {"width": 33}, {"width": 8.0}, {"key_bits": 1024}, {"key_bits": -1}], ids=str
-)
-def test_bad_settings(bad):
-    with pytest.raises(ParameterError, match=next(iter(bad))):
-        BatchCryptSettings(**bad)

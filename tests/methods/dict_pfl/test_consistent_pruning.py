@@ -261,33 +261,6 @@ def test_a_refused_update_changes_nothing() -> None:
     assert history.to_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"small_percent": -1.0}, "small_percent"),
-        ({"small_percent": 100.0}, "small_percent"),
-        ({"small_percent": math.nan}, "small_percent"),
-        ({"patience_rounds": 0}, "patience_rounds"),
-        ({"patience_rounds": 65_536}, "patience_rounds"),
-        ({"patience_rounds": 1.5}, "patience_rounds"),
-        ({"small_percent": "70"}, "small_percent .s. must be a number, at least 0 and below 100, not '70'"),
-        ({"small_percent": None}, "small_percent"),
-        ({"small_percent": True}, "small_percent"),
-        ({"decay": "x"}, "decay"),
-        ({"first_probability": [1]}, "first_probability"),
-        ({"decay": 0.0}, "decay"),
-        ({"decay": 1.1}, "decay"),
-        ({"decay": math.nan}, "decay"),
-        ({"first_probability": -0.1}, "first_probability"),
-        ({"first_probability": 1.1}, "first_probability"),
-        ({"ranked": "some"}, "ranked"),
-    ],
-)
-def test_settings_out_of_range_are_refused(arguments: dict[str, float], message: str) -> None:
-    with pytest.raises(ParameterError, match=message):
-        PruningSettings(**arguments)
-
-
 def test_settings_cannot_be_changed_afterwards() -> None:
     with pytest.raises(FrozenInstanceError):
         PruningSettings().decay = 0.5
