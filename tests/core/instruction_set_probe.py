@@ -1,14 +1,18 @@
-"""Runs in a process of its own: prints digests of what the kernels make from fixed inputs and randomness."""
+"""Runs in a process of its own: prints digests of what the kernels make from fixed inputs and randomness.
+
+Its argument is a file of the keys: public frames and secrets in hexadecimal digits, by the names of their settings.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import sys
+from pathlib import Path
 
 import numpy as np
 
 import shieldfl as sf
-from core.wire_twin import make_known_key
 from shieldfl import _core, _testing
 from shieldfl.masks import negotiate_zones, split_zones
 
@@ -24,10 +28,9 @@ def of_bytes(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def encryption(settings: dict) -> dict[str, str]:
-    key = make_known_key(sf.ckks.Parameters(**settings))
-    public_key = sf.ckks.PublicKey.from_bytes(key.public_frame)
-    decryptor = _core.CkksDecryptor.import_secret(public_key._core, key.exported_secret)
+def encryption(public_frame: bytes, secret: bytes) -> dict[str, str]:
+    public_key = sf.ckks.PublicKey.from_bytes(public_frame)
+    decryptor = _core.CkksDecryptor.import_secret(public_key._core, secret)
     rng = np.random.default_rng(1)
     size = 10_007
     chosen = rng.random(size) < 0.6
@@ -37,7 +40,7 @@ def encryption(settings: dict) -> dict[str, str]:
         update = rng.uniform(-1, 1, size)
         batches.append(
             _testing.encrypt_insecure(
-                key.public_frame, update, seed=seed, mask_bools=chosen.tobytes(), weight=1.0, threads=2
+                public_frame, update, seed=seed, mask_bools=chosen.tobytes(), weight=1.0, threads=2
             )
         )
         aggregator.add(batches[-1])
@@ -106,12 +109,13 @@ def noise() -> dict[str, str]:
 
 
 if __name__ == "__main__":
+    keys = json.loads(Path(sys.argv[1]).read_text())
     print(
         json.dumps(
             {
                 "instruction set": sf.build_info()["instruction_set"],
                 "outputs": {
-                    **{name: encryption(settings) for name, settings in SETTINGS.items()},
+                    **{name: encryption(*map(bytes.fromhex, keys[name])) for name in SETTINGS},
                     "ring": ring(),
                     "masks": masks(),
                     "clipping": clipping(),

@@ -6,7 +6,10 @@ import json
 
 import pytest
 
+import shieldfl as sf
 from core.child_process import TESTS, run_python
+from core.instruction_set_probe import SETTINGS
+from core.wire_twin import make_known_key
 
 SETS = ("scalar", "avx2", "avx512")  # each has what the one before it has
 
@@ -24,11 +27,16 @@ def best():
 
 
 @pytest.fixture(scope="module")
-def probes(best):
+def probes(best, tmp_path_factory):
     """What each set that the machine has makes of the same inputs."""
+    made = {name: make_known_key(sf.ckks.Parameters(**settings)) for name, settings in SETTINGS.items()}
+    keys = tmp_path_factory.mktemp("keys") / "keys.json"
+    keys.write_text(
+        json.dumps({name: [key.public_frame.hex(), key.exported_secret.hex()] for name, key in made.items()})
+    )
     results = {}
     for name in SETS[: SETS.index(best) + 1]:
-        done = run_python(str(TESTS / "core" / "instruction_set_probe.py"), SHIELDFL_SIMD=name)
+        done = run_python(str(TESTS / "core" / "instruction_set_probe.py"), str(keys), SHIELDFL_SIMD=name)
         assert done.returncode == 0, done.stderr
         results[name] = json.loads(done.stdout)
     return results

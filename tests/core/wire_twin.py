@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import struct
 from collections.abc import Sequence
@@ -119,6 +120,7 @@ class KnownKey:
     uniform: list[list[int]]
 
 
+@functools.cache
 def make_known_key(parameters: ckks.Parameters, seed: int = 1) -> KnownKey:
     """Make secret, error and uniform half from test seeds, and the frame of the public key from its layout."""
     degree, primes = parameters.ring_degree, parameters._facts["primes"]

@@ -30,19 +30,11 @@ BOTH = ["--method", "fedavg,selective-shield"]
 
 
 def run_process(
-    *arguments: str, warm: WarmPython | None = None, **environment: str
+    warm: WarmPython, *arguments: str, code: str = COMMAND_LINE
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run the real command with its output in pipes: by an interpreter that starts, or one that is warm."""
+    """Run the real command with its output in pipes."""
     names = {key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "TTY_COMPATIBLE")}
-    if warm is not None:
-        return warm.run(COMMAND_LINE, arguments, environment=names | environment)
-    return subprocess.run(
-        [sys.executable, "-c", COMMAND_LINE, *arguments],
-        capture_output=True,
-        env=names | environment,
-        timeout=300,
-        check=False,
-    )
+    return warm.run(code, arguments, environment=names)
 
 
 # ---- options
@@ -185,13 +177,13 @@ def test_a_defect_keeps_its_traceback(driver: Driver) -> None:
 # ---- the real thing
 
 
-def test_version() -> None:
-    done = run_process("--version")
+def test_version(warm_python: WarmPython) -> None:
+    done = run_process(warm_python, "--version")
     assert (done.returncode, done.stdout.decode(), done.stderr) == (0, f"shieldfl {sf.__version__}\n", b"")
 
 
 def test_real_run_in_a_pipe_prints_the_table_and_nothing_else(warm_python: WarmPython) -> None:
-    done = run_process("run", *BOTH, *TINY, warm=warm_python)
+    done = run_process(warm_python, "run", *BOTH, *TINY)
     assert (done.returncode, done.stderr) == (0, b"")
     text = done.stdout.decode()
     assert text.startswith("scikit-learn digits")
@@ -200,7 +192,7 @@ def test_real_run_in_a_pipe_prints_the_table_and_nothing_else(warm_python: WarmP
 
 
 def test_real_run_as_json(warm_python: WarmPython) -> None:
-    done = run_process("run", *BOTH, *TINY, "--json", "-", warm=warm_python)
+    done = run_process(warm_python, "run", *BOTH, *TINY, "--json", "-")
     assert (done.returncode, done.stderr) == (0, b"")
     plain, shielded = json.loads(done.stdout)["methods"]
     assert plain["rounds"][0]["zone_shares"]["clear"] == 1.0
@@ -210,8 +202,9 @@ def test_real_run_as_json(warm_python: WarmPython) -> None:
         assert method["rounds"][0]["bytes_up"] > 0
 
 
-def test_output_that_cannot_show_greek_letters() -> None:
-    done = run_process("run", "--method", "fedavg", *TINY, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+def test_output_that_cannot_show_greek_letters(warm_python: WarmPython) -> None:
+    code = f"import sys; sys.stdout.reconfigure(encoding='ascii', errors='strict'); {COMMAND_LINE}"
+    done = run_process(warm_python, "run", "--method", "fedavg", *TINY, code=code)
     assert done.returncode == 0
     assert b"global model" in done.stdout
 
@@ -221,7 +214,7 @@ def test_output_that_cannot_show_greek_letters() -> None:
     [(["--dataset", "mnist", "--data-dir", "no-such-folder"], 1), (["--rounds", "0"], 2)],
 )
 def test_exit_codes_of_the_process(warm_python: WarmPython, arguments: list[str], code: int) -> None:
-    done = run_process("run", *arguments, warm=warm_python)
+    done = run_process(warm_python, "run", *arguments)
     assert done.returncode == code
     assert done.stdout == b""
     assert b"Traceback" not in done.stderr
