@@ -1,6 +1,6 @@
 // What a client sends (a batch) and what an aggregator sends on (a total): frames, parsed without trust.
 //
-// A ciphertext travels as rows of digits: with one prime the residues themselves; with two, the number c
+// A ciphertext travels as rows of mixed-radix digits: with one prime the residues themselves; with two, c
 // modulo q0 q1 as c = digit0 + q0 digit1, a row of each for either half. So the lowest bits of digit0 are the
 // lowest bits of the coefficient, and a batch leaves some of them out (ParameterFacts::dropped_bits).
 // Unpacking takes the middle 2^(d-1) for what was left out. That is too much by 1/2 on average, which

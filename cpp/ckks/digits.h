@@ -1,4 +1,4 @@
-// Sums of ciphertext digits (see ciphertext.h), brought back to digits.
+// Sums of a ciphertext's mixed-radix digits (see ciphertext.h), carried and brought back to digits.
 #pragma once
 
 #include <cstdint>

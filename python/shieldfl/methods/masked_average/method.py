@@ -167,8 +167,7 @@ class LastLayerEncryption(MaskedAverage):
         offsets = plan.offsets
         if len(offsets) < 3:
             raise ParameterError("top-2 needs a model whose last layer has a weight and a bias")
-        size = plan.update_size
-        zone = Mask.full(size) - Mask.from_indices(list(range(offsets[-3])), size)
+        zone = Mask.empty(offsets[-3]).resized(plan.update_size, chosen=True)
         super().__init__(name, settings, plan, zone, sends_rest=False)
         self.trained = zone.resized(plan.parameters)
 
