@@ -10,8 +10,8 @@ import pytest
 from methods.method_conformance import SteppedRun, contraction
 from methods.variants import BUFFERS, CLIENTS, LAYER_OFFSETS, PARAMETERS, Variant
 from shieldfl.errors import ParameterError, RangeError, WireFormatError
+from shieldfl.methods.batch_crypt.method import BatchCryptSettings
 from shieldfl.methods.batch_crypt.quantisation import clip_bounds, dequantise, layer_ranges
-from shieldfl.methods.batch_crypt.settings import BatchCryptSettings
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.message import Message

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from shieldfl.errors import ParameterError, RangeError
@@ -19,7 +20,6 @@ from shieldfl.methods.batch_crypt.quantisation import (
     paillier_parameters,
     quantise,
 )
-from shieldfl.methods.batch_crypt.settings import ENCRYPTION, BatchCryptSettings
 from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
 from shieldfl.methods.masked_average.aggregator import MaskedAverageAggregator
 from shieldfl.methods.masked_average.client import MaskedAverageClient
@@ -32,12 +32,14 @@ from shieldfl.methods.protocol.reports import Tally
 from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.privacy.events import NO_NOISE
 from shieldfl.roles.message import Message
+from shieldfl.scheme.interface import KeyBits
+from shieldfl.settings import Positive, Settings, about
 
 if TYPE_CHECKING:
     from shieldfl.methods.protocol.steps import AuthoritySteps
     from shieldfl.roles.round_keys import RoundKeys
 
-__all__ = ["BatchCrypt"]
+__all__ = ["BatchCrypt", "BatchCryptSettings"]
 
 RANGES = Phase("ranges", answered_by_authority=False)
 
@@ -47,6 +49,25 @@ _VANISHED = (
     "updates were rounded to 0 everywhere: their clip bounds, which follow from all clients' ranges, are far too wide "
     "for them"
 )
+
+
+@dataclass(frozen=True)
+class BatchCryptSettings(Settings):
+    """How updates are quantised and encrypted."""
+
+    width: Annotated[
+        int,
+        Meta(ge=2, le=32),
+        about("Bits of a quantised sum, sign included; the paper takes 8 and 16.", symbol="r"),
+    ] = 16
+    key_bits: Annotated[KeyBits, about("Bits of the Paillier modulus.")] = 3072
+    largest_update: Annotated[
+        Positive,
+        about(
+            "The largest magnitude that a client may state of its updates. Clip bounds follow from what clients state, "
+            "so one that states a huge one would move the model at will."
+        ),
+    ] = 8.0
 
 
 class BatchCryptClient(MaskedAverageClient):
@@ -169,12 +190,12 @@ class BatchCrypt(MaskedAverage):
     phases = (RANGES, UPDATE)
 
     weighs_all_alike = True
-    schemes = ("paillier-dense",)
+    schemes = ("paillier-dense",)  # what the paper packs its integers in
 
     def __init__(self, name: str, settings: BatchCryptSettings, plan: FederationPlan) -> None:
         parameters = paillier_parameters(settings.width, plan.clients, key_bits=settings.key_bits)
         encryption = EncryptionSettings(
-            parameters.value_bits, parameters.fraction_bits, ENCRYPTION, settings.key_bits
+            parameters.value_bits, parameters.fraction_bits, self.schemes[0], settings.key_bits
         )
         everything = Mask.full(plan.update_size)
         super().__init__(name, settings, plan, everything, encryption=encryption, sends_rest=False)
