@@ -6,17 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from methods.method_conformance import SteppedRun, contraction
-from methods.variants import CLIENTS, every_variant, variants
+from methods.method_conformance import SteppedRun, contraction, run_of
+from methods.variants import CLIENTS, every_variant
 from shieldfl.errors import KeyMismatchError, PolicyError
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.message import Message
-
-
-def run_of(label: str) -> SteppedRun:
-    return SteppedRun(next(one for one in variants() if one.label == label))
 
 
 def test_a_server_cannot_set_the_federation_up_itself():

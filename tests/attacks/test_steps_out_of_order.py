@@ -11,7 +11,7 @@ import pytest
 
 from methods.honest_outcome import assert_same_model, honest_outcome, recorded
 from methods.method_conformance import SteppedRun, contraction, resigned
-from methods.variants import CLIENTS, LAYER_OFFSETS, PARAMETERS, every_variant, variants
+from methods.variants import CLIENTS, LAYER_OFFSETS, PARAMETERS, every_variant, labelled
 from shieldfl.errors import (
     DuplicateFrameError,
     KeyMismatchError,
@@ -25,12 +25,8 @@ from shieldfl.methods.encrypted_sum.mixed_upload import MixedUpload
 from shieldfl.roles.message import Message
 
 
-def variant_of(label: str):
-    return next(one for one in variants() if one.label == label)
-
-
 def noised(label: str, **changes):
-    return variant_of(label).with_settings(**changes).with_others(**changes)
+    return labelled(label).with_settings(**changes).with_others(**changes)
 
 
 @every_variant
@@ -63,7 +59,7 @@ def test_a_client_goes_back_to_no_round(variant):
 
 @pytest.mark.parametrize("label", ["fedml-he", "alt-fl-pi"])
 def test_scores_are_sent_where_they_were_asked_for_alone(label):
-    run = SteppedRun(variant_of(label))
+    run = SteppedRun(labelled(label))
     run.run_round()
     client = run.clients[0]
     start = client.begin_round(2, CLIENTS, run.begin_round(2))
@@ -103,7 +99,7 @@ def test_an_update_belongs_to_the_model_that_it_was_trained_from(variant):
 
 
 def test_a_history_that_the_authority_did_not_write_is_refused():
-    run = SteppedRun(variant_of("dict-pfl"))
+    run = SteppedRun(labelled("dict-pfl"))
     run.run_round()
     first = run.begin_round(2)
     history = bytearray(zlib.decompress(first["history"]))
@@ -116,7 +112,7 @@ def test_a_history_that_the_authority_did_not_write_is_refused():
 
 @pytest.mark.parametrize("cluster", [7, CLIENTS])
 def test_a_refused_cluster_introduces_nobody(cluster):
-    run = SteppedRun(variant_of("sense-crypt/ckks"))
+    run = SteppedRun(labelled("sense-crypt/ckks"))
     client = run.clients[0]
     client.finish_training(contraction(1, 0, client.begin_round(1, CLIENTS, run.begin_round(1))))
     budget = np.float64(0.5).tobytes()
@@ -207,7 +203,7 @@ def test_an_aggregator_that_has_closed_a_phase_takes_nothing_more_and_goes_back_
     "label", ["selective-shield/clear", "selective-shield/encrypted", "sense-crypt/ckks"]
 )
 def test_values_are_not_placed_by_masks_of_the_round_before(label):
-    run = SteppedRun(variant_of(label))
+    run = SteppedRun(labelled(label))
     run.run_round()
     run.begin_round(2)
     answer = [*run.answers.values()][-2]
@@ -216,7 +212,7 @@ def test_values_are_not_placed_by_masks_of_the_round_before(label):
 
 
 def test_a_settled_zone_is_not_changed_by_an_answer():
-    run = SteppedRun(variant_of("full-he"))
+    run = SteppedRun(labelled("full-he"))
     nothing = Message({"zone": Mask.empty(run.method.plan.update_size).to_bytes()})
     run.begin_round(1)
     with pytest.raises(PolicyError, match="settled"):
@@ -237,7 +233,7 @@ def test_an_aggregator_begins_the_phases_of_its_method_alone(variant):
 
 
 def test_a_refused_phase_does_not_change_the_mask_that_was_agreed_on():
-    run = SteppedRun(variant_of("alt-fl-si-he"))
+    run = SteppedRun(labelled("alt-fl-si-he"))
     run.run_round()
     agreed = Mask.from_bytes(run.answers["scores"]["zone"])
     other = Mask.from_bool(np.roll(agreed.to_bool()[:PARAMETERS], 1)).resized(agreed.size, chosen=True)
@@ -263,7 +259,7 @@ def test_two_means_of_a_round_show_an_update_with_its_own_noise_alone():
 
 @pytest.mark.parametrize("epsilon", [None, 2.0])
 def test_a_sensitivity_that_was_sent_at_the_second_attempt_is_recorded(monkeypatch, epsilon):
-    variant = variant_of("sense-crypt/clusters").with_others(clustering_epsilon=epsilon)
+    variant = labelled("sense-crypt/clusters").with_others(clustering_epsilon=epsilon)
     run = SteppedRun(variant)
     client = run.clients[0]
     client.finish_training(contraction(1, 0, client.begin_round(1, CLIENTS, run.begin_round(1))))
@@ -277,7 +273,7 @@ def test_a_sensitivity_that_was_sent_at_the_second_attempt_is_recorded(monkeypat
 
 
 def test_a_tally_of_a_refused_message_is_not_told(monkeypatch):
-    run = SteppedRun(variant_of("batch-crypt"))
+    run = SteppedRun(labelled("batch-crypt"))
 
     def fail_first(phase, aggregator, messages):
         if phase == "ranges":

@@ -13,7 +13,7 @@ from attacks.ckks_cryptanalysis import BatchFrame, ask_for_secret, open_batch, s
 from core.wire_twin import reseal
 from methods.honest_outcome import assert_same_model, honest_outcome
 from methods.method_conformance import SteppedRun
-from methods.variants import CLIENTS, every_variant, variants
+from methods.variants import CLIENTS, every_variant, labelled
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.roles.message import Message
 
@@ -62,7 +62,7 @@ def test_a_secret_key_is_read_from_an_opened_sum_and_opens_all_rounds_of_its_aut
 @pytest.mark.parametrize("label", ["full-he", "selective-shield/clear"])
 def test_the_secret_key_of_a_round_opens_that_round_and_no_other(label):
     """As a method: what the attacker has is its own frame, the models, and what it recorded."""
-    variant = next(one for one in variants() if one.label == label).with_settings(threshold=-1.0)
+    variant = labelled(label).with_settings(threshold=-1.0)
     generator = np.random.default_rng(1)
     initial = GlobalModel(generator.normal(0.0, 0.3, SIZE).astype(np.float32), np.empty(0, np.float32))
     run = SteppedRun(variant, initial=initial)
@@ -127,7 +127,7 @@ def test_a_forged_weight_does_not_scale_the_mean_of_the_raw_api(states):
 @pytest.mark.parametrize("label", ["full-he", "mask-crypt", "dict-pfl", "sense-crypt/ckks"])
 def test_a_forged_weight_does_not_scale_the_new_model(label):
     """All weigh 2, the largest. Sums of 2 and 6 are what honest clients could have; the stated ones tell them apart."""
-    variant = next(one for one in variants() if one.label == label).with_others(ratio=1.0, small_percent=0.0)
+    variant = labelled(label).with_others(ratio=1.0, small_percent=0.0)
     run = SteppedRun(variant, weights=(2,) * CLIENTS)
 
     def forge(phase, aggregator, messages, rest):
@@ -194,7 +194,7 @@ def test_the_first_client_does_not_keep_all_others_out_of_the_sum(variant):
 @pytest.mark.parametrize("forged_weight", [-7.0, 0.5])
 def test_a_forged_weight_of_scores_does_not_decide_what_is_encrypted(forged_weight):
     """A negative sum of weights would turn every mean score below zero: then the first positions are the "highest"."""
-    variant = next(one for one in variants() if one.label == "fedml-he").with_others(ratio=0.25)
+    variant = labelled("fedml-he").with_others(ratio=0.25)
     run = SteppedRun(variant)
 
     def forge(phase, aggregator, messages):
@@ -227,7 +227,7 @@ def votes_of(run: SteppedRun, number: int, votes: np.ndarray, more: int) -> byte
 @pytest.mark.parametrize("label", ["selective-shield/encrypted", "selective-shield/hidden"])
 def test_a_forged_vote_does_not_decide_what_is_encrypted(label):
     """The aggregator sees ciphertexts alone. Of four clients one votes six times for a position, or against them."""
-    variant = next(one for one in variants() if one.label == label)
+    variant = labelled(label)
     run = SteppedRun(variant)
 
     def forge(phase, aggregator, messages, vote, more):
@@ -255,7 +255,7 @@ def test_a_forged_vote_does_not_decide_what_is_encrypted(label):
 )
 def test_a_stated_weight_that_is_not_the_clients_is_refused(label):
     """Also one that others have: its share of the mean would be theirs."""
-    variant = next(one for one in variants() if one.label == label)
+    variant = labelled(label)
     run, honest = (SteppedRun(variant, weights=(1, 2, 1, 2)) for _ in range(2))
     refused = []
 
@@ -275,7 +275,7 @@ def test_a_stated_weight_that_is_not_the_clients_is_refused(label):
 
 @pytest.mark.parametrize("label", ["fedavg", "dp-sgd", "alt-fl-si-dp"])
 def test_a_client_does_not_take_the_share_of_a_heavier_one(label):
-    variant = next(one for one in variants() if one.label == label)
+    variant = labelled(label)
     run, honest = (SteppedRun(variant, weights=(1, 1, 1, 1000)) for _ in range(2))
 
     def state(phase, aggregator, messages):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from methods.honest_outcome import assert_same_model, honest_outcome, recorded
-from methods.method_conformance import SteppedRun, contraction
-from methods.variants import CLIENTS, every_variant, variants
+from methods.method_conformance import SteppedRun, contraction, run_of
+from methods.variants import CLIENTS, every_variant
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.settings import MethodSettings
@@ -73,7 +73,7 @@ def test_what_left_in_a_round_that_was_given_up_is_in_the_row_of_what_is_hidden(
 
 def test_an_update_on_real_data_is_not_sent_in_the_clear_once_a_synthetic_round_has_begun():
     """Round 2 encrypts, and while a client trains in it, round 3 begins, which is synthetic and sends everything."""
-    run = SteppedRun(next(one for one in variants() if one.label == "alt-fl-si-he"))
+    run = run_of("alt-fl-si-he")
     run.run_round()
     client = run.clients[0]
     start = client.begin_round(2, CLIENTS, run.begin_round(2))
@@ -95,7 +95,7 @@ def test_a_round_that_begins_while_training_is_handed_in_does_not_get_its_update
     monkeypatch: pytest.MonkeyPatch,
 ):
     """Round 2 encrypts; round 3, which is synthetic, begins on another thread while its update is looked through."""
-    run = SteppedRun(next(one for one in variants() if one.label == "alt-fl-si-he"))
+    run = run_of("alt-fl-si-he")
     run.run_round()
     client = run.clients[0]
     update = contraction(2, 0, client.begin_round(2, CLIENTS, run.begin_round(2)))
@@ -164,7 +164,7 @@ def test_a_client_that_trains_again_after_a_message_goes_on_with_what_that_messa
 
 @pytest.mark.parametrize("label", ["dict-pfl", "sense-crypt/dense"])
 def test_what_tells_nothing_of_an_update_does_not_hold_a_client_to_it(label):
-    run = SteppedRun(next(one for one in variants() if one.label == label))
+    run = run_of(label)
     first = {}
 
     def train_again(phase, aggregator, messages):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from methods.variants import BUFFERS, PARAMETERS, Variant
+from methods.variants import BUFFERS, PARAMETERS, Variant, labelled
 from shieldfl import ckks, paillier
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.roles.message import Message, Part
@@ -45,3 +45,8 @@ class SteppedRun(stepped_run.SteppedRun):
         """Read a batch of the scheme that the first client encrypts with."""
         scheme = paillier if isinstance(self.reader.check.parameters["update"], paillier.Parameters) else ckks
         return scheme.CiphertextBatch.from_bytes(frame)
+
+
+def run_of(label: str, **changes: Any) -> SteppedRun:
+    """Return the run of the variant of this label."""
+    return SteppedRun(labelled(label), **changes)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from methods.method_conformance import SteppedRun, contraction
-from methods.variants import BUFFERS, Variant, variants
+from methods.variants import BUFFERS, Variant, labelled, variants
 from shieldfl import ckks
 from shieldfl.masks import Mask
 from shieldfl.methods.batch_crypt.quantisation import layer_ranges
@@ -29,7 +29,7 @@ NOISE = 0.01
 def disclosing_variants() -> list[Variant]:
     """All variants, with noise that a comparison sees, and two more with noise."""
     dp_fedavg = next(one for one in variants() if one.method == "dp-fedavg")
-    selective = next(one for one in variants() if one.label == "selective-shield/clear")
+    selective = labelled("selective-shield/clear")
     noised = [
         replace(dp_fedavg, label="dp-fedavg/noised").with_others(
             noise_multiplier=NOISE / 1000.0, clip_norm=1000.0

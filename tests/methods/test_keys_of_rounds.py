@@ -9,7 +9,7 @@ import pytest
 
 from methods.honest_outcome import honest_outcome
 from methods.keys_made_once import ready_keys
-from methods.method_conformance import SteppedRun, contraction
+from methods.method_conformance import SteppedRun, contraction, run_of
 from methods.variants import CLIENTS, variants
 from shieldfl import ckks
 from shieldfl.errors import KeyMismatchError, PolicyError
@@ -103,7 +103,7 @@ def test_a_client_does_not_go_back_to_an_earlier_round_s_key(variant):
 
 
 def test_a_round_that_was_given_up_leaves_no_secret():
-    run = SteppedRun(next(one for one in variants() if one.label == "full-he"))
+    run = run_of("full-he")
     with pytest.raises(PolicyError, match="min_clients"):
         run.run_round(dropping=[1, 2, 3])
     (held,) = [weakref.ref(one._decryptor) for one in keys_of(run)._authorities.values()]

@@ -177,4 +177,9 @@ def variants() -> list[Variant]:
     return found
 
 
+def labelled(label: str) -> Variant:
+    """Return the variant of this label."""
+    return next(one for one in variants() if one.label == label)
+
+
 every_variant = pytest.mark.parametrize("variant", variants(), ids=lambda variant: variant.label)

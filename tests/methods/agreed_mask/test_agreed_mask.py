@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from methods.method_conformance import SteppedRun, contraction, resigned
-from methods.variants import BUFFERS, CLIENTS, PARAMETERS, Variant, variants
+from methods.variants import BUFFERS, CLIENTS, PARAMETERS, Variant, labelled
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_sum.mixed_upload import read_agreed_positions, settled_positions
@@ -136,7 +136,7 @@ def test_a_mask_by_which_nothing_was_sent_is_not_held_on_to():
 
 
 def test_a_mask_that_came_with_a_round_that_encrypts_by_none_is_not_held_on_to():
-    run = SteppedRun(next(one for one in variants() if one.label == "alt-fl-pi"))
+    run = SteppedRun(labelled("alt-fl-pi"))
     client = run.clients[0]
     # The third round is noised, the fourth encrypted.
     for number, zone in zip((3, 4), zones(PARAMETERS // 2), strict=True):

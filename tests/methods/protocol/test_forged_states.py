@@ -7,17 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from methods.method_conformance import SteppedRun
-from methods.variants import every_variant, variants
+from methods.method_conformance import SteppedRun, run_of
+from methods.variants import every_variant
 from shieldfl.errors import ShieldError, WireFormatError
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.roles.role_state import pack_state
 from shieldfl.stateful import encode_record
-
-
-def run_of(label: str) -> SteppedRun:
-    return SteppedRun(next(one for one in variants() if one.label == label))
-
 
 FORGED_OF_ALL = ({"round": -5}, {"round": 10**6})
 FORGED_OF_CLIENTS = (

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from methods.method_conformance import SteppedRun, initial_model
+from methods.method_conformance import SteppedRun, initial_model, run_of
 from methods.small_plan import small_plan
 from methods.variants import every_variant, variants
 from shieldfl.errors import KeyMismatchError, ParameterError, RangeError, WireFormatError
@@ -44,7 +44,7 @@ def test_no_set_up_but_the_pinned_one_is_read():
 
 
 def test_another_model_is_refused():
-    run = SteppedRun(next(one for one in variants() if one.label == "fedavg"))
+    run = run_of("fedavg")
     other = replace(run.initial, parameters=np.nextafter(run.initial.parameters, np.float32(9.0)))
     with pytest.raises(KeyMismatchError, match="another model"):
         run.method.client_steps(run.setup, 0, 1, other)
@@ -65,13 +65,13 @@ def test_another_model_is_refused():
 
 @pytest.mark.parametrize(("label", "key"), [("full-he", b""), ("fedavg", bytes(32))])
 def test_a_set_up_with_keys_for_a_method_without_them_or_the_reverse_is_refused(label, key):
-    run = SteppedRun(next(one for one in variants() if one.label == label))
+    run = run_of(label)
     with pytest.raises(ParameterError, match="signing key"):
         run.method.client_steps(replace(run.setup, signing_key=key), 0, 1, run.initial)
 
 
 def test_the_set_up_of_another_method_plan_or_settings_is_refused():
-    run = SteppedRun(next(one for one in variants() if one.label == "fedml-he"))
+    run = run_of("fedml-he")
     settings = MethodSettings()
     for method in (
         make_method("fedml-he", settings.changed("fedml-he", {"ratio": 0.25}), run.method.plan),
@@ -86,14 +86,14 @@ def test_the_set_up_of_another_method_plan_or_settings_is_refused():
 
 @pytest.mark.parametrize(("index", "weight"), [(-1, 1), (4, 1), (0.0, 1), (0, 0), (0, 6), (0, 1.0)])
 def test_a_client_that_the_plan_does_not_have_is_refused(index, weight):
-    run = SteppedRun(next(one for one in variants() if one.label == "full-he"), weights=(1, 2, 3, 5))
+    run = run_of("full-he", weights=(1, 2, 3, 5))
     with pytest.raises(ParameterError):
         run.method.client_steps(run.setup, index, weight, run.initial)
 
 
 @pytest.mark.parametrize("weights", [(1, 1, 1), (1, 1, 1, 6), (1, 1, 1, 0)])
 def test_weights_that_the_plan_does_not_have_are_refused(weights):
-    run = SteppedRun(next(one for one in variants() if one.label == "full-he"), weights=(1, 2, 3, 5))
+    run = run_of("full-he", weights=(1, 2, 3, 5))
     with pytest.raises(ParameterError, match="weight"):
         run.method.aggregator_steps(run.setup, weights)
 

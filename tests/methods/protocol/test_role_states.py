@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from methods.honest_outcome import recorded
-from methods.method_conformance import SteppedRun, contraction
-from methods.variants import CLIENTS, every_variant, variants
+from methods.method_conformance import SteppedRun, contraction, run_of
+from methods.variants import CLIENTS, every_variant
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, ShieldError, WireFormatError
 from shieldfl.methods.agreed_mask.method import AgreedMaskAggregator
 from shieldfl.methods.masked_average.client import MaskedAverageClient
@@ -34,14 +34,6 @@ NOT_KEPT = {
     SelectiveShieldAggregator: {"_ciphertexts", "_votes"},
     SenseCryptAggregator: {"_united"},
 }
-
-
-def variant_of(label: str):
-    return next(one for one in variants() if one.label == label)
-
-
-def run_of(label: str) -> SteppedRun:
-    return SteppedRun(variant_of(label))
 
 
 def key_of(role: Reporter) -> bytes | None:

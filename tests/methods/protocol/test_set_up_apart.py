@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import shieldfl
 import shieldfl._core as _core
-from methods.method_conformance import SteppedRun
+from methods.method_conformance import SteppedRun, run_of
 from methods.variants import every_variant, variants
 from shieldfl.methods.discovery import BUILT_IN, method_class
 from shieldfl.methods.protocol.steps import AuthoritySteps, ClientSteps
@@ -121,7 +121,7 @@ def test_clients_and_aggregator_reach_no_secret_of_others(variant):
 
 @pytest.mark.parametrize("label", ["full-he", "selective-shield/encrypted", "sense-crypt/dense"])
 def test_a_planted_secret_is_found(label):
-    run = SteppedRun(next(one for one in variants() if one.label == label), weights=WEIGHTS)
+    run = run_of(label, weights=WEIGHTS)
     run.run_round()
     keys = next(one for one in reachable(run.authority) if isinstance(one, RoundKeys))
     client, aggregator, other = run.clients[0], run.aggregator, run.clients[1]
