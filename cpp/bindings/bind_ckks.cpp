@@ -13,9 +13,13 @@ using ckks::CiphertextView;
 using ckks::Parameters;
 using ckks::ParametersPointer;
 using ckks::PublicKey;
+
+constexpr Names<ckks::Packing, 2> kPackings = {
+    {{"exact", ckks::Packing::kExact}, {"slots", ckks::Packing::kSlots}}};
+
 py::dict facts_of(const ckks::ParameterFacts& facts) {
   py::dict dict;
-  dict["packing"] = facts.packing == ckks::Packing::kExact ? "exact" : "slots";
+  dict["packing"] = name_of(facts.packing, kPackings);
   dict["max_clients"] = facts.max_clients;
   dict["value_bits"] = facts.value_bits;
   dict["fraction_bits"] = facts.fraction_bits;
@@ -36,8 +40,7 @@ void bind_parameters(py::module_& module) {
   py::class_<Parameters, std::shared_ptr<Parameters>>(module, "CkksParameters")
       .def(py::init([](const std::string& packing, std::uint32_t max_clients, unsigned value_bits,
                        unsigned fraction_bits, std::optional<std::uint32_t> ring_degree) {
-        const auto kind = value_of<ckks::Packing>(
-            packing, {{"exact", ckks::Packing::kExact}, {"slots", ckks::Packing::kSlots}});
+        const ckks::Packing kind = value_of(packing, kPackings);
         const ReleasedInterpreter release;
         return std::const_pointer_cast<Parameters>(
             Parameters::derive({kind, max_clients, value_bits, fraction_bits, ring_degree}));

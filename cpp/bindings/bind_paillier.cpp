@@ -24,6 +24,10 @@ using paillier::UnionOrder;
 using Frame = CiphertextFrame<CiphertextView>;
 using Release = py::call_guard<ReleasedInterpreter>;
 
+constexpr Names<Packing, 2> kPackings = {{{"dense", Packing::kDense}, {"single", Packing::kSingle}}};
+constexpr Names<Randomizer, 2> kRandomizers = {
+    {{"classical", Randomizer::kClassical}, {"short-exponent", Randomizer::kShortExponent}}};
+
 EngineKind fastest_engine() {
   return paillier::engine_for(instruction_set());
 }
@@ -32,13 +36,12 @@ py::dict facts_of(const Parameters& parameters) {
   const paillier::ParameterFacts& facts = parameters.facts();
   py::dict dict;
   dict["key_bits"] = facts.key_bits;
-  dict["packing"] = facts.packing == Packing::kDense ? "dense" : "single";
+  dict["packing"] = name_of(facts.packing, kPackings);
   dict["max_clients"] = facts.max_clients;
   dict["value_bits"] = facts.value_bits;
   dict["fraction_bits"] = facts.fraction_bits;
   dict["max_weight"] = facts.max_weight;
-  dict["randomizer"] =
-      facts.randomizer == paillier::Randomizer::kShortExponent ? "short-exponent" : "classical";
+  dict["randomizer"] = name_of(facts.randomizer, kRandomizers);
   dict["spare_bits"] = facts.spare_bits;
   dict["guard_bits"] = parameters.guard_bits();
   dict["values_per_ciphertext"] = parameters.values_per_ciphertext();
@@ -52,18 +55,15 @@ void bind_parameters(py::module_& module) {
       .def(py::init([](std::uint16_t key_bits, const std::string& packing, std::uint32_t max_clients,
                        std::uint8_t value_bits, std::uint8_t fraction_bits, std::uint32_t max_weight,
                        const std::string& randomizer, std::uint8_t spare_bits) {
-             return std::make_shared<Parameters>(paillier::ParameterFacts{
-                 .key_bits = key_bits,
-                 .packing =
-                     value_of<Packing>(packing, {{"dense", Packing::kDense}, {"single", Packing::kSingle}}),
-                 .randomizer = value_of<Randomizer>(
-                     randomizer,
-                     {{"classical", Randomizer::kClassical}, {"short-exponent", Randomizer::kShortExponent}}),
-                 .value_bits = value_bits,
-                 .fraction_bits = fraction_bits,
-                 .max_clients = max_clients,
-                 .max_weight = max_weight,
-                 .spare_bits = spare_bits});
+             return std::make_shared<Parameters>(
+                 paillier::ParameterFacts{.key_bits = key_bits,
+                                          .packing = value_of(packing, kPackings),
+                                          .randomizer = value_of(randomizer, kRandomizers),
+                                          .value_bits = value_bits,
+                                          .fraction_bits = fraction_bits,
+                                          .max_clients = max_clients,
+                                          .max_weight = max_weight,
+                                          .spare_bits = spare_bits});
            }),
            py::kw_only(), py::arg("key_bits"), py::arg("packing"), py::arg("max_clients"),
            py::arg("value_bits"), py::arg("fraction_bits"), py::arg("max_weight"), py::arg("randomizer"),

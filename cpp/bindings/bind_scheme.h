@@ -4,8 +4,9 @@
 
 #include <pybind11/stl.h>
 
+#include <array>
+#include <cstddef>
 #include <functional>
-#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -41,15 +42,27 @@ struct CiphertextFrame {
   }
 };
 
+// All values of an enumeration and their names in Python.
+template <typename Value, std::size_t kCount>
+using Names = std::array<std::pair<std::string_view, Value>, kCount>;
+
 // What a name from Python stands for. Throws Error(kParameter) for any other name: nothing is chosen by
 // default.
-template <typename Value>
-Value value_of(std::string_view name,
-               std::initializer_list<std::pair<std::string_view, std::type_identity_t<Value>>> known) {
-  for (const auto& [own_name, value] : known) {
+template <typename Value, std::size_t kCount>
+Value value_of(std::string_view name, const Names<Value, kCount>& names) {
+  for (const auto& [own_name, value] : names) {
     if (own_name == name) return value;
   }
   throw Error(ErrorCode::kParameter, "unknown name '" + std::string(name) + "'");
+}
+
+// The same the other way; a value without a name is an Error(kInternal).
+template <typename Value, std::size_t kCount>
+std::string_view name_of(Value value, const Names<Value, kCount>& names) {
+  for (const auto& [name, own_value] : names) {
+    if (own_value == value) return name;
+  }
+  throw Error(ErrorCode::kInternal, "a setting of the core has no name");
 }
 
 // (nonzero, underflowed, clipped).
