@@ -16,7 +16,13 @@ import numpy as np
 
 from shieldfl.errors import SecretCopyError, WireFormatError
 
-__all__ = ["Stateful", "Uncopied", "decode_record", "encode_record"]
+__all__ = ["Stateful", "Uncopied", "decode_record", "encode_record", "refuse_unless"]
+
+
+def refuse_unless(possible: bool) -> None:
+    """Raise WireFormatError for a state whose values, right in type, no step leaves: for ``check_changed``."""
+    if not possible:
+        raise WireFormatError("the state holds values that no step of this role leaves")
 
 
 class Stateful:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import shieldfl._core as _core
 from shieldfl.array_view import as_real, as_threads
 from shieldfl.errors import ArrayTypeError, ParameterError
-from shieldfl.stateful import Stateful
+from shieldfl.stateful import Stateful, refuse_unless
 
 __all__ = ["AdaptiveClip", "clip_and_noise", "clip_l2", "gaussian_noise"]
 
@@ -119,6 +119,11 @@ class AdaptiveClip(Stateful):
     @_norms.setter
     def _norms(self, norms: list[float]) -> None:
         self._recent = deque(norms, maxlen=self._recent.maxlen)
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for norms that :meth:`observe` refuses."""
+        super().check_changed()
+        refuse_unless(all(0.0 <= norm < math.inf for norm in self._recent))
 
     def norm(self) -> float:
         """Return the clipping norm to use now: positive and finite."""

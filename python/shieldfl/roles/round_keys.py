@@ -22,7 +22,7 @@ from shieldfl.roles.round_key_check import (
 )
 from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.scheme.registry import scheme_of
-from shieldfl.stateful import Stateful, Uncopied
+from shieldfl.stateful import Stateful, Uncopied, refuse_unless
 
 __all__ = ["RoundKeys"]
 
@@ -116,6 +116,21 @@ class RoundKeys(Stateful, Uncopied):
                 self._authorities[purpose] = authority
             elif purpose not in self._lasting:
                 self._made[purpose] = authority
+
+    @property
+    def newest_round(self) -> int:
+        """The round whose keys were made last; -1 before the first."""
+        return self._round
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for pairs of other parameters or policy than the federation's."""
+        super().check_changed()
+        own = self.check.parameters
+        for purpose, one in (self._made | self._lasting | self._authorities).items():
+            policy = one.min_clients, one.weight_bounds, one.one_total_per_round
+            refuse_unless(policy == (self.min_clients, self._weight_bounds, True))
+            refuse_unless(one.public_key.parameters == own[purpose])
+        refuse_unless(self._parts.keys() <= own.keys())
 
     def _check_keys(self) -> None:
         if not self._has_keys:

@@ -14,7 +14,9 @@ from shieldfl.methods.discovery import method_class
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.message import Message
+from shieldfl.roles.role_state import SEALING_KEY_BYTES
 from shieldfl.scheme.registry import encryptions
+from shieldfl.stateful import encode_record
 from shieldfl.testing.round_checks import (
     check_costs,
     check_facts,
@@ -181,28 +183,32 @@ class MethodConformance:
 
     def test_a_used_role_takes_a_state_whole_or_not_at_all(self, case: MethodCase) -> None:
         """Back from a later step, and unchanged by a state that is refused."""
-        run = SteppedRun(case)
+        run, key = SteppedRun(case), bytes(SEALING_KEY_BYTES)
 
-        def check(role: Any, state: bytes) -> None:
-            later = role.state()
-            assert later != state
+        def contents(role: Any) -> bytes:
+            return bytes(encode_record(role.changed(), role.clock.seconds()))
+
+        def check(role: Any, state: bytes, before: bytes) -> None:
+            own, later = key if role.needs_sealing else None, contents(role)
+            assert later != before
             with pytest.raises(ShieldError):
-                role.restore(state[:-1] + bytes([state[-1] ^ 1]))
-            assert role.state() == later
-            role.restore(state)
-            assert role.state() == state
+                role.restore(state[:-1] + bytes([state[-1] ^ 1]), own)
+            assert contents(role) == later
+            role.restore(state, own)
+            assert contents(role) == before
 
         def go_back(phase: str, aggregator: Any, messages: dict[int, Message]) -> None:
-            state = aggregator.state()
+            state, before = aggregator.state(), contents(aggregator)
             aggregator.receive(phase, 0, messages[0])
-            check(aggregator, state)
+            check(aggregator, state, before)
 
         run.run_round(intrude=go_back)
         check_same_model(run, _honest_run(case), case)
-        states = [(role, role.state()) for role in (run.clients[0], run.aggregator)]
+        roles = [run.clients[0], run.aggregator, *([] if run.authority is None else [run.authority])]
+        states = [(role.state(key if role.needs_sealing else None), contents(role)) for role in roles]
         run.run_round()
-        for role, state in states:
-            check(role, state)
+        for role, (state, before) in zip(roles, states, strict=True):
+            check(role, state, before)
 
     def test_a_client_sends_what_it_trained_in_a_round_that_is_large_enough(
         self, case: MethodCase, restarts: bool

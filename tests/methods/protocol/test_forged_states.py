@@ -10,6 +10,7 @@ import pytest
 from methods.method_conformance import SteppedRun, run_of
 from methods.variants import every_variant
 from shieldfl.errors import ShieldError, WireFormatError
+from shieldfl.masks import Mask
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.roles.role_state import pack_state
 from shieldfl.stateful import encode_record
@@ -86,3 +87,91 @@ def test_a_state_with_a_right_checksum_and_wrong_contents_changes_nothing():
         with pytest.raises(ShieldError):
             fresh.restore(forged)
         assert fresh.state() == before
+
+
+def short(array: np.ndarray) -> np.ndarray:
+    return array[:-1]
+
+
+def spoilt(array: np.ndarray) -> np.ndarray:
+    return np.full_like(array, np.nan)
+
+
+OTHER_SIZE = GlobalModel(np.zeros(7, dtype=np.float32), np.zeros(5, dtype=np.float32))
+FORGED_OF_METHODS = [
+    ("dict-pfl", "client", ("_held", "_unsent"), short),
+    ("dict-pfl", "client", ("_held", "_update"), spoilt),
+    ("dict-pfl", "client", ("_held", "_uploaded_round"), lambda _: 77),
+    ("dict-pfl", "client", ("_active",), lambda _: Mask.full(7)),
+    ("mask-crypt", "client", ("_exposed",), short),
+    ("mask-crypt", "client", ("_exposed",), spoilt),
+    ("mask-crypt", "client", ("zone",), lambda _: Mask.full(7)),
+    ("mask-crypt", "aggregator", ("_rankings",), lambda _: {99: np.arange(3)}),
+    ("mask-crypt", "aggregator", ("_rankings",), lambda now: now | {0: now[0] + 10**6}),
+    ("dp-fedavg", "client", ("_buffers",), short),
+    ("dp-fedavg", "client", ("_buffers",), spoilt),
+    ("selective-shield/encrypted", "client", ("_delta",), short),
+    ("selective-shield/encrypted", "client", ("_participants",), lambda _: -4),
+    ("selective-shield/encrypted", "client", ("_mask",), lambda _: Mask.full(7)),
+    ("sense-crypt/clusters", "client", ("_introduction",), lambda now: now[:-4]),
+    ("sense-crypt/clusters", "client", ("_cluster",), lambda _: -1),
+    ("sense-crypt/clusters", "aggregator", ("_registry", "_clusters"), short),
+    ("sense-crypt/clusters", "aggregator", ("_registry", "_capabilities"), spoilt),
+    ("sense-crypt/clusters", "aggregator", ("_registry", "_waiting"), lambda _: {99: None}),
+    ("full-he", "authority", ("model",), lambda _: OTHER_SIZE),
+    ("full-he", "authority", ("zone",), lambda _: Mask.full(7)),
+    ("full-he", "authority", ("keys", "_round"), lambda _: 10**6),
+    ("full-he", "authority", ("keys", "_parts"), lambda now: {"other": {}}),
+    ("full-he", "authority", ("keys", "_pairs"), lambda now: {"other": now["update"]}),
+    ("full-he", "authority", ("_replies", "_given"), lambda now: {"other": now["update"]}),
+    ("full-he", "authority", ("_replies", "_given"), lambda now: {"update": (10**6, *now["update"][1:])}),
+    ("selective-shield/encrypted", "authority", ("_model",), lambda _: OTHER_SIZE),
+    ("selective-shield/encrypted", "authority", ("_tallies",), short),
+    ("selective-shield/encrypted", "authority", ("_voters",), lambda _: 99),
+    ("sense-crypt/clusters", "authority", ("_models",), lambda _: {0: OTHER_SIZE}),
+    ("sense-crypt/clusters", "authority", ("_clusters",), short),
+    ("dict-pfl", "authority", ("_newest_begun",), lambda _: -1),
+    ("dict-pfl", "authority", ("_history", "_streaks"), short),
+    ("dict-pfl", "authority", ("_history", "_probabilities"), spoilt),
+    ("dict-pfl", "authority", ("_history", "_observed"), lambda now: [*now[:-1], 10**6]),
+]
+
+
+@pytest.mark.parametrize(
+    ("label", "kind", "path", "forge"),
+    FORGED_OF_METHODS,
+    ids=lambda one: one if isinstance(one, str) else ".".join(one) if isinstance(one, tuple) else "",
+)
+def test_forged_values_of_a_method_s_own_change_neither_a_new_nor_a_used_role(label, kind, path, forge):
+    """Sealed, too: what opened an authority's state would be held to what steps leave all the same."""
+    run = run_of(label)
+    run.run_round()
+    if kind == "authority":
+        # The keys of the next round are made, and not yet wiped.
+        run.authority.begin_round(2)
+    role = {"client": run.clients[0], "aggregator": run.aggregator, "authority": run.authority}[kind]
+    fresh = {
+        "client": lambda: run.new_client(0),
+        "aggregator": run.new_aggregator,
+        "authority": run.new_authority,
+    }[kind]()
+    key = bytes(32) if role.needs_sealing else None
+    forged = role.changed()
+    inner = forged
+    for name in path[:-1]:
+        inner = inner[name]
+    inner[path[-1]] = forge(inner[path[-1]])
+    state = pack_state(fresh._owner, encode_record(forged, {}), key)
+    after = plain_record(role)
+    for one in (fresh, role):
+        with pytest.raises(WireFormatError):
+            one.restore(state, key)
+    assert plain_record(role) == after
+    genuine = role.state(key)
+    fresh.restore(genuine, key)
+    role.restore(genuine, key)
+    assert plain_record(fresh) == plain_record(role) == after
+
+
+def plain_record(role) -> bytes:
+    return bytes(encode_record(role.changed(), {}))

@@ -21,6 +21,7 @@ from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.privacy.events import OpenedSum
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_keys import RoundKeys
+from shieldfl.stateful import refuse_unless
 
 __all__ = ["DictPflAuthority"]
 
@@ -43,6 +44,12 @@ class DictPflAuthority(MaskedAverageAuthority):
         super().__init__(context, initial, keys, None, sends_rest=False)
         self._history = history
         self._newest_begun = 0
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for rounds that the plan does not have."""
+        super().check_changed()
+        refuse_unless(0 <= self._history.last_round <= self.context.plan.rounds)
+        refuse_unless(0 <= self._newest_begun < self._history.last_round + _MOST_ROUNDS_AHEAD + 1)
 
     def _first_model(self) -> Message:
         return model_message(self.model, self._history)

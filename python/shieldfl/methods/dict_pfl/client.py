@@ -18,6 +18,7 @@ from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel, joined
 from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.roles.message import Message
+from shieldfl.stateful import refuse_unless
 from shieldfl.training.local_update import LocalUpdate, StartingPoint
 
 __all__ = ["DictPflClient"]
@@ -55,6 +56,11 @@ class DictPflClient(MaskedAverageClient):
         self._held = HeldBack(self._size)
         self._active = Mask.full(self._size)
         self._tag = b""
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for active positions of another model."""
+        super().check_changed()
+        refuse_unless(self._active.size == self._size)
 
     def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the global model, whose history shows what became of the last upload.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections import deque
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import msgspec
@@ -16,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.array_view import as_unsigned, as_vector
-from shieldfl.errors import ParameterError, RangeError, WireFormatError
+from shieldfl.errors import ParameterError, RangeError
 from shieldfl.masks import Mask
 from shieldfl.methods.dict_pfl.settings import PruningSettings
 from shieldfl.roles.message import Message
 from shieldfl.selection import positions_in_budget
 from shieldfl.settings import plain_settings
-from shieldfl.stateful import Stateful
+from shieldfl.stateful import Stateful, refuse_unless
 
 __all__ = ["PruningHistory", "check_secret"]
 
@@ -96,6 +97,18 @@ class PruningHistory(Stateful):
     @_observed.setter
     def _observed(self, rounds: list[int]) -> None:
         self._rounds = deque(rounds, maxlen=_REMEMBERED_ROUNDS)
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for rounds, streaks or probabilities of other sizes or out of range."""
+        super().check_changed()
+        rounds, chances = list(self._rounds), self._probabilities
+        refuse_unless(len(rounds) == _REMEMBERED_ROUNDS and self._streaks.size == chances.size == self._size)
+        refuse_unless(rounds[0] >= 0 and all(old < new or old == new == 0 for old, new in pairwise(rounds)))
+        # NaN fails the comparisons; and some position is always active.
+        refuse_unless(bool(((chances >= 0.0) & (chances <= 1.0)).all()))
+        refuse_unless(bool(self._streaks.min() < self._settings.patience_rounds >= self._streaks.max()))
+        refuse_unless(0 <= self._returned <= self._tried)
+        refuse_unless(self._drawn is None or self._drawn[1].size == self._size)
 
     @property
     def last_round(self) -> int:
@@ -211,17 +224,10 @@ class PruningHistory(Stateful):
         if message["settings"] != _stated(history._settings):
             raise ParameterError("the state was written under other settings: give those of the federation")
         rounds = message.vector("rounds", np.uint64, _REMEMBERED_ROUNDS)
-        patience = history._settings.patience_rounds
-        # NaN fails the comparisons; and some position is always active.
-        if (
-            ((rounds[1:] <= rounds[:-1]) & (rounds[:-1] > 0)).any()
-            or not ((probabilities >= 0.0) & (probabilities <= 1.0)).all()
-            or not (streaks.min() < patience >= streaks.max())
-        ):
-            raise WireFormatError("the pruning state has values out of range: it was damaged or altered")
         history._rounds.extend(rounds.tolist())
         history._streaks = streaks.astype(np.uint16)
         history._probabilities = probabilities.astype(np.float64)
+        history.check_changed()
         return history
 
     def _count_small(self, sent: int) -> int:

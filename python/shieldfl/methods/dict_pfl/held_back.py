@@ -11,7 +11,7 @@ from shieldfl.array_view import as_unsigned, as_vector
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.masks import Mask
 from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory
-from shieldfl.stateful import Stateful
+from shieldfl.stateful import Stateful, refuse_unless
 
 __all__ = ["HeldBack"]
 
@@ -38,11 +38,19 @@ class HeldBack(Stateful):
     }
 
     def __init__(self, size: int) -> None:
-        self._unsent = np.zeros(as_unsigned(size, "size"), dtype=np.float32)
+        self._size = as_unsigned(size, "size")
+        self._unsent = np.zeros(self._size, dtype=np.float32)
         self._update = np.zeros_like(self._unsent)
         self._uploaded = np.zeros_like(self._unsent)
         self._round = 0
         self._uploaded_round: int | None = None
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for values that are not finite, of other sizes, or of rounds before the first."""
+        super().check_changed()
+        parts = (self._unsent, self._update, self._uploaded)
+        refuse_unless(all(one.size == self._size and np.isfinite(one).all() for one in parts))
+        refuse_unless(self._round >= 0 and 0 <= (self._uploaded_round or 0) <= self._round)
 
     def begin_round(self, round_number: int, history: PruningHistory) -> None:
         """Settle the last upload by the history, and keep the update of the round before, unless it is begun again."""

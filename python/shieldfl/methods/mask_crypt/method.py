@@ -29,6 +29,7 @@ from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.privacy.events import NO_NOISE
 from shieldfl.roles.message import Message, Part
 from shieldfl.selection import positions_in_budget
+from shieldfl.stateful import refuse_unless
 
 __all__ = ["MaskCrypt"]
 
@@ -48,6 +49,11 @@ class MaskCryptClient(MaskedAverageClient):
         self._cut = cut
         # What an onlooker fills encrypted positions with: the last values that were sent in the clear.
         self._exposed: NDArray[np.float32] = initial.parameters.copy()
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for values of another model, or that are not finite."""
+        super().check_changed()
+        refuse_unless(self._exposed.size == self._size and bool(np.isfinite(self._exposed).all()))
 
     def _speak(self, phase: str) -> Message:
         with self.clock.stage("score"):
@@ -81,6 +87,15 @@ class MaskCryptAggregator(MaskedAverageAggregator):
         self._proposed = positions_in_budget(ratio, context.plan.parameters)
         self._limit = self._proposed if cut else None
         self._rankings: dict[int, NDArray[np.int64]] = {}
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for rankings of other sizes, of positions or of clients that there are not."""
+        super().check_changed()
+        positions = range(self.context.plan.parameters)
+        refuse_unless(self._rankings.keys() <= set(range(self.context.plan.clients)))
+        for ranking in self._rankings.values():
+            refuse_unless(ranking.size == self._proposed == np.unique(ranking).size)
+            refuse_unless(not ranking.size or (ranking.min() in positions and ranking.max() in positions))
 
     def _begin(self, phase: str, round_number: int) -> None:
         self._rankings = {}

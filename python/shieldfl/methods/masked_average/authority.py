@@ -17,6 +17,7 @@ from shieldfl.privacy.events import OpenedSum
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_keys import RoundKeys
+from shieldfl.stateful import refuse_unless
 
 __all__ = ["MaskedAverageAuthority"]
 
@@ -46,9 +47,15 @@ class MaskedAverageAuthority(RoundAuthority):
     ) -> None:
         super().__init__(context, keys)
         self.zone = zone
-        self.model = initial
+        self.model = self._initial = initial
         self._learning_rate = context.plan.server_learning_rate
         self._sends_rest = sends_rest
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for a model or a zone of other sizes, or a model that is not finite."""
+        super().check_changed()
+        refuse_unless(self.model.is_like(self._initial))
+        refuse_unless(self.zone is None or self.zone.size == self.context.plan.update_size)
 
     def _first_model(self) -> Message:
         return self.model.to_message()

@@ -16,6 +16,7 @@ from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.methods.protocol.training_client import TrainingClient
 from shieldfl.roles.message import Message, Part
+from shieldfl.stateful import refuse_unless
 from shieldfl.training.local_update import StartingPoint
 
 __all__ = ["MaskedAverageClient"]
@@ -56,6 +57,13 @@ class MaskedAverageClient(TrainingClient):
         self.zone = zone
         self._sends_rest = sends_rest
         self._upload: MixedUpload | None = None
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for a zone of another model."""
+        super().check_changed()
+        refuse_unless(
+            self.zone is None or self.context.plan.update_size == self.zone.size or not self._sends_rest
+        )
 
     def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the global model; take the round's keys, and the zone where one was agreed on."""

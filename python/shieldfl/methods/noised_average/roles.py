@@ -5,10 +5,13 @@ from __future__ import annotations
 import abc
 from typing import ClassVar
 
+import numpy as np
+
 from shieldfl.methods.fedavg import FedAvg, FedAvgClient
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.roles.message import Message
+from shieldfl.stateful import refuse_unless
 from shieldfl.training.local_update import FloatVector, StartingPoint
 
 __all__ = ["NoisedAverage", "NoisedAverageClient"]
@@ -34,6 +37,11 @@ class NoisedAverageClient(FedAvgClient):
     ) -> None:
         super().__init__(index, initial, weight, context, shares_buffers=False)
         self._buffers = initial.buffers
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for buffers of another model, or that are not finite."""
+        super().check_changed()
+        refuse_unless(self._buffers.size == self._buffer_count and bool(np.isfinite(self._buffers).all()))
 
     def _make(self, phase: str, answer: Message | None) -> Message:
         with self.clock.stage("encrypt"):

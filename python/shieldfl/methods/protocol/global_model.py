@@ -29,6 +29,11 @@ class GlobalModel:
             return self
         return GlobalModel(*(np.frombuffer(one.tobytes(), one.dtype).reshape(one.shape) for one in vectors))
 
+    def is_like(self, other: GlobalModel) -> bool:
+        """Say whether it has the sizes of another one, and finite numbers alone."""
+        pairs = ((self.parameters, other.parameters), (self.buffers, other.buffers))
+        return all(one.shape == two.shape and bool(np.isfinite(one).all()) for one, two in pairs)
+
     def to_message(self) -> Message:
         """Encode as message parts ``parameters`` and ``buffers``."""
         return Message({"parameters": self.parameters.tobytes(), "buffers": self.buffers.tobytes()})

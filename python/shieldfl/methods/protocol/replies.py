@@ -29,6 +29,11 @@ class Replies(Stateful):
         # By phase: the round, the request, the reply.
         self._given: dict[str, tuple[int, Message | None, Message]] = {}
 
+    @property
+    def phases(self) -> set[str]:
+        """In which something was answered."""
+        return set(self._given)
+
     def newest(self, phase: str) -> tuple[int, Message | None]:
         """Return the last round that was answered in a phase, and its reply; -1 and None before the first."""
         with self._lock:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 from shieldfl.array_view import Buffer
-from shieldfl.errors import PolicyError, WireFormatError
+from shieldfl.errors import KeyMismatchError, PolicyError, ShieldError, WireFormatError
 from shieldfl.privacy.events import (
     ClearUpload,
     EncryptedUpload,
@@ -25,7 +25,7 @@ from shieldfl.privacy.events import (
 )
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.role_state import pack_state, unpack_state
-from shieldfl.stateful import Stateful, decode_record, encode_record
+from shieldfl.stateful import Stateful, decode_record, encode_record, refuse_unless
 
 __all__ = ["Note", "Report", "Reporter", "Tally"]
 
@@ -166,10 +166,22 @@ class Reporter(Stateful):
         changed.
         """
         with self._lock:
-            changed, seconds = decode_record(unpack_state(self._bound(), state, key), type(self))
-            if not all(0.0 <= spent < math.inf for spent in seconds.values()):
-                raise WireFormatError("the state holds times that no clock shows")
-            other = self.revived(changed)
+            content = unpack_state(self._bound(), state, key)
+            try:
+                changed, seconds = decode_record(content, type(self))
+                refuse_unless(all(0.0 <= spent < math.inf for spent in seconds.values()))
+                other = self.revived(changed)
+            except (WireFormatError, KeyMismatchError):
+                raise
+            except (
+                ShieldError,
+                LookupError,
+                ValueError,
+                TypeError,
+                AttributeError,
+                ArithmeticError,
+            ) as error:
+                raise WireFormatError("the state holds values that no step of this role leaves") from error
             self.__dict__.update(other.__dict__)
             self.clock.take()
             self.clock.add(seconds)

@@ -12,6 +12,7 @@ from shieldfl.methods.protocol.steps import AuthoritySteps, RoleContext
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import digest_of_model
 from shieldfl.roles.round_keys import RoundKeys
+from shieldfl.stateful import refuse_unless
 
 __all__ = ["RoundAuthority"]
 
@@ -35,6 +36,14 @@ class RoundAuthority(AuthoritySteps):
         self.context = context
         self.keys = keys
         self._replies = Replies()
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for rounds that the plan does not have, and replies of phases that there are not."""
+        super().check_changed()
+        rounds, phases = self.context.plan.rounds, self.context.phases
+        refuse_unless(-1 <= self.keys.newest_round <= rounds)
+        refuse_unless(all(self._replies.newest(phase)[0] <= rounds for phase in phases))
+        refuse_unless(self._replies.phases <= set(phases))
 
     def newest_model(self) -> Message:
         """Return the answer to the last phase of the last round that came so far; before that, the initial model."""

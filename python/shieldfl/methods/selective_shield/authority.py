@@ -21,6 +21,7 @@ from shieldfl.roles.message import Message
 from shieldfl.roles.round_keys import RoundKeys
 from shieldfl.scheme.encryption import SchemeTotal
 from shieldfl.scheme.registry import scheme_of
+from shieldfl.stateful import refuse_unless
 
 __all__ = ["SelectiveShieldAuthority"]
 
@@ -52,7 +53,7 @@ class SelectiveShieldAuthority(RoundAuthority):
         keys: RoundKeys,
     ) -> None:
         super().__init__(context, keys)
-        self._model = initial
+        self._model = self._initial = initial
         self._settings = settings
         self._votes_in_clear = "votes" not in keys.check.parameters
         self._learning_rate = context.plan.server_learning_rate
@@ -60,6 +61,15 @@ class SelectiveShieldAuthority(RoundAuthority):
         self._voters = 0
         self._voted_round = 0
         self._encrypted_zone = Mask.empty(initial.parameters.size)
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for a model, tallies or a zone of other sizes, or of voters that there are not."""
+        super().check_changed()
+        size, plan = self._initial.parameters.size, self.context.plan
+        refuse_unless(self._model.is_like(self._initial) and self._encrypted_zone.size == size)
+        refuse_unless(0 <= self._voters <= plan.clients and 0 <= self._voted_round <= plan.rounds)
+        refuse_unless(self._tallies.size in (0, size))
+        refuse_unless(bool(((self._tallies >= 0.0) & (self._tallies <= self._voters)).all()))
 
     def _first_model(self) -> Message:
         return self._model.to_message()

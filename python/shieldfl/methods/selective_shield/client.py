@@ -21,6 +21,7 @@ from shieldfl.privacy.mechanisms import AdaptiveClip, clip_and_noise
 from shieldfl.roles.message import Message
 from shieldfl.scheme.registry import scheme_of
 from shieldfl.sensitivity.fisher import sensitive_positions
+from shieldfl.stateful import refuse_unless
 from shieldfl.training.local_update import FloatVector, LocalUpdate, StartingPoint
 
 __all__ = ["SelectiveShieldClient"]
@@ -64,6 +65,14 @@ class SelectiveShieldClient(TrainingClient):
         self._delta: FloatVector = np.empty(0, dtype=np.float32)
         self._mask = self._personalised
         self._zones = Zones(self._personalised, self._personalised, self._personalised)
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for masks or an update of another model, and participants that there are not."""
+        super().check_changed()
+        zones = (self._zones.encrypted, self._zones.noise, self._zones.personalised)
+        refuse_unless(all(one.size == self._size for one in (self._personalised, self._mask, *zones)))
+        refuse_unless(self._delta.size in (0, self._size, self._size + self._buffer_count))
+        refuse_unless(1 <= self._participants <= self.context.plan.clients)
 
     def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the merged model: own values on the personalised positions, global ones elsewhere."""

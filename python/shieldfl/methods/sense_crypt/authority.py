@@ -19,6 +19,7 @@ from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import digest_of_model
 from shieldfl.roles.round_keys import RoundKeys
+from shieldfl.stateful import refuse_unless
 
 __all__ = ["SenseCryptAuthority"]
 
@@ -46,6 +47,14 @@ class SenseCryptAuthority(RoundAuthority):
         self._clients = context.plan.clients
         self._most_weight = context.most_weight
         self._learning_rate = context.plan.server_learning_rate
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for models of other sizes, and for clusters or clients that there are not."""
+        super().check_changed()
+        refuse_unless(self._clusters.size == self._clients)
+        refuse_unless(self._clusters.min() >= -1 and self._clusters.max() < self._clients)
+        refuse_unless(all(0 <= cluster < self._clients for cluster in self._models))
+        refuse_unless(all(model.is_like(self._initial) for model in self._models.values()))
 
     def _first_model(self) -> Message:
         return self._initial.to_message()

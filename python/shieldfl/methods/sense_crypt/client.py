@@ -19,6 +19,7 @@ from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
 from shieldfl.privacy.events import ClearUpload, Noise, NoisedUpload
 from shieldfl.roles.message import Message
 from shieldfl.selection import Selection, select
+from shieldfl.stateful import refuse_unless
 from shieldfl.training.local_update import StartingPoint
 
 __all__ = ["Capability", "SenseCryptClient", "cluster_model", "cluster_round"]
@@ -97,6 +98,13 @@ class SenseCryptClient(TrainingClient):
         self._introduced_in: int | None = None
         """The last round in which it introduced itself, or said that it is there."""
         self._cluster = 0
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for a selection or a sensitivity of another model, and a cluster that there is not."""
+        super().check_changed()
+        refuse_unless(self.selection is None or self.selection.mask.size == self._size)
+        refuse_unless(self._introduction is None or len(self._introduction) == 4 * self._size)
+        refuse_unless(0 <= self._cluster < self._clients and 0 <= (self._introduced_in or 0) <= self.round)
 
     def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the cluster's model, with sensitivities (eq. 2)."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.methods.sense_crypt.client_clustering import cluster_clients, join_cluster
-from shieldfl.stateful import Stateful
+from shieldfl.stateful import Stateful, refuse_unless
 
 __all__ = ["ClusterRegistry"]
 
@@ -45,11 +45,26 @@ class ClusterRegistry(Stateful):
         self._least_members = least_members
         self._least_silhouette = least_silhouette
         self._noise_deviation = noise_deviation
+        self._clients = clients
         self._clusters: NDArray[np.int64] = np.full(clients, -1)
         self._capabilities: NDArray[np.float64] = np.zeros((clients, 2))
         # What clients that are not assigned yet have reported: None where they are not clustered by it.
         self._waiting: dict[int, NDArray[np.float32] | None] = {}
         self._centres: NDArray[np.float32] | None = None
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for clusters or reports of clients that there are not."""
+        super().check_changed()
+        clients = self._clients
+        refuse_unless(self._clusters.size == clients and self._capabilities.shape == (clients, 2))
+        refuse_unless(bool(((self._clusters >= -1) & (self._clusters < clients)).all()))
+        refuse_unless(bool(np.isfinite(self._capabilities).all() and (self._capabilities >= 0.0).all()))
+        refuse_unless(self._waiting.keys() <= set(range(clients)))
+        vectors = [one for one in self._waiting.values() if one is not None]
+        centres = [] if self._centres is None else list(self._centres)
+        refuse_unless(len({one.size for one in (*vectors, *centres)}) <= 1)
+        refuse_unless(all(bool(np.isfinite(one).all()) for one in (*vectors, *centres)))
+        refuse_unless(all((one is not None) == self.by_sensitivity for one in self._waiting.values()))
 
     def knows(self, client: int) -> bool:
         """Say whether the client is in a cluster."""
