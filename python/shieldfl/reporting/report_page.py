@@ -13,7 +13,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from shieldfl.reporting.figure_style import DARK, LIGHT, Theme, render_png
 from shieldfl.reporting.output_files import write_whole
-from shieldfl.reporting.quantities import accuracy_text, bytes_text, epsilon_text, seconds_text, share_text
+from shieldfl.reporting.quantities import (
+    MISSING,
+    accuracy_text,
+    bytes_text,
+    epsilon_text,
+    seconds_text,
+    share_text,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -69,7 +76,7 @@ def _setting_text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return "∞" if math.isinf(value) else f"{value:g}"
+        return MISSING if math.isnan(value) else "∞" if math.isinf(value) else f"{value:g}"
     if isinstance(value, (list, tuple)):
         return ", ".join(_setting_text(item) for item in value)
     if isinstance(value, Mapping):

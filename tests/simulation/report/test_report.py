@@ -306,3 +306,19 @@ def test_what_is_hidden_is_read_off_what_was_sent(shares, parts, text) -> None:
     changed = replace(result, methods=[replace(method, rounds=rounds, readable_parts=parts)])
     hidden = summarise(changed)[-1].rows[0]
     assert (hidden.label, hidden.cells) == ("hidden from the aggregator", (text,))
+
+
+def test_noise_of_sigma_0_has_no_figure_and_no_page_says_nan(tmp_path: Path) -> None:
+    from shieldfl.methods.settings import MethodSettings
+    from shieldfl.simulation.driver import run_methods
+
+    silent = MethodSettings().changed("dp-fedavg", {"noise_multiplier": 0.0})
+    config = RunConfig(clients=3, rounds=1, local_epochs=1, model="mlp", threads=1, min_clients=2)
+    with small_pictures():
+        write_report(run_methods(config, ["dp-fedavg"], silent), tmp_path)
+    page = (tmp_path / "index.html").read_text("utf-8")
+    row = re.search(r"epsilon of what was charged</th><td>([^<]*)</td>", page)
+    assert row is not None
+    assert row[1] == "–"
+    assert not re.search(r">\s*nan\s*<", page, re.IGNORECASE)
+    assert "NaN" not in (tmp_path / "result.json").read_text("utf-8")
