@@ -17,7 +17,7 @@ STATISTICS_DRAWS ?= 100000000
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo test check test-cpp cpp-tests test-python test-slow test-verify test-asan test-tsan test-ct test-statistics fuzz \
-  smoke coverage bench peers lint format clean
+  smoke coverage bench baselines lint format clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,7 +69,7 @@ test-asan: build/asan/configured  ## C++ tests and native Python tests under ASa
 	cmake --build build/asan
 	ctest --test-dir build/asan --output-on-failure
 	rm -rf build/asan/python && mkdir -p build/asan/python && cp -r python/shieldfl build/asan/python/
-	cp build/asan/_core*.so build/asan/_seal_peer*.so build/asan/_testing*.so build/asan/python/shieldfl/
+	cp build/asan/_core*.so build/asan/_seal_baseline*.so build/asan/_testing*.so build/asan/python/shieldfl/
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
 	  PYTHONPATH="build/asan/python:$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
 	  $(BIN)/python -S -m pytest -p no:cacheprovider tests/core tests/reference
@@ -104,18 +104,18 @@ coverage: $(VENV)/installed build/coverage/configured  ## which lines the tests 
 bench: $(VENV)/installed  ## microbenchmarks, with parameters in their names
 	$(BIN)/python -m pytest -o python_files="bench_*.py" bench --benchmark-only
 
-peers: $(VENV)/installed  ## the full comparison with other libraries, and the targets; half an hour, alone
+baselines: $(VENV)/installed  ## the full comparison with other libraries, and the targets; half an hour, alone
 	mkdir -p build
-	$(BIN)/python bench/peers.py --json build/peers.json
-	$(BIN)/python bench/peers.py --targets --json build/targets.json
-	$(BIN)/python bench/peers.py paillier --json build/paillier-peers.json
-	$(BIN)/python bench/peers.py paillier --targets --json build/paillier-targets.json
+	$(BIN)/python bench/baselines.py --json build/baselines.json
+	$(BIN)/python bench/baselines.py --targets --json build/targets.json
+	$(BIN)/python bench/baselines.py paillier --json build/paillier-baselines.json
+	$(BIN)/python bench/baselines.py paillier --targets --json build/paillier-targets.json
 
 lint: $(VENV)/installed  ## formatting, style, types
 	$(BIN)/ruff check python tests bench examples
 	$(BIN)/ruff format --check python tests bench examples
 	$(BIN)/mypy
-	$(BIN)/python -m mypy.stubtest shieldfl._core shieldfl._seal_peer --allowlist tests/stub_differences.txt
+	$(BIN)/python -m mypy.stubtest shieldfl._core shieldfl._seal_baseline --allowlist tests/stub_differences.txt
 	$(BIN)/clang-format --dry-run --Werror $$(find cpp -name '*.h' -o -name '*.cpp')
 
 format: $(VENV)/installed  ## write the formatting that lint asks for
@@ -147,7 +147,7 @@ $(VENV)/packages: $(VENV)/tools
 # One build for the package and for the C++ tests: this compiles the package's part, `cpp-tests` the rest.
 $(VENV)/core: $(VENV)/tools $(CORE_SOURCES)
 	$(BUILD_PATH) $(PIP) install -c constraints.txt --no-build-isolation --no-deps -C build-dir=build/core \
-	  -C build.targets='_core;_seal_peer;_testing' -C cmake.define.SHIELDFL_BUILD_TEST_BINDINGS=ON \
+	  -C build.targets='_core;_seal_baseline;_testing' -C cmake.define.SHIELDFL_BUILD_TEST_BINDINGS=ON \
 	  -C cmake.define.SHIELDFL_BUILD_TESTS=ON --editable .
 	@touch $@
 

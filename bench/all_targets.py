@@ -1,4 +1,4 @@
-"""The figures that the library is held to, but for Paillier's: ``peers.py --targets`` prints them."""
+"""The figures that the library is held to, but for Paillier's: ``baselines.py --targets`` prints them."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from statistics import median
 
 import shieldfl as sf
 from peak_memory import with_extra_peak_bytes
-from shieldfl.benchmarks.comparison import PaillierCase, measure_paillier, own_paillier, paillier_peers
+from shieldfl.benchmarks.comparison import PaillierCase, measure_paillier, own_paillier, paillier_baselines
 from shieldfl.benchmarks.measurement import Ciphertexts, Effort, Figure, run_on_cores
 from shieldfl.benchmarks.own_schemes import OwnScheme, authority_of, paillier_parameters
 from shieldfl.benchmarks.scheme import select
@@ -48,7 +48,7 @@ def measure_all(sizes: Sizes, on_part: Callable[[str], None] = lambda part: None
 def _on_one_core(sizes: Sizes) -> tuple[dict[str, Figure], float, list[str]]:
     case = PaillierCase(KEY_BITS, threads=1)
     ours = own_paillier(case, sizes.ciphertexts)
-    others, missing = paillier_peers(case, sizes.ciphertexts)
+    others, missing = paillier_baselines(case, sizes.ciphertexts)
     compared = [
         scheme for scheme in (*ours, *others) if scheme.name in (SINGLE, VARTIME, DENSE, GMP, PHE, HEU)
     ]
@@ -78,21 +78,21 @@ def _one_thread_targets(figures: dict[str, Figure], pool_us: float, missing: lis
     def against(
         name: str,
         own: str,
-        peer: str,
+        baseline: str,
         stage: str,
         target: float,
         stretch: float,
         per: str = "ciphertext",
         remark: str = "",
     ) -> Target:
-        if peer not in figures:
+        if baseline not in figures:
             return at_least(name, None, target, stretch, "; ".join(missing))
-        times = [figures[scheme].ciphertext_us(stage) for scheme in (own, peer)]
+        times = [figures[scheme].ciphertext_us(stage) for scheme in (own, baseline)]
         if per == "value":
-            times = [figures[scheme].stage_ns[stage] / 1e3 for scheme in (own, peer)]
+            times = [figures[scheme].stage_ns[stage] / 1e3 for scheme in (own, baseline)]
         note = f"{times[0]:,.3g} µs a {per} beside {times[1]:,.5g}"
         if stage == "encrypt":
-            cores = [f"{figures[scheme].cores:.2f}" for scheme in (own, peer)]
+            cores = [f"{figures[scheme].cores:.2f}" for scheme in (own, baseline)]
             note += f"; processor time over time {cores[0]} beside {cores[1]}"
         return at_least(name, times[1] / times[0], target, stretch, note + remark)
 

@@ -20,7 +20,7 @@ from peak_memory import with_extra_peak_bytes
 from shieldfl.benchmarks.measurement import measure as measure_schemes
 from shieldfl.benchmarks.own_schemes import OwnScheme, authority_of
 from shieldfl.benchmarks.scheme import select
-from shieldfl.benchmarks.seal_peer import seal_peers
+from shieldfl.benchmarks.seal_baseline import seal_baselines
 from target import QUICK, Sizes, Target, at_least, at_most
 
 
@@ -63,7 +63,10 @@ def _in_a_process(what: str, sizes: Sizes, environment: dict[str, str]) -> dict[
 def _speed(sizes: Sizes) -> dict[str, Any]:
     from scheme_targets import effort_of, fastest
 
-    schemes = [OwnScheme("speed", authority_of(fastest(), 1), 1), *seal_peers(1, sizes.peer_values)[:1]]
+    schemes = [
+        OwnScheme("speed", authority_of(fastest(), 1), 1),
+        *seal_baselines(1, sizes.baseline_values)[:1],
+    ]
     own, seal = measure_schemes(schemes, select(sizes.dense, 1.0), effort_of(sizes))
     return {
         "instruction_set": sf.build_info()["instruction_set"],

@@ -13,8 +13,8 @@ from shieldfl.benchmarks.measurement import Effort, Figure
 from shieldfl.benchmarks.measurement import measure as measure_schemes
 from shieldfl.benchmarks.own_schemes import OwnScheme, authority_of
 from shieldfl.benchmarks.scheme import Scheme, select
-from shieldfl.benchmarks.seal_peer import seal_peers
-from shieldfl.benchmarks.tenseal_peer import HOW_TO_INSTALL, tenseal_peers
+from shieldfl.benchmarks.seal_baseline import seal_baselines
+from shieldfl.benchmarks.tenseal_baseline import HOW_TO_INSTALL, tenseal_baselines
 from target import Sizes, Target, at_least, at_most
 from turns import median_seconds_in_turns
 
@@ -23,7 +23,7 @@ _ONCE = Effort(seconds=0.0, fewest_repetitions=1)
 
 def measure(sizes: Sizes) -> Iterator[Target]:
     """Yield the lines of this page."""
-    yield from _against_peers(sizes)
+    yield from _against_baselines(sizes)
     yield from _wire_bytes(sizes)
     yield _two_threads(sizes)
     yield _sparse_over_dense(sizes)
@@ -35,7 +35,7 @@ def effort_of(sizes: Sizes) -> Effort:
         seconds=sizes.seconds,
         fewest_repetitions=sizes.repetitions,
         most_repetitions=5 * sizes.repetitions,
-        peer_values=sizes.peer_values,
+        baseline_values=sizes.baseline_values,
     )
 
 
@@ -44,11 +44,11 @@ def fastest() -> sf.ckks.Parameters:
     return sf.ckks.Parameters.plan(max_clients=64, value_bits=24, fraction_bits=20, goal="speed")
 
 
-def _against_peers(sizes: Sizes) -> Iterator[Target]:
+def _against_baselines(sizes: Sizes) -> Iterator[Target]:
     schemes: list[Scheme] = [OwnScheme("speed", authority_of(fastest(), 1), 1)]
-    schemes += seal_peers(1, sizes.peer_values)[:1]
+    schemes += seal_baselines(1, sizes.baseline_values)[:1]
     if importlib.util.find_spec("tenseal"):
-        schemes += tenseal_peers(1, sizes.peer_values)[:1]
+        schemes += tenseal_baselines(1, sizes.baseline_values)[:1]
     own, seal, *tenseal = measure_schemes(schemes, select(sizes.dense, 1.0), effort_of(sizes))
     yield at_least(
         "encrypt and serialise, against TenSEAL 8192 [60,40,40,60]",
@@ -70,8 +70,8 @@ def _against_peers(sizes: Sizes) -> Iterator[Target]:
     yield at_most("open a total, policy included", own.stage_ns["open"], 15.0, 8.0, "ns/value", digest)
 
 
-def _beside(own: Figure, peer: Figure, stage: str) -> str:
-    return f"{own.stage_ns[stage]:.2f} ns a value beside {peer.stage_ns[stage]:,.1f}"
+def _beside(own: Figure, baseline: Figure, stage: str) -> str:
+    return f"{own.stage_ns[stage]:.2f} ns a value beside {baseline.stage_ns[stage]:,.1f}"
 
 
 def _digest_ns(sizes: Sizes) -> float:

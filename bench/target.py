@@ -64,7 +64,7 @@ class Sizes:
     noise: int = 10_000_000
     repetitions: int = 9
     seconds: float = 10.0
-    peer_values: int = 48 * 4096
+    baseline_values: int = 48 * 4096
 
 
 QUICK = Sizes(
@@ -74,7 +74,7 @@ QUICK = Sizes(
     noise=100_000,
     repetitions=1,
     seconds=0.0,
-    peer_values=4096,
+    baseline_values=4096,
 )
 
 

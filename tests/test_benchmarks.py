@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
-import shieldfl._seal_peer as _seal_peer
+import shieldfl._seal_baseline as _seal_baseline
 from shieldfl.benchmarks import CkksCase, Comparison, Effort, compare, grid
 from shieldfl.benchmarks.measurement import STAGES, measure
 from shieldfl.benchmarks.own_schemes import OwnScheme, authority_of, own_ckks, parameter_sets
 from shieldfl.benchmarks.scheme import Scheme, WrongSumError, select
-from shieldfl.benchmarks.seal_peer import seal_peers
-from shieldfl.benchmarks.tenseal_peer import tenseal_peers
+from shieldfl.benchmarks.seal_baseline import seal_baselines
+from shieldfl.benchmarks.tenseal_baseline import tenseal_baselines
 
 BENCH = Path(__file__).resolve().parents[1] / "bench"
-ONCE = Effort(seconds=0.0, fewest_repetitions=1, most_repetitions=1, peer_values=4096)
+ONCE = Effort(seconds=0.0, fewest_repetitions=1, most_repetitions=1, baseline_values=4096)
 
 
 class Plain(Scheme):
@@ -121,60 +121,60 @@ def test_own_check_is_exact():
         scheme.check(opened, selection.values, times=1)
 
 
-def peers(threads: int = 1) -> list[Scheme]:
-    found: list[Scheme] = [*seal_peers(threads, 4096)]
+def baselines(threads: int = 1) -> list[Scheme]:
+    found: list[Scheme] = [*seal_baselines(threads, 4096)]
     try:
-        return [*found, *tenseal_peers(threads, 4096)]
+        return [*found, *tenseal_baselines(threads, 4096)]
     except ModuleNotFoundError:
         return found
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_peers_open_what_went_in(threads):
+def test_baselines_open_what_went_in(threads):
     selection = select(6000, 1.0)
-    for figure in measure(peers(threads), selection, ONCE):
+    for figure in measure(baselines(threads), selection, ONCE):
         assert not figure.own
         assert figure.values == 4096
         assert 10.0 < figure.bytes_per_value < 100.0
 
 
-def test_the_documented_peers_are_those_that_are_measured():
+def test_the_documented_baselines_are_those_that_are_measured():
     page = (BENCH.parent / "docs" / "benchmarks.md").read_text()
     text = page.partition("## Who is compared")[2].partition("\n## ")[0]
     documented = dict(re.findall(r"^\| ((?:Ten)?SEAL \d+ \[.*?\]) \| (.*?) \|", text, re.MULTILINE))
-    for peer in peers():
-        scale = re.search(r"2\^\d+", peer.setting)
+    for baseline in baselines():
+        scale = re.search(r"2\^\d+", baseline.setting)
         assert scale is not None
-        assert scale.group() in documented[peer.name]
+        assert scale.group() in documented[baseline.name]
     assert len(documented) == 5
 
 
-def test_a_peer_s_check_sees_a_value_that_is_off():
-    for peer in peers():
+def test_a_baseline_s_check_sees_a_value_that_is_off():
+    for baseline in baselines():
         selection = select(100, 1.0)
-        opened = peer.open(peer.start_sum(peer.serialise(peer.encrypt(selection))))
-        peer.check(opened, selection.values, times=1)
+        opened = baseline.open(baseline.start_sum(baseline.serialise(baseline.encrypt(selection))))
+        baseline.check(opened, selection.values, times=1)
         opened[3] += 2.0**-11
         with pytest.raises(WrongSumError, match="off by"):
-            peer.check(opened, selection.values, times=1)
+            baseline.check(opened, selection.values, times=1)
         with pytest.raises(WrongSumError):
-            peer.check(opened[:50], selection.values, times=1)
+            baseline.check(opened[:50], selection.values, times=1)
 
 
 def test_tenseal_is_installed_where_everything_is_tested():
     tenseal = pytest.importorskip("tenseal")
-    assert len(tenseal_peers(1, 4096)) == 3
-    assert tenseal.__version__ in tenseal_peers(1, 4096)[0].setting
+    assert len(tenseal_baselines(1, 4096)) == 3
+    assert tenseal.__version__ in tenseal_baselines(1, 4096)[0].setting
 
 
 @pytest.mark.parametrize("setting", [(2048, [55], 40), (2048, [54, 55], 40), (1000, [30], 20)])
 def test_seal_refuses_what_is_not_128_bits_secure(setting):
     with pytest.raises(sf.ParameterError, match="SEAL refuses"):
-        _seal_peer.SealGeneralPath(*setting)
+        _seal_baseline.SealGeneralPath(*setting)
 
 
 def test_seal_refuses_sums_of_different_sizes():
-    seal = _seal_peer.SealGeneralPath(2048, [54], 40)
+    seal = _seal_baseline.SealGeneralPath(2048, [54], 40)
     values = np.ones(3000, np.float32)
     saved = seal.save(seal.encrypt(values[:1000]))
     with pytest.raises(sf.ParameterError, match="ciphertexts"):
@@ -184,7 +184,7 @@ def test_seal_refuses_sums_of_different_sizes():
 
 def test_seal_s_parser_takes_no_bytes_from_outside():
     with pytest.raises(TypeError):
-        _seal_peer.SealGeneralPath(2048, [54], 40).load(b"SEAL" * 10)
+        _seal_baseline.SealGeneralPath(2048, [54], 40).load(b"SEAL" * 10)
 
 
 def test_comparison_has_every_case_and_becomes_json():
@@ -226,8 +226,8 @@ def test_a_case_out_of_range_is_refused(values, shares, threads):
         grid(CkksCase, values, shares, threads)
 
 
-def test_without_peers_nothing_else_is_measured():
-    comparison = compare(grid(CkksCase, [100], [1.0], [1]), peers=False, effort=ONCE)
+def test_without_baselines_nothing_else_is_measured():
+    comparison = compare(grid(CkksCase, [100], [1.0], [1]), baselines=False, effort=ONCE)
     assert all(figure.own for figure in comparison.cases[0].figures)
     assert comparison.missing == []
 
@@ -237,7 +237,7 @@ def test_every_bar_is_measured():
     pytest.importorskip("torch")
     pytest.importorskip("typer")
     done = subprocess.run(
-        [sys.executable, str(BENCH / "peers.py"), "--targets", "--quick", "--json", "-"],
+        [sys.executable, str(BENCH / "baselines.py"), "--targets", "--quick", "--json", "-"],
         capture_output=True,
         text=True,
         timeout=300,

@@ -34,8 +34,8 @@ def test_a_hint_names_what_the_extra_installs(extra: str):
     assert set(EXTRAS[extra]) == packages_of(extra)
 
 
-def test_peers_are_those_of_the_extra():
-    assert set(EXTRAS["tenseal"] + EXTRAS["phe"] + EXTRAS["heu"]) == packages_of("peers")
+def test_baselines_are_those_of_the_extra():
+    assert set(EXTRAS["tenseal"] + EXTRAS["phe"] + EXTRAS["heu"]) == packages_of("baselines")
 
 
 def test_every_hint_comes_from_one_place():

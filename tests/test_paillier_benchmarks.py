@@ -1,4 +1,4 @@
-"""Paillier's side-by-side benchmark: equal cores for everybody, sums that are checked, peers that are what they say."""
+"""Paillier's side-by-side benchmark: equal cores for everybody, sums that are checked, baselines that are as stated."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from shieldfl.benchmarks.comparison import (
     compare,
     grid,
     measure_paillier,
-    paillier_peers,
+    paillier_baselines,
 )
 from shieldfl.benchmarks.measurement import Ciphertexts, Effort, StageClock, run_on_cores
 from shieldfl.benchmarks.own_schemes import OwnScheme, authority_of, paillier_parameters
-from shieldfl.benchmarks.phe_peer import PhePeer, phe_peer
+from shieldfl.benchmarks.phe_baseline import PhePeer, phe_baseline
 from shieldfl.benchmarks.scheme import Scheme, WrongSumError, select, to_fixed_point
 
 BENCH = Path(__file__).resolve().parents[1] / "bench"
@@ -85,9 +85,9 @@ def authority():
 
 
 @pytest.fixture(scope="module")
-def peers():
+def baselines():
     """Those that are installed, by name: some search for their keys for seconds."""
-    return {peer.name: peer for peer in paillier_peers(PaillierCase(2048, 1), FEW)[0]}
+    return {baseline.name: baseline for baseline in paillier_baselines(PaillierCase(2048, 1), FEW)[0]}
 
 
 def test_figures_are_of_the_ciphertexts_that_were_asked_for():
@@ -131,7 +131,7 @@ def test_a_bound_process_raises_here_what_it_raises_there():
 def test_phe_opens_what_went_in(threads):
     pytest.importorskip("phe")
     pytest.importorskip("gmpy2")
-    (each,) = measure_paillier([phe_peer(2048, threads, 3)], ONCE)
+    (each,) = measure_paillier([phe_baseline(2048, threads, 3)], ONCE)
     assert (each.own, each.values, each.bytes_per_value) == (False, 3, 512.0)
 
 
@@ -141,29 +141,29 @@ def test_phe_without_gmpy2_is_not_compared_with():
         PhePeer(slow, None, 2048, 1, 1)
 
 
-def test_heu_opens_what_went_in(peers):
+def test_heu_opens_what_went_in(baselines):
     pytest.importorskip("heu")
-    paillier, okamoto_uchiyama = measure_paillier([peers["HEU ZPaillier"], peers["HEU OU"]], ONCE)
+    paillier, okamoto_uchiyama = measure_paillier([baselines["HEU ZPaillier"], baselines["HEU OU"]], ONCE)
     for each, ciphertext_bytes in ((paillier, 512), (okamoto_uchiyama, 256)):
         assert not each.own
         assert each.values == FEW.medium
         assert each.bytes_per_value == pytest.approx(ciphertext_bytes, rel=0.1)
 
 
-def test_a_peer_s_check_sees_the_last_bit(peers):
-    for peer in peers.values():
+def test_a_baseline_s_check_sees_the_last_bit(baselines):
+    for baseline in baselines.values():
         selection = select(8, 1.0)
-        opened = peer.open(peer.start_sum(peer.serialise(peer.encrypt(selection))))
-        peer.check(opened, selection.values, times=1)
+        opened = baseline.open(baseline.start_sum(baseline.serialise(baseline.encrypt(selection))))
+        baseline.check(opened, selection.values, times=1)
         opened[1] += 2.0**-20
-        with pytest.raises(WrongSumError, match=re.escape(peer.name)):
-            peer.check(opened, selection.values, times=1)
+        with pytest.raises(WrongSumError, match=re.escape(baseline.name)):
+            baseline.check(opened, selection.values, times=1)
 
 
-def test_peers_that_are_missing_are_named(monkeypatch):
+def test_baselines_that_are_missing_are_named(monkeypatch):
     for name in ("phe", "heu", "heu.phe"):
         monkeypatch.setitem(sys.modules, name, None)
-    schemes, missing = paillier_peers(PaillierCase(2048, 1), FEW)
+    schemes, missing = paillier_baselines(PaillierCase(2048, 1), FEW)
     assert schemes == []
     assert [line.partition("pip install ")[2] for line in missing] == ["phe gmpy2", "sf-heu"]
 
@@ -235,20 +235,20 @@ def test_comparison_becomes_json():
     assert all(figure["cores"] < 1.1 for figure in one_core)
 
 
-def test_the_documented_peers_are_those_that_are_measured(peers):
+def test_the_documented_baselines_are_those_that_are_measured(baselines):
     page = (BENCH.parent / "docs" / "benchmarks.md").read_text()
     text = page.partition("\n## Paillier")[2].partition("\n## ")[0]
     documented = re.findall(r"^\| ((?:shieldfl|phe|HEU) .*?) \|", text.partition("###")[0], re.MULTILINE)
     own = ["single", "single, vartime look-ups", "dense", "single, GMP engine", "single, classical"]
     assert documented == [*(f"shieldfl {name}" for name in own), "phe + gmpy2", "HEU ZPaillier", "HEU OU"]
-    assert set(peers) <= set(documented)
+    assert set(baselines) <= set(documented)
 
 
 @pytest.mark.slow
 def test_every_bar_is_measured():
     pytest.importorskip("typer")
     done = subprocess.run(
-        [sys.executable, str(BENCH / "peers.py"), "paillier", "--targets", "--quick", "--json", "-"],
+        [sys.executable, str(BENCH / "baselines.py"), "paillier", "--targets", "--quick", "--json", "-"],
         capture_output=True,
         text=True,
         timeout=300,

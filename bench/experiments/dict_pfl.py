@@ -29,7 +29,7 @@ import torch
 from torch import nn
 
 from shieldfl.benchmarks.scheme import select
-from shieldfl.benchmarks.tenseal_peer import tenseal_peers
+from shieldfl.benchmarks.tenseal_baseline import tenseal_baselines
 from shieldfl.methods.dict_pfl.settings import DictPflSettings
 from shieldfl.methods.model_adaptation import adapt_model, count_trained
 from shieldfl.methods.protocol.global_model import GlobalModel
@@ -154,25 +154,25 @@ def federate(name: str, start: nn.Module, data: Dataset, options: argparse.Names
 
 
 def tenseal_figures(full: Figures, options: argparse.Namespace) -> Figures:
-    peer = tenseal_peers(options.threads, options.tenseal_values)[0]
+    baseline = tenseal_baselines(options.threads, options.tenseal_values)[0]
     selection = select(options.tenseal_values, 1.0)
     began = time.perf_counter()
-    frame = peer.serialise(peer.encrypt(selection))
+    frame = baseline.serialise(baseline.encrypt(selection))
     client_seconds = time.perf_counter() - began
-    total = peer.start_sum(frame)
+    total = baseline.start_sum(frame)
     began = time.perf_counter()
-    peer.add(total, frame)
+    baseline.add(total, frame)
     add_seconds = time.perf_counter() - began
     began = time.perf_counter()
-    peer.check(peer.open(total), selection.values, 2)
+    baseline.check(baseline.open(total), selection.values, 2)
     open_seconds = time.perf_counter() - began
     # Clients that get the sum encrypted would each have to open it; here it is opened once, in favour of TenSEAL.
     scale = options.rounds * full.trained_parameters / options.tenseal_values
     return Figures(
-        peer.name,
+        baseline.name,
         full.trained_parameters,
-        peer.size_bytes(frame) * scale,
-        peer.size_bytes(peer.serialise(total)) * scale,
+        baseline.size_bytes(frame) * scale,
+        baseline.size_bytes(baseline.serialise(total)) * scale,
         full.train_seconds,
         (options.clients * (client_seconds + add_seconds) + open_seconds) * scale,
         full.accuracy,

@@ -31,7 +31,7 @@ def seal_context(degree, primes):
     return context, chain
 
 
-class Peer:
+class Baseline:
     """The same key pair, on SEAL's side."""
 
     def __init__(self, parameters):
@@ -99,7 +99,7 @@ EXACT_SETTINGS = ((2048, 24, 20), (2048, 4, 1), (4096, 24, 20), (4096, 40, 30))
 @pytest.fixture(scope="module", params=EXACT_SETTINGS, ids=str)
 def exact(request):
     degree, value_bits, fraction_bits = request.param
-    return Peer(
+    return Baseline(
         sf.ckks.Parameters(
             ring_degree=degree, max_clients=8, value_bits=value_bits, fraction_bits=fraction_bits
         )
@@ -108,32 +108,32 @@ def exact(request):
 
 @pytest.fixture(scope="module")
 def slots():
-    return Peer(sf.ckks.Parameters(packing="slots", max_clients=8))
+    return Baseline(sf.ckks.Parameters(packing="slots", max_clients=8))
 
 
-def read_block(peer, rows, count):
-    facts = peer.ours.parameters._facts
-    values, modulus = integers_of(rows, peer.primes)
+def read_block(baseline, rows, count):
+    facts = baseline.ours.parameters._facts
+    values, modulus = integers_of(rows, baseline.primes)
     field_bits = facts["value_bits"] + facts["guard_bits"]
     return reference.read_sums(values, count, modulus, facts["log2_scale"], field_bits)
 
 
-def random_integers(peer, seed):
+def random_integers(baseline, seed):
     """Quantised values from the whole range, as many as one ciphertext holds."""
-    facts = peer.ours.parameters._facts
+    facts = baseline.ours.parameters._facts
     top = 2 ** (facts["value_bits"] - 1) - 1
     return np.random.default_rng(seed).integers(-top, top + 1, facts["values_per_ciphertext"])
 
 
-def as_values(peer, integers):
-    return integers / 2.0**peer.ours.parameters.fraction_bits
+def as_values(baseline, integers):
+    return integers / 2.0**baseline.ours.parameters.fraction_bits
 
 
-def read_by_seal(peer, frame, count, *, total=False):
+def read_by_seal(baseline, frame, count, *, total=False):
     """Let SEAL decrypt the one ciphertext of a frame, and read its fields."""
-    residues = _testing.ciphertext_residues(frame, total).reshape(2, len(peer.primes), peer.degree)
-    plain = peer.decrypt(peer.load(residues, 1.0))
-    return read_block(peer, peer.residues_of(plain.to_bytes(), 1)[0], count)
+    residues = _testing.ciphertext_residues(frame, total).reshape(2, len(baseline.primes), baseline.degree)
+    plain = baseline.decrypt(baseline.load(residues, 1.0))
+    return read_block(baseline, baseline.residues_of(plain.to_bytes(), 1)[0], count)
 
 
 def test_seal_decrypts_our_exact_batch(exact):

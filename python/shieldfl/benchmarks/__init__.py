@@ -1,7 +1,7 @@
 """Ours and other libraries on the same values, in one process and one run.
 
 ``comparison`` has the cases of CKKS and of Paillier, ``measurement`` times one, ``own_schemes`` and the files named
-``_peer`` are what is timed. Needs NumPy and msgspec; TenSEAL, phe and HEU are compared with where they are installed.
+``_baseline`` are what is timed. Needs NumPy and msgspec; TenSEAL, phe and HEU are measured where they are installed.
 """
 
 from shieldfl.benchmarks.comparison import CkksCase, Comparison, PaillierCase, compare, grid

@@ -11,11 +11,11 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from msgspec import Meta
 
-from shieldfl.benchmarks import heu_peer, phe_peer, tenseal_peer
+from shieldfl.benchmarks import heu_baseline, phe_baseline, tenseal_baseline
 from shieldfl.benchmarks.measurement import Ciphertexts, Effort, Figure, measure, run_on_cores
 from shieldfl.benchmarks.own_schemes import OwnScheme, authority_of, own_ckks, paillier_parameters
 from shieldfl.benchmarks.scheme import Scheme, select
-from shieldfl.benchmarks.seal_peer import seal_peers
+from shieldfl.benchmarks.seal_baseline import seal_baselines
 from shieldfl.build_info import build_info, machine_facts
 from shieldfl.scheme.interface import KeyBits
 from shieldfl.settings import Settings, Share, Threads
@@ -31,7 +31,7 @@ __all__ = [
     "grid",
     "measure_paillier",
     "own_paillier",
-    "paillier_peers",
+    "paillier_baselines",
 ]
 
 Values = Annotated[int, Meta(ge=1, le=2**31)]
@@ -52,14 +52,17 @@ class CkksCase(Settings):
     def __str__(self) -> str:
         return f"{self.values:,} values, share {self.share:g}, threads {self.threads}"
 
-    def measure(self, peers: bool, effort: Effort) -> Measured:
+    def measure(self, baselines: bool, effort: Effort) -> Measured:
         """Time CKKS, SEAL and TenSEAL. Raises WrongSumError."""
         schemes: list[Scheme] = [*own_ckks(self.threads)]
         missing: list[str] = []
-        if peers:
-            schemes += seal_peers(self.threads, effort.peer_values)
+        if baselines:
+            schemes += seal_baselines(self.threads, effort.baseline_values)
             others, missing = _installed(
-                (tenseal_peer, lambda: tenseal_peer.tenseal_peers(self.threads, effort.peer_values))
+                (
+                    tenseal_baseline,
+                    lambda: tenseal_baseline.tenseal_baselines(self.threads, effort.baseline_values),
+                )
             )
             schemes += others
         return measure(schemes, select(self.values, self.share), effort), missing
@@ -75,9 +78,9 @@ class PaillierCase(Settings):
     def __str__(self) -> str:
         return f"{self.key_bits}-bit keys, threads {self.threads}"
 
-    def measure(self, peers: bool, effort: Effort) -> Measured:
+    def measure(self, baselines: bool, effort: Effort) -> Measured:
         """Time Paillier, phe and HEU in a process that is bound to as many cores as threads. Raises WrongSumError."""
-        return run_on_cores(self.threads, _measure_on_cores, self, peers, effort)
+        return run_on_cores(self.threads, _measure_on_cores, self, baselines, effort)
 
 
 Case = TypeVar("Case", CkksCase, PaillierCase)
@@ -131,7 +134,7 @@ def grid(case: Callable[..., Case], *axes: Sequence[float]) -> list[Case]:
 def compare(
     cases: Sequence[Case],
     *,
-    peers: bool = True,
+    baselines: bool = True,
     effort: Effort | None = None,
     on_case: Callable[[int, Case], None] = lambda done, case: None,
 ) -> Comparison[Case]:
@@ -139,7 +142,7 @@ def compare(
 
     Parameters
     ----------
-    peers : whether other libraries are measured beside this one.
+    baselines : whether other libraries are measured beside this one.
     effort : how long each case is measured.
     on_case : called before each case with the number of cases that are done, and the case.
 
@@ -148,7 +151,7 @@ def compare(
     comparison: Comparison[Case] = Comparison(describe_machine())
     for done, case in enumerate(cases):
         on_case(done, case)
-        figures, comparison.missing = case.measure(peers, effort or Effort())
+        figures, comparison.missing = case.measure(baselines, effort or Effort())
         comparison.cases.append(CaseResult(case, figures))
     return comparison
 
@@ -173,11 +176,11 @@ def own_paillier(case: PaillierCase, ciphertexts: Ciphertexts) -> list[OwnScheme
     ]
 
 
-def paillier_peers(case: PaillierCase, ciphertexts: Ciphertexts) -> tuple[list[Scheme], list[str]]:
+def paillier_baselines(case: PaillierCase, ciphertexts: Ciphertexts) -> tuple[list[Scheme], list[str]]:
     """Return the others that are installed, and how to install those that are not."""
     return _installed(
-        (phe_peer, lambda: [phe_peer.phe_peer(case.key_bits, case.threads, ciphertexts.slow)]),
-        (heu_peer, lambda: heu_peer.heu_peers(case.key_bits, ciphertexts.medium)),
+        (phe_baseline, lambda: [phe_baseline.phe_baseline(case.key_bits, case.threads, ciphertexts.slow)]),
+        (heu_baseline, lambda: heu_baseline.heu_baselines(case.key_bits, ciphertexts.medium)),
     )
 
 
@@ -187,17 +190,17 @@ def measure_paillier(schemes: Sequence[Scheme], effort: Effort) -> list[Figure]:
     return measure(schemes, select(most_values, 1.0), effort, with_clear=True)
 
 
-def _measure_on_cores(case: PaillierCase, peers: bool, effort: Effort) -> Measured:
+def _measure_on_cores(case: PaillierCase, baselines: bool, effort: Effort) -> Measured:
     own = own_paillier(case, effort.ciphertexts)
-    others, missing = paillier_peers(case, effort.ciphertexts) if peers else ([], [])
+    others, missing = paillier_baselines(case, effort.ciphertexts) if baselines else ([], [])
     return measure_paillier([*own, *others], effort), missing
 
 
-def _installed(*peers: tuple[Any, Callable[[], Sequence[Scheme]]]) -> tuple[list[Scheme], list[str]]:
+def _installed(*baselines: tuple[Any, Callable[[], Sequence[Scheme]]]) -> tuple[list[Scheme], list[str]]:
     """Make those whose packages are there; each is a module with the names of its packages and what makes schemes."""
     schemes: list[Scheme] = []
     missing: list[str] = []
-    for module, make in peers:
+    for module, make in baselines:
         try:
             schemes += make()
         except ModuleNotFoundError as error:

@@ -45,7 +45,7 @@ class Effort:
     """Of one case, all schemes together."""
     fewest_repetitions: int = 3
     most_repetitions: int = 15
-    peer_values: int = 48 * 4096
+    baseline_values: int = 48 * 4096
     """Others are measured on at most this many values, since their cost is linear; they fill whole ciphertexts."""
     ciphertexts: Ciphertexts = field(default_factory=Ciphertexts)
 

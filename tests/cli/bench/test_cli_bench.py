@@ -46,9 +46,9 @@ def test_prints_a_line_for_each_scheme() -> None:
     assert "\x1b" not in result.stdout
 
 
-def test_says_that_peers_are_measured_on_fewer_values() -> None:
+def test_says_that_baselines_are_measured_on_fewer_values() -> None:
     assert "first 4,096 values" in invoke(*ONE_CASE).stdout
-    assert "measured on the first" not in invoke(*ONE_CASE, "--no-peers").stdout
+    assert "measured on the first" not in invoke(*ONE_CASE, "--no-baselines").stdout
 
 
 def test_json_holds_what_the_table_shows(tmp_path: Path) -> None:
@@ -69,19 +69,19 @@ def test_json_holds_what_the_table_shows(tmp_path: Path) -> None:
 
 
 def test_json_on_standard_output_is_alone_there() -> None:
-    result = invoke(*ONE_CASE, "--no-peers", "--json", "-")
+    result = invoke(*ONE_CASE, "--no-baselines", "--json", "-")
     assert result.exit_code == 0
     assert all(figure["own"] for figure in json.loads(result.stdout)["cases"][0]["figures"])
 
 
 def test_values_that_are_given_go_before_those_of_a_quick_run() -> None:
     for values in ("3000", "1000000"):
-        facts = json.loads(invoke(*ONE_CASE, "--no-peers", "--values", values, "--json", "-").stdout)
+        facts = json.loads(invoke(*ONE_CASE, "--no-baselines", "--values", values, "--json", "-").stdout)
         assert [case["values"] for case in facts["cases"]] == [int(values)]
 
 
 def test_by_default_one_thread_and_all() -> None:
-    facts = json.loads(invoke("--quick", "--share", "1", "--no-peers", "--json", "-").stdout)
+    facts = json.loads(invoke("--quick", "--share", "1", "--no-baselines", "--json", "-").stdout)
     expected = list(dict.fromkeys((1, sf.build_info()["threads"])))
     assert [case["threads"] for case in facts["cases"]] == expected
 
@@ -120,12 +120,12 @@ def test_a_wrong_sum_exits_1_with_one_line(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_file_that_cannot_be_written_exits_1() -> None:
-    result = invoke(*ONE_CASE, "--no-peers", "--json", "/dev/full")
+    result = invoke(*ONE_CASE, "--no-baselines", "--json", "/dev/full")
     assert result.exit_code == 1
     assert result.stderr == "shieldfl: /dev/full: No space left on device\n"
 
 
-PAILLIER = ["--scheme", "paillier", "--quick", "--threads", "1", "--no-peers"]
+PAILLIER = ["--scheme", "paillier", "--quick", "--threads", "1", "--no-baselines"]
 
 
 def test_paillier_has_a_line_for_ciphertexts_and_one_for_values(
@@ -180,7 +180,7 @@ def test_options_in_the_documentation_exist() -> None:
     known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
     page = (Path(__file__).resolve().parents[3] / "docs" / "benchmarks.md").read_text()
     lines = re.findall(r"^shieldfl bench.*?(?=#|$)", page, re.MULTILINE)
-    named = set(re.findall(r"--[a-z-]+", " ".join(lines))) | {"--no-peers", "--quick"}
+    named = set(re.findall(r"--[a-z-]+", " ".join(lines))) | {"--no-baselines", "--quick"}
     assert {"--values", "--share", "--threads", "--json"} <= named
     assert named <= known
 
@@ -203,7 +203,7 @@ def test_says_how_to_install_what_is_missing() -> None:
 
 
 def test_progress_is_on_the_terminal_and_the_piped_table_is_clean() -> None:
-    out, err = run_on_terminal(["bench", *ONE_CASE, "--no-peers"])
+    out, err = run_on_terminal(["bench", *ONE_CASE, "--no-baselines"])
     assert "\x1b" not in out
     assert "10,000 values" in out
     assert "0/1" in err

@@ -82,7 +82,7 @@ def test_a_run_that_is_stopped_before_its_first_round_leaves_nothing_behind(
 @pytest.mark.parametrize(
     ("arguments", "step"),
     [
-        (["bench", "--quick", "--no-peers"], "shieldfl.cli.bench.command.compare"),
+        (["bench", "--quick", "--no-baselines"], "shieldfl.cli.bench.command.compare"),
         (["profile", "measure", __file__], "shieldfl.cli.profile.measure.load_fleet"),
     ],
     ids=["bench", "measure"],

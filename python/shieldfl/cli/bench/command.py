@@ -26,8 +26,8 @@ from shieldfl.settings import Settings, Share, Threads, about
 __all__ = ["QUICK", "CkksGrid", "PaillierGrid", "Quick", "bench", "given_grid", "progress_of", "run_bench"]
 
 # A minute on two cores, TenSEAL included; --quick only shows that everything works.
-_SHORT = Effort(seconds=6.0, peer_values=12 * 4096)
-QUICK = Effort(0.0, 1, 1, peer_values=4096, ciphertexts=Ciphertexts(fast=16, medium=8, slow=2))
+_SHORT = Effort(seconds=6.0, baseline_values=12 * 4096)
+QUICK = Effort(0.0, 1, 1, baseline_values=4096, ciphertexts=Ciphertexts(fast=16, medium=8, slow=2))
 _QUICK_VALUES = (10_000,)
 
 
@@ -99,10 +99,10 @@ def bench(
     context: typer.Context,
     *,
     scheme: Annotated[SchemeName, typer.Option(help="Which encryption is measured.")] = SchemeName.CKKS,
-    peers: Annotated[
+    baselines: Annotated[
         bool,
         typer.Option(
-            "--peers/--no-peers",
+            "--baselines/--no-baselines",
             help="Measure other libraries as well: SEAL and TenSEAL, or phe and HEU, where they are installed.",
         ),
     ] = True,
@@ -119,9 +119,9 @@ def bench(
             raise typer.BadParameter(f"--{option.replace('_', '-')} is for --scheme {only_for}")
     effort = QUICK if quick else _SHORT
     if scheme is SchemeName.PAILLIER:
-        run_bench(given_settings(PaillierGrid, settings).cases(), peers, effort, json_file)
+        run_bench(given_settings(PaillierGrid, settings).cases(), baselines, effort, json_file)
     else:
-        run_bench(given_grid(context, settings, quick).cases(), peers, effort, json_file)
+        run_bench(given_grid(context, settings, quick).cases(), baselines, effort, json_file)
 
 
 def given_grid(context: typer.Context, settings: Mapping[str, Any], quick: bool) -> CkksGrid:
@@ -130,12 +130,12 @@ def given_grid(context: typer.Context, settings: Mapping[str, Any], quick: bool)
     return given_settings(CkksGrid, {**settings, **few})
 
 
-def run_bench(cases: Sequence[Case], peers: bool, effort: Effort, json_file: Path | None) -> None:
+def run_bench(cases: Sequence[Case], baselines: bool, effort: Effort, json_file: Path | None) -> None:
     """Measure, with a bar on standard error where that is a terminal, and print what came out."""
     with interruptible(), failures_on_stderr():
         with progress_of(len(cases)) as show:
             comparison = compare(
-                cases, peers=peers, effort=effort, on_case=lambda done, case: show(done, str(case))
+                cases, baselines=baselines, effort=effort, on_case=lambda done, case: show(done, str(case))
             )
         write_json(comparison.to_json(), json_file)
         if not is_stdout(json_file):

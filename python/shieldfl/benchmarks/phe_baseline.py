@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from shieldfl.benchmarks.scheme import FRACTION_BITS, Scheme, Selection, from_fixed_point, to_fixed_point
 from shieldfl.installing import how_to_install
 
-__all__ = ["HOW_TO_INSTALL", "PACKAGES", "PhePeer", "phe_peer"]
+__all__ = ["HOW_TO_INSTALL", "PACKAGES", "PhePeer", "phe_baseline"]
 
 PACKAGES = ("phe", "gmpy2")
 HOW_TO_INSTALL = f"python-paillier with gmpy2 is not installed: {how_to_install('phe')}"
 
 
-def phe_peer(key_bits: int, threads: int, ciphertexts: int) -> PhePeer:
+def phe_baseline(key_bits: int, threads: int, ciphertexts: int) -> PhePeer:
     """Return phe with a fresh key. Raises ModuleNotFoundError where phe, or the gmpy2 it is fast with, is missing."""
     return PhePeer(
         importlib.import_module("phe"), importlib.import_module("gmpy2"), key_bits, threads, ciphertexts

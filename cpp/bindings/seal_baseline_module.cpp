@@ -16,7 +16,7 @@ using shieldfl::ckks::SealCiphertexts;
 using shieldfl::ckks::SealGeneralPath;
 using shieldfl::ckks::SealSavedCiphertexts;
 
-PYBIND11_MODULE(_seal_peer, module) {
+PYBIND11_MODULE(_seal_baseline, module) {
   module.doc() = "SEAL as its examples use it, for benchmarks.";
   py::dtype::of<float>();
   translate_errors();

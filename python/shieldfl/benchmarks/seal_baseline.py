@@ -6,17 +6,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 import shieldfl._core as _core
-import shieldfl._seal_peer as _seal_peer
+import shieldfl._seal_baseline as _seal_baseline
 from shieldfl.benchmarks.scheme import Scheme, Selection
 
-__all__ = ["SealPeer", "seal_peers"]
+__all__ = ["SealPeer", "seal_baselines"]
 
 # Half a step of the default fixed point, 2^-20, is what quantising costs; these two are no worse than that.
 _TOLERANCE = 2.0**-21
 _SETTINGS: tuple[tuple[int, tuple[int, ...], int], ...] = ((2048, (54,), 40), (4096, (54, 55), 40))
 
 
-def seal_peers(threads: int, most_values: int) -> list[SealPeer]:
+def seal_baselines(threads: int, most_values: int) -> list[SealPeer]:
     """Return SEAL at the rings of this library: N = 2048 with one prime, N = 4096 with two.
 
     The second of two primes is kept for key switching, which SEAL's context with several primes always prepares.
@@ -40,28 +40,28 @@ class SealPeer(Scheme):
             tolerance=_TOLERANCE,
         )
         self._threads = threads
-        self._seal = _seal_peer.SealGeneralPath(degree, prime_bits, log2_scale)
+        self._seal = _seal_baseline.SealGeneralPath(degree, prime_bits, log2_scale)
 
-    def encrypt(self, selection: Selection) -> _seal_peer.SealCiphertexts:
+    def encrypt(self, selection: Selection) -> _seal_baseline.SealCiphertexts:
         """Encode and encrypt."""
         return self._seal.encrypt(self.sample(selection), self._threads)
 
-    def serialise(self, encrypted: _seal_peer.SealCiphertexts) -> _seal_peer.SealSavedCiphertexts:
+    def serialise(self, encrypted: _seal_baseline.SealCiphertexts) -> _seal_baseline.SealSavedCiphertexts:
         """Save without compression, which is SEAL's fastest."""
         return self._seal.save(encrypted, self._threads)
 
-    def size_bytes(self, frame: _seal_peer.SealSavedCiphertexts) -> int:
+    def size_bytes(self, frame: _seal_baseline.SealSavedCiphertexts) -> int:
         """Return the bytes of all ciphertexts, their headers included."""
         return frame.nbytes
 
-    def start_sum(self, frame: _seal_peer.SealSavedCiphertexts) -> _seal_peer.SealCiphertexts:
+    def start_sum(self, frame: _seal_baseline.SealSavedCiphertexts) -> _seal_baseline.SealCiphertexts:
         """Load the first frame: an addition to nothing."""
         return self._seal.load(frame, self._threads)
 
-    def add(self, total: _seal_peer.SealCiphertexts, frame: _seal_peer.SealSavedCiphertexts) -> None:
+    def add(self, total: _seal_baseline.SealCiphertexts, frame: _seal_baseline.SealSavedCiphertexts) -> None:
         """Load with SEAL's checks, and add."""
         self._seal.load_and_add(frame, total, self._threads)
 
-    def open(self, closed: _seal_peer.SealCiphertexts) -> NDArray[np.float64]:
+    def open(self, closed: _seal_baseline.SealCiphertexts) -> NDArray[np.float64]:
         """Decrypt and decode."""
         return self._seal.open(closed, self._threads)

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from shieldfl.benchmarks.scheme import FRACTION_BITS, Scheme, Selection, from_fixed_point, to_fixed_point
 from shieldfl.installing import how_to_install
 
-__all__ = ["HOW_TO_INSTALL", "PACKAGES", "HeuPeer", "heu_peers"]
+__all__ = ["HOW_TO_INSTALL", "PACKAGES", "HeuPeer", "heu_baselines"]
 
 PACKAGES = ("heu", "heu.phe", "heu.numpy")
 HOW_TO_INSTALL = f"HEU is not installed: {how_to_install('heu')}"
 
 
-def heu_peers(key_bits: int, ciphertexts: int) -> list[HeuPeer]:
+def heu_baselines(key_bits: int, ciphertexts: int) -> list[HeuPeer]:
     """Return HEU's Paillier and, for information, the scheme of Okamoto and Uchiyama, whose ciphertexts are smaller.
 
     They use all cores that the process is bound to, however many threads anybody asks for. Raises ModuleNotFoundError

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from shieldfl.benchmarks.scheme import Scheme, Selection
 from shieldfl.installing import how_to_install
 
-__all__ = ["HOW_TO_INSTALL", "PACKAGES", "TensealPeer", "tenseal_peers"]
+__all__ = ["HOW_TO_INSTALL", "PACKAGES", "TensealPeer", "tenseal_baselines"]
 
 PACKAGES = ("tenseal",)
 HOW_TO_INSTALL = f"TenSEAL is not installed: {how_to_install('tenseal')}"
@@ -26,7 +26,7 @@ _SETTINGS: tuple[tuple[int, tuple[int, ...], int, float], ...] = (
 )
 
 
-def tenseal_peers(threads: int, most_values: int) -> list[TensealPeer]:
+def tenseal_baselines(threads: int, most_values: int) -> list[TensealPeer]:
     """Return TenSEAL at three settings. Raises ModuleNotFoundError where it is not installed."""
     tenseal = importlib.import_module("tenseal")
     return [TensealPeer(tenseal, *setting, threads, most_values) for setting in _SETTINGS]

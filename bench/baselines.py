@@ -1,10 +1,10 @@
 """The whole experiment: this library beside others on the same values, in one run.
 
-    python bench/peers.py            # CKKS beside SEAL and TenSEAL, every size and share: about a quarter of an hour
-    python bench/peers.py --targets     # the figures that CKKS, masks and noise are held to, met or missed
-    python bench/peers.py --values 1e6 --share 1 --threads 1 --json peers.json
-    python bench/peers.py paillier   # Paillier beside phe and HEU: several minutes
-    python bench/peers.py paillier --targets
+    python bench/baselines.py             # CKKS beside SEAL and TenSEAL, every size and share: a quarter of an hour
+    python bench/baselines.py --targets   # the figures that CKKS, masks and noise are held to, met or missed
+    python bench/baselines.py --values 1e6 --share 1 --threads 1 --json baselines.json
+    python bench/baselines.py paillier   # Paillier beside phe and HEU: several minutes
+    python bench/baselines.py paillier --targets
 
 ``shieldfl bench`` prints the same tables for a user's machine, in a minute. See docs/benchmarks.md.
 """
