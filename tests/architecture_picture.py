@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 import textwrap
 from dataclasses import dataclass
@@ -83,7 +84,8 @@ def _placed(graph: Graph, bottom: float, height: float, row: float) -> dict[str,
 
         def place(room: str) -> tuple[float, str]:
             below = [boxes[used].middle for used in graph[room] if used in boxes]
-            return (sum(below) / len(below) if below else _WIDTH / 2, room)
+            # Exact, so that rooms with equal sums stand in one order whatever order sets have.
+            return (math.fsum(below) / len(below) if below else _WIDTH / 2, room)
 
         rooms = sorted((room for room in graph if floor_of[room] == floor), key=place)
         width = min(2.6, (_WIDTH - 0.3) / len(rooms) - _GAP)
