@@ -26,7 +26,7 @@ from shieldfl.benchmarks.comparison import (
 )
 from shieldfl.benchmarks.measurement import Ciphertexts, Effort, StageClock, run_on_cores
 from shieldfl.benchmarks.own_schemes import OwnScheme, authority_of, paillier_parameters
-from shieldfl.benchmarks.phe_baseline import PhePeer, phe_baseline
+from shieldfl.benchmarks.phe_baseline import PheBaseline, phe_baseline
 from shieldfl.benchmarks.scheme import Scheme, WrongSumError, select, to_fixed_point
 
 BENCH = Path(__file__).resolve().parents[1] / "bench"
@@ -138,7 +138,7 @@ def test_phe_opens_what_went_in(threads):
 def test_phe_without_gmpy2_is_not_compared_with():
     slow = SimpleNamespace(util=SimpleNamespace(HAVE_GMP=False))
     with pytest.raises(ModuleNotFoundError, match="pip install phe gmpy2"):
-        PhePeer(slow, None, 2048, 1, 1)
+        PheBaseline(slow, None, 2048, 1, 1)
 
 
 def test_heu_opens_what_went_in(baselines):

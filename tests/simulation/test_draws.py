@@ -9,8 +9,11 @@ import pytest
 
 from methods.small_plan import small_plan
 from shieldfl.errors import ConvergenceError
+from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.simulation.federation import EmbeddedFederation
+
+NO_MODEL = GlobalModel(np.zeros(0, dtype=np.float32), np.zeros(0, dtype=np.float32))
 
 
 class _Draws:
@@ -42,7 +45,7 @@ class _Draws:
 
 
 def test_each_client_is_drawn_independently_with_the_same_probability():
-    federation = EmbeddedFederation(_Draws(10), None, [1] * 10, seed=3)
+    federation = EmbeddedFederation(_Draws(10), NO_MODEL, [1] * 10, seed=3)
     drawn = [federation.draw(0.3, 1) for _ in range(4000)]
     sizes = np.array(federation.method.charged)
     # Poisson sampling: the size is binomial. Six standard deviations of the mean and the variance.
@@ -55,11 +58,11 @@ def test_each_client_is_drawn_independently_with_the_same_probability():
 
 
 def test_everybody_is_drawn_at_rate_one():
-    federation = EmbeddedFederation(_Draws(7), None, [1] * 7, seed=0)
+    federation = EmbeddedFederation(_Draws(7), NO_MODEL, [1] * 7, seed=0)
     assert federation.draw(1.0, 7) == list(range(7))
 
 
 def test_a_federation_that_would_never_start_says_so():
-    federation = EmbeddedFederation(_Draws(3), None, [1] * 3, seed=0)
+    federation = EmbeddedFederation(_Draws(3), NO_MODEL, [1] * 3, seed=0)
     with pytest.raises(ConvergenceError, match="sample_rate"):
         federation.draw(1e-9, 2)

@@ -12,23 +12,23 @@ from numpy.typing import NDArray
 from shieldfl.benchmarks.scheme import FRACTION_BITS, Scheme, Selection, from_fixed_point, to_fixed_point
 from shieldfl.installing import how_to_install
 
-__all__ = ["HOW_TO_INSTALL", "PACKAGES", "HeuPeer", "heu_baselines"]
+__all__ = ["HOW_TO_INSTALL", "PACKAGES", "HeuBaseline", "heu_baselines"]
 
 PACKAGES = ("heu", "heu.phe", "heu.numpy")
 HOW_TO_INSTALL = f"HEU is not installed: {how_to_install('heu')}"
 
 
-def heu_baselines(key_bits: int, ciphertexts: int) -> list[HeuPeer]:
+def heu_baselines(key_bits: int, ciphertexts: int) -> list[HeuBaseline]:
     """Return HEU's Paillier and, for information, the scheme of Okamoto and Uchiyama, whose ciphertexts are smaller.
 
     They use all cores that the process is bound to, however many threads anybody asks for. Raises ModuleNotFoundError
     where HEU is not installed.
     """
     phe, arrays = (importlib.import_module(f"heu.{part}") for part in ("phe", "numpy"))
-    return [HeuPeer(phe, arrays, schema, key_bits, ciphertexts) for schema in ("ZPaillier", "OU")]
+    return [HeuBaseline(phe, arrays, schema, key_bits, ciphertexts) for schema in ("ZPaillier", "OU")]
 
 
-class HeuPeer(Scheme):
+class HeuBaseline(Scheme):
     """Whole arrays, which HEU spreads over its threads by itself."""
 
     def __init__(self, phe: Any, arrays: Any, schema: str, key_bits: int, ciphertexts: int) -> None:

@@ -13,20 +13,20 @@ from numpy.typing import NDArray
 from shieldfl.benchmarks.scheme import FRACTION_BITS, Scheme, Selection, from_fixed_point, to_fixed_point
 from shieldfl.installing import how_to_install
 
-__all__ = ["HOW_TO_INSTALL", "PACKAGES", "PhePeer", "phe_baseline"]
+__all__ = ["HOW_TO_INSTALL", "PACKAGES", "PheBaseline", "phe_baseline"]
 
 PACKAGES = ("phe", "gmpy2")
 HOW_TO_INSTALL = f"python-paillier with gmpy2 is not installed: {how_to_install('phe')}"
 
 
-def phe_baseline(key_bits: int, threads: int, ciphertexts: int) -> PhePeer:
+def phe_baseline(key_bits: int, threads: int, ciphertexts: int) -> PheBaseline:
     """Return phe with a fresh key. Raises ModuleNotFoundError where phe, or the gmpy2 it is fast with, is missing."""
-    return PhePeer(
+    return PheBaseline(
         importlib.import_module("phe"), importlib.import_module("gmpy2"), key_bits, threads, ciphertexts
     )
 
 
-class PhePeer(Scheme):
+class PheBaseline(Scheme):
     """The raw functions on integers, and sums in memory as GMP's numbers.
 
     ``PaillierPublicKey.encrypt`` takes as long as ``raw_encrypt``, ``EncryptedNumber + EncryptedNumber`` longer than

@@ -9,22 +9,22 @@ import shieldfl._core as _core
 import shieldfl._seal_baseline as _seal_baseline
 from shieldfl.benchmarks.scheme import Scheme, Selection
 
-__all__ = ["SealPeer", "seal_baselines"]
+__all__ = ["SealBaseline", "seal_baselines"]
 
 # Half a step of the default fixed point, 2^-20, is what quantising costs; these two are no worse than that.
 _TOLERANCE = 2.0**-21
 _SETTINGS: tuple[tuple[int, tuple[int, ...], int], ...] = ((2048, (54,), 40), (4096, (54, 55), 40))
 
 
-def seal_baselines(threads: int, most_values: int) -> list[SealPeer]:
+def seal_baselines(threads: int, most_values: int) -> list[SealBaseline]:
     """Return SEAL at the rings of this library: N = 2048 with one prime, N = 4096 with two.
 
     The second of two primes is kept for key switching, which SEAL's context with several primes always prepares.
     """
-    return [SealPeer(*setting, threads, most_values) for setting in _SETTINGS]
+    return [SealBaseline(*setting, threads, most_values) for setting in _SETTINGS]
 
 
-class SealPeer(Scheme):
+class SealBaseline(Scheme):
     """CKKSEncoder, Encryptor, save, load, Evaluator, Decryptor; the loop over ciphertexts is in C++."""
 
     def __init__(

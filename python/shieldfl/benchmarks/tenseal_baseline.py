@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from shieldfl.benchmarks.scheme import Scheme, Selection
 from shieldfl.installing import how_to_install
 
-__all__ = ["HOW_TO_INSTALL", "PACKAGES", "TensealPeer", "tenseal_baselines"]
+__all__ = ["HOW_TO_INSTALL", "PACKAGES", "TensealBaseline", "tenseal_baselines"]
 
 PACKAGES = ("tenseal",)
 HOW_TO_INSTALL = f"TenSEAL is not installed: {how_to_install('tenseal')}"
@@ -26,13 +26,13 @@ _SETTINGS: tuple[tuple[int, tuple[int, ...], int, float], ...] = (
 )
 
 
-def tenseal_baselines(threads: int, most_values: int) -> list[TensealPeer]:
+def tenseal_baselines(threads: int, most_values: int) -> list[TensealBaseline]:
     """Return TenSEAL at three settings. Raises ModuleNotFoundError where it is not installed."""
     tenseal = importlib.import_module("tenseal")
-    return [TensealPeer(tenseal, *setting, threads, most_values) for setting in _SETTINGS]
+    return [TensealBaseline(tenseal, *setting, threads, most_values) for setting in _SETTINGS]
 
 
-class TensealPeer(Scheme):
+class TensealBaseline(Scheme):
     """One CKKSVector for each ciphertext, made from a NumPy slice.
 
     Lists, one long vector and batched tensors were tried: none is faster.
