@@ -136,7 +136,8 @@ class RoundKeyCheck:
         """Look whether a round's first message has the model, and all beside the keys, that the authority signed.
 
         Raises PolicyError where no signature comes along, KeyMismatchError for another model, another round's, one with
-        parts too many or too few, or what another client was to get.
+        parts too many or too few, or what another client was to get. Keys have signatures of their own, and parts that
+        are named like a key which nobody asks for are passed over.
         """
         own = model_signature_name(client)
         name = own if own in message else model_signature_name()
