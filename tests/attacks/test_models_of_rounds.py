@@ -9,7 +9,9 @@ from attacks.linear_clients import variant_of
 from methods.dict_pfl.dict_pfl_run import run_of
 from methods.method_conformance import SteppedRun, contraction, initial_model
 from methods.variants import CLIENTS, every_variant
+from shieldfl import ckks
 from shieldfl.errors import KeyMismatchError, PolicyError
+from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
 
 
@@ -61,7 +63,7 @@ def test_all_clients_of_a_round_train_from_the_model_that_the_authority_signed(v
 
 
 @every_variant
-def test_the_authority_begins_no_round_anew_and_none_that_the_plan_does_not_have(variant):
+def test_the_authority_begins_no_round_that_was_answered_and_none_that_the_plan_does_not_have(variant):
     run = SteppedRun(variant, rounds=2)
     if run.authority is None:
         return
@@ -75,6 +77,37 @@ def test_the_authority_begins_no_round_anew_and_none_that_the_plan_does_not_have
             run.authority.begin_round(number)
     run.run_round()
     assert run.authority.newest_model() == run.model
+
+
+def test_a_question_for_a_round_that_does_not_run_ends_no_other():
+    """The count of a round gives earlier ones up: asked for one that nobody began, it would leave none to be opened."""
+    run = run_of(first_probability=0.5)
+    run.run_round()
+    run.begin_round(2)
+    for number in (3, 500):
+        with pytest.raises(PolicyError, match=f"round {number} does not run"):
+            run.authority.answer("count", Message({"round": Message.from_number(number)}))
+    run.run_round()
+
+
+def test_scores_of_a_round_that_does_not_run_are_not_answered():
+    """Answered, they would stand in the authority's state as of a round that no plan has: nobody could restore it."""
+    run = SteppedRun(variant_of("fedml-he"), rounds=3)
+    run.run_round()
+    # Under a key of its own: that of the round is wiped, and nothing is opened once there is a mask.
+    forger = KeyAuthority(run.authority.context.keys.parameters["scores"], min_clients=2)
+    encryptor, aggregator = ckks.Encryptor(forger.public_key), ckks.Aggregator(forger.public_key)
+    for _ in range(CLIENTS):
+        aggregator.add(encryptor.encrypt(np.ones(run.method.plan.parameters), weight=1.0, round=77))
+    forged = {
+        "round": Message.from_number(77),
+        "total": aggregator.total().to_bytes(),
+        "weight": Message.from_number(CLIENTS * run.method.plan.most_weight),
+    }
+    with pytest.raises(PolicyError, match="round 77 does not run"):
+        run.authority.answer("scores", Message(forged))
+    key = bytes(32)
+    run.new_authority().restore(run.authority.state(key), key)
 
 
 def test_a_cluster_s_model_is_not_given_to_clients_of_another_one():

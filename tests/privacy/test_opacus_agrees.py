@@ -90,5 +90,5 @@ def test_a_run_says_what_opacus_says(noise_multiplier, batch_size, local_epochs)
     for _ in range(steps):
         accountant.step(noise_multiplier=noise_multiplier, sample_rate=rate)
     assert ours == pytest.approx(accountant.get_epsilon(DELTA), rel=1e-3)
-    # And it sees a difference: half of the noise, or all samples in each step, is another figure.
+    # And it sees a difference: half of the noise is another figure.
     assert ours < epsilon_of_run(noise_multiplier / 2, batch_size, local_epochs) * 0.9

@@ -134,6 +134,7 @@ def test_a_total_that_comes_after_a_later_round_has_begun_is_not_opened(monkeypa
         held_up.setattr(run.authority, "answer", hold_up)
         with pytest.raises(PolicyError, match="held up"):
             run.run_round()
+    run.begin_round(2)
     ask_count(run, 2)
     with pytest.raises(PolicyError, match="round 1 was given up when round 2 began"):
         run.authority.answer("update", late[0])

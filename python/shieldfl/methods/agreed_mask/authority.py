@@ -43,6 +43,7 @@ class AgreedMaskAuthority(MaskedAverageAuthority):
                 raise WireFormatError(
                     f"the weights of the scores are missing, or not between 1 and {most} for each client"
                 )
+            self._check_runs(total.round)
             if self.zone is None:
                 keys = self.keys.authority(total.round, "scores")
                 mean = np.maximum(keys.open_mean(total, stated_weight=stated / most), 0.0)

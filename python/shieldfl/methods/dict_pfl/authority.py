@@ -49,7 +49,7 @@ class DictPflAuthority(MaskedAverageAuthority):
         """Raise WireFormatError for rounds that the plan does not have."""
         super().check_changed()
         refuse_unless(0 <= self._history.last_round <= self.context.plan.rounds)
-        refuse_unless(0 <= self._newest_begun < self._history.last_round + _MOST_ROUNDS_AHEAD + 1)
+        refuse_unless(0 <= self._newest_begun <= self.context.plan.rounds)
 
     def _first_model(self) -> Message:
         return model_message(self.model, self._history)
@@ -57,8 +57,8 @@ class DictPflAuthority(MaskedAverageAuthority):
     def answer(self, phase: str, message: Message) -> Message:
         """Answer a total with the new global model, and the question for a round's count from the history.
 
-        That question begins a round, and gives earlier ones up. Raises PolicyError for rounds that are over, were given
-        up or are more than 1,000 after the last opened one, ParameterError for an unknown phase, WireFormatError,
+        That question gives earlier rounds up. Raises PolicyError for rounds that are over, were given up, do not run or
+        are more than 1,000 after the last opened one, ParameterError for an unknown phase, WireFormatError,
         RangeError; then nothing has changed.
         """
         self.context.check_phase(phase)
@@ -67,6 +67,7 @@ class DictPflAuthority(MaskedAverageAuthority):
         with self._lock, self.clock.stage("negotiate"):
             number = message.number("round")
             active = self._active_mask(number)
+            self._check_runs(number)
             count = active.count + self.context.plan.buffers
             self._newest_begun = max(self._newest_begun, number)
             return Message({"count": Message.from_number(count), "tag": self._history.tag(number, active)})

@@ -65,6 +65,11 @@ class RoundAuthority(AuthoritySteps):
             keys = self.keys.begin_round(number, self._purposes(number, model))
             return Message({**model, **keys, **self._signatures(model)})
 
+    def _check_runs(self, round_number: int) -> None:
+        """Raise PolicyError for a round that is not the one that was begun last, for what opens nothing by its keys."""
+        if round_number != self.keys.newest_round:
+            raise PolicyError(f"round {round_number} does not run: have the key authority begin it")
+
     @abc.abstractmethod
     def _first_model(self) -> Message:
         """Return what the first round starts from, while none was answered."""
