@@ -53,7 +53,14 @@ def test_all_clients_of_a_round_train_from_the_model_that_the_authority_signed(v
         assert client.begin_round(2, CLIENTS, lie).round == 2
         return
     refused(client, 2, lie)
-    refused(client, 2, Message({**first[0], "more": b""}))
+    for more in (
+        "more",
+        "round key junk",
+        "round signature of nothing",
+        "round model:99",
+        "round modelled after another",
+    ):
+        refused(client, 2, Message({**first[0], more: b""}))
     refused(client, 2, Message({name: part for name, part in first[0].items() if name != "parameters"}))
     unsigned = {name: part for name, part in first[0].items() if not name.startswith("round model")}
     refused(client, 2, Message({**unsigned, "round model": earlier["round model"]}))

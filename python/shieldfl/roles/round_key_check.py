@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -67,16 +67,15 @@ def model_signature_name(client: int | None = None) -> str:
     return _MODEL if client is None else f"{_MODEL}:{client}"
 
 
-def digest_of_model(message: Message) -> bytes:
-    """Return SHA-256, 32 bytes, of the parts of a first message that are neither keys nor signatures.
+def digest_of_model(model: Message, but: Collection[str] = ()) -> bytes:
+    """Return SHA-256, 32 bytes, of a message's parts; ``but`` names those with signatures of their own.
 
     In the order of their names: of each the lengths of name (u8) and part (u64), then name and part.
     """
     digest = hashlib.sha256()
-    for name in sorted(message):
-        if not name.startswith((_KEY, _SIGNATURE, _MODEL)):
-            digest.update(struct.pack("<BQ", len(name.encode()), len(message[name])) + name.encode())
-            digest.update(message[name])
+    for name in sorted(model.keys() - set(but)):
+        digest.update(struct.pack("<BQ", len(name.encode()), len(model[name])) + name.encode())
+        digest.update(model[name])
     return digest.digest()
 
 
@@ -136,8 +135,8 @@ class RoundKeyCheck:
         """Look whether a round's first message has the model, and all beside the keys, that the authority signed.
 
         Raises PolicyError where no signature comes along, KeyMismatchError for another model, another round's, one with
-        parts too many or too few, or what another client was to get. Keys have signatures of their own, and parts that
-        are named like a key which nobody asks for are passed over.
+        parts too many or too few, or what another client was to get. The keys that :meth:`read` takes have signatures
+        of their own; whatever else is in the message, the model's has to cover.
         """
         own = model_signature_name(client)
         name = own if own in message else model_signature_name()
@@ -146,7 +145,13 @@ class RoundKeyCheck:
                 f"the first message of round {round_number} brings no signature of its model: have the key authority "
                 "begin the round, and pass on what it returns"
             )
-        signed = signed_model(self.session, round_number, name, digest_of_model(message))
+        keys = [
+            part
+            for purpose in self.parameters
+            if _KEY + purpose in message
+            for part in (_KEY + purpose, _SIGNATURE + purpose)
+        ]
+        signed = signed_model(self.session, round_number, name, digest_of_model(message, but=[name, *keys]))
         if not self._has_signed(message[name], signed):
             raise KeyMismatchError(
                 f"the model was not signed by this federation's key authority for round {round_number}, so nothing is "
