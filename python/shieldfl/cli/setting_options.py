@@ -13,7 +13,7 @@ from msgspec import inspect
 from shieldfl.errors import ParameterError
 from shieldfl.settings import Setting, Settings, settings_of
 
-__all__ = ["given_settings", "is_given", "option_of", "with_options"]
+__all__ = ["given_settings", "is_given", "option_of", "where_not_given", "with_options"]
 
 S = TypeVar("S", bound=Settings)
 
@@ -105,3 +105,8 @@ def is_given(context: typer.Context, name: str) -> bool:
     """Say whether the parameter of this name was given, be it with the value that it has by default."""
     source = context.get_parameter_source(name)
     return source is not None and source.name != "DEFAULT"
+
+
+def where_not_given(context: typer.Context, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of some values, by parameter, for which the command line says nothing."""
+    return {name: value for name, value in values.items() if not is_given(context, name)}

@@ -4,7 +4,7 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ import shieldfl as sf
 from cli.profile.profile_files import CLIENTS, FLEET, invoke, save_made_up_profile
 from cli.run.terminal_run import run_on_terminal
 from shieldfl.cli.app import app
+from shieldfl.fleet.costs.calibration import CalibrationSettings
 from shieldfl.fleet.costs.device_profile import DeviceProfile, load_profile
 from shieldfl.fleet.fleet_file import load_fleet
 from shieldfl.fleet.simulate.encryption_plan import METHODS
@@ -69,6 +70,35 @@ def test_calibrate_measures_a_training_step(tmp_path: Path) -> None:
     profile = DeviceProfile.from_json(json.loads(result.stdout))
     assert profile.model is not None
     assert (profile.model.name, profile.model.parameters) == ("linear", 170)
+
+
+@pytest.mark.parametrize(
+    ("options", "differs"),
+    [
+        ((), {}),
+        (("--values", 3000), {"values": 3000}),
+        (("--slow-ciphertexts", 5, "--seconds", 0.25), {"slow_ciphertexts": 5, "seconds": 0.25}),
+        (("--other-sets",), {"other_sets": True}),
+        # As they are without --quick, and given all the same.
+        (("--values", CalibrationSettings().values), {"values": CalibrationSettings().values}),
+    ],
+    ids=lambda one: " ".join(map(str, one)),
+)
+def test_what_is_given_goes_before_what_a_quick_calibration_takes(
+    monkeypatch: pytest.MonkeyPatch, options: tuple[object, ...], differs: dict[str, object]
+) -> None:
+    asked = []
+
+    def note(settings: CalibrationSettings, on_step: object) -> None:
+        asked.append(settings)
+        raise sf.ShieldError("noted")
+
+    monkeypatch.setattr("shieldfl.cli.profile.calibrate.measure", note)
+    for given in ((), options):
+        assert invoke("calibrate", "--quick", *given).stderr == "shieldfl: noted\n"
+    plain, chosen = asked
+    assert plain.values < CalibrationSettings().values
+    assert chosen == replace(plain, **differs)
 
 
 def test_simulate_prints_what_the_simulation_says(fleet: Path) -> None:

@@ -18,7 +18,7 @@ from shieldfl.benchmarks.measurement import Ciphertexts, Effort
 from shieldfl.build_info import build_info
 from shieldfl.cli.failures import failures_on_stderr, interruptible
 from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
-from shieldfl.cli.setting_options import given_settings, is_given, with_options
+from shieldfl.cli.setting_options import given_settings, is_given, where_not_given, with_options
 from shieldfl.scheme.interface import KeyBits
 from shieldfl.scheme.registry import KEY_SIZES
 from shieldfl.settings import Settings, Share, Threads, about
@@ -28,7 +28,7 @@ __all__ = ["QUICK", "CkksGrid", "PaillierGrid", "Quick", "bench", "given_grid", 
 # A minute on two cores, TenSEAL included; --quick only shows that everything works.
 _SHORT = Effort(seconds=6.0, baseline_values=12 * 4096)
 QUICK = Effort(0.0, 1, 1, baseline_values=4096, ciphertexts=Ciphertexts(fast=16, medium=8, slow=2))
-_QUICK_VALUES = (10_000,)
+_QUICK_GRID = {"values": (10_000,)}
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def bench(
 
 def given_grid(context: typer.Context, settings: Mapping[str, Any], quick: bool) -> CkksGrid:
     """Return the cases that the options ask for; a quick run has few values unless somebody said how many."""
-    few = {"values": _QUICK_VALUES} if quick and not is_given(context, "values") else {}
+    few = where_not_given(context, _QUICK_GRID) if quick else {}
     return given_settings(CkksGrid, {**settings, **few})
 
 

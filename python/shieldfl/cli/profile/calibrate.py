@@ -11,7 +11,7 @@ import typer
 from shieldfl.cli.bench.command import progress_of
 from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.cli.json_output import JsonFile, checked_output, is_stdout, write_json
-from shieldfl.cli.setting_options import given_settings, with_options
+from shieldfl.cli.setting_options import given_settings, where_not_given, with_options
 from shieldfl.fleet.costs.calibration import CalibrationSettings
 from shieldfl.fleet.costs.calibration import calibrate as measure
 
@@ -22,6 +22,7 @@ _QUICK = {"values": 10_000, "slow_ciphertexts": 2, "seconds": 0.0, "other_sets":
 
 @with_options((CalibrationSettings, ""), other_sets=True)
 def calibrate(
+    context: typer.Context,
     *,
     output: Annotated[
         Path | None,
@@ -34,7 +35,12 @@ def calibrate(
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Few values and repetitions: shows that it works, not how fast.")
+        bool,
+        typer.Option(
+            "--quick",
+            help="Few values and repetitions, and this processor's best instruction set alone, where no option says "
+            "otherwise: shows that it works, not how fast.",
+        ),
     ] = False,
     json_file: JsonFile = None,
     **settings: Any,
@@ -44,7 +50,8 @@ def calibrate(
     Takes some minutes, half of them for other instruction sets. Every opened sum is checked. --json writes the
     same profile as --output does.
     """
-    chosen = given_settings(CalibrationSettings, settings | (_QUICK if quick else {}))
+    few = where_not_given(context, _QUICK) if quick else {}
+    chosen = given_settings(CalibrationSettings, settings | few)
     with failures_on_stderr():
         done = count()
         steps = 1 + len(chosen.schemes) + chosen.other_sets + (chosen.model is not None)
