@@ -267,6 +267,7 @@ PLAN = ["plan", "FLEET", "--paper-costs"]
         ["calibrate", "--key-bits", "1024"],
         ["calibrate", "--threads", "0"],
         ["calibrate", "--values", "0"],
+        ["calibrate", "--model", "linear", "--sample-shape", ""],
         ["calibrate", "--output", "no-such-folder/profile.json"],
         ["measure"],
     ],

@@ -100,6 +100,24 @@ def test_a_training_step_is_measured():
     assert torch.get_num_threads() == threads
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [({"sample_shape": (3, 3)}, "simple-cnn needs images"), ({"classes": 1}, "at least 2 classes")],
+)
+def test_a_model_that_cannot_be_is_refused_before_anything_is_measured(changes, said):
+    pytest.importorskip("torch")
+    steps: list[str] = []
+    settings = CalibrationSettings(**TINY, schemes=("ckks",), model="simple-cnn", **changes)
+    with pytest.raises(sf.ParameterError, match=said):
+        calibrate(settings, steps.append)
+    assert steps == []
+
+
+def test_a_sample_has_a_shape():
+    with pytest.raises(sf.ParameterError, match="sample_shape must be a list that is not empty"):
+        CalibrationSettings(sample_shape=())
+
+
 def test_what_differs_only_in_its_pool_is_measured_under_one_key(monkeypatch):
     asked = []
 

@@ -52,7 +52,9 @@ class CalibrationSettings(Settings):
         str | None,
         about("Measure a training step of this model too; needs torch.", choices=MODELS, panel=_MODEL),
     ] = None
-    sample_shape: Annotated[tuple[Count, ...], about("Shape of one sample.", panel=_MODEL)] = (1, 28, 28)
+    sample_shape: Annotated[
+        tuple[Count, ...], Meta(min_length=1), about("Shape of one sample.", panel=_MODEL)
+    ] = (1, 28, 28)
     classes: Annotated[Count, about("Classes of the model.", panel=_MODEL)] = 10
     batch_size: Annotated[Count, about("Samples of a training step.", panel=_MODEL)] = 32
     other_sets: Annotated[
@@ -81,6 +83,8 @@ def calibrate(
     """
     chosen = settings or CalibrationSettings()
     tell = on_step or (lambda _: None)
+    # Before what takes minutes: it refuses a model that cannot be.
+    train = None if chosen.model is None else _model_measurement(chosen.model, chosen)
     generator = np.random.default_rng(0)
     update = generator.normal(0.0, _DEVIATION, chosen.values).astype(np.float32)
     mask = Mask.from_bool(generator.random(chosen.values, dtype=np.float32) < _MASK_SHARE)
@@ -106,9 +110,9 @@ def calibrate(
         slower = measure_other_sets(chosen.schemes, work)
         schemes = [replace(scheme, other_sets=slower[scheme.name]) for scheme in schemes]
     model = None
-    if chosen.model is not None:
+    if train is not None:
         tell(f"training {chosen.model}")
-        model = _measure_model(chosen.model, chosen)
+        model = train()
     return DeviceProfile(
         machine=machine_facts(),
         schemes=tuple(schemes),
@@ -120,12 +124,17 @@ def calibrate(
     )
 
 
-def _measure_model(name: str, settings: CalibrationSettings) -> ModelProfile:
+def _model_measurement(name: str, settings: CalibrationSettings) -> Callable[[], ModelProfile]:
     # Only here, so that a profile of the schemes alone needs no torch.
     from shieldfl.fleet.costs.train_step import TrainStep
 
     step = TrainStep(name, settings.sample_shape, settings.classes, settings.batch_size)
-    seconds = {
-        threads: step.seconds_per_sample(threads, settings.seconds) for threads in settings.thread_counts()
-    }
-    return ModelProfile(name, settings.sample_shape, step.parameters, seconds)
+
+    def measure() -> ModelProfile:
+        seconds = {
+            threads: step.seconds_per_sample(threads, settings.seconds)
+            for threads in settings.thread_counts()
+        }
+        return ModelProfile(name, settings.sample_shape, step.parameters, seconds)
+
+    return measure
