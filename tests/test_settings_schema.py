@@ -11,6 +11,7 @@ import pytest
 from msgspec import Meta
 
 from shieldfl.errors import ParameterError
+from shieldfl.fleet.simulate.encryption_plan import MaskSettings
 from shieldfl.scheme.registry import KeyBits
 from shieldfl.settings import (
     BYTES_PER_SECOND,
@@ -73,6 +74,18 @@ ALLOWED = {
 def test_what_is_allowed_in_words():
     assert {key: setting.allowed for key, setting in KNOWN.items()} == ALLOWED
     assert (KNOWN["share"].title, KNOWN["share"].meaning) == ("share (rho)", "Of all.")
+    (curve,) = (one for one in settings_of(MaskSettings).values() if one.name == "curve")
+    assert curve.allowed == "of type SensitivityCurve"
+
+
+def test_what_is_none_is_left_out_of_texts():
+    """Neither TOML nor the command line can say None, so nobody who writes them is told to."""
+    said = {key: setting.allowed_in_text for key, setting in KNOWN.items()}
+    assert said == ALLOWED | {"seed": ALLOWED["seed"].removesuffix(" or None")}
+    for read in (KNOWN["seed"].read, KNOWN["seed"].read_text):
+        with pytest.raises(ParameterError, match=r"at least 0 and below 2\^63, not"):
+            read("many")
+    assert KNOWN["seed"].read(None) is None
 
 
 @pytest.mark.parametrize(

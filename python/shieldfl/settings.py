@@ -36,6 +36,7 @@ __all__ = [
     "Settings",
     "Share",
     "Text",
+    "ThreadCounts",
     "Threads",
     "TrainingSettings",
     "about",
@@ -51,6 +52,7 @@ Share = Annotated[float, Meta(gt=0.0, le=1.0)]
 Probability = Annotated[float, Meta(ge=0.0, le=1.0)]
 Delta = Annotated[float, Meta(gt=0.0, lt=1.0)]
 Threads = Annotated[int, Meta(ge=1, le=1024)]
+ThreadCounts = Annotated[tuple[Threads, ...], Meta(min_length=1)]
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Text = Annotated[str, Meta(min_length=1, pattern=r"\S")]
 
@@ -74,6 +76,7 @@ def about(
     words: Mapping[str, float] | None = None,
     choices: tuple[str, ...] | Callable[[], tuple[str, ...]] = (),
     options: tuple[str, ...] = (),
+    metavar: str = "",
     panel: str = "",
     beside_file: bool = False,
 ) -> Meta:
@@ -88,6 +91,7 @@ def about(
     words : what stands for a number, such as ``"iid"`` for an infinite one, which is else refused.
     choices : the texts that it may be, or what returns them, where a registry has them; else a ``Literal`` says it.
     options : its names on the command line; by default the field's.
+    metavar : what the command line's help calls a text that is no name, such as ``FILE``.
     panel : under which the command line's help lists it.
     beside_file : whether it may be given beside an experiment file, since it says where and how that is run.
     """
@@ -98,6 +102,7 @@ def about(
         "words": words,
         "offered": choices,
         "options": options,
+        "metavar": metavar,
         "panel": panel,
         "beside_file": beside_file,
     }
@@ -120,6 +125,7 @@ class Setting:
     words: Mapping[str, float] | None = None
     offered: tuple[str, ...] | Callable[[], tuple[str, ...]] = ()
     options: tuple[str, ...] = ()
+    metavar: str = ""
     panel: str = ""
     beside_file: bool = False
 
@@ -142,21 +148,33 @@ class Setting:
     @property
     def allowed(self) -> str:
         """What it may be, in words."""
-        if self.units is not None:
-            return f'{_allowed(self.kind)}, with a unit, such as "{_EXAMPLES[id(self.units)]}"'
-        kind = _allowed(self.kind, self.choices)
-        return " or ".join((kind, *(f'"{word}"' for word in self.words or ())))
+        return self._allowed(self.kind)
 
-    def fit(self, value: Any, where: str = "", *, alone: bool = False) -> Any:
-        """Return a value in the declared type: whole numbers become floats, lists tuples, as values ``alone`` may.
+    @property
+    def allowed_in_text(self) -> str:
+        """What files and the command line may say: None is what they leave out."""
+        kind = self.kind
+        if isinstance(kind, inspect.UnionType):
+            kind = inspect.UnionType(
+                tuple(one for one in kind.types if not isinstance(one, inspect.NoneType))
+            )
+        return self._allowed(kind)
+
+    def _allowed(self, kind: inspect.Type) -> str:
+        if self.units is not None:
+            return f'{_allowed(kind)}, with a unit, such as "{_EXAMPLES[id(self.units)]}"'
+        return " or ".join((_allowed(kind, self.choices), *(f'"{word}"' for word in self.words or ())))
+
+    def fit(self, value: Any) -> Any:
+        """Return a value in the declared type: whole numbers become floats, lists tuples.
 
         Raises ParameterError, which names the setting, what it may be, and what was given.
         """
-        plain = _plain(value)
-        if alone and isinstance(self.kind, inspect.VarTupleType) and not isinstance(plain, list | tuple):
-            plain = (plain,)
+        return self._fit(value, value, "", self.allowed)
+
+    def _fit(self, value: Any, given: Any, where: str, allowed: str) -> Any:
         try:
-            fitted = msgspec.convert(plain, self.declared)
+            fitted = msgspec.convert(_plain(value), self.declared)
         except msgspec.ValidationError:
             fitted = math.nan
         items = fitted if isinstance(fitted, tuple) else (fitted,)
@@ -166,35 +184,34 @@ class Setting:
             or (self.choices and item not in (None, *self.choices))
             for item in items
         ):
-            raise ParameterError(f"{where}{self.title} must be {self.allowed}, not {value!r}")
+            raise ParameterError(f"{where}{self.title} must be {allowed}, not {given!r}")
         return fitted
 
     def read(self, value: Any, where: str = "") -> Any:
         """Return what a file writes, in the declared type; a single value may stand for a list of one.
 
-        Raises ParameterError as :meth:`fit`.
+        Raises ParameterError as :meth:`fit`, which does not speak of None.
         """
         if isinstance(value, str) and value.lower() in (self.words or {}):
             return (self.words or {})[value.lower()]
         if self.units is None:
-            return self.fit(value, where, alone=True)
+            plain = _plain(value)
+            is_alone = isinstance(self.kind, inspect.VarTupleType) and not isinstance(plain, list | tuple)
+            return self._fit((plain,) if is_alone else plain, value, where, self.allowed_in_text)
         match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
         if match is None or match[2] not in self.units:
             raise ParameterError(
                 f"{where}{self.title} must be a number and a unit ({', '.join(self.units)}), such as "
                 f"{_EXAMPLES[id(self.units)]!r}, not {value!r}"
             )
-        try:
-            return self.fit(float(match[1]) * self.units[match[2]])
-        except ParameterError:
-            raise ParameterError(f"{where}{self.title} must be {self.allowed}, not {value!r}") from None
+        return self._fit(float(match[1]) * self.units[match[2]], value, where, self.allowed_in_text)
 
     def read_text(self, text: str, where: str = "") -> Any:
         """Return what the command line says, in the declared type: as TOML writes it, bare, or with commas between.
 
         A whole number may be written as 1e6.
 
-        Raises ParameterError as :meth:`fit`.
+        Raises ParameterError as :meth:`read`.
         """
         readings: tuple[Callable[[], Any], ...] = (
             lambda: _toml_value(text),
@@ -273,7 +290,6 @@ def plain_settings(settings: Settings | None, kind: type[Settings] | None = None
 
 
 def _allowed(kind: inspect.Type, choices: tuple[str, ...] = ()) -> str:
-    words = "None"
     match kind:
         case inspect.Metadata(type=inner):
             words = _allowed(inner, choices)
@@ -293,6 +309,10 @@ def _allowed(kind: inspect.Type, choices: tuple[str, ...] = ()) -> str:
             words = f"one of {named}" if named else "a text that is not empty" if least else "a text"
         case inspect.BoolType():
             words = "true or false"
+        case inspect.NoneType():
+            words = "None"
+        case _:
+            words = f"of type {getattr(kind, 'cls', type(kind)).__name__}"
     return words
 
 

@@ -97,7 +97,7 @@ def test_a_value_becomes_what_the_field_declares(name, field, value, taken):
         (
             "sense-crypt",
             {"clustering_epsilon": "no"},
-            "clustering_epsilon .* at most 1e.09 or None, not 'no'",
+            "clustering_epsilon .* at most 1e.09, not 'no'",
         ),
         (
             "alt-fl-pi",

@@ -285,9 +285,9 @@ def test_methods_that_cannot_be_run(methods, named):
 
 
 def test_unknown_data_and_models_are_refused(tmp_path):
-    with pytest.raises(ParameterError, match="unknown data set"):
+    with pytest.raises(ParameterError, match="dataset must be one of digits"):
         run_methods(tiny(dataset="digitz"), ["fedavg"])
-    with pytest.raises(ParameterError, match="unknown model"):
+    with pytest.raises(ParameterError, match="model must be one of linear"):
         run_methods(tiny(model="perceptron"), ["fedavg"])
     with pytest.raises(DataError, match="SHIELDFL_DATA"):
         run_methods(tiny(dataset="mnist", data_dir=str(tmp_path)), ["fedavg"])

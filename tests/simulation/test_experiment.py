@@ -90,7 +90,7 @@ PAPER = '[[paper]]\nsource = "a table"\nmethod = "fedavg"\nfigure = "accuracy"\n
             r"\[run\] clients must be a whole number, at least 1 and below 2.31, not 0",
         ),
         (LEAST + '[run]\nalpha = "even"', r"\[run\] alpha"),
-        (LEAST + "[run]\nmodel = 3", r"\[run\] model must be a text or None, not 3"),
+        (LEAST + "[run]\nmodel = 3", r"\[run\] model must be one of linear, .*, tiny-vit, not 3"),
         (LEAST + "[settings]\nfull-he = 3", r"write \[settings.full-he\]"),
         (LEAST + "settings = 3", r"write \[settings\]"),
         (LEAST + "[settings.fedavg]\nx = 3", r"\[settings.fedavg\] fedavg has no settings"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, replace
 from inspect import Parameter, Signature
@@ -50,12 +51,13 @@ def with_options(
 def option_of(setting: Setting, panel: str) -> Parameter:
     """Return the command's parameter that is a setting's option."""
     is_flag = isinstance(setting.kind, inspect.BoolType)
-    name = setting.name.replace("_", "-")
-    names = setting.options or (f"--{name}/--no-{name}" if is_flag and setting.default else f"--{name}",)
+    names = _names(setting)
+    # Errors then speak of what was written.
+    asked = replace(setting, key=names[-1])
 
     def read(text: Any) -> Any:
         try:
-            return setting.read_text(text) if isinstance(text, str) else text
+            return asked.read_text(text) if isinstance(text, str) else text
         except ParameterError as error:
             raise typer.BadParameter(str(error)) from None
 
@@ -73,17 +75,32 @@ def option_of(setting: Setting, panel: str) -> Parameter:
 
 
 def given_settings(kind: type[S], values: Mapping[str, Any]) -> S:
-    """Fill a settings class from the options of the same names; what it refuses is wrong usage."""
+    """Fill a settings class from the options of the same names; what it refuses is wrong usage.
+
+    Raises typer.BadParameter, which names the options where the class names its settings.
+    """
     try:
         return kind(**{field.name: values[field.name] for field in fields(kind) if field.name in values})
     except ParameterError as error:
-        raise typer.BadParameter(str(error)) from None
+        text = str(error)
+        for setting in settings_of(kind).values():
+            # A name without underscores is a word of English, too, and reads well as it is.
+            if "_" in setting.name:
+                text = re.sub(rf"\b{setting.name}\b", _names(setting)[-1].partition("/")[0], text)
+        raise typer.BadParameter(text) from None
+
+
+def _names(setting: Setting) -> tuple[str, ...]:
+    """Return what the command line calls a setting; a flag that is on by default has the name that turns it off too."""
+    name = setting.name.replace("_", "-")
+    is_on = isinstance(setting.kind, inspect.BoolType) and setting.default
+    return setting.options or (f"--{name}/--no-{name}" if is_on else f"--{name}",)
 
 
 def _metavar(setting: Setting) -> str:
     several = isinstance(setting.kind, inspect.VarTupleType)
     names = () if several else tuple(filter(None, setting.choices))
-    return "|".join((*(names or _metavars(setting.kind)), *(setting.words or ())))
+    return setting.metavar or "|".join((*(names or _metavars(setting.kind)), *(setting.words or ())))
 
 
 def _metavars(kind: inspect.Type) -> tuple[str, ...]:
@@ -94,8 +111,11 @@ def _metavars(kind: inspect.Type) -> tuple[str, ...]:
             return tuple(name for one in several for name in _metavars(one))
         case inspect.LiteralType(values=values):
             return tuple(map(str, values))
+        case inspect.VarTupleType(item_type=inspect.StrType()):
+            # What has commas between is no free text.
+            return ("NAME,...",)
         case inspect.VarTupleType(item_type=item):
-            return (f"{_metavars(item)[0]},...",)
+            return (f"{'|'.join(_metavars(item))},...",)
     names: dict[type, str] = {inspect.IntType: "INTEGER", inspect.FloatType: "FLOAT", inspect.NoneType: ""}
     name = names.get(type(kind), "TEXT")
     return (name,) if name else ()

@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from shieldfl.errors import ParameterError
 from shieldfl.settings import Count, Positive, Seed, Share, Threads, TrainingSettings, about
+from shieldfl.simulation import DATASETS
 from shieldfl.training import MODELS
 
 __all__ = ["RunConfig"]
@@ -25,20 +26,26 @@ class RunConfig(TrainingSettings):
     Raises ParameterError for values out of range, and for more clients at least than there are.
     """
 
-    dataset: Annotated[str, about("digits, mnist, fashion-mnist, cifar10 or cifar100.", panel=_DATA)] = (
+    dataset: Annotated[str, about("All but digits are read from files.", choices=DATASETS, panel=_DATA)] = (
         "digits"
     )
     data_dir: Annotated[
         str | None,
-        about("Folder of the data sets; default $SHIELDFL_DATA, then ./data.", panel=_DATA, beside_file=True),
+        about(
+            "Folder of the data sets; default $SHIELDFL_DATA, then ./data.",
+            metavar="DIR",
+            panel=_DATA,
+            beside_file=True,
+        ),
     ] = None
-    model: Annotated[str | None, about(f"{', '.join(MODELS)}; default by the data set.", panel=_DATA)] = None
+    model: Annotated[str | None, about("By default the data set's.", choices=MODELS, panel=_DATA)] = None
     synthetic_data: Annotated[
         str | None,
         about(
             "Your own synthetic data for methods that train on some, a NumPy archive (.npz): arrays features "
             "(float32, shaped as the data set's samples) and labels (whole numbers). They spend no epsilon; by default "
             "some are made, which do.",
+            metavar="FILE",
             panel=_DATA,
             beside_file=True,
         ),

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 
 from shieldfl.errors import DataError, ParameterError
+from shieldfl.simulation import DATASETS
 from shieldfl.simulation.data_files import read_cifar, read_idx
 
 __all__ = ["DATASETS", "Dataset", "load_dataset"]
@@ -99,7 +100,7 @@ def load_dataset(name: str, data_dir: str | os.PathLike[str] | None = None) -> D
     DataError
         If files are missing, truncated, of the wrong format, or hold labels out of range.
     """
-    if name not in _SOURCES:
+    if name not in DATASETS:
         raise ParameterError(f"unknown data set {name!r}: choose one of {', '.join(DATASETS)}")
     source = _SOURCES[name]
     root = Path(data_dir if data_dir is not None else os.environ.get("SHIELDFL_DATA") or "data")
@@ -285,5 +286,3 @@ _SOURCES = {
         _read_cifar(2),
     ),
 }
-
-DATASETS = tuple(_SOURCES)

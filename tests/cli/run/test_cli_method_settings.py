@@ -52,7 +52,7 @@ def test_settings_of_other_methods_are_assigned(asked: dict[str, Any]) -> None:
         ("sense-crypt.encrypt=ckks", "no setting"),
         ("sensecrypt.encryption=ckks", "choose from"),
         ("sense-crypt.key_bits=many", "sense-crypt.key_bits must be one of 2048, 3072, 4096, not 'many'"),
-        ("sense-crypt.clustering_epsilon=no", "at most 1e+09 or None, not 'no'"),
+        ("sense-crypt.clustering_epsilon=no", "at most 1e+09, not 'no'"),
         ("sense-crypt.bandwidths=[0]", "above 0, not '[0]'"),
         ("dict-pfl.rank=8", "dict-pfl does not run"),
     ],

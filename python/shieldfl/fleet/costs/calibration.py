@@ -18,7 +18,7 @@ from shieldfl.profiling.stages import median_seconds
 from shieldfl.scheme.interface import KeyBits
 from shieldfl.scheme.registry import DEFAULT_KEY_BITS, calibrations
 from shieldfl.selection import SelectionLimits, select
-from shieldfl.settings import Count, NotNegative, Settings, Threads, about
+from shieldfl.settings import Count, NotNegative, Settings, ThreadCounts, about
 from shieldfl.training import MODELS
 
 __all__ = ["CalibrationSettings", "calibrate"]
@@ -39,7 +39,7 @@ class CalibrationSettings(Settings):
         about("Schemes to measure.", choices=calibrations, options=("--scheme",)),
     ] = calibrations()
     threads: Annotated[
-        tuple[Threads, ...] | None,
+        ThreadCounts | None,
         about("For encryption and training; 1 is always among them. By default one, and all cores."),
     ] = None
     values: Annotated[Count, about("Of an update, for everything but slow schemes.")] = 2**20

@@ -107,7 +107,7 @@ class SelectiveShieldSettings(FixedPoint):
             )
         if self.hide_personalised and self.negotiation != "encrypted":
             raise ParameterError(
-                "hide_personalised needs negotiation='encrypted': in a clear one the aggregator sees the masks"
+                "hide_personalised needs encrypted negotiation: in a clear one the aggregator sees the masks"
             )
         if self.hide_personalised and self.noise_multiplier == 0.0 and self.target_epsilon is None:
             raise ParameterError(
