@@ -20,21 +20,19 @@ S = TypeVar("S", bound=Settings)
 
 
 def with_options(
-    *kinds: tuple[type[Settings], str], **defaults: Any
+    *kinds: tuple[type[Settings], str],
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for each setting of some classes, in place of its ``**settings``.
 
     Each class comes with the panel of the help that its settings are listed under where they name none. A setting that
-    says nothing about itself is for code alone. ``defaults`` are the command's own, where they are not the class's.
+    says nothing about itself is for code alone. Defaults are the class's.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = dict(Signature.from_callable(command, eval_str=True).parameters)
         del own["settings"]
         made = {
-            setting.name: option_of(
-                replace(setting, default=defaults.get(setting.name, setting.default)), panel
-            )
+            setting.name: option_of(setting, panel)
             for kind, panel in kinds
             for setting in settings_of(kind).values()
             if setting.meaning

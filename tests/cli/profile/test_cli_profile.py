@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -72,6 +73,29 @@ def test_calibrate_measures_a_training_step(tmp_path: Path) -> None:
     assert (profile.model.name, profile.model.parameters) == ("linear", 170)
 
 
+@pytest.fixture
+def calibrated(monkeypatch: pytest.MonkeyPatch) -> Callable[..., CalibrationSettings]:
+    """The settings of a calibration under some options, which measures nothing."""
+    asked = []
+
+    def note(settings: CalibrationSettings, on_step: object) -> None:
+        asked.append(settings)
+        raise sf.ShieldError("noted")
+
+    def run(*options: object) -> CalibrationSettings:
+        assert invoke("calibrate", *options).stderr == "shieldfl: noted\n"
+        return asked.pop()
+
+    monkeypatch.setattr("shieldfl.cli.profile.calibrate.measure", note)
+    return run
+
+
+def test_calibrate_without_options_is_a_calibration_without_settings(
+    calibrated: Callable[..., CalibrationSettings],
+) -> None:
+    assert calibrated() == CalibrationSettings()
+
+
 @pytest.mark.parametrize(
     ("options", "differs"),
     [
@@ -85,20 +109,11 @@ def test_calibrate_measures_a_training_step(tmp_path: Path) -> None:
     ids=lambda one: " ".join(map(str, one)),
 )
 def test_what_is_given_goes_before_what_a_quick_calibration_takes(
-    monkeypatch: pytest.MonkeyPatch, options: tuple[object, ...], differs: dict[str, object]
+    calibrated: Callable[..., CalibrationSettings], options: tuple[object, ...], differs: dict[str, object]
 ) -> None:
-    asked = []
-
-    def note(settings: CalibrationSettings, on_step: object) -> None:
-        asked.append(settings)
-        raise sf.ShieldError("noted")
-
-    monkeypatch.setattr("shieldfl.cli.profile.calibrate.measure", note)
-    for given in ((), options):
-        assert invoke("calibrate", "--quick", *given).stderr == "shieldfl: noted\n"
-    plain, chosen = asked
-    assert plain.values < CalibrationSettings().values
-    assert chosen == replace(plain, **differs)
+    quick = calibrated("--quick")
+    assert quick.values < CalibrationSettings().values
+    assert calibrated("--quick", *options) == replace(quick, **differs)
 
 
 def test_simulate_prints_what_the_simulation_says(fleet: Path) -> None:

@@ -60,7 +60,9 @@ def fleet(tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("profile") / "profile.json"
-    calibrate(CalibrationSettings(schemes=("ckks",), threads=(1,), values=5000, seconds=0.0)).save(path)
+    calibrate(
+        CalibrationSettings(schemes=("ckks",), threads=(1,), values=5000, seconds=0.0, other_sets=False)
+    ).save(path)
     return path
 
 
@@ -96,7 +98,9 @@ def test_calibrates_first_without_a_profile(fleet: Path, monkeypatch: pytest.Mon
     def quick(settings: CalibrationSettings, on_step: object = None):
         asked.append(settings)
         return calibrate(
-            CalibrationSettings(schemes=settings.schemes, threads=(1,), values=5000, seconds=0.0)
+            CalibrationSettings(
+                schemes=settings.schemes, threads=(1,), values=5000, seconds=0.0, other_sets=False
+            )
         )
 
     monkeypatch.setattr("shieldfl.cli.profile.measure.calibrate", quick)
@@ -105,6 +109,8 @@ def test_calibrates_first_without_a_profile(fleet: Path, monkeypatch: pytest.Mon
     assert json.loads(result.stdout)["scheme"] == "ckks"
     (settings,) = asked
     assert (settings.schemes, list(settings.threads), settings.model) == (("ckks",), [1], None)
+    # Every client runs here, with the best set.
+    assert settings.other_sets is False
 
 
 def test_clients_that_all_die_exit_1_and_what_was_seen_is_written(

@@ -18,7 +18,14 @@ from shieldfl.fleet.simulate.round_simulation import simulate
 from shieldfl.profiling import stages
 from shieldfl.scheme.registry import calibrations
 
-TINY = {"values": 5000, "seconds": 0.0, "slow_ciphertexts": 2, "key_bits": 2048, "threads": (1, 2)}
+TINY = {
+    "values": 5000,
+    "seconds": 0.0,
+    "slow_ciphertexts": 2,
+    "key_bits": 2048,
+    "threads": (1, 2),
+    "other_sets": False,
+}
 
 
 def authority(parameters, **options):
@@ -141,7 +148,7 @@ def test_a_fast_machine_repeats_more_often_than_a_sum_has_room(monkeypatch):
 
 
 def test_other_instruction_sets_are_measured(tmp_path):
-    settings = CalibrationSettings(**(TINY | {"threads": (1,)}), schemes=("ckks",), other_sets=True)
+    settings = CalibrationSettings(**(TINY | {"threads": (1,), "other_sets": True}), schemes=("ckks",))
     profile = calibrate(settings)
     best = profile.machine["instruction_set"]
     (scheme,) = profile.schemes

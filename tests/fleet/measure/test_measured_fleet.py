@@ -55,7 +55,13 @@ def profile():
     schemes = ("ckks", "paillier-dense")
     return calibrate(
         CalibrationSettings(
-            schemes=schemes, threads=(1,), values=5000, seconds=0.0, slow_ciphertexts=2, key_bits=2048
+            schemes=schemes,
+            threads=(1,),
+            values=5000,
+            seconds=0.0,
+            slow_ciphertexts=2,
+            key_bits=2048,
+            other_sets=False,
         )
     )
 
@@ -147,7 +153,13 @@ def test_every_method_is_measured_and_compared(profile, scheme):
 def test_a_real_model_is_trained():
     pytest.importorskip("torch")
     settings = CalibrationSettings(
-        schemes=("ckks",), threads=(1,), values=5000, seconds=0.0, model="linear", sample_shape=(4, 4)
+        schemes=("ckks",),
+        threads=(1,),
+        values=5000,
+        seconds=0.0,
+        model="linear",
+        sample_shape=(4, 4),
+        other_sets=False,
     )
     profile = calibrate(settings)
     text = FLEET.format(least=2).replace(

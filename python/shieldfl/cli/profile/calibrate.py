@@ -20,7 +20,7 @@ __all__ = ["calibrate"]
 _QUICK = {"values": 10_000, "slow_ciphertexts": 2, "seconds": 0.0, "other_sets": False}
 
 
-@with_options((CalibrationSettings, ""), other_sets=True)
+@with_options((CalibrationSettings, ""))
 def calibrate(
     context: typer.Context,
     *,

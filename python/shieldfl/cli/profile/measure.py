@@ -53,6 +53,8 @@ def measure(
             schemes=(chosen.scheme,),
             threads=tuple({quota.threads for quota in quotas}),
             model=fleet.model.name if trains else None,
+            # Every client runs on this processor, with its best set.
+            other_sets=False,
         )
         steps = 2 + trains if profile is None else 0
         with progress_of(steps + 1 + len(chosen.methods) * chosen.rounds) as show:

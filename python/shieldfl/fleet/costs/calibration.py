@@ -63,7 +63,7 @@ class CalibrationSettings(Settings):
             "Measure encryption with the instruction sets below this processor's best too, for clients that state "
             "theirs."
         ),
-    ] = False
+    ] = True
 
     def thread_counts(self) -> tuple[int, ...]:
         """Return the numbers of threads, ascending, 1 among them."""
@@ -74,7 +74,7 @@ class CalibrationSettings(Settings):
 def calibrate(
     settings: CalibrationSettings | None = None, on_step: Callable[[str], None] | None = None
 ) -> DeviceProfile:
-    """Measure this machine; takes some seconds for each scheme, most of it for slow schemes' keys.
+    """Measure this machine; takes some minutes, half of them for other instruction sets where they are asked for.
 
     ``on_step`` is told what is measured next. Every scheme's opened sum is checked.
 
