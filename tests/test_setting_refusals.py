@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("typer")
-from msgspec import inspect
+from msgspec import Meta, inspect
 
 from documentation_pages import ROOT
 from shieldfl.errors import ParameterError
@@ -53,21 +53,47 @@ def refused(kind: inspect.Type, setting: Setting) -> list[Any]:
             beside = beyond(kind, lambda bound, up: math.nextafter(bound, up * math.inf))
             ends = [end for end in (math.inf, -math.inf) if end not in (setting.words or {}).values()]
             return [*beside, *ends, math.nan, "0.5", True, None]
-        case inspect.VarTupleType(item_type=item, min_length=least):
-            return [*((value,) for value in refused(item, setting)), *([()] if least else []), "some", None]
-        case inspect.StrType(min_length=least):
-            return [5, None, *(["no such choice"] if setting.choices else []), *(["", " "] if least else [])]
+        case inspect.VarTupleType(item_type=item):
+            return [
+                *((value,) for value in refused(item, setting)),
+                *wrong_lengths(kind),
+                "some",
+                None,
+            ]
+        case inspect.StrType(min_length=None | 1, max_length=None, pattern=None | r"\S"):
+            blank = [""] if kind.min_length else []
+            return [
+                5,
+                None,
+                *(["no such choice"] if setting.choices else []),
+                *blank,
+                *([" "] if kind.pattern else []),
+            ]
         case inspect.LiteralType():
             return ["no such choice", 1.5, None]
         case inspect.BoolType():
             return [1, "true", None]
-    return []
+        case inspect.DataclassType():
+            return [5, "some", None]
+        case inspect.NoneType():
+            return []
+    raise NotImplementedError(f"{setting.name}: say what {kind} refuses")
 
 
 def beyond(kind: inspect.IntType | inspect.FloatType, step: Any) -> list[Any]:
+    if kind.multiple_of is not None:
+        raise NotImplementedError("say what is refused for multiple_of")
     inner = [bound for bound in (kind.gt, kind.lt) if bound is not None]
     lower = [step(kind.ge, -1)] if kind.ge is not None else []
     return [*inner, *lower, *([step(kind.le, 1)] if kind.le is not None else [])]
+
+
+def wrong_lengths(kind: inspect.VarTupleType) -> list[Any]:
+    lengths = [kind.min_length - 1] if kind.min_length else []
+    lengths += [kind.max_length + 1] if kind.max_length is not None else []
+    if any(lengths) and not isinstance(kind.item_type, inspect.FloatType):
+        raise NotImplementedError("say what items a list of another length has")
+    return [(1.0,) * length for length in lengths]
 
 
 def _takes_none(several: tuple[inspect.Type, ...]) -> bool:
@@ -89,6 +115,16 @@ def fits(setting: Setting, value: Any) -> bool:
 
 CLASSES = settings_classes()
 
+# What is taken and what is refused at the ends of ranges that promises of privacy and encryption rest on: written out,
+# so that a range that changes is noticed here.
+ENDS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
+    "delta": ((5e-324, 0.9999999999999999), (0.0, -1e-5, 1.0)),
+    "noise_multiplier": ((0.0, 1e300), (-5e-324, math.inf)),
+    "clip_norm": ((5e-324, 1e300), (0.0, -1.0, math.inf)),
+    "min_clients": ((1,), (0, -1)),
+    "value_bits": ((2, 40), (1, 41)),
+}
+
 
 def test_all_settings_classes_are_found() -> None:
     names = {one.__name__ for one in CLASSES}
@@ -105,3 +141,31 @@ def test_what_is_beyond_a_bound_or_of_another_type_is_refused(kind: type[Setting
             with pytest.raises(ParameterError) as caught:
                 kind(**{**needed, setting.name: value})
             assert str(caught.value) == f"{setting.title} must be {setting.allowed}, not {value!r}"
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_the_ends_of_ranges_are_these(name: str) -> None:
+    found = [one for kind in CLASSES for one in settings_of(kind).values() if one.name == name]
+    taken, refused_ones = ENDS[name]
+    assert found
+    for setting in found:
+        assert [value for value in (*taken, *refused_ones) if fits(setting, value)] == list(taken)
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        Annotated[int, Meta(multiple_of=2)],
+        Annotated[str, Meta(min_length=2)],
+        Annotated[str, Meta(max_length=2)],
+        Annotated[tuple[int, ...], Meta(min_length=2)],
+        Annotated[str, Meta(pattern="^a")],
+        bytes,
+        dict[str, int],
+    ],
+    ids=str,
+)
+def test_a_constraint_that_is_not_known_here_does_not_pass_unseen(declared: Any) -> None:
+    setting = Setting("odd", declared, MISSING, key="odd")
+    with pytest.raises(NotImplementedError):
+        refused(setting.kind, setting)
