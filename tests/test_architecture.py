@@ -28,9 +28,12 @@ CPP_LAYERS = {
     "selection": {"mask", "parallel", "common"},
     "noise": {"mask", "ring", "parallel", "common"},
     "scheme": {"mask", "parallel", "common"},
-    "ckks": {"noise", "scheme", "mask", "ring", "parallel", "common"},
+    "rlwe": {"scheme", "mask", "ring", "parallel", "common"},
+    "ckks": {"noise", "rlwe", "scheme", "mask", "ring", "parallel", "common"},
     "paillier": {"scheme", "mask", "parallel", "common"},
-    "bindings": {"ckks", "paillier", "selection", "noise", "scheme", "mask", "ring", "parallel", "common"},
+    "bindings": {
+        *("ckks", "paillier", "rlwe", "selection", "noise", "scheme", "mask", "ring", "parallel", "common"),
+    },
 }
 # Includes of other libraries, and the only files that may have them.
 CPP_LIBRARIES = {
@@ -39,6 +42,7 @@ CPP_LIBRARIES = {
         "ckks/seal_bridge.h",
         "ckks/seal_general_path.cpp",
         "common/digest.cpp",
+        "rlwe/moduli.cpp",
     },
     "gmp": {"paillier/"},
     "pybind11": {"bindings/"},

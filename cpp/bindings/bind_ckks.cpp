@@ -30,8 +30,8 @@ py::dict facts_of(const ckks::ParameterFacts& facts) {
   dict["log2_scale"] = facts.log2_scale;
   dict["log2_flooding"] = facts.log2_flooding;
   dict["values_per_ciphertext"] = facts.values_per_block();
-  dict["ciphertext_bytes"] = facts.block_bytes(FrameKind::kCkksBatch);
-  dict["total_ciphertext_bytes"] = facts.block_bytes(FrameKind::kCkksTotal);
+  dict["ciphertext_bytes"] = facts.format(FrameKind::kCkksBatch).bytes();
+  dict["total_ciphertext_bytes"] = facts.format(FrameKind::kCkksTotal).bytes();
   dict["dropped_bits"] = py::make_tuple(facts.dropped_bits0, facts.dropped_bits1);
   return dict;
 }

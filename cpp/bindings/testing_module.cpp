@@ -69,8 +69,8 @@ py::bytes batch_from_residues(const py::bytes& like, const Array<std::uint64_t>&
   std::vector<std::uint64_t> rows(model.facts.block_words());
   for (std::size_t block = 0; block < ckks::block_count(model.facts, model.layout); ++block) {
     std::copy_n(words.begin() + static_cast<std::ptrdiff_t>(block * rows.size()), rows.size(), rows.begin());
-    ckks::pack_residues(*parameters, FrameKind::kCkksBatch, rows,
-                        writer.reserve(model.facts.block_bytes(FrameKind::kCkksBatch)));
+    rlwe::pack_residues(parameters->digits(), parameters->facts().format(FrameKind::kCkksBatch), rows,
+                        writer.reserve(model.facts.format(FrameKind::kCkksBatch).bytes()));
   }
   return to_bytes(writer.finish());
 }

@@ -9,6 +9,7 @@
 
 #include "ckks/ciphertext.h"
 #include "ckks/keys.h"
+#include "rlwe/digit_sums.h"
 #include "scheme/round_sum.h"
 
 namespace shieldfl::ckks {
@@ -34,18 +35,11 @@ class Aggregator final : public scheme::RoundSum {
   enum class Checksum : std::uint8_t { kCheck, kKnown };
 
   void add(const CiphertextView& frame, FrameKind expected, Checksum checksum);
-  [[nodiscard]] std::span<std::uint64_t> sums_of(std::size_t block, std::size_t row);
-  [[nodiscard]] std::size_t threads_for_blocks(std::size_t blocks) const;
-  void reduce();
-  void subtract(const CiphertextView& frame);
   [[nodiscard]] std::size_t total_bytes() const override;
   void write_total(std::span<std::uint8_t> frame) const override;
 
   std::shared_ptr<const PublicKey> key_;
-  std::size_t threads_;  // as requested
-  // Block after block, rows of digits as in the frames; each a sum of `lazy_additions_` digits, not reduced.
-  std::vector<std::uint64_t> sums_;
-  std::size_t lazy_additions_ = 0;
+  rlwe::DigitSums sums_;
 };
 
 }  // namespace shieldfl::ckks

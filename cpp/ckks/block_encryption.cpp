@@ -13,7 +13,8 @@ BlockEncryption::BlockEncryption(const PublicKey& key)
     : key_(key),
       parameters_(*key.parameters()),
       kernels_(ring::row_kernels(instruction_set())),
-      packing_(parameters_),
+      packing_(parameters_.digits(), parameters_.facts().field_shape()),
+      format_(parameters_.facts().format(FrameKind::kCkksBatch)),
       u_(parameters_.facts().degree),
       e0_(u_.size()),
       e1_(u_.size()),
@@ -23,13 +24,13 @@ BlockEncryption::BlockEncryption(const PublicKey& key)
 void BlockEncryption::encrypt(RandomStream& stream, std::span<const std::int64_t> values, std::size_t count,
                               std::span<std::uint8_t> out) {
   VERIFY(values.size() == parameters_.facts().values_per_block() && count <= values.size());
-  VERIFY(out.size() == parameters_.facts().block_bytes(FrameKind::kCkksBatch));
+  VERIFY(out.size() == format_.bytes());
   ring::sample_ternary(stream, u_);
   ring::sample_error(stream, e0_);
   ring::sample_error(stream, e1_);
   if (parameters_.facts().packing == Packing::kSlots) transform_message(values.first(count));
   for (std::size_t p = 0; p < parameters_.ntts().size(); ++p) encrypt_prime(p, values, count);
-  pack_residues(parameters_, FrameKind::kCkksBatch, rows_, out);
+  rlwe::pack_residues(parameters_.digits(), format_, rows_, out);
   // A ciphertext goes to the aggregator; before that, its checksum is taken by table look-ups.
   declassify(out.data(), out.size());
 }

@@ -5,10 +5,10 @@
 #include <span>
 
 #include "ckks/keys.h"
-#include "ckks/packing.h"
 #include "common/random.h"
 #include "common/secure_memory.h"
 #include "ring/row_kernels.h"
+#include "rlwe/field_packing.h"
 
 namespace shieldfl::ckks {
 
@@ -30,7 +30,8 @@ class BlockEncryption {
   const PublicKey& key_;
   const Parameters& parameters_;
   const ring::RowKernels& kernels_;
-  ExactPacking packing_;
+  rlwe::FieldPacking packing_;
+  rlwe::BlockFormat format_;
   SecretVector<std::int8_t> u_;
   SecretVector<std::int8_t> e0_;
   SecretVector<std::int8_t> e1_;

@@ -22,6 +22,7 @@ class BlockReader {
  private:
   const CiphertextView& view_;
   const ring::RowKernels& kernels_;
+  rlwe::DigitBasis digits_;
   // What makes the mean of the error from dropped bits zero, or 1/2 for an odd number of clients: a row of
   // the same number for each row.
   std::vector<std::uint64_t> corrections_;

@@ -1,10 +1,9 @@
 // What a client sends (a batch) and what an aggregator sends on (a total): frames, parsed without trust.
 //
-// A ciphertext travels as rows of mixed-radix digits: with one prime the residues themselves; with two, c
-// modulo q0 q1 as c = digit0 + q0 digit1, a row of each for either half. So the lowest bits of digit0 are the
-// lowest bits of the coefficient, and a batch leaves some of them out (ParameterFacts::dropped_bits).
-// Unpacking takes the middle 2^(d-1) for what was left out. That is too much by 1/2 on average, which
-// BlockReader corrects for all batches in a total at once.
+// A ciphertext travels as the mixed-radix digits (rlwe/digits.h) of its two halves, of which a batch leaves
+// out some of the lowest bits (ParameterFacts::dropped_bits). Unpacking takes the middle 2^(d-1) for what was
+// left out. That is too much by 1/2 on average, which BlockReader corrects for all batches in a total at
+// once.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +22,14 @@ using scheme::Layout;
 std::size_t block_count(const ParameterFacts& facts, const Layout& layout);
 
 // What a thread must have to do before it is worth its start: threads_for(). Encrypting and opening a block
-// take some 25 us, adding and checking one some 5 us, where the processor has AVX-512.
+// take some 25 us where the processor has AVX-512.
 inline constexpr std::size_t kBlocksWorthEncrypting = 16;
-inline constexpr std::size_t kBlocksWorthAdding = 32;
 
 // A batch or a total. Refers to the frame's bytes.
 struct CiphertextView {
   FrameKind kind;  // kCkksBatch or kCkksTotal
   ParameterFacts facts;
+  rlwe::BlockFormat format;
   Layout layout;
   std::vector<Id> frame_ids;  // a batch's own, or those of a total's batches, in ascending order
   std::span<const std::uint8_t> frame;
@@ -45,41 +44,22 @@ struct CiphertextView {
 
   // The bytes of one ciphertext.
   [[nodiscard]] std::span<const std::uint8_t> block(std::size_t index) const;
+  // What the checksum covers before the ciphertexts.
+  [[nodiscard]] std::span<const std::uint8_t> head() const;
 
  private:
   static CiphertextView read_head(FrameReader reader, std::span<const std::uint8_t> frame);
 };
 
-// The error for a residue that no frame has.
-[[noreturn]] void fail_residue(std::size_t block);
-
 // The length of a frame.
 std::size_t ciphertext_frame_bytes(FrameKind kind, const ParameterFacts& facts, const Layout& layout,
                                    std::size_t frame_ids);
 // Writes a frame's head to `out`, which has ciphertext_frame_bytes(...) bytes (or this is an
-// Error(kInternal)); block_count() * block_bytes() bytes of payload are then reserved and written.
+// Error(kInternal)); block_count() * format.bytes() bytes of payload are then reserved and written.
 FrameWriter begin_frame(FrameKind kind, const ParameterFacts& facts, const Layout& layout,
                         std::span<const Id> frame_ids, std::span<std::uint8_t> out);
 // The same in memory of its own.
 FrameWriter begin_frame(FrameKind kind, const ParameterFacts& facts, const Layout& layout,
                         std::span<const Id> frame_ids);
-
-// Calls read(row, packed bytes of the row) for the rows of one ciphertext, whose bytes `block` are.
-template <typename Read>
-void for_each_row(const ParameterFacts& facts, FrameKind kind, std::span<const std::uint8_t> block,
-                  Read read) {
-  for (std::size_t row = 0; row < facts.row_count(); ++row) {
-    const std::size_t bytes = ring::packed_bytes(facts.degree, facts.row_width(kind, row).bits);
-    read(row, block.first(bytes));
-    block = block.subspan(bytes);
-  }
-}
-
-// Writes the digits of one ciphertext to its block_bytes() bytes.
-void pack_digits(const ParameterFacts& facts, FrameKind kind, std::span<const std::uint64_t> digits,
-                 std::span<std::uint8_t> out);
-// The same from the residues of one ciphertext, which become digits on the way.
-void pack_residues(const Parameters& parameters, FrameKind kind, std::span<std::uint64_t> rows,
-                   std::span<std::uint8_t> out);
 
 }  // namespace shieldfl::ckks

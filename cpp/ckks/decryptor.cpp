@@ -6,13 +6,13 @@
 
 #include "ckks/block_reader.h"
 #include "ckks/flooding.h"
-#include "ckks/packing.h"
 #include "common/error.h"
 #include "common/huge_pages.h"
 #include "common/secure_memory.h"
 #include "common/taint.h"
 #include "parallel/parallel_for.h"
 #include "ring/row_kernels.h"
+#include "rlwe/field_packing.h"
 
 namespace shieldfl::ckks {
 namespace {
@@ -73,7 +73,7 @@ OpenedSums Decryptor::open_all(const CiphertextView& total, std::size_t threads,
   parallel_for(blocks, threads_for(threads, blocks, kBlocksWorthEncrypting), 1,
                [&](std::size_t begin, std::size_t end) {
                  const BlockReader reader(total);
-                 ExactPacking packing(parameters);
+                 rlwe::FieldPacking packing(parameters.digits(), facts.field_shape());
                  SecretVector<std::uint64_t> ciphertext(facts.block_words());
                  const auto rows = std::span(ciphertext).first(ciphertext.size() / 2);
                  for (std::size_t block = begin; block < end; ++block) {

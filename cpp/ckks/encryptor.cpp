@@ -50,7 +50,7 @@ scheme::ValueCounts Encryptor::encrypt(std::span<const T> values, const mask::Bi
   const std::uint32_t head_checksum = crc32c(writer.written());
   const std::size_t blocks = block_count(facts, layout);
   const std::size_t threads = threads_for(options.threads, blocks, kBlocksWorthEncrypting);
-  const std::size_t block_bytes = facts.block_bytes(FrameKind::kCkksBatch);
+  const std::size_t block_bytes = facts.format(FrameKind::kCkksBatch).bytes();
   const auto payload = writer.reserve(blocks * block_bytes);
 
   ChecksumParts checksums(threads);

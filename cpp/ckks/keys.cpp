@@ -7,7 +7,6 @@
 #include "ckks/noise_bound.h"
 #include "common/error.h"
 #include "common/taint.h"
-#include "ring/bit_packing.h"
 #include "ring/sampler.h"
 
 namespace shieldfl::ckks {
@@ -73,16 +72,12 @@ PublicKey::PublicKey(ParametersPointer parameters, std::vector<std::uint64_t> ro
 std::vector<std::uint8_t> PublicKey::to_frame() const {
   const ParameterFacts& facts = parameters_->facts();
   const auto encoded = facts.encode();
-  const std::size_t bytes = facts.block_bytes(FrameKind::kCkksPublicKey);
-  FrameWriter writer({FrameKind::kCkksPublicKey, parameters_->id(), id_}, encoded.size() + bytes);
+  const rlwe::BlockFormat format = facts.format(FrameKind::kCkksPublicKey);
+  FrameWriter writer({FrameKind::kCkksPublicKey, parameters_->id(), id_}, encoded.size() + format.bytes());
   writer.put_bytes(encoded);
-  for (const auto rows : {rows0(), rows1()}) {
-    for (std::size_t p = 0; p < facts.primes.size(); ++p) {
-      const ring::PackedWidth width = facts.row_width(FrameKind::kCkksPublicKey, p);
-      ring::pack_residues(rows.subspan(p * facts.degree, facts.degree), width,
-                          writer.reserve(ring::packed_bytes(facts.degree, width.bits)));
-    }
-  }
+  std::vector<std::uint64_t> rows(rows0_);
+  rows.insert(rows.end(), rows1_.begin(), rows1_.end());
+  format.pack(rows, writer.reserve(format.bytes()));
   return writer.finish();
 }
 
@@ -93,17 +88,12 @@ std::shared_ptr<const PublicKey> PublicKey::from_frame(std::span<const std::uint
     throw Error(ErrorCode::kWireFormat,
                 "the key's parameter id is not that of its parameters: it was altered");
   }
-  const auto packed = reader.take_bytes(facts.block_bytes(FrameKind::kCkksPublicKey));
+  const rlwe::BlockFormat format = facts.format(FrameKind::kCkksPublicKey);
+  const auto packed = reader.take_bytes(format.bytes());
   reader.expect_end();
+  format.check(packed, 1);
   std::vector<std::uint64_t> rows(facts.block_words());
-  for_each_row(
-      facts, FrameKind::kCkksPublicKey, packed, [&](std::size_t row, std::span<const std::uint8_t> in) {
-        const ring::PackedWidth width = facts.row_width(FrameKind::kCkksPublicKey, row);
-        if (!ring::residues_in_range(in, width, facts.row_prime(row), facts.degree)) {
-          throw Error(ErrorCode::kWireFormat, "the key has a residue above its modulus: it was altered");
-        }
-        ring::unpack_residues(in, width, std::span(rows).subspan(row * facts.degree, facts.degree));
-      });
+  format.unpack(packed, rows);
   const auto rows0 = std::span(rows).first(rows.size() / 2);
   const auto rows1 = std::span(rows).last(rows.size() / 2);
   // Checked before the parameters are derived, which costs more than all of the above.

@@ -6,11 +6,16 @@
 
 #include "ckks/noise_bound.h"
 #include "ring/modulus.h"
+#include "rlwe/block_format.h"
+#include "rlwe/moduli.h"
 
 namespace shieldfl::ckks {
 namespace {
 
 using ring::UInt128;
+using rlwe::kMaxDroppedBits;
+using rlwe::kMaxPrimeBits;
+using rlwe::kMinPrimeBits;
 
 struct RingChoice {
   std::uint32_t degree;
@@ -31,7 +36,7 @@ std::optional<std::vector<std::uint64_t>> smallest_modulus_above(UInt128 least, 
     if (bits < 127 && (static_cast<UInt128>(1) << bits) <= least) continue;
     std::vector<int> lengths(ring.prime_count, bits / count);
     lengths.back() += bits % count;
-    const auto primes = ntt_primes(ring.degree, lengths);
+    const auto primes = rlwe::ntt_primes(ring.degree, lengths);
     if (primes.size() == ring.prime_count && product(primes) > least) return primes;
   }
   return std::nullopt;
@@ -77,8 +82,9 @@ std::optional<ParameterFacts> search_exact_with(ParameterFacts facts, RingChoice
     facts.dropped_bits0 = static_cast<std::uint8_t>(dropped->half0);
     facts.dropped_bits1 = static_cast<std::uint8_t>(dropped->half1);
     facts.primes = *primes;
-    if (!best || facts.block_bytes(FrameKind::kCkksBatch) < best->block_bytes(FrameKind::kCkksBatch))
+    if (!best || facts.format(FrameKind::kCkksBatch).bytes() < best->format(FrameKind::kCkksBatch).bytes()) {
       best = facts;
+    }
   }
   return best;
 }

@@ -9,7 +9,8 @@
 #include "ckks/noise_bound.h"
 #include "ckks/parameter_search.h"
 #include "common/error.h"
-#include "ring/bit_packing.h"
+#include "rlwe/block_format.h"
+#include "rlwe/moduli.h"
 
 namespace shieldfl::ckks {
 namespace {
@@ -36,21 +37,20 @@ std::size_t ParameterFacts::block_words() const {
   return row_count() * degree;
 }
 
-ring::PackedWidth ParameterFacts::row_width(FrameKind kind, std::size_t row) const {
-  const std::size_t prime = row % primes.size();
-  const auto bits = static_cast<unsigned>(std::bit_width(primes[prime]));
-  // With two primes a row of the second holds the upper digit (see ciphertext.h), which is all signal.
-  if (kind != FrameKind::kCkksBatch || prime != 0) return {bits, 0};
-  const unsigned dropped = row == 0 ? dropped_bits0 : dropped_bits1;
-  return {bits - dropped, dropped};
+rlwe::BlockFormat ParameterFacts::format(FrameKind kind) const {
+  std::vector<rlwe::RowFormat> rows;
+  for (const std::uint8_t dropped_bits : {dropped_bits0, dropped_bits1}) {
+    for (std::size_t p = 0; p < primes.size(); ++p) {
+      // Of the lowest digit alone, in a batch: upper digits are all signal.
+      const unsigned dropped = kind == FrameKind::kCkksBatch && p == 0 ? dropped_bits : 0;
+      rows.push_back({primes[p], {static_cast<unsigned>(std::bit_width(primes[p])) - dropped, dropped}});
+    }
+  }
+  return {degree, std::move(rows)};
 }
 
-std::size_t ParameterFacts::block_bytes(FrameKind kind) const {
-  std::size_t bytes = 0;
-  for (std::size_t row = 0; row < row_count(); ++row) {
-    bytes += ring::packed_bytes(degree, row_width(kind, row).bits);
-  }
-  return bytes;
+rlwe::FieldShape ParameterFacts::field_shape() const {
+  return {degree, values_per_coefficient, field_bits(), log2_scale, fixed_point()};
 }
 
 std::vector<std::uint8_t> ParameterFacts::encode() const {
@@ -94,14 +94,14 @@ ParameterFacts ParameterFacts::read(FrameReader& reader) {
   const bool slots = packing == static_cast<std::uint8_t>(Packing::kSlots);
   bool valid = (exact || slots) && reserved == 0 && prime_count >= 1 && prime_count <= kMaxPrimes &&
                scheme::in_ranges(facts.fixed_point(), facts.guard_bits(), facts.max_clients) &&
-               (facts.degree == 2048 || facts.degree == 4096) && facts.dropped_bits0 <= kMaxDroppedBits &&
-               facts.dropped_bits1 <= kMaxDroppedBits &&
+               (facts.degree == 2048 || facts.degree == 4096) &&
+               facts.dropped_bits0 <= rlwe::kMaxDroppedBits && facts.dropped_bits1 <= rlwe::kMaxDroppedBits &&
                (exact ? facts.values_per_coefficient >= 1 && facts.log2_flooding == 0
                       : facts.values_per_coefficient == 0);
   for (std::size_t i = 0; valid && i < prime_count; ++i) {
     const auto prime = reader.take<std::uint64_t>();
-    valid = prime % (2 * std::uint64_t{facts.degree}) == 1 && std::bit_width(prime) >= kMinPrimeBits &&
-            std::bit_width(prime) <= kMaxPrimeBits;
+    valid = prime % (2 * std::uint64_t{facts.degree}) == 1 && std::bit_width(prime) >= rlwe::kMinPrimeBits &&
+            std::bit_width(prime) <= rlwe::kMaxPrimeBits;
     facts.primes.push_back(prime);
   }
   if (!valid) throw Error(ErrorCode::kWireFormat, "the frame's parameters are out of range: it was altered");
@@ -118,7 +118,7 @@ std::shared_ptr<const Parameters> Parameters::derive(const ParameterRequest& req
   require(facts.has_value(),
           "no ring of 128-bit security has room for these values: lower value_bits or max_clients" +
               std::string(request.ring_degree == 2048U ? ", or choose ring_degree=4096" : ""));
-  check_security(facts->degree, facts->primes);
+  rlwe::check_security(facts->degree, facts->primes);
   return std::shared_ptr<const Parameters>(new Parameters(*facts));
 }
 
@@ -133,18 +133,16 @@ std::shared_ptr<const Parameters> Parameters::from_facts(const ParameterFacts& f
   return parameters;
 }
 
-Parameters::Parameters(ParameterFacts facts) : facts_(std::move(facts)), id_(facts_.id()) {
+Parameters::Parameters(ParameterFacts facts)
+    : facts_(std::move(facts)), id_(facts_.id()), digits_(facts_.degree, facts_.primes) {
   for (const std::uint64_t prime : facts_.primes) ntts_.emplace_back(facts_.degree, ring::Modulus(prime));
-  if (facts_.primes.size() == 2) {
-    digit_inverse_ = ring::inverse_vartime(facts_.primes[0] % facts_.primes[1], facts_.primes[1]);
-  }
   if (facts_.packing == Packing::kSlots) {
     slot_encoder_ = std::make_unique<const SlotEncoder>(facts_.degree, facts_.primes);
   }
 }
 
 double Parameters::bytes_per_value() const {
-  return static_cast<double>(facts_.block_bytes(FrameKind::kCkksBatch)) /
+  return static_cast<double>(facts_.format(FrameKind::kCkksBatch).bytes()) /
          static_cast<double>(facts_.values_per_block());
 }
 

@@ -14,6 +14,9 @@
 #include "common/wire.h"
 #include "ring/bit_packing.h"
 #include "ring/ntt.h"
+#include "rlwe/block_format.h"
+#include "rlwe/digits.h"
+#include "rlwe/field_packing.h"
 #include "scheme/fixed_point.h"
 
 namespace shieldfl::ckks {
@@ -48,10 +51,10 @@ struct ParameterFacts {
   [[nodiscard]] DroppedBits dropped_bits() const { return {dropped_bits0, dropped_bits1}; }
   [[nodiscard]] std::size_t row_count() const { return 2 * primes.size(); }  // of one ciphertext
   [[nodiscard]] std::size_t block_words() const;  // residues in one ciphertext: row_count() * degree
-  // How row number `row` of a ciphertext travels, in a batch with its lowest bits dropped.
-  [[nodiscard]] ring::PackedWidth row_width(FrameKind kind, std::size_t row) const;
-  [[nodiscard]] std::uint64_t row_prime(std::size_t row) const { return primes[row % primes.size()]; }
-  [[nodiscard]] std::size_t block_bytes(FrameKind kind) const;  // of one ciphertext on the wire
+  // How a ciphertext travels, in a batch with its lowest bits dropped.
+  [[nodiscard]] rlwe::BlockFormat format(FrameKind kind) const;
+  // No fields with slots.
+  [[nodiscard]] rlwe::FieldShape field_shape() const;
   [[nodiscard]] std::vector<std::uint8_t> encode() const;
   [[nodiscard]] Id id() const;
 
@@ -82,8 +85,7 @@ class Parameters {
   [[nodiscard]] const ParameterFacts& facts() const { return facts_; }
   [[nodiscard]] const Id& id() const { return id_; }
   [[nodiscard]] const std::vector<ring::Ntt>& ntts() const { return ntts_; }
-  // q0^-1 modulo q1, for RowKernels::to_digits; with two primes only.
-  [[nodiscard]] std::uint64_t digit_inverse() const { return digit_inverse_; }
+  [[nodiscard]] const rlwe::DigitBasis& digits() const { return digits_; }
   [[nodiscard]] const SlotEncoder& slot_encoder() const { return *slot_encoder_; }  // slots only
 
   [[nodiscard]] double bytes_per_value() const;  // in a batch
@@ -97,7 +99,7 @@ class Parameters {
   ParameterFacts facts_;
   Id id_;
   std::vector<ring::Ntt> ntts_;
-  std::uint64_t digit_inverse_ = 0;
+  rlwe::DigitBasis digits_;
   std::unique_ptr<const SlotEncoder> slot_encoder_;
 };
 

@@ -3,11 +3,11 @@
 #include <seal/seal.h>
 
 #include <algorithm>
-#include <map>
 #include <stdexcept>
 #include <utility>
 
 #include "common/error.h"
+#include "rlwe/moduli.h"
 
 namespace shieldfl::ckks {
 namespace {
@@ -44,37 +44,6 @@ std::string seal_version() {
   return SEAL_VERSION_TEXT;
 }
 
-namespace {
-
-std::vector<std::uint64_t> search_ntt_primes(std::size_t degree, const std::vector<int>& prime_bits) {
-  try {
-    std::vector<std::uint64_t> primes;
-    for (const auto& modulus : seal::CoeffModulus::Create(degree, prime_bits)) {
-      primes.push_back(modulus.value());
-    }
-    return primes;
-  } catch (const std::logic_error&) {
-    return {};
-  }
-}
-
-}  // namespace
-
-// Always the same primes for the same lengths, and each key and each frame asks for them again, where a
-// search takes milliseconds. So each thread keeps them, for two degrees and primes of a few dozen lengths:
-// with a lock that all share, a fork at the wrong moment would leave the child waiting for ever.
-std::vector<std::uint64_t> ntt_primes(std::size_t degree, std::span<const int> prime_bits) {
-  thread_local std::map<std::pair<std::size_t, std::vector<int>>, std::vector<std::uint64_t>> found;
-  const std::pair wanted(degree, std::vector<int>(prime_bits.begin(), prime_bits.end()));
-  const auto known = found.find(wanted);
-  if (known != found.end()) return known->second;
-  return found.emplace(wanted, search_ntt_primes(degree, wanted.second)).first->second;
-}
-
-void check_security(std::size_t degree, std::span<const std::uint64_t> primes) {
-  (void)secure_context(degree, primes);
-}
-
 KeyMaterial generate_key_material(std::size_t degree, std::span<const std::uint64_t> primes) {
   const seal::SEALContext context = secure_context(degree, primes);
   seal::KeyGenerator generator(context);
@@ -97,7 +66,7 @@ struct SlotEncoder::Implementation {
   static std::vector<seal::Modulus> with_spare(std::size_t degree, std::span<const std::uint64_t> primes) {
     auto moduli = to_moduli(primes);
     const std::vector<int> spare_bits(primes.size() + 1, 60);
-    for (const std::uint64_t spare : ntt_primes(degree, spare_bits)) {
+    for (const std::uint64_t spare : rlwe::ntt_primes(degree, spare_bits)) {
       if (std::find(primes.begin(), primes.end(), spare) == primes.end()) {
         moduli.emplace_back(spare);
         return moduli;

@@ -1,5 +1,6 @@
-// The only door to Microsoft SEAL (besides common/digest): primes, the security check, key generation and the
-// slot encoder. SEAL never sees bytes that came from outside, and none of its types leave this file's source.
+// The door to Microsoft SEAL for what is CKKS (primes are in rlwe/moduli): key generation, with SEAL's own
+// check of 128-bit security, and the slot encoder. SEAL never sees bytes that came from outside, and none of
+// its types leave this file's source.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +16,6 @@ namespace shieldfl::ckks {
 
 // The version of the SEAL that was compiled in, such as "4.1.2".
 std::string seal_version();
-
-// The largest distinct primes of the given lengths that are 1 modulo 2 * degree. Empty when there are none.
-std::vector<std::uint64_t> ntt_primes(std::size_t degree, std::span<const int> prime_bits);
-
-// Throws Error(kParameter) unless SEAL accepts these parameters at 128 bits of security, which is the
-// homomorphic encryption standard's table for ternary secrets.
-void check_security(std::size_t degree, std::span<const std::uint64_t> primes);
 
 // One RLWE key pair, every polynomial in NTT form, one row of `degree` residues after another for each prime.
 struct KeyMaterial {

@@ -17,13 +17,9 @@ namespace shieldfl::tests {
 inline std::vector<std::uint64_t> digits_of(const ckks::CiphertextView& frame) {
   const ckks::ParameterFacts& facts = frame.facts;
   std::vector<std::uint64_t> digits(ckks::block_count(facts, frame.layout) * facts.block_words());
-  auto rest = std::span(digits);
-  for (std::size_t block = 0; !rest.empty(); ++block) {
-    ckks::for_each_row(
-        facts, frame.kind, frame.block(block), [&](std::size_t row, std::span<const std::uint8_t> packed) {
-          ring::unpack_residues(packed, facts.row_width(frame.kind, row), rest.first(facts.degree));
-          rest = rest.subspan(facts.degree);
-        });
+  for (std::size_t block = 0; block < digits.size() / facts.block_words(); ++block) {
+    frame.format.unpack(frame.block(block),
+                        std::span(digits).subspan(block * facts.block_words(), facts.block_words()));
   }
   return digits;
 }
@@ -68,12 +64,12 @@ struct PackedPlace {
 inline Frame with_packed(const ckks::CiphertextView& view, PackedPlace place, std::uint64_t field) {
   const ckks::ParameterFacts& facts = view.facts;
   Frame frame(view.frame.begin(), view.frame.end());
-  std::size_t byte = static_cast<std::size_t>(view.payload.data() - view.frame.data()) +
-                     place.block * facts.block_bytes(view.kind);
+  std::size_t byte =
+      static_cast<std::size_t>(view.payload.data() - view.frame.data()) + place.block * view.format.bytes();
   for (std::size_t row = 0; row < place.row; ++row) {
-    byte += ring::packed_bytes(facts.degree, facts.row_width(view.kind, row).bits);
+    byte += ring::packed_bytes(facts.degree, view.format.rows()[row].width.bits);
   }
-  const unsigned bits = facts.row_width(view.kind, place.row).bits;
+  const unsigned bits = view.format.rows()[place.row].width.bits;
   for (unsigned bit = 0; bit < bits; ++bit) {
     const std::size_t at = place.index * bits + bit;
     const auto mask = static_cast<std::uint8_t>(1U << at % 8);

@@ -93,7 +93,7 @@ TEST(an_aggregator_refuses_damaged_frames) {
       check_refused(keys, cut, ErrorCode::kWireFormat);
     }
     Frame longer = frame;
-    longer.insert(longer.end(), tests::facts_of(keys).block_bytes(FrameKind::kCkksBatch), std::uint8_t{0});
+    longer.insert(longer.end(), tests::facts_of(keys).format(FrameKind::kCkksBatch).bytes(), std::uint8_t{0});
     tests::reseal(longer);
     check_refused(keys, longer, ErrorCode::kWireFormat);
     // The right length, but a residue above its modulus.
@@ -253,8 +253,8 @@ TEST(residues_are_below_their_modulus) {
       // The first and the last residue of every row: what the largest travels as, and one more.
       for (std::size_t row = 0; row < facts.row_count(); ++row) {
         for (const std::size_t i : {std::size_t{0}, facts.degree - std::size_t{1}}) {
-          const std::uint64_t q = facts.row_prime(row);
-          const std::uint64_t largest = (q - 1) >> facts.row_width(kind, row).dropped_bits;
+          const std::uint64_t q = facts.format(kind).rows()[row].prime;
+          const std::uint64_t largest = (q - 1) >> facts.format(kind).rows()[row].width.dropped_bits;
           Frame altered = tests::with_packed(view, {1, row, i}, largest);
           tests::reseal(altered);
           CHECK(CiphertextView::parse(altered, kind).layout == view.layout);
@@ -285,7 +285,7 @@ TEST(tampered_ciphertexts_are_noticed_or_open_to_other_sums) {
   const FrameOffsets at(tests::facts_of(keys));
   const Frame total = tests::total_of(keys, {batch_of(keys, 1.0)});
   const Values right = tests::open(keys, total).values;
-  const std::size_t half = tests::facts_of(keys).block_bytes(FrameKind::kCkksTotal) / 2;
+  const std::size_t half = tests::facts_of(keys).format(FrameKind::kCkksTotal).bytes() / 2;
   int noticed = 0;
   for (int i = 0; i < 200; ++i) {
     // A residue of c1 that changes by a power of two moves every coefficient by so much times s.

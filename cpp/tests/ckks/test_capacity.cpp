@@ -5,7 +5,6 @@
 #include <map>
 #include <vector>
 
-#include "ckks/packing.h"
 #include "tests/check.h"
 #include "tests/ckks/ciphertext_digits.h"
 #include "tests/ckks/ckks_cases.h"
@@ -83,7 +82,8 @@ Frame batch_of_numbers(const KeyPair& keys, const std::vector<ring::UInt128>& nu
                       facts.values_per_block(),
                       false};
   FrameWriter writer = begin_frame(FrameKind::kCkksBatch, facts, layout, {&id, 1});
-  pack_digits(facts, FrameKind::kCkksBatch, digits, writer.reserve(facts.block_bytes(FrameKind::kCkksBatch)));
+  facts.format(FrameKind::kCkksBatch)
+      .pack(digits, writer.reserve(facts.format(FrameKind::kCkksBatch).bytes()));
   return writer.finish();
 }
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "ckks/ciphertext.h"
-#include "ckks/digits.h"
 #include "ring/modulus.h"
+#include "rlwe/digits.h"
 #include "tests/check.h"
 #include "tests/ckks/ciphertext_digits.h"
 #include "tests/ckks/ckks_cases.h"
@@ -56,6 +56,14 @@ Words random_sums(const ParameterFacts& facts, std::mt19937_64& generator) {
   return sums;
 }
 
+void reduce(const ParameterFacts& facts, Words& sums) {
+  const rlwe::DigitBasis basis(facts.degree, facts.primes);
+  const std::size_t half = sums.size() / 2;
+  for (const auto polynomial : {std::span(sums).first(half), std::span(sums).last(half)}) {
+    basis.reduce(polynomial);
+  }
+}
+
 }  // namespace
 
 TEST(sums_of_digits_become_digits_of_the_same_number) {
@@ -65,13 +73,13 @@ TEST(sums_of_digits_become_digits_of_the_same_number) {
     for (int repetition = 0; repetition < 20; ++repetition) {
       const Words sums = random_sums(facts, generator);
       Words digits = sums;
-      reduce_digits(facts, digits);
+      reduce(facts, digits);
       for (std::size_t i = 0; i < digits.size(); ++i) {
         CHECK(digits[i] < facts.primes[i / facts.degree % facts.primes.size()]);
       }
       CHECK(numbers_of(facts, digits) == numbers_of(facts, sums));
       Words again = digits;
-      reduce_digits(facts, again);
+      reduce(facts, again);
       CHECK(again == digits);
     }
   }
@@ -90,8 +98,8 @@ TEST(digits_on_the_wire_are_the_number_that_the_residues_have) {
     const Id id = {1};
     FrameWriter writer = begin_frame(FrameKind::kCkksTotal, facts, layout, {&id, 1});
     Words digits = residues;
-    pack_residues(*parameters, FrameKind::kCkksTotal, digits,
-                  writer.reserve(facts.block_bytes(FrameKind::kCkksTotal)));
+    rlwe::pack_residues(parameters->digits(), parameters->facts().format(FrameKind::kCkksTotal), digits,
+                        writer.reserve(facts.format(FrameKind::kCkksTotal).bytes()));
     const Frame frame = writer.finish();
     // The residues of the number are those that went in, and they come back.
     const std::vector<UInt128> numbers = numbers_of(facts, digits);
@@ -105,8 +113,8 @@ TEST(digits_on_the_wire_are_the_number_that_the_residues_have) {
     const CiphertextView total = CiphertextView::parse(frame, FrameKind::kCkksTotal);
     CHECK(tests::residues_of(total, 0) == residues);
     // Packing digits is packing residues without the conversion.
-    Frame packed(facts.block_bytes(FrameKind::kCkksTotal));
-    pack_digits(facts, FrameKind::kCkksTotal, digits, packed);
+    Frame packed(facts.format(FrameKind::kCkksTotal).bytes());
+    facts.format(FrameKind::kCkksTotal).pack(digits, packed);
     CHECK(std::equal(packed.begin(), packed.end(), total.payload.begin(), total.payload.end()));
   }
 }
@@ -127,16 +135,17 @@ TEST(a_batch_is_read_to_within_half_of_what_is_dropped) {
     const Id id = {1};
     FrameWriter writer = begin_frame(FrameKind::kCkksBatch, facts, layout, {&id, 1});
     Words digits = residues;
-    pack_residues(*parameters, FrameKind::kCkksBatch, digits,
-                  writer.reserve(facts.block_bytes(FrameKind::kCkksBatch)));
+    rlwe::pack_residues(parameters->digits(), parameters->facts().format(FrameKind::kCkksBatch), digits,
+                        writer.reserve(facts.format(FrameKind::kCkksBatch).bytes()));
     const Frame frame = writer.finish();
     Words read = tests::residues_of(CiphertextView::parse(frame, FrameKind::kCkksBatch), 0);
     for (std::size_t i = 0; i < read.size(); ++i) {
       CHECK(read[i] < facts.primes[i / facts.degree % facts.primes.size()]);
     }
     // As digits: a pass through packing.
-    Frame scratch(facts.block_bytes(FrameKind::kCkksTotal));
-    pack_residues(*parameters, FrameKind::kCkksTotal, read, scratch);
+    Frame scratch(facts.format(FrameKind::kCkksTotal).bytes());
+    rlwe::pack_residues(parameters->digits(), parameters->facts().format(FrameKind::kCkksTotal), read,
+                        scratch);
     const std::vector<UInt128> sent = numbers_of(facts, digits);
     const std::vector<UInt128> got = numbers_of(facts, read);
     for (std::size_t i = 0; i < sent.size(); ++i) {

@@ -46,7 +46,7 @@ TEST(an_encryptor_tells_the_length_of_its_frames) {
           const std::uint64_t count = (chosen == nullptr ? size : chosen->count()) + (weighted ? 1 : 0);
           const std::size_t blocks = (count + block - 1) / block;
           const std::size_t bytes = tests::FrameOffsets(facts).payload(1) + kFrameTrailerBytes +
-                                    blocks * facts.block_bytes(FrameKind::kCkksBatch);
+                                    blocks * facts.format(FrameKind::kCkksBatch).bytes();
           CHECK(encryptor.frame_bytes(size, chosen, weighted) == bytes);
           EncryptOptions options;
           if (weighted) options.weight = 1.0;

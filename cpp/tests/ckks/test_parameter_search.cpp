@@ -19,6 +19,9 @@
 using namespace shieldfl;
 using namespace shieldfl::ckks;
 using ring::UInt128;
+using rlwe::kMaxDroppedBits;
+using rlwe::kMaxPrimeBits;
+using rlwe::kMinPrimeBits;
 
 namespace {
 
@@ -103,7 +106,7 @@ void check_exact(const ParameterFacts& facts) {
   CHECK(product(facts.primes) > needed_modulus(facts, facts.values_per_coefficient));
 
   // No scale in reach makes for a shorter batch, and none below this one for a batch that is as short.
-  const std::size_t bytes = facts.block_bytes(FrameKind::kCkksBatch);
+  const std::size_t bytes = facts.format(FrameKind::kCkksBatch).bytes();
   const unsigned dropped = facts.dropped_bits0 + unsigned{facts.dropped_bits1};
   CHECK(bytes == facts.degree * (2 * modulus_bits(facts) - dropped) / 8);
   const auto field_bits = facts.field_bits() * facts.values_per_coefficient;

@@ -56,16 +56,17 @@ TEST(rows_travel_without_their_dropped_bits) {
     for (std::size_t row = 0; row < facts.row_count(); ++row) {
       const auto bits = static_cast<unsigned>(std::bit_width(facts.primes[row % primes]));
       for (const FrameKind kind : {FrameKind::kCkksTotal, FrameKind::kCkksPublicKey}) {
-        CHECK(facts.row_width(kind, row).bits == bits && facts.row_width(kind, row).dropped_bits == 0);
+        CHECK(facts.format(kind).rows()[row].width.bits == bits &&
+              facts.format(kind).rows()[row].width.dropped_bits == 0);
       }
       const unsigned dropped = row == 0 ? facts.dropped_bits0 : row == primes ? facts.dropped_bits1 : 0U;
-      const ring::PackedWidth width = facts.row_width(FrameKind::kCkksBatch, row);
+      const ring::PackedWidth width = facts.format(FrameKind::kCkksBatch).rows()[row].width;
       CHECK(width.dropped_bits == dropped && width.bits + dropped == bits);
     }
     const std::size_t saved = facts.degree * (facts.dropped_bits0 + std::size_t{facts.dropped_bits1}) / 8;
-    CHECK(facts.block_bytes(FrameKind::kCkksBatch) + saved == facts.block_bytes(FrameKind::kCkksTotal));
+    CHECK(facts.format(FrameKind::kCkksBatch).bytes() + saved == facts.format(FrameKind::kCkksTotal).bytes());
     CHECK(parameters->bytes_per_value() * static_cast<double>(facts.values_per_block()) ==
-          static_cast<double>(facts.block_bytes(FrameKind::kCkksBatch)));
+          static_cast<double>(facts.format(FrameKind::kCkksBatch).bytes()));
   }
 }
 

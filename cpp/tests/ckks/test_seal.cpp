@@ -169,8 +169,10 @@ TEST(what_seal_encrypts_is_summed_and_opened_here) {
     const Layout layout{facts.id(), keys.public_key->id(), 0, scheme::mask_id(degree, nullptr), degree,
                         false};
     FrameWriter writer = begin_frame(FrameKind::kCkksBatch, facts, layout, {&frame_id, 1});
-    pack_residues(*keys.public_key->parameters(), FrameKind::kCkksBatch, {theirs.data(0), 2 * degree},
-                  writer.reserve(facts.block_bytes(FrameKind::kCkksBatch)));
+    rlwe::pack_residues(keys.public_key->parameters()->digits(),
+                        keys.public_key->parameters()->facts().format(FrameKind::kCkksBatch),
+                        {theirs.data(0), 2 * degree},
+                        writer.reserve(facts.format(FrameKind::kCkksBatch).bytes()));
     batches.push_back(writer.finish());
   }
   const Values ours = tests::random_values(*keys.public_key->parameters(), degree, generator);

@@ -168,9 +168,9 @@ TEST(sums_are_reduced_before_they_overflow) {
       digits[i] = facts.primes[i / facts.degree % facts.primes.size()] - 1;
     }
     Frame largest = batches[1];
-    const std::size_t bytes = facts.block_bytes(FrameKind::kCkksBatch);
-    pack_digits(facts, FrameKind::kCkksBatch, digits,
-                std::span(largest).subspan(tests::FrameOffsets(facts).payload(1), bytes));
+    const std::size_t bytes = facts.format(FrameKind::kCkksBatch).bytes();
+    facts.format(FrameKind::kCkksBatch)
+        .pack(digits, std::span(largest).subspan(tests::FrameOffsets(facts).payload(1), bytes));
     tests::reseal(largest);
     CiphertextView views[] = {CiphertextView::parse(batches[0], FrameKind::kCkksBatch),
                               CiphertextView::parse(largest, FrameKind::kCkksBatch)};

@@ -1,7 +1,6 @@
 #include <cstdint>
 #include <span>
 
-#include "ckks/field_kernels.h"
 #include "common/chacha20_kernels.h"
 #include "common/cpu_features.h"
 #include "noise/noise_kernels.h"
@@ -9,6 +8,7 @@
 #include "ring/ntt.h"
 #include "ring/row_kernels.h"
 #include "ring/sampler_kernels.h"
+#include "rlwe/field_kernels.h"
 #include "scheme/quantise_kernels.h"
 #include "tests/constant_time/operations.h"
 #include "tests/ring/ring_cases.h"
@@ -167,7 +167,7 @@ void add_messages(std::vector<SecretOperation>& operations) {
          constexpr std::size_t kCount = 203;
          return [low = secret_words(variant, kCount), high = secret_words(variant + 2, kCount),
                  out = std::vector<double>(kCount)]() mutable {
-           const auto& kernels = ckks::field_kernels(instruction_set());
+           const auto& kernels = rlwe::field_kernels(instruction_set());
            keep(kernels.take_sums(low.data(), high.data(), kCount, 30, 1 << 29, 0x1p-20, out.data()));
            keep(kernels.take_zeros(low.data(), high.data(), kCount, 30));
          };

@@ -42,7 +42,7 @@ SecretOperation block_encryption(const char* name, const ParameterRequest& reque
             if (exact) values = as_secret(values);
             return [key, values, count, seed = SecretSeeds().next(),
                     encryption = std::make_shared<ckks::BlockEncryption>(*key),
-                    out = Frame(facts.block_bytes(FrameKind::kCkksBatch))]() mutable {
+                    out = Frame(facts.format(FrameKind::kCkksBatch).bytes())]() mutable {
               RandomStream stream(seed, 3);
               encryption->encrypt(stream, values, count, out);
             };

@@ -2,9 +2,9 @@
 
 #include <random>
 
-#include "ckks/packing.h"
 #include "ring/modulus.h"
 #include "ring/sampler.h"
+#include "rlwe/field_packing.h"
 #include "tests/constant_time/operations.h"
 
 namespace shieldfl::tests {
@@ -57,7 +57,8 @@ AmbiguousTotal::Row AmbiguousTotal::noisy_message(int variant, std::size_t p) co
   for (std::int64_t& each : values) each = value(generator);
   Row row(facts.degree);
   for (std::uint64_t& coefficient : row) coefficient = ring::residue(noise(generator), q);
-  ckks::ExactPacking(*parameters_).add_message(values, values.size(), p, row);
+  rlwe::FieldPacking(parameters_->digits(), parameters_->facts().field_shape())
+      .add_message(values, values.size(), p, row);
   return row;
 }
 
@@ -68,8 +69,8 @@ void AmbiguousTotal::write_frame(std::vector<std::uint64_t>& rows) {
   layout.value_count = facts.values_per_block();
   const std::array<Id, 2> frame_ids = {Id{1}, Id{2}};
   FrameWriter writer = begin_frame(FrameKind::kCkksTotal, facts, layout, frame_ids);
-  pack_residues(*parameters_, FrameKind::kCkksTotal, rows,
-                writer.reserve(facts.block_bytes(FrameKind::kCkksTotal)));
+  rlwe::pack_residues(parameters_->digits(), parameters_->facts().format(FrameKind::kCkksTotal), rows,
+                      writer.reserve(facts.format(FrameKind::kCkksTotal).bytes()));
   frame_ = writer.finish();
   view_ = ckks::CiphertextView::parse(frame_, FrameKind::kCkksTotal, 1);
 }

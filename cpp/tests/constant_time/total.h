@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "ckks/ciphertext.h"
@@ -17,7 +18,7 @@ class AmbiguousTotal {
   // Exact packing.
   explicit AmbiguousTotal(ckks::ParametersPointer parameters);
 
-  [[nodiscard]] const ckks::CiphertextView& view() const { return view_; }
+  [[nodiscard]] const ckks::CiphertextView& view() const { return *view_; }
   // s in NTT form, marked as secret, of variant 0 or 1.
   [[nodiscard]] SecretVector<std::uint64_t> secret_rows(int variant) const;
   // A key of these rows, with a secret seed.
@@ -33,7 +34,7 @@ class AmbiguousTotal {
 
   ckks::ParametersPointer parameters_;
   std::vector<std::uint8_t> frame_;
-  ckks::CiphertextView view_;
+  std::optional<ckks::CiphertextView> view_;  // set by the constructor
 };
 
 }  // namespace shieldfl::tests

@@ -154,8 +154,8 @@ class LiveAggregator {
     FrameWriter writer = ckks::begin_frame(frame.kind, frame.facts, frame.layout, frame.frame_ids);
     const std::size_t words = frame.facts.block_words();
     for (; !digits.empty(); digits = digits.subspan(words)) {
-      ckks::pack_digits(frame.facts, frame.kind, digits.first(words),
-                        writer.reserve(frame.facts.block_bytes(frame.kind)));
+      frame.facts.format(frame.kind)
+          .pack(digits.first(words), writer.reserve(frame.facts.format(frame.kind).bytes()));
     }
     return writer.finish();
   }

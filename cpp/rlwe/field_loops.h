@@ -6,7 +6,7 @@
 
 #include "common/verify.h"
 
-namespace shieldfl::ckks {
+namespace shieldfl::rlwe {
 namespace {
 
 // Takes the lowest field off packed number i and returns its sum, modulo 2^64.
@@ -41,4 +41,4 @@ std::uint64_t take_zeros(std::uint64_t* __restrict__ low, std::uint64_t* __restr
 }
 
 }  // namespace
-}  // namespace shieldfl::ckks
+}  // namespace shieldfl::rlwe

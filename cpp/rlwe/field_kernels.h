@@ -9,7 +9,7 @@
 
 #include "common/cpu_features.h"
 
-namespace shieldfl::ckks {
+namespace shieldfl::rlwe {
 
 struct FieldKernels {
   // Removes the lowest field of `count` packed numbers and writes its sums times `unit`. Returns 0 if all of
@@ -27,4 +27,4 @@ extern const FieldKernels kFieldKernelsAvx512;
 
 const FieldKernels& field_kernels(InstructionSet set);
 
-}  // namespace shieldfl::ckks
+}  // namespace shieldfl::rlwe

@@ -1,6 +1,6 @@
-#include "ckks/field_kernels.h"
+#include "rlwe/field_kernels.h"
 
-namespace shieldfl::ckks {
+namespace shieldfl::rlwe {
 
 const FieldKernels& field_kernels([[maybe_unused]] InstructionSet set) {
 #ifdef SHIELDFL_X86_KERNELS
@@ -10,4 +10,4 @@ const FieldKernels& field_kernels([[maybe_unused]] InstructionSet set) {
   return kFieldKernelsScalar;
 }
 
-}  // namespace shieldfl::ckks
+}  // namespace shieldfl::rlwe

@@ -1,0 +1,193 @@
+#include "rlwe/field_packing.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "common/verify.h"
+#include "ring/modulus.h"
+#include "rlwe/field_kernels.h"
+
+namespace shieldfl::rlwe {
+namespace {
+
+using ring::Int128;
+using ring::UInt128;
+
+// Signed numbers of 256 bits, as long as a coefficient of four primes takes; lowest word first.
+using Wide = std::array<std::uint64_t, 4>;
+
+// number * factor + addend.
+Wide multiply_add(const Wide& number, std::uint64_t factor, std::uint64_t addend) {
+  Wide result;
+  UInt128 carry = addend;
+  for (std::size_t i = 0; i < number.size(); ++i) {
+    carry += static_cast<UInt128>(number[i]) * factor;
+    result[i] = static_cast<std::uint64_t>(carry);
+    carry >>= 64;
+  }
+  return result;
+}
+
+// a + b, or a - b where `negate` is all ones and not zero.
+Wide add(const Wide& a, const Wide& b, std::uint64_t negate = 0) {
+  Wide result;
+  UInt128 carry = negate & 1;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    carry += static_cast<UInt128>(a[i]) + (b[i] ^ negate);
+    result[i] = static_cast<std::uint64_t>(carry);
+    carry >>= 64;
+  }
+  return result;
+}
+
+constexpr std::uint64_t kNegate = ~std::uint64_t{0};
+
+// All ones where the number is below zero.
+std::uint64_t sign(const Wide& number) {
+  return 0 - (number[3] >> 63);
+}
+
+Wide power_of_two(unsigned exponent) {
+  Wide result{};
+  result[exponent / 64] = std::uint64_t{1} << exponent % 64;
+  return result;
+}
+
+// number / 2^bits, rounded down; 0 < bits < 256.
+Wide shift_down(const Wide& number, unsigned bits) {
+  const std::uint64_t fill = sign(number);
+  Wide result;
+  for (std::size_t i = 0; i < number.size(); ++i) {
+    const std::size_t from = i + bits / 64;
+    const std::uint64_t low = from < number.size() ? number[from] : fill;
+    const std::uint64_t high = from + 1 < number.size() ? number[from + 1] : fill;
+    result[i] = bits % 64 == 0 ? low : (low >> bits % 64) | (high << (64 - bits % 64));
+  }
+  return result;
+}
+
+// The offset that makes each field of a packed number positive, so that none borrows from the next.
+Wide field_offset(const FieldShape& shape) {
+  Wide offset{};
+  for (unsigned field = 0; field < shape.fields; ++field) {
+    offset = add(offset, power_of_two(field * shape.field_bits + shape.field_bits - 1));
+  }
+  return offset;
+}
+
+}  // namespace
+
+FieldPacking::FieldPacking(DigitBasis basis, const FieldShape& shape)
+    : basis_(std::move(basis)), shape_(shape), kernels_(ring::row_kernels(instruction_set())) {
+  // A packed number has a bit for the sign; what two primes hold is shorter than 127 bits in any case.
+  low_fields_ = basis_.primes().size() <= 2 ? shape.fields : std::min(shape.fields, 127 / shape.field_bits);
+  VERIFY(shape.row_values <= basis_.degree() && (shape.fields - low_fields_) * shape.field_bits < 127);
+  for (const std::uint64_t prime : basis_.primes()) {
+    for (unsigned field = 0; field < shape.fields; ++field) {
+      field_factors_.push_back(
+          ring::power_vartime(2, shape.log2_scale + std::uint64_t{field} * shape.field_bits, prime));
+    }
+  }
+}
+
+void FieldPacking::add_message(std::span<const std::int64_t> values, std::size_t count,
+                               std::size_t prime_index, std::span<std::uint64_t> row) const {
+  VERIFY(values.size() == basis_.degree() * shape_.fields && count <= shape_.values());
+  VERIFY(row.size() == basis_.degree() &&
+         all_within(values.data(), values.size(), shape_.fixed_point.max_magnitude()));
+  const std::uint64_t* factors = field_factors_.data() + prime_index * shape_.fields;
+  for (std::size_t field = 0; field * shape_.row_values < count; ++field) {
+    kernels_.add_scaled(values.data() + field * row.size(), row.size(), factors[field],
+                        basis_.primes()[prime_index], row.data());
+  }
+}
+
+// The packed integer of every coefficient plus 2^(field_bits - 1) in each field, as 128 bits in low_ and
+// high_. Then a sum s is in its field as s + 2^(field_bits - 1), and no field borrows from the next.
+void FieldPacking::read_messages(std::span<std::uint64_t> rows) {
+  const std::size_t degree = basis_.degree();
+  basis_.from_residues(rows);
+  for (std::size_t part = 0; part < (low_fields_ < shape_.fields ? 2 : 1); ++part) {
+    low_[part].resize(degree);
+    high_[part].resize(degree);
+  }
+  if (basis_.primes().size() > 2) {
+    read_long_messages(rows);
+    return;
+  }
+  const Wide wide_offset = field_offset(shape_);
+  const Int128 offset = static_cast<Int128>((static_cast<UInt128>(wide_offset[1]) << 64) | wide_offset[0]);
+  const Int128 half_scale = Int128{1} << (shape_.log2_scale - 1);
+  const std::uint64_t q0 = basis_.primes()[0];
+  const bool two_primes = basis_.primes().size() == 2;
+  const std::uint64_t* digit1 = rows.data() + degree;
+  const Int128 modulus =
+      two_primes ? static_cast<Int128>(q0) * static_cast<Int128>(basis_.primes()[1]) : Int128{q0};
+  const Int128 half_modulus = modulus / 2;
+  for (std::size_t i = 0; i < degree; ++i) {
+    Int128 message = rows[i];
+    if (two_primes) message += static_cast<Int128>(static_cast<UInt128>(q0) * digit1[i]);
+    message -= modulus & ((half_modulus - message) >> 127);  // to (-q/2, q/2]; the noise decides: no branch
+    const Int128 packed = ((message + half_scale) >> shape_.log2_scale) + offset;
+    low_[0][i] = static_cast<std::uint64_t>(packed);
+    high_[0][i] = static_cast<std::uint64_t>(packed >> 64);
+  }
+}
+
+// The same for more than two primes, whose packed integers have more than 128 bits.
+void FieldPacking::read_long_messages(std::span<const std::uint64_t> digits) {
+  const std::size_t degree = basis_.degree();
+  const auto& primes = basis_.primes();
+  Wide modulus{1};
+  for (const std::uint64_t prime : primes) modulus = multiply_add(modulus, prime, 0);
+  const Wide half_modulus = shift_down(modulus, 1);
+  const Wide half_scale = power_of_two(shape_.log2_scale - 1);
+  const Wide offset = field_offset(shape_);
+  const unsigned low_bits = low_fields_ * shape_.field_bits;
+  const UInt128 low_mask = (static_cast<UInt128>(1) << low_bits) - 1;
+  for (std::size_t i = 0; i < degree; ++i) {
+    Wide message{};
+    for (std::size_t p = primes.size(); p-- > 0;) {
+      message = multiply_add(message, primes[p], digits[p * degree + i]);
+    }
+    const std::uint64_t above = sign(add(half_modulus, message, kNegate));
+    Wide centred = modulus;
+    for (std::uint64_t& word : centred) word &= above;
+    message = add(message, centred, kNegate);
+    const Wide packed = add(shift_down(add(message, half_scale), shape_.log2_scale), offset);
+    const UInt128 low = ((static_cast<UInt128>(packed[1]) << 64) | packed[0]) & low_mask;
+    low_[0][i] = static_cast<std::uint64_t>(low);
+    high_[0][i] = static_cast<std::uint64_t>(low >> 64);
+    const Wide rest = shift_down(packed, low_bits);
+    low_[1][i] = rest[0];
+    high_[1][i] = rest[1];
+  }
+}
+
+bool FieldPacking::read_sums(std::span<std::uint64_t> rows, std::uint64_t clients, std::span<double> sums) {
+  const FieldKernels& kernels = field_kernels(instruction_set());
+  const std::size_t degree = basis_.degree();
+  const std::uint64_t max_sum = clients * static_cast<std::uint64_t>(shape_.fixed_point.max_magnitude());
+  const double unit = std::ldexp(1.0, -static_cast<int>(shape_.fixed_point.fraction_bits));
+  VERIFY(sums.size() <= shape_.values() && rows.size() == basis_.words());
+  VERIFY(all_below(rows.data(), degree, basis_.primes()[0]));
+  read_messages(rows);
+  std::uint64_t wrong = 0;  // not zero once anything is not what it has to be
+  for (unsigned field = 0; field < shape_.fields; ++field) {
+    const std::size_t part = field < low_fields_ ? 0 : 1;
+    std::uint64_t* low = low_[part].data();
+    std::uint64_t* high = high_[part].data();
+    const auto here = sums.first(std::min(shape_.row_values, sums.size()));
+    sums = sums.subspan(here.size());
+    wrong |= kernels.take_sums(low, high, here.size(), shape_.field_bits, max_sum, unit, here.data());
+    wrong |=
+        kernels.take_zeros(low + here.size(), high + here.size(), degree - here.size(), shape_.field_bits);
+  }
+  for (std::size_t part = 0; part < (low_fields_ < shape_.fields ? 2 : 1); ++part) {
+    for (std::size_t i = 0; i < degree; ++i) wrong |= low_[part][i] | high_[part][i];
+  }
+  return wrong == 0;
+}
+
+}  // namespace shieldfl::rlwe
