@@ -19,7 +19,7 @@ from torch import nn
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.methods.dict_pfl.settings import FactorisationSettings
 
-__all__ = ["DictionarySize", "dictionary_size", "factorise", "merged"]
+__all__ = ["factorise", "merged"]
 
 _ATTENTION_WEIGHTS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
 
@@ -102,31 +102,6 @@ def merged(model: nn.Module) -> nn.Module:
             layer.register_parameter(attribute, weights[id(layer.get_submodule(_child(attribute)))])
             delattr(layer, _child(attribute))
     return copy
-
-
-@dataclass(frozen=True)
-class DictionarySize:
-    """What a factorised model trains, and what the plain one would."""
-
-    dictionaries: int
-    """Weights that are computed from a table; a shared one counts once."""
-    trained: int
-    """Parameters that are trained, and so exchanged."""
-    trained_plain: int
-    """The same of the model that was factorised."""
-
-    @property
-    def reduction(self) -> float:
-        """How many times fewer parameters are trained."""
-        return self.trained_plain / self.trained
-
-
-def dictionary_size(model: nn.Module) -> DictionarySize:
-    """Count what a factorised model trains. Raises ParameterError for a model that is not factorised."""
-    dictionaries = _dictionaries(model)
-    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-    saved = sum(dictionary.start.numel() - dictionary.table.numel() for dictionary in dictionaries)
-    return DictionarySize(len(dictionaries), trained, trained + saved)
 
 
 class _Dictionary(nn.Module):
