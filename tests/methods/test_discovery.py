@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -61,6 +63,30 @@ def test_a_class_is_found_under_its_own_names_alone(monkeypatch):
     offer(monkeypatch, "other", Offered)
     with pytest.raises(ParameterError, match="Offered says nothing of the name 'other'"):
         method_class("other")
+
+
+@dataclass
+class Changeable:
+    share: float = 0.5
+
+
+@dataclass(frozen=True)
+class WithTable:
+    shares: Mapping[str, float] = field(default_factory=dict)
+
+
+@pytest.mark.parametrize("kind", [Changeable, WithTable])
+def test_settings_that_cannot_be_hashed_are_refused(monkeypatch, kind):
+    """Else the settings of a run, which are hashed with them, would fail where nobody knows of the method."""
+
+    class Configured(Offered):
+        names = (replace(Offered.names[0], settings=kind()),)
+        privacy_reading = FedAvg.privacy_reading
+        aggregator_sees = "every client's update"
+
+    offer(monkeypatch, "offered", Configured)
+    with pytest.raises(ParameterError, match=f"{kind.__name__} cannot be hashed: .* frozen"):
+        method_class("offered")
 
 
 def test_a_run_has_methods_that_are_known_and_named_once():

@@ -24,24 +24,32 @@ class NamedMethod:
     source: str
     """The paper, and its section, equation or algorithm; or what stands in for one."""
     settings: Any = None
-    """The defaults, of a frozen dataclass; None for a method without settings."""
+    """The defaults, of a frozen dataclass whose values can be hashed; None for a method without settings."""
     takes_synthetic: bool = False
     """Whether there are settings under which some rounds train on synthetic data."""
 
 
 def check_declarations(name: str, method: Any) -> None:
-    """Raise ParameterError unless a class says under which names it is found, and what it shows.
+    """Raise ParameterError unless a class says under which names it is found, with which settings, and what it shows.
 
     The class itself must say how its epsilon is to be read and what the aggregator sees: inherited words were said of
     another method, and nothing is called encrypted, or private, by default.
     """
     own = vars(method)
-    names = own.get("names", ())
-    if name not in [one.name for one in names if isinstance(one, NamedMethod)]:
+    names = {one.name: one for one in own.get("names", ()) if isinstance(one, NamedMethod)}
+    if name not in names:
         raise ParameterError(
             f"{method.__name__} says nothing of the name {name!r}: declare names on the class itself, with a "
             "NamedMethod of it"
         )
+    settings = names[name].settings
+    try:
+        hash(settings)
+    except TypeError:
+        raise ParameterError(
+            f"{type(settings).__name__} cannot be hashed: make it a frozen dataclass, with tuples in place of lists, "
+            "and without dictionaries and arrays"
+        ) from None
     if not isinstance(own.get("privacy_reading"), PrivacyReading):
         raise ParameterError(
             f"{method.__name__} does not say how its epsilon is to be read: declare privacy_reading on the class itself"
