@@ -119,6 +119,7 @@ PYTHON_LIBRARIES = {
     "rich": {"cli"},
     "typer": {"cli"},
     "cryptography": {"roles"},
+    "sqlite3": {"roles"},
     "msgspec": {"benchmarks", "settings", "stateful", "methods", "simulation", "fleet", "cli"},
     "pytest": {"testing"},
     "tenseal": {"benchmarks"},
@@ -224,6 +225,9 @@ def test_only_the_key_authority_makes_what_holds_a_secret_key():
     assert naming(r"CkksDecryptor|PaillierDecryptor") == {f"{name}/opening.py" for name in REGISTRY}
     importers = {f"{name}/scheme.py" for name in REGISTRY} | {"roles/key_authority.py"}
     assert naming(r"shieldfl\.\w+\.opening\b|scheme\.opening\b") == importers
+    # An authority's memory is for what stands in its own process: no other file of the package imports it.
+    memory = {f"roles/{path.name}" for path in (PACKAGE / "roles").glob("*store*.py")}
+    assert naming(r"roles\.(authority_store|store_\w+) import") < memory
     for role in ("client", "aggregator"):
         text = (PACKAGE / "methods" / "selective_shield" / f"{role}.py").read_text()
         assert "KeyAuthority" not in text
@@ -231,9 +235,9 @@ def test_only_the_key_authority_makes_what_holds_a_secret_key():
 
 PACKAGES = ("pytest", "torch", "sklearn", "opacus", "dp_accounting", "rich", "typer", "matplotlib", "jinja2")
 UNWANTED = {
-    "shieldfl": (*PACKAGES, "cryptography", "msgspec", "scipy"),
+    "shieldfl": (*PACKAGES, "cryptography", "msgspec", "scipy", "sqlite3"),
     "shieldfl.fleet.measure.measured_client": ("torch", "sklearn", "opacus", "matplotlib", "scipy"),
-    "shieldfl.roles.message": ("torch", "sklearn", "opacus"),
+    "shieldfl.roles.message": ("torch", "sklearn", "opacus", "sqlite3"),
     "shieldfl.frame_inspection": ("torch", "sklearn", "opacus"),
     "shieldfl.benchmarks": ("torch", "sklearn", "opacus", "rich", "typer", "tenseal", "phe", "heu"),
     "shieldfl.methods.sense_crypt.client_clustering": ("torch", "sklearn", "opacus"),

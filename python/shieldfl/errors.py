@@ -75,7 +75,7 @@ class ConvergenceError(ShieldError):
 
 
 class DataError(ShieldError, OSError):
-    """A data set is missing, incomplete or damaged."""
+    """A data set is missing, incomplete or damaged, or the disk of an authority's store is full or fails."""
 
 
 class PrecisionWarning(UserWarning):

@@ -1,0 +1,249 @@
+"""The SQLite file of an authority's store: held by one process, written for good, its errors in our words."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+from shieldfl.errors import CapacityError, DataError, PolicyError, ShieldError, WireFormatError
+from shieldfl.stateful import Uncopied
+
+__all__ = ["StoreFile", "create_file"]
+
+_SCHEMA = """
+CREATE TABLE head (authority_id BLOB, salt BLOB, proof BLOB, epoch INTEGER, rows INTEGER, last_mac BLOB, mac BLOB);
+CREATE TABLE journal (number INTEGER PRIMARY KEY, kind TEXT, session BLOB, client INTEGER, round INTEGER, purpose TEXT,
+    digest BLOB, token BLOB, mac BLOB);
+CREATE INDEX journal_rounds ON journal (session, kind, round);
+CREATE TABLE sessions (session BLOB PRIMARY KEY, epoch INTEGER, manifest_digest BLOB, min_clients INTEGER,
+    window INTEGER, answers_kept INTEGER) WITHOUT ROWID;
+CREATE TABLE clients (session BLOB, client INTEGER, round INTEGER, changed INTEGER, sealed BLOB,
+    PRIMARY KEY (session, client)) WITHOUT ROWID;
+CREATE TABLE answers (number INTEGER PRIMARY KEY, total_digest BLOB, sealed BLOB);
+CREATE TABLE answered (session BLOB, round INTEGER, purpose TEXT, client INTEGER, frame_id BLOB, number INTEGER,
+    PRIMARY KEY (session, round, purpose, client)) WITHOUT ROWID;
+"""
+"""The key of ``answered`` is the rule of the whole: one answer for each session, round, purpose and client."""
+
+_PRAGMAS = (
+    # Held from the first lock to the end of the process, which a second writer then cannot enter.
+    "locking_mode=EXCLUSIVE",
+    # What is kept from a transaction that was cut off is cut to nothing by the commit: in an exclusively held file the
+    # default would overwrite its first bytes alone, and leave old pages behind them.
+    "journal_mode=TRUNCATE",
+    "synchronous=EXTRA",
+    "fullfsync=ON",
+    "secure_delete=ON",
+    "temp_store=MEMORY",
+    "trusted_schema=OFF",
+    "cell_size_check=ON",
+    "mmap_size=0",
+)
+
+_DAMAGED = (
+    WireFormatError,
+    "is damaged, or no store at all. Restore the newest backup with restored=True, or begin a new store and new "
+    "sessions",
+)
+_PROBLEMS: dict[int, tuple[type[ShieldError], str]] = {
+    sqlite3.SQLITE_BUSY: (
+        PolicyError,
+        "is held by another process, or opened twice in this one: an authority's memory has one writer. End the other "
+        "first",
+    ),
+    sqlite3.SQLITE_CANTOPEN: (
+        DataError,
+        "cannot be opened: check that it exists, and its folder's permissions",
+    ),
+    sqlite3.SQLITE_CONSTRAINT: (
+        PolicyError,
+        "has an answer for one of these clients already: begin a later round",
+    ),
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_FULL: (DataError, "has no room left on its disk: free some, then ask again"),
+    sqlite3.SQLITE_IOERR: (DataError, "could not be read or written: mend the disk, then ask again"),
+    sqlite3.SQLITE_NOTADB: _DAMAGED,
+    sqlite3.SQLITE_READONLY: (
+        DataError,
+        "cannot be written: make file, folder and disk writable, then ask again",
+    ),
+    sqlite3.SQLITE_TOOBIG: (CapacityError, "takes no answer that long: divide the model into more parts"),
+}
+_PROBLEMS[sqlite3.SQLITE_LOCKED] = _PROBLEMS[sqlite3.SQLITE_BUSY]
+_PROBLEMS[sqlite3.SQLITE_PERM] = _PROBLEMS[sqlite3.SQLITE_CANTOPEN]
+
+
+@contextlib.contextmanager
+def _in_our_words(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        # Without a code: text that is none, which SQLite has read and Python has not.
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+        kind, words = _PROBLEMS.get(
+            code, (ShieldError, "was not understood by SQLite: see the error before this")
+        )
+        raise kind(f"the store {path} {words}. Nothing was answered") from error
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    # Not for the time of a lock: who holds this file holds it for good.
+    connection = sqlite3.connect(
+        f"file:{quote(str(path.absolute()))}?mode=rw",
+        uri=True,
+        timeout=0.0,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    try:
+        for pragma in _PRAGMAS:
+            connection.execute(f"PRAGMA {pragma}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _schema_of(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+    rows = connection.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name")
+    return rows.fetchall()
+
+
+def _own_schema() -> list[tuple[str, str]]:
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(_SCHEMA)
+        return _schema_of(connection)
+
+
+def create_file(path: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
+    """Make a store's file, mode 0600, with what ``fill`` writes. Raises PolicyError, DataError, OSError."""
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        raise PolicyError(
+            f"{path} exists: open it, or take another path. A memory is not begun over another"
+        ) from None
+    try:
+        with _in_our_words(path), contextlib.closing(_connected(path)) as connection:
+            connection.execute("BEGIN EXCLUSIVE")
+            for statement in _SCHEMA.split(";\n")[:-1]:
+                connection.execute(statement)
+            fill(connection)
+            connection.execute("COMMIT")
+        # SQLite sees to its own files' places in the folder; this one was there before it came.
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+class StoreFile(Uncopied):
+    """Keeps one file open, and locked, for one process. Thread-safe: a transaction waits for the one before.
+
+    After an error of the disk the file is closed, and opened again, with all checks, by the next transaction: what a
+    commit that failed has left on the disk is for the disk to say, not for memory.
+
+    Parameters
+    ----------
+    path : of what :func:`create_file` made; on a disk of this machine: locks of network disks cannot be relied on.
+    check : gets the connection in a transaction whenever the file was opened; what it raises is raised.
+    """
+
+    _why_uncopied = (
+        "holds the one connection to its file and is neither copied nor pickled: open it where it is used"
+    )
+
+    def __init__(self, path: Path, check: Callable[[sqlite3.Connection], None]) -> None:
+        self._path = path
+        self._check = check
+        self._process = os.getpid()
+        self._lock = threading.RLock()
+        self._closed = False
+        self._connection: sqlite3.Connection | None = None
+        with self._lock, _in_our_words(path):
+            self._connection = self._opened()
+
+    def _opened(self) -> sqlite3.Connection:
+        connection = _connected(self._path)
+        try:
+            connection.execute("BEGIN EXCLUSIVE")
+            if _schema_of(connection) != _own_schema():
+                raise WireFormatError(
+                    f"{self._path} has not the tables of a store: it is of another version, was altered, or was never "
+                    "finished. If creating it was cut off, nothing was answered from it: delete it and create it again"
+                )
+            # Also whether the order of tables and indexes is right, by which rows are looked for.
+            (finding,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+            if finding != "ok":
+                kind, words = _DAMAGED
+                raise kind(f"the store {self._path} {words}. Nothing was answered")
+            self._check(connection)
+            # What was read may be in the memory of a disk that failed at the last commit, and nowhere else: nothing is
+            # answered from it before something was written after it.
+            connection.execute("UPDATE head SET mac = mac")
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Run in one transaction what stands in ``with``; it is on the disk afterwards, whole, or else nothing is.
+
+        Raises, beside what ``with`` raises, PolicyError for a second process and for a transaction in a transaction;
+        DataError for a disk that is full, read-only or broken; WireFormatError for a file that is damaged.
+        """
+        with self._lock, _in_our_words(self._path):
+            connection = self._held()
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException as error:
+                if isinstance(error, sqlite3.Error) or not self._rolled_back(connection):
+                    self._let_go()
+                raise
+
+    def _held(self) -> sqlite3.Connection:
+        if os.getpid() != self._process:
+            raise PolicyError(
+                f"the store {self._path} was opened by the process that this one was forked from: an authority's "
+                "memory has one writer. Close it before the fork and open it after, in one of both"
+            )
+        if self._closed:
+            raise PolicyError(f"the store {self._path} was closed: open it again")
+        if self._connection is None:
+            self._connection = self._opened()
+        if self._connection.in_transaction:
+            raise PolicyError("the store is asked by what it has called to compute: ask before or after")
+        return self._connection
+
+    def _rolled_back(self, connection: sqlite3.Connection) -> bool:
+        try:
+            connection.rollback()
+        except sqlite3.Error:
+            return False
+        return True
+
+    def _let_go(self) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.close()
+            self._connection = None
+
+    def close(self) -> None:
+        """Give the file up, for other processes to open."""
+        with self._lock:
+            self._closed = True
+            if os.getpid() == self._process:
+                self._let_go()

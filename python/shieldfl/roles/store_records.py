@@ -1,0 +1,156 @@
+"""What goes into an authority's store, checked: rules of sessions, clients' keys, requests for answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from shieldfl.array_view import as_unsigned
+from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.roles.store_journal import KEY_BYTES
+from shieldfl.stateful import Uncopied
+
+__all__ = [
+    "AUTHORITY_BYTES",
+    "MOST_ROUNDS_AHEAD",
+    "SESSION_BYTES",
+    "ClientKey",
+    "Keys",
+    "Request",
+    "SessionRules",
+    "as_bytes",
+    "as_number",
+    "checked_keys",
+    "checked_rules",
+]
+
+MOST_ROUNDS_AHEAD = 2**16
+"""A round further than this above the oldest that is open is refused: one request would end all rounds between."""
+
+AUTHORITY_BYTES = 32
+SESSION_BYTES = 16
+_FRAME_ID_BYTES = 16
+_DIGEST_BYTES = 32
+_MOST_PURPOSE_BYTES = 255
+_LEAST_CLIENTS = 2
+
+
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
+class ClientKey(Uncopied):
+    """A client's key, 32 bytes, of which the keys of ``round`` and later ones come, and of no earlier one."""
+
+    _why_uncopied = "holds a secret key and is neither copied nor pickled: take it where it is used"
+
+    round: int
+    key: bytes
+
+    def __repr__(self) -> str:
+        return f"ClientKey(round={self.round})"
+
+
+Keys = Mapping[int, ClientKey]
+"""By client."""
+
+
+class SessionRules(NamedTuple):
+    """What is settled when a session begins, and never changes.
+
+    ``window``: how many rounds below the newest answered one may still be answered. ``answers_kept``: for how many
+    rounds, the newest included, answers are kept, more than ``window``; what is asked for again later is refused.
+    """
+
+    manifest_digest: bytes
+    min_clients: int
+    window: int
+    answers_kept: int
+
+
+def as_number(value: Any, what: str) -> int:
+    """Check a number that SQLite can hold: whole, not negative, below 2^63. Raises ParameterError."""
+    number = as_unsigned(value, what)
+    if number >= 2**63:
+        raise ParameterError(f"{what} must be below 2^63")
+    return number
+
+
+def as_bytes(value: Any, length: int, what: str) -> bytes:
+    """Check that ``value`` is so many bytes. Raises ParameterError."""
+    if not isinstance(value, bytes) or len(value) != length:
+        raise ParameterError(f"{what} must be {length} bytes")
+    return value
+
+
+def checked_rules(rules: SessionRules) -> SessionRules:
+    """Return the rules if a session can have them. Raises ParameterError."""
+    as_bytes(rules.manifest_digest, _DIGEST_BYTES, "manifest_digest")
+    if as_number(rules.min_clients, "min_clients") < _LEAST_CLIENTS:
+        raise ParameterError(
+            f"min_clients must be at least {_LEAST_CLIENTS}: the sum over one client is its own"
+        )
+    if as_number(rules.window, "window") > MOST_ROUNDS_AHEAD:
+        raise ParameterError(f"window must be at most {MOST_ROUNDS_AHEAD}")
+    if as_number(rules.answers_kept, "answers_kept") <= rules.window:
+        raise ParameterError(
+            "answers_kept must be more than window: else what may be answered could not be repeated"
+        )
+    return rules
+
+
+class Request(NamedTuple):
+    """A checked request; the list in the order of clients."""
+
+    session: bytes
+    round: int
+    purpose: str
+    participants: list[tuple[int, bytes]]
+    total_digest: bytes
+
+    @classmethod
+    def checked(
+        cls, session: Any, round_number: Any, purpose: Any, participants: Any, total_digest: Any
+    ) -> Request:
+        """Check a request and put its list in order. Raises ParameterError; PolicyError for a list with duplicates."""
+        listed = sorted(
+            (as_number(client, "a client's number"), as_bytes(frame_id, _FRAME_ID_BYTES, "a frame id"))
+            for client, frame_id in participants
+        )
+        for column, what in ((0, "a client"), (1, "a frame")):
+            if len({entry[column] for entry in listed}) < len(listed):
+                raise PolicyError(f"the list names {what} twice: each counts once. Start a new round")
+        try:
+            length = len(purpose.encode())
+        except (AttributeError, UnicodeEncodeError):
+            length = 0
+        if not isinstance(purpose, str) or not 0 < length <= _MOST_PURPOSE_BYTES:
+            raise ParameterError(f"purpose must be a text of 1 to {_MOST_PURPOSE_BYTES} bytes")
+        return cls(
+            as_bytes(session, SESSION_BYTES, "session"),
+            as_number(round_number, "round_number"),
+            purpose,
+            listed,
+            as_bytes(total_digest, _DIGEST_BYTES, "total_digest"),
+        )
+
+    @property
+    def occasion(self) -> tuple[bytes, int, str]:
+        """What a client is answered for once."""
+        return self.session, self.round, self.purpose
+
+    @property
+    def clients(self) -> list[int]:
+        """Those that the list names."""
+        return [client for client, _ in self.participants]
+
+
+def checked_keys(keys: Any, clients: Iterable[int] | None = None) -> dict[int, ClientKey]:
+    """Return keys by client, in the order of clients: of just these, if given. Raises ParameterError."""
+    if not isinstance(keys, Mapping) or not all(isinstance(key, ClientKey) for key in keys.values()):
+        raise ParameterError("keys must be a mapping from clients' numbers to ClientKey")
+    checked = {as_number(client, "a client's number"): keys[client] for client in sorted(keys)}
+    for key in checked.values():
+        as_bytes(key.key, KEY_BYTES, "a client's key")
+        as_number(key.round, "a key's round")
+    if clients is not None and checked.keys() != set(clients):
+        raise ParameterError("there must be a key for each client that a key was given for, and no other")
+    return checked

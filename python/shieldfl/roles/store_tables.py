@@ -1,0 +1,130 @@
+"""The tables of an authority's store beside its journal: clients' keys, and answered sets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from shieldfl.errors import PolicyError
+from shieldfl.roles.store_journal import Journal, Row
+from shieldfl.roles.store_records import MOST_ROUNDS_AHEAD, ClientKey, Keys, Request, SessionRules
+
+__all__ = [
+    "check_ahead",
+    "drop_answers",
+    "is_enrolled",
+    "newest_round",
+    "oldest_open",
+    "owner_of_answer",
+    "owner_of_key",
+    "read_keys",
+    "stored_answer",
+    "write_answer",
+    "write_keys",
+]
+
+
+def owner_of_key(session: bytes, client: int, round_number: int) -> tuple[str, bytes, int, int]:
+    """Return what a client's key is sealed for: its place, and the round that it stands at."""
+    return "key", session, client, round_number
+
+
+def owner_of_answer(session: bytes, round_number: int, purpose: str) -> tuple[str, bytes, int, str]:
+    """Return what an answer is sealed for: the session, round and purpose that it answers."""
+    return "answer", session, round_number, purpose
+
+
+def newest_round(journal: Journal, session: bytes, kind: str) -> int:
+    """Return the newest round that was answered ("answer") or ended ("close"), -1 before the first."""
+    select = "SELECT max(round) FROM journal WHERE session = ? AND kind = ?"
+    (newest,) = journal.connection.execute(select, (session, kind)).fetchone()
+    return -1 if newest is None else int(newest)
+
+
+def oldest_open(journal: Journal, session: bytes, rules: SessionRules) -> int:
+    """Return the oldest round that may still be answered: in the window, and not ended."""
+    answered, closed = (newest_round(journal, session, kind) for kind in ("answer", "close"))
+    return max(0, answered - rules.window, closed + 1)
+
+
+def check_ahead(round_number: int, oldest: int) -> None:
+    """Raise PolicyError for a round that is too far above the oldest that is open."""
+    if round_number > oldest + MOST_ROUNDS_AHEAD:
+        raise PolicyError(
+            f"round {round_number} is more than {MOST_ROUNDS_AHEAD} above {oldest}, the oldest that is open: go "
+            "on from there"
+        )
+
+
+def is_enrolled(journal: Journal, session: bytes, client: int) -> bool:
+    """Whether a client was ever enrolled in the session."""
+    select = "SELECT 1 FROM clients WHERE session = ? AND client = ?"
+    return journal.connection.execute(select, (session, client)).fetchone() is not None
+
+
+def read_keys(journal: Journal, session: bytes, clients: Iterable[int]) -> dict[int, ClientKey]:
+    """Return keys by client. Raises PolicyError for one that was never enrolled, or revoked."""
+    keys = {}
+    select = "SELECT round, changed, sealed FROM clients WHERE session = ? AND client = ?"
+    for client in clients:
+        found = journal.connection.execute(select, (session, client)).fetchone()
+        if found is None or found[2] is None:
+            what = "is not enrolled in the session" if found is None else "was revoked"
+            raise PolicyError(f"client {client} {what}: leave it out, in a new round")
+        round_number, changed, sealed = found
+        owner = owner_of_key(session, client, round_number)
+        keys[client] = ClientKey(round_number, journal.keys.unseal(journal.row(changed), sealed, *owner))
+    return keys
+
+
+def write_keys(journal: Journal, row: Row, session: bytes, keys: Keys) -> None:
+    """Write keys, by client, as what this row of the journal changes."""
+    rows = []
+    for client, key in keys.items():
+        sealed = journal.keys.seal(row, key.key, *owner_of_key(session, client, key.round))
+        rows.append((session, client, key.round, row.number, sealed))
+    journal.connection.executemany("REPLACE INTO clients VALUES (?, ?, ?, ?, ?)", rows)
+
+
+def stored_answer(journal: Journal, asked: Request, digest: bytes) -> bytes | None:
+    """Return the answer that this request got; None where none of its clients was answered for what it asks."""
+    select = "SELECT number FROM answered WHERE session = ? AND round = ? AND purpose = ? AND client = ?"
+    numbers = [
+        number
+        for client in asked.clients
+        for (number,) in journal.connection.execute(select, (*asked.occasion, client))
+    ]
+    if not numbers:
+        return None
+    row = journal.row(numbers[0])
+    if row.digest != digest:
+        raise PolicyError(
+            f"a client of this list was answered for in round {asked.round} with another list or total: the difference "
+            "of the two could be its update. Start a new round, with updates that were in no answered list"
+        )
+    select = "SELECT sealed FROM answers WHERE number = ?"
+    (sealed,) = journal.connection.execute(select, (row.number,)).fetchone()
+    if sealed is None:
+        raise PolicyError(
+            f"this was answered, and is not answered again: answers of round {asked.round} are no longer kept"
+        )
+    return journal.keys.unseal(row, sealed, *owner_of_answer(*asked.occasion))
+
+
+def write_answer(journal: Journal, asked: Request, digest: bytes, answer: bytes, ratcheted: Keys) -> None:
+    """Write an answered set: a row of the journal, the list, the answer and the keys."""
+    session, round_number, purpose = asked.occasion
+    row = journal.append("answer", session, round_number=round_number, purpose=purpose, digest=digest)
+    sealed = journal.keys.seal(row, answer, *owner_of_answer(*asked.occasion))
+    execute, executemany = journal.connection.execute, journal.connection.executemany
+    execute("INSERT INTO answers VALUES (?, ?, ?)", (row.number, asked.total_digest, sealed))
+    listed = ((*asked.occasion, client, frame_id, row.number) for client, frame_id in asked.participants)
+    executemany("INSERT INTO answered VALUES (?, ?, ?, ?, ?, ?)", listed)
+    write_keys(journal, row, session, ratcheted)
+
+
+def drop_answers(journal: Journal, session: bytes, rules: SessionRules) -> None:
+    """Overwrite the answers of rounds for which they are no longer kept; who was answered stays."""
+    update = """UPDATE answers SET sealed = NULL WHERE sealed IS NOT NULL AND number IN
+        (SELECT number FROM journal WHERE session = ? AND kind = 'answer' AND round <= ?)"""
+    newest = newest_round(journal, session, "answer")
+    journal.connection.execute(update, (session, newest - rules.answers_kept))
