@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from shieldfl.methods.agreed_mask.method import SCORES, AgreedMask
 from shieldfl.methods.alt_fl.roles import AltFlAggregator, AltFlClient
-from shieldfl.methods.alt_fl.rounds import ZonesOfRounds, rounds_of
+from shieldfl.methods.alt_fl.rounds import ZonesOfRounds, rounds_of, trains_synthetic
 from shieldfl.methods.alt_fl.settings import AltFlSettings
 from shieldfl.methods.masked_average.method import UPDATE
 from shieldfl.methods.noised_average.dp_sgd import BY_DP_SGD, DpSgdAveraging, DpSgdRounds
@@ -44,6 +44,7 @@ class AltFl(AgreedMask):
             "less noise than DP-SGD alone",
             "Wang, Chiasserini, Schiller: Alt-FL, algorithms 1 to 3",
             AltFlSettings(),
+            takes_synthetic=trains_synthetic("alt-fl-pi"),
         ),
         NamedMethod(
             "alt-fl-si-he",
@@ -51,7 +52,7 @@ class AltFl(AgreedMask):
             "fewer ciphertexts",
             "Wang, Chiasserini, Schiller: Alt-FL, algorithms 1 to 3",
             AltFlSettings(),
-            takes_synthetic=True,
+            takes_synthetic=trains_synthetic("alt-fl-si-he"),
         ),
         NamedMethod(
             "alt-fl-mp",
@@ -59,6 +60,7 @@ class AltFl(AgreedMask):
             "both at once",
             "Wang, Chiasserini, Schiller: Alt-FL, section IV",
             AltFlSettings(),
+            takes_synthetic=trains_synthetic("alt-fl-mp"),
         ),
     )
     privacy_reading = PrivacyReading(
@@ -139,7 +141,7 @@ class AltFlWithoutEncryption(DpSgdAveraging):
             "few bytes",
             "Wang, Chiasserini, Schiller: Alt-FL, algorithms 1 to 3",
             AltFlSettings(),
-            takes_synthetic=True,
+            takes_synthetic=trains_synthetic("alt-fl-si-dp"),
         ),
     )
     privacy_reading = BY_DP_SGD
