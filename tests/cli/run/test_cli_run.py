@@ -19,6 +19,7 @@ import typer
 import shieldfl as sf
 from cli.run.run_stand_in import Driver, invoke, table_rows
 from shieldfl.cli.app import app
+from shieldfl.cli.run.options import ComparedMethods
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.config import RunConfig
@@ -86,9 +87,10 @@ OPTIONS: list[tuple[list[str], str, Any]] = [
 
 
 def test_every_setting_has_an_option() -> None:
-    names = {field.name for kind in (RunConfig, SelectiveShieldSettings) for field in fields(kind)}
+    classes = (ComparedMethods, RunConfig, SelectiveShieldSettings)
+    names = {field.name for kind in classes for field in fields(kind)}
     command = typer.main.get_command(app).commands["run"]
-    own = {"method", "assignments", "experiment", "json_file", "report"}
+    own = {"assignments", "experiment", "json_file", "report"}
     assert {one.name for one in command.params} == names | own
     assert {name for _, name, _ in OPTIONS} <= names
 
@@ -105,7 +107,7 @@ def test_defaults_are_those_of_the_dataclasses(driver: Driver) -> None:
     assert invoke().exit_code == 0
     assert driver.config == RunConfig()
     assert driver.settings == MethodSettings()
-    assert list(driver.methods) == ["selective-shield"]
+    assert tuple(driver.methods) == ComparedMethods().methods == ("selective-shield",)
 
 
 def test_methods_are_split_at_commas(driver: Driver) -> None:
@@ -123,7 +125,9 @@ def test_methods_are_split_at_commas(driver: Driver) -> None:
         (["--rho", "0"], "consensus"),
         (["--divisor", "nobody"], "divisor must be one of"),
         (["--hide-personalised"], "negotiation"),
-        (["--method", ","], "at least one"),
+        (["--method", ","], "unknown method ','"),
+        (["--method", ""], "--method must be a list that is not empty"),
+        (["--method", "fedavg,fedavg"], "named twice"),
         (["--method", "fedavg,magic"], "fedavg, selective-shield"),
         (["--json", "no-such-folder/result.json"], "no-such-folder"),
         (["--no-such-option"], "--no-such-option"),

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from msgspec import Meta
 
 from shieldfl.cli.setting_options import is_given
 from shieldfl.errors import ParameterError
 from shieldfl.methods.discovery import method_names
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.settings import Setting, settings_of
+from shieldfl.settings import Setting, Settings, Text, about, settings_of
 from shieldfl.simulation.config import RunConfig
 
 __all__ = [
     "Assignments",
+    "ComparedMethods",
     "ExperimentFile",
-    "Methods",
     "Report",
     "apply_assignments",
     "overrides_of",
-    "parse_methods",
     "with_overrides",
 ]
 
@@ -31,25 +31,20 @@ _OVERRIDES = tuple(setting.name for setting in settings_of(RunConfig).values() i
 _BESIDE = ("experiment", "json_file", "report")
 
 
-def parse_methods(text: str) -> tuple[str, ...]:
-    """Read method names with commas between."""
-    names = tuple(name for part in str(text).split(",") if (name := part.strip()))
-    if not names:
-        raise typer.BadParameter("name at least one method")
-    return names
+@dataclass(frozen=True)
+class ComparedMethods(Settings):
+    """What ``shieldfl run`` runs where no experiment file says it."""
 
+    methods: Annotated[
+        tuple[Text, ...],
+        Meta(min_length=1),
+        about(
+            "Methods to run on the same data and initial model, compared side by side: "
+            f"{', '.join(method_names())}.",
+            options=("--method",),
+        ),
+    ] = ("selective-shield",)
 
-# typer takes no tuples of any length, so what has a parser is typed Any.
-Methods = Annotated[
-    Any,
-    typer.Option(
-        "--method",
-        metavar="NAME,...",
-        parser=parse_methods,
-        help="Methods to run on the same data and initial model, compared side by side: "
-        f"{', '.join(method_names())}.",
-    ),
-]
 
 Assignments = Annotated[
     list[str] | None,
