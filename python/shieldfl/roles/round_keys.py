@@ -26,6 +26,8 @@ from shieldfl.stateful import Stateful, Uncopied, refuse_unless
 
 __all__ = ["RoundKeys"]
 
+_SIGNING_KEY_BYTES = 32
+
 
 class RoundKeys(Stateful, Uncopied):
     """Makes, signs and wipes the keys of one federation's rounds.
@@ -94,6 +96,7 @@ class RoundKeys(Stateful, Uncopied):
 
     @_secret_signing_key.setter
     def _secret_signing_key(self, secret: bytes) -> None:
+        refuse_unless(len(secret) == _SIGNING_KEY_BYTES)
         self._signing_key = ed25519().Ed25519PrivateKey.from_private_bytes(secret)
         if self._signing_key.public_key().public_bytes_raw() != self.check.signing_key:
             raise KeyMismatchError("the state has the signing key of another federation")
@@ -107,6 +110,7 @@ class RoundKeys(Stateful, Uncopied):
 
     @_pairs.setter
     def _pairs(self, pairs: dict[str, tuple[bool, key_file.Contents]]) -> None:
+        refuse_unless(pairs.keys() <= self.check.parameters.keys())
         self._made, self._lasting, self._authorities = {}, {}, {}
         for purpose, (taken, contents) in pairs.items():
             authority = key_authority.KeyAuthority.of_contents(contents, threads=self._threads)

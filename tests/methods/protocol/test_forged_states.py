@@ -118,9 +118,16 @@ FORGED_OF_METHODS = [
     ("sense-crypt/clusters", "aggregator", ("_registry", "_clusters"), short),
     ("sense-crypt/clusters", "aggregator", ("_registry", "_capabilities"), spoilt),
     ("sense-crypt/clusters", "aggregator", ("_registry", "_waiting"), lambda _: {99: None}),
+    ("sense-crypt/clusters", "aggregator", ("_masks",), lambda now: now | {99: now[0]}),
+    ("sense-crypt/clusters", "aggregator", ("_masks",), lambda now: now | {-1: now[0]}),
+    ("sense-crypt/clusters", "aggregator", ("_masks",), lambda now: now | {0: Mask.full(7)}),
+    ("sense-crypt/clusters", "aggregator", ("_masks_of",), lambda _: 77),
+    ("full-he", "client", ("_round_keys",), lambda _: None),
+    ("full-he", "aggregator", ("_round_keys",), lambda _: None),
     ("full-he", "authority", ("model",), lambda _: OTHER_SIZE),
     ("full-he", "authority", ("zone",), lambda _: Mask.full(7)),
     ("full-he", "authority", ("keys", "_round"), lambda _: 10**6),
+    ("full-he", "authority", ("keys", "_secret_signing_key"), lambda now: now[:-1]),
     ("full-he", "authority", ("keys", "_parts"), lambda now: {"other": {}}),
     ("full-he", "authority", ("keys", "_pairs"), lambda now: {"other": now["update"]}),
     ("full-he", "authority", ("_replies", "_given"), lambda now: {"other": now["update"]}),
@@ -171,6 +178,18 @@ def test_forged_values_of_a_method_s_own_change_neither_a_new_nor_a_used_role(la
     fresh.restore(genuine, key)
     role.restore(genuine, key)
     assert plain_record(fresh) == plain_record(role) == after
+
+
+def test_a_mistake_of_a_check_is_not_taken_for_a_forged_state(monkeypatch):
+    run = run_of("fedavg")
+    fresh, state = run.new_client(0), run.clients[0].state()
+
+    def mistaken(self):
+        raise AttributeError("no such name")
+
+    monkeypatch.setattr(type(fresh), "check_changed", mistaken)
+    with pytest.raises(AttributeError, match="no such name"):
+        fresh.restore(state)
 
 
 def plain_record(role) -> bytes:

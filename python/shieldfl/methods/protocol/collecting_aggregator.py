@@ -49,13 +49,14 @@ class CollectingAggregator(AggregatorSteps):
         self._closed: Message | None = None
 
     def check_changed(self) -> None:
-        """Raise WireFormatError for a round, a phase or clients that the plan does not have."""
+        """Raise WireFormatError for a round, a phase, clients or keys that the federation does not have."""
         super().check_changed()
         known = self._phase is None or self._phase in self.context.phases
         if (
             not known
             or not 0 <= self.round <= self.context.plan.rounds
             or not self._seen <= set(range(self._clients))
+            or (self._round_keys is None) != (not self.context.keys.parameters)
         ):
             raise WireFormatError("the state is of a round, a phase or clients that the plan does not have")
 

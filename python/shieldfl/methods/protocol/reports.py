@@ -173,14 +173,7 @@ class Reporter(Stateful):
                 other = self.revived(changed)
             except (WireFormatError, KeyMismatchError):
                 raise
-            except (
-                ShieldError,
-                LookupError,
-                ValueError,
-                TypeError,
-                AttributeError,
-                ArithmeticError,
-            ) as error:
+            except ShieldError as error:
                 raise WireFormatError("the state holds values that no step of this role leaves") from error
             self.__dict__.update(other.__dict__)
             self.clock.take()

@@ -110,6 +110,7 @@ class TrainingClient(ClientSteps):
             or (begun is not None and (begun.round, begun.beginning) != (self.round, self._beginnings))
             or (begun is None) != (self._begun_with is None)
             or ((self._has_trained or self._has_told) and begun is None)
+            or (self._round_keys is None) != (not self.context.keys.parameters)
         ):
             raise WireFormatError("the state is of a round or a model that the client cannot have")
 

@@ -17,6 +17,7 @@ from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.methods.sense_crypt.client import cluster_round
 from shieldfl.methods.sense_crypt.cluster_registry import ClusterRegistry
 from shieldfl.roles.message import Message
+from shieldfl.stateful import refuse_unless
 
 __all__ = ["SenseCryptAggregator"]
 
@@ -53,6 +54,14 @@ class SenseCryptAggregator(CollectingAggregator):
         self._sums: dict[int, MixedSum] = {}
         self._united: dict[int, MixedSum] = {}
         """Sums of nothing yet, over the unions that the mask phase came to: for the update phase."""
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for masks of another model or round, or of clients that are in no cluster."""
+        super().check_changed()
+        known = {client for client in range(self._clients) if self._registry.knows(client)}
+        refuse_unless(self._masks.keys() <= known)
+        refuse_unless(all(mask.size == self._size + self._buffers for mask in self._masks.values()))
+        refuse_unless(0 <= (self._masks_of or 0) <= self.round)
 
     def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Start to collect; who is in which cluster is kept from round to round, masks for the update phase."""
