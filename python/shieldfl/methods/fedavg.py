@@ -154,6 +154,7 @@ class FedAvg(Method):
             "everything in the clear",
             "the baseline",
             "McMahan et al. 2017, algorithm 1",
+            masks="nothing",
         ),
     )
     privacy_reading = NO_NOISE

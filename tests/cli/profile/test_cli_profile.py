@@ -20,8 +20,7 @@ from shieldfl.cli.app import app
 from shieldfl.fleet.costs.calibration import CalibrationSettings
 from shieldfl.fleet.costs.device_profile import DeviceProfile, load_profile
 from shieldfl.fleet.fleet_file import load_fleet
-from shieldfl.fleet.simulate.encryption_plan import METHODS
-from shieldfl.fleet.simulate.fleet_simulation import client_rows, summarise
+from shieldfl.fleet.simulate.fleet_simulation import SimulationSettings, client_rows, summarise
 from shieldfl.fleet.simulate.paper_costs import paper_cost_model, paper_costs_for
 from shieldfl.fleet.simulate.planner import plan_round
 from shieldfl.fleet.simulate.round_simulation import simulate
@@ -124,8 +123,8 @@ def test_simulate_prints_what_the_simulation_says(fleet: Path) -> None:
     overview, *of_clients = re.split(r"^\S+, each client\n", result.stdout, flags=re.MULTILINE)
     assert "small: 3 clients, 10,000 parameters, python-paillier-2048" in overview
     table = rows(overview)
-    assert set(METHODS) <= set(table)
-    for method, text in zip(METHODS, of_clients, strict=True):
+    assert set(SimulationSettings().methods) <= set(table)
+    for method, text in zip(SimulationSettings().methods, of_clients, strict=True):
         rounds = simulate(method, load_fleet(fleet), paper_costs_for(method, paper_cost_model()))
         assert table[method][2] == f"{rounds.straggler_index[0]:.2f}"
         assert table[method][-1] == rounds.stragglers[0]

@@ -11,7 +11,8 @@ import pytest
 from documentation_pages import doc, prose_of, table_rows
 from shieldfl.fleet.fleet import Aggregator, ClientKind, Model, Training
 from shieldfl.fleet.fleet_file import parse_fleet
-from shieldfl.fleet.simulate.encryption_plan import METHODS, plan_encryption
+from shieldfl.fleet.simulate.encryption_plan import plan_encryption
+from shieldfl.fleet.simulate.fleet_simulation import SimulationSettings
 from shieldfl.fleet.simulate.paper_costs import (
     ENCRYPT_CORE_SECONDS_BY_TABLE_2,
     PAPER_PARAMETERS,
@@ -57,7 +58,7 @@ def test_every_key_is_in_the_table_with_its_default():
 
 def test_every_method_is_in_the_table():
     rows = table_rows(PAGE, "method")
-    assert tuple(row[0].strip("`") for row in rows) == METHODS
+    assert tuple(row[0].strip("`") for row in rows) == SimulationSettings().methods
     fleet, scheme = parse_fleet(EXAMPLE), paper_cost_model().scheme
     for name, _, selects in rows:
         assert plan_encryption(name.strip("`"), fleet, scheme).selects == (selects == "yes")

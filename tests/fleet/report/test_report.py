@@ -20,7 +20,6 @@ from shieldfl.fleet.fleet import Fleet
 from shieldfl.fleet.report.page import write_report
 from shieldfl.fleet.report.tables import MOST_CLIENT_ROWS, clients_table, methods_table, reductions_table
 from shieldfl.fleet.simulate.cost_source import CostSource
-from shieldfl.fleet.simulate.encryption_plan import METHODS
 from shieldfl.fleet.simulate.fleet_simulation import (
     FleetSimulation,
     SimulationSettings,
@@ -35,7 +34,9 @@ MACHINE = {"processor": "a <fast> one", "date": "a day"}
 MEASURED = SchemeProfile("tens", "made up", 10, 100.0, {1: 1.0}, 0.25, 0.5, True)
 
 
-def simulation_of(*fleets: Fleet, methods: tuple[str, ...] = METHODS, schemes: int = 1) -> FleetSimulation:
+def simulation_of(
+    *fleets: Fleet, methods: tuple[str, ...] = SimulationSettings().methods, schemes: int = 1
+) -> FleetSimulation:
     models = {"tens": COSTS, "rigid": replace(RIGID, scheme=replace(RIGID.scheme, name="rigid"))}
     chosen = dict(list(models.items())[:schemes])
     profile = DeviceProfile(MACHINE, (MEASURED,), 1e-9, 1e-9, 1e-9, 1e-9)

@@ -1,16 +1,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 
 from fleet.fleets import RIGID, SCHEME, client, fleet_of
+from methods.offered_method import offer
 from shieldfl.errors import ParameterError
 from shieldfl.fleet.fleet_file import parse_fleet
 from shieldfl.fleet.simulate.encryption_plan import (
-    METHODS,
+    EncryptionPlan,
     MaskSettings,
     fleet_budgets,
     packed_fields,
@@ -18,6 +19,8 @@ from shieldfl.fleet.simulate.encryption_plan import (
     union_ratio,
 )
 from shieldfl.fleet.simulate.sensitivity_curve import SensitivityCurve
+from shieldfl.methods.discovery import named_method
+from shieldfl.methods.fedavg import FedAvg
 
 EVEN = SensitivityCurve.log_normal(0.0)  # the share of positions is that of the sensitivity
 HALF_OF_BUDGET_ONE = {"exposed_share": 1.0, "exposure_decay": math.log(2)}  # 1 - 2^-alpha
@@ -93,8 +96,32 @@ def test_a_budget_that_is_too_small_wins_and_is_reported():
 
 
 def test_unknown_methods():
-    with pytest.raises(ParameterError, match=f"choose one of {', '.join(METHODS)}"):
+    with pytest.raises(ParameterError, match="unknown method 'sensecrypt': choose from fedavg, "):
         plan_encryption("sensecrypt", two_clusters(), SCHEME)
+
+
+def test_a_method_that_does_not_say_what_it_encrypts_is_not_simulated():
+    with pytest.raises(ParameterError, match="dict-pfl cannot be simulated"):
+        plan_encryption("dict-pfl", two_clusters(), SCHEME)
+
+
+@pytest.mark.parametrize("alike", ["fedavg", "full-he", "fedml-he", "mask-crypt", "sense-crypt"])
+def test_a_method_of_another_package_is_simulated_by_what_its_class_states(monkeypatch, alike):
+    """No name decides anything."""
+    stated = named_method(alike)
+
+    class Offered(FedAvg):
+        names = (replace(stated, name="offered"),)
+        privacy_reading = FedAvg.privacy_reading
+        aggregator_sees = "a test"
+
+    expected = plan_encryption(alike, two_clusters(), SCHEME, SETTINGS)
+    offer(monkeypatch, "offered", Offered)
+    plan = plan_encryption("offered", two_clusters(), SCHEME, SETTINGS)
+    assert plan.method == "offered"
+    for one in fields(EncryptionPlan):
+        if one.name != "method":
+            np.testing.assert_array_equal(getattr(plan, one.name), getattr(expected, one.name))
 
 
 def test_fields_of_packed_ciphertexts():

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from fleet.fleets import COSTS, client, fleet_of, three_clients
 from shieldfl.errors import ParameterError
-from shieldfl.fleet.simulate.encryption_plan import METHODS, MaskSettings, plan_encryption
+from shieldfl.fleet.simulate.encryption_plan import MaskSettings, plan_encryption
+from shieldfl.fleet.simulate.fleet_simulation import SimulationSettings
 from shieldfl.fleet.simulate.round_simulation import STAGES, simulate, simulate_plan
 
 FIFTH = MaskSettings(uniform_ratio=0.2)
@@ -130,7 +131,7 @@ def test_too_few_survivors_are_not_opened():
 
 @settings(max_examples=40)
 @given(
-    method=st.sampled_from(METHODS),
+    method=st.sampled_from(SimulationSettings().methods),
     seed=st.integers(0, 2**32),
     dropout=st.sampled_from([0.0, 0.3, 0.9]),
     cores=st.lists(st.floats(0.1, 64.0), min_size=1, max_size=6),

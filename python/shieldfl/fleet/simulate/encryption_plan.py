@@ -13,19 +13,19 @@ from shieldfl.errors import ParameterError
 from shieldfl.fleet.costs.cost_model import SchemeCosts
 from shieldfl.fleet.fleet import Fleet, FloatVector, IntVector
 from shieldfl.fleet.simulate.sensitivity_curve import SecurityFloor, SensitivityCurve
+from shieldfl.methods.discovery import named_method
+from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.settings import Positive, Probability, Share, about
 
 __all__ = [
-    "METHODS",
     "EncryptionPlan",
     "MaskSettings",
     "fleet_budgets",
     "packed_fields",
     "plan_encryption",
+    "simulated_method",
     "union_ratio",
 ]
-
-METHODS = ("fedavg", "sense-crypt", "mask-crypt", "fedml-he", "full-he")
 
 
 @dataclass(frozen=True)
@@ -88,27 +88,36 @@ class EncryptionPlan:
     """By how much each client's budget is below what its constraints ask for; 0 for most."""
 
 
+def simulated_method(name: str) -> NamedMethod:
+    """Return what a method's class says of it.
+
+    Raises ParameterError for one that is not known, and for one that does not say how much its clients encrypt.
+    """
+    stated = named_method(name)
+    if not stated.masks:
+        raise ParameterError(f"{name} cannot be simulated: its class does not say how much clients encrypt")
+    return stated
+
+
 def plan_encryption(
     method: str, fleet: Fleet, scheme: SchemeCosts, settings: MaskSettings | None = None
 ) -> EncryptionPlan:
-    """Say what each client of a fleet encrypts under a method.
+    """Say what each client of a fleet encrypts under a method, by the ``masks`` that its class states.
 
-    - ``fedavg``: nothing; ``full-he``: everything. Neither scores nor selects.
-    - ``sense-crypt``: budgets (section 3.2) and masks (eqs. 6 to 9) of each cluster. Clients of a scheme whose
+    - Nothing, or everything.
+    - Budgets: those of SenseCrypt (section 3.2) and masks (eqs. 6 to 9) of each cluster. Clients of a scheme whose
       ciphertexts take no plain numbers encrypt their cluster's union instead.
-    - ``mask-crypt``: one ratio for all, over a consensus of all clients' masks; scores and selects in each round.
-    - ``fedml-he``: one ratio for all; the mask is agreed upon before the first round, which is not counted.
+    - One share: for all, of a mask that they agree on, in each round or before the first one, which is not counted.
 
-    Raises ParameterError for an unknown method or settings that do not fit the fleet.
+    Raises ParameterError as :func:`simulated_method` does, and for settings that do not fit the fleet.
     """
-    if method not in METHODS:
-        raise ParameterError(f"unknown method {method!r}: choose one of {', '.join(METHODS)}")
+    stated = simulated_method(method)
     chosen = settings or MaskSettings()
     parameters = fleet.model.parameters
-    if method == "sense-crypt":
-        return _sense_crypt(fleet, scheme, chosen)
-    if method in ("fedavg", "full-he"):
-        share = 1.0 if method == "full-he" else 0.0
+    if stated.masks == "budgets":
+        return _by_budgets(stated, fleet, scheme, chosen)
+    if stated.masks in ("nothing", "everything"):
+        share = 1.0 if stated.masks == "everything" else 0.0
     elif chosen.uniform_ratio is not None:
         share = chosen.uniform_ratio
     else:
@@ -120,9 +129,9 @@ def plan_encryption(
         fields=np.full(fleet.size, count),
         groups=np.zeros(fleet.size, dtype=np.int64),
         union_values=np.atleast_1d(count),
-        scores=method == "mask-crypt",
-        selects=method == "mask-crypt",
-        sends_mask=method == "mask-crypt",
+        scores=stated.masks_each_round,
+        selects=stated.masks_each_round,
+        sends_mask=stated.masks_each_round,
         budget_shortfall=np.zeros(fleet.size),
     )
 
@@ -157,21 +166,23 @@ def packed_fields(values: IntVector, unions: IntVector, scheme: SchemeCosts, ove
     return np.clip(fields, values, unions)
 
 
-def _sense_crypt(fleet: Fleet, scheme: SchemeCosts, settings: MaskSettings) -> EncryptionPlan:
+def _by_budgets(
+    stated: NamedMethod, fleet: Fleet, scheme: SchemeCosts, settings: MaskSettings
+) -> EncryptionPlan:
     ratios, shortfall = _sense_crypt_ratios(fleet, settings)
     union_values = _positions(_unions(fleet, ratios, settings), fleet.model.parameters)
     own = _positions(ratios, fleet.model.parameters)
     if not scheme.adds_clear_values:
         own = union_values[fleet.clusters]
     return EncryptionPlan(
-        method="sense-crypt",
+        method=stated.name,
         values=own,
         fields=packed_fields(own, union_values[fleet.clusters], scheme, settings.mask_overlap),
         groups=fleet.clusters,
         union_values=union_values,
-        scores=True,
-        selects=True,
-        sends_mask=True,
+        scores=stated.masks_each_round,
+        selects=stated.masks_each_round,
+        sends_mask=stated.masks_each_round,
         budget_shortfall=shortfall,
     )
 

@@ -13,9 +13,9 @@ from msgspec import Meta
 from shieldfl.fleet.fleet import Fleet, FloatVector
 from shieldfl.fleet.report.pictures import straggler_index_by_budget
 from shieldfl.fleet.simulate.cost_source import CostSource
-from shieldfl.fleet.simulate.encryption_plan import METHODS, MaskSettings
+from shieldfl.fleet.simulate.encryption_plan import MaskSettings, simulated_method
 from shieldfl.fleet.simulate.round_simulation import STAGES, FleetRounds, simulate
-from shieldfl.settings import Count, Seed, about
+from shieldfl.settings import Count, Seed, Text, about
 
 __all__ = [
     "FleetSimulation",
@@ -32,15 +32,20 @@ _ROUNDS = "Rounds"
 
 @dataclass(frozen=True)
 class SimulationSettings(MaskSettings):
-    """What is simulated of each fleet."""
+    """What is simulated of each fleet. Raises ParameterError for methods that cannot be, too."""
 
     methods: Annotated[
-        tuple[str, ...],
+        tuple[Text, ...],
         Meta(min_length=1),
-        about("Methods, compared side by side.", choices=METHODS, options=("--method",), panel=_ROUNDS),
-    ] = METHODS
+        about("Methods, compared side by side.", options=("--method",), panel=_ROUNDS),
+    ] = ("fedavg", "sense-crypt", "mask-crypt", "fedml-he", "full-he")
     rounds: Annotated[Count, about("Number of rounds.", panel=_ROUNDS)] = 1
     seed: Annotated[Seed, about("Decides who drops out, and when.", panel=_ROUNDS)] = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in self.methods:
+            simulated_method(name)
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from shieldfl.errors import ParameterError
 from shieldfl.fleet.costs.cost_model import CostModel, SchemeCosts
 from shieldfl.fleet.fleet import Aggregator, ClientKind, Fleet, Model
 from shieldfl.fleet.simulate.encryption_plan import EncryptionPlan, MaskSettings, plan_encryption
+from shieldfl.methods.discovery import named_method
 
 __all__ = [
     "ENCRYPT_CORE_SECONDS_BY_TABLE_2",
@@ -106,8 +107,8 @@ def paper_costs(fleet: Fleet, plan: EncryptionPlan) -> CostModel:
 
 
 def paper_costs_for(method: str, costs: CostModel) -> CostModel:
-    """Return the paper's costs for one method: only SenseCrypt solves an optimisation problem."""
-    return costs if method == "sense-crypt" else replace(costs, select_seconds_per_value=0.0)
+    """Return the paper's costs for one method: only SenseCrypt's budgets are an optimisation problem to solve."""
+    return costs if named_method(method).masks == "budgets" else replace(costs, select_seconds_per_value=0.0)
 
 
 def paper_fleet() -> Fleet:

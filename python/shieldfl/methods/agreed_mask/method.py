@@ -246,6 +246,7 @@ class FedMlHe(AgreedMask):
             "a baseline of selective encryption",
             "Jin et al. 2023: FedML-HE",
             FedMlHeSettings(),
+            masks="one share",
         ),
     )
     privacy_reading = NO_NOISE

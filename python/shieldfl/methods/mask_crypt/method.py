@@ -128,6 +128,8 @@ class MaskCrypt(MaskedAverage):
             "a baseline of selective encryption",
             "Hu and Li 2024: MaskCrypt, algorithm 1",
             MaskCryptSettings(),
+            masks="one share",
+            masks_each_round=True,
         ),
     )
     privacy_reading = NO_NOISE

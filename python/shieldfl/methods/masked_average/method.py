@@ -126,6 +126,7 @@ class FullEncryption(MaskedAverage):
             "hiding single updates; the default choice",
             "what papers on selective encryption compare with",
             EncryptionSettings(),
+            masks="everything",
         ),
         NamedMethod(
             "plain-he",
@@ -133,6 +134,7 @@ class FullEncryption(MaskedAverage):
             "a baseline of SenseCrypt and BatchCrypt",
             "SenseCrypt, section 4.1",
             EncryptionSettings(encryption="paillier-single"),
+            masks="everything",
         ),
     )
     privacy_reading = NO_NOISE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from shieldfl.errors import ParameterError
 from shieldfl.privacy.events import PrivacyReading
@@ -27,6 +27,11 @@ class NamedMethod:
     """The defaults, of a frozen dataclass whose values can be hashed; None for a method without settings."""
     takes_synthetic: bool = False
     """Whether there are settings under which some rounds train on synthetic data."""
+    masks: Literal["", "nothing", "everything", "one share", "budgets"] = ""
+    """How much of its update each client encrypts, for simulations of fleets: nothing, everything, the same share at
+    all clients, or a share by each client's budget. Empty for a method that is not simulated."""
+    masks_each_round: bool = False
+    """Whether clients score, select and send a mask in every round, for simulations too."""
 
 
 def check_declarations(name: str, method: Any) -> None:

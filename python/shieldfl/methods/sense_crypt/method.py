@@ -48,6 +48,8 @@ class SenseCrypt(Method):
             "clients of uneven speed; clients in clusters",
             "SenseCrypt, algorithms 1 and 2, eqs. 2 to 8",
             SenseCryptSettings(),
+            masks="budgets",
+            masks_each_round=True,
         ),
     )
     privacy_reading = PrivacyReading(
