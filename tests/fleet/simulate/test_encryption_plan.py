@@ -105,6 +105,19 @@ def test_a_method_that_does_not_say_what_it_encrypts_is_not_simulated():
         plan_encryption("dict-pfl", two_clusters(), SCHEME)
 
 
+def test_a_method_that_says_it_in_other_words_is_not_simulated(monkeypatch):
+    class Offered(FedAvg):
+        names = (replace(named_method("fedavg"), name="offered", masks="all"),)
+        privacy_reading = FedAvg.privacy_reading
+        aggregator_sees = "a test"
+
+    offer(monkeypatch, "offered", Offered)
+    with pytest.raises(
+        ParameterError, match=r"offered cannot be simulated: .* nothing, everything, one share, budgets"
+    ):
+        plan_encryption("offered", two_clusters(), SCHEME)
+
+
 @pytest.mark.parametrize("alike", ["fedavg", "full-he", "fedml-he", "mask-crypt", "sense-crypt"])
 def test_a_method_of_another_package_is_simulated_by_what_its_class_states(monkeypatch, alike):
     """No name decides anything."""

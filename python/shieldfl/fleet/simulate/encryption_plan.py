@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import inf
-from typing import Annotated
+from typing import Annotated, get_args
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from shieldfl.fleet.costs.cost_model import SchemeCosts
 from shieldfl.fleet.fleet import Fleet, FloatVector, IntVector
 from shieldfl.fleet.simulate.sensitivity_curve import SecurityFloor, SensitivityCurve
 from shieldfl.methods.discovery import named_method
-from shieldfl.methods.protocol.named_method import NamedMethod
+from shieldfl.methods.protocol.named_method import Masks, NamedMethod
 from shieldfl.settings import Positive, Probability, Share, about
 
 __all__ = [
@@ -94,8 +94,11 @@ def simulated_method(name: str) -> NamedMethod:
     Raises ParameterError for one that is not known, and for one that does not say how much its clients encrypt.
     """
     stated = named_method(name)
-    if not stated.masks:
-        raise ParameterError(f"{name} cannot be simulated: its class does not say how much clients encrypt")
+    if stated.masks not in get_args(Masks):
+        raise ParameterError(
+            f"{name} cannot be simulated: its class does not say how much clients encrypt, one of "
+            f"{', '.join(get_args(Masks))}"
+        )
     return stated
 
 

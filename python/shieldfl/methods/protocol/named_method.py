@@ -8,7 +8,10 @@ from typing import Any, Literal
 from shieldfl.errors import ParameterError
 from shieldfl.privacy.events import PrivacyReading
 
-__all__ = ["NamedMethod", "check_declarations"]
+__all__ = ["Masks", "NamedMethod", "check_declarations"]
+
+Masks = Literal["nothing", "everything", "one share", "budgets"]
+"""How much clients encrypt: the same share at all of them, or a share by each one's budget."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +30,8 @@ class NamedMethod:
     """The defaults, of a frozen dataclass whose values can be hashed; None for a method without settings."""
     takes_synthetic: bool = False
     """Whether there are settings under which some rounds train on synthetic data."""
-    masks: Literal["", "nothing", "everything", "one share", "budgets"] = ""
-    """How much of its update each client encrypts, for simulations of fleets: nothing, everything, the same share at
-    all clients, or a share by each client's budget. Empty for a method that is not simulated."""
+    masks: Masks | None = None
+    """How much of its update each client encrypts, for simulations of fleets; None for a method without any."""
     masks_each_round: bool = False
     """Whether clients score, select and send a mask in every round, for simulations too."""
 
