@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from methods.method_conformance import SteppedRun, run_of
-from methods.variants import every_variant
+from methods.variants import PARAMETERS, every_variant
 from shieldfl.errors import ShieldError, WireFormatError
 from shieldfl.masks import Mask
+from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.reports import Tally, _Untold
+from shieldfl.privacy.events import EncryptedUpload, OpenedSum, SummedUploads
 from shieldfl.roles.role_state import pack_state
 from shieldfl.stateful import encode_record
 
@@ -97,6 +101,10 @@ def spoilt(array: np.ndarray) -> np.ndarray:
     return np.full_like(array, np.nan)
 
 
+def moved(model: GlobalModel) -> GlobalModel:
+    return GlobalModel(model.parameters + np.float32(1.0), model.buffers)
+
+
 OTHER_SIZE = GlobalModel(np.zeros(7, dtype=np.float32), np.zeros(5, dtype=np.float32))
 FORGED_OF_METHODS = [
     ("dict-pfl", "client", ("_held", "_unsent"), short),
@@ -122,9 +130,59 @@ FORGED_OF_METHODS = [
     ("sense-crypt/clusters", "aggregator", ("_masks",), lambda now: now | {-1: now[0]}),
     ("sense-crypt/clusters", "aggregator", ("_masks",), lambda now: now | {0: Mask.full(7)}),
     ("sense-crypt/clusters", "aggregator", ("_masks_of",), lambda _: 77),
+    ("selective-shield/clear", "aggregator", ("_masks",), lambda now: now | {99: now[0]}),
+    ("selective-shield/clear", "aggregator", ("_masks",), lambda now: now | {0: Mask.full(7)}),
+    ("selective-shield/clear", "aggregator", ("_voters",), lambda now: now | {99}),
+    ("selective-shield/clear", "aggregator", ("_negotiated",), lambda _: 77),
+    ("selective-shield/clear", "aggregator", ("_encrypted_zone",), lambda _: Mask.full(7)),
+    ("selective-shield/clear", "aggregator", ("_sums",), short),
+    ("selective-shield/clear", "aggregator", ("_sums",), spoilt),
+    ("selective-shield/clear", "aggregator", ("_vote_counts",), short),
+    ("selective-shield/clear", "aggregator", ("_vote_counts",), lambda now: now + np.uint32(99)),
+    ("selective-shield/encrypted", "aggregator", ("_masks",), lambda _: {0: Mask.full(PARAMETERS)}),
+    ("selective-shield/hidden", "aggregator", ("_sums",), short),
+    ("fedml-he", "client", ("_agreed",), lambda _: Mask.full(7)),
+    ("fedml-he", "client", ("_agreed",), lambda now: Mask.empty(now.size)),
+    ("fedml-he", "aggregator", ("zone",), lambda _: Mask.full(7)),
+    ("fedml-he", "aggregator", ("_weight",), lambda _: 99),
+    ("alt-fl-pi", "client", ("_kind_of_round",), lambda now: replace(now, encrypts=not now.encrypts)),
+    ("alt-fl-mp/noised", "client", ("_noise",), lambda _: None),
+    ("alt-fl-mp/noised", "aggregator", ("_agreed",), lambda _: Mask.full(7)),
+    ("dp-sgd", "client", ("_kind",), lambda now: replace(now, noises=not now.noises)),
+    ("dp-sgd/noised", "client", ("_noise",), lambda _: None),
+    ("dp-sgd/noised", "client", ("_noise",), lambda now: replace(now, multiplier=2 * now.multiplier)),
+    ("batch-crypt", "client", ("_bounds",), short),
+    ("batch-crypt", "client", ("_bounds",), spoilt),
+    ("batch-crypt", "client", ("_bounds",), np.negative),
+    ("batch-crypt", "aggregator", ("_bounds",), lambda now: now[:-8]),
+    ("batch-crypt", "aggregator", ("_bounds",), lambda now: np.full(len(now) // 8, np.inf).tobytes()),
+    ("batch-crypt", "aggregator", ("_ranges",), lambda now: [short(now[0])]),
+    ("batch-crypt", "aggregator", ("_ranges",), lambda now: [spoilt(now[0])]),
+    ("batch-crypt", "aggregator", ("_ranges",), lambda now: [now[0] * np.float32(1e6)]),
+    ("batch-crypt", "aggregator", ("_ranges",), lambda now: now * 9),
+    ("full-he", "client", ("zone",), lambda now: Mask.empty(now.size)),
+    ("full-he", "aggregator", ("zone",), lambda now: Mask.empty(now.size)),
+    ("full-he", "authority", ("zone",), lambda now: Mask.empty(now.size)),
+    ("full-he", "client", ("disclosure",), lambda _: Disclosure.of_nothing(7)),
+    ("full-he", "client", ("disclosure",), lambda now: replace(now, clear=now.encrypted)),
+    ("full-he", "client", ("disclosure",), lambda now: replace(now, buffers="nonsense")),
+    ("full-he", "client", ("_untold",), lambda _: [_Untold.of(EncryptedUpload(round=0, client=0))]),
+    ("full-he", "client", ("_untold",), lambda _: [_Untold.of(EncryptedUpload(round=1, client=1))]),
+    ("full-he", "client", ("_untold",), lambda _: [_Untold()]),
+    ("full-he", "client", ("_untold",), lambda _: [_Untold.of(Tally(3, 2, "values"))]),
+    ("full-he", "aggregator", ("_untold",), lambda _: [_Untold.of(SummedUploads(round=1, clients=99))]),
+    ("full-he", "authority", ("_untold",), lambda _: [_Untold.of(OpenedSum(round=10**6))]),
     ("full-he", "client", ("_round_keys",), lambda _: None),
     ("full-he", "aggregator", ("_round_keys",), lambda _: None),
     ("full-he", "authority", ("model",), lambda _: OTHER_SIZE),
+    ("full-he", "authority", ("model",), moved),
+    ("full-he", "authority", ("_replies", "_given"), lambda _: {}),
+    ("fedml-he", "authority", ("model",), moved),
+    ("fedml-he", "authority", ("zone",), lambda now: ~now),
+    ("dict-pfl", "authority", ("model",), moved),
+    ("selective-shield/encrypted", "authority", ("_model",), moved),
+    ("sense-crypt/clusters", "authority", ("_models",), lambda now: {one: moved(now[one]) for one in now}),
+    ("sense-crypt/clusters", "authority", ("_models",), lambda _: {}),
     ("full-he", "authority", ("zone",), lambda _: Mask.full(7)),
     ("full-he", "authority", ("keys", "_round"), lambda _: 10**6),
     ("full-he", "authority", ("keys", "_secret_signing_key"), lambda now: now[:-1]),

@@ -30,6 +30,11 @@ class AgreedMaskAuthority(MaskedAverageAuthority):
             ("update", "scores") if self.context.encrypts("scores") and "zone" not in model else ("update",)
         )
 
+    def _keeps(self, model: Message) -> bool:
+        # What is agreed on comes after the model of the rounds before it.
+        zone = {} if self.zone is None or "zone" not in model else {"zone": self.zone.to_bytes()}
+        return model == Message({**self.model.to_message(), **zone})
+
     def _decide(self, phase: str, message: Message) -> Message:
         if phase == "scores" and self.context.encrypts("scores"):
             size = self.context.plan.parameters

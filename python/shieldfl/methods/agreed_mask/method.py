@@ -28,6 +28,7 @@ from shieldfl.roles.message import Message, Part
 from shieldfl.scheme.interface import UnionMask
 from shieldfl.scheme.registry import DEFAULT_ENCRYPTION, scheme_of
 from shieldfl.selection import positions_in_budget
+from shieldfl.stateful import refuse_unless
 from shieldfl.training.local_update import StartingPoint
 
 if TYPE_CHECKING:
@@ -63,6 +64,12 @@ class AgreedMaskClient(MaskedAverageClient):
         self._ratio = ratio
         self._agreed: Mask | None = None
 
+    def check_changed(self) -> None:
+        """Raise WireFormatError for a mask that this client does not take."""
+        super().check_changed()
+        if self._agreed is not None:
+            refuse_unless(self._agreed == self._read_zone(self._agreed.to_bytes()))
+
     def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Bring scores along until there is a mask."""
         start = super()._begin_round(round_number, participants, model)
@@ -85,7 +92,8 @@ class AgreedMaskClient(MaskedAverageClient):
         """Hold on to the mask that the first update was encrypted by, for the whole run."""
         message = super()._make(phase, answer)
         # A round of another kind encrypts buffers alone.
-        if phase == "update" and self._agreed is None and self.zone is not None:
+        agrees = phase == "update" and self.context.encrypts("scores")
+        if agrees and self._agreed is None and self.zone is not None:
             self._agreed = self.zone if self.zone.resized(self._size).count else None
         return message
 
@@ -128,6 +136,11 @@ class AgreedMaskAggregator(MaskedAverageAggregator):
         super().__init__(context, weights, None)
         self._scores: Any = None
         self._weight = 0
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for a weight that the clients do not have."""
+        super().check_changed()
+        refuse_unless(0 <= self._weight <= sum(self.weights))
 
     @property
     def _scores_added(self) -> bytes | None:

@@ -16,6 +16,7 @@ from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.privacy.events import Noise
 from shieldfl.roles.message import Message
+from shieldfl.stateful import refuse_unless
 from shieldfl.training.local_update import LocalUpdate, StartingPoint
 
 __all__ = ["AltFlAggregator", "AltFlClient"]
@@ -41,6 +42,13 @@ class AltFlClient(AgreedMaskClient):
         self._dp_sgd = dp_sgd
         self._kind_of_round = RoundKind()
         self._noise: Noise | None = None
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for another kind than the round's, and for noise that its training does not have."""
+        super().check_changed()
+        kind = self._zones.rounds.kind(self.round) if self.round else RoundKind()
+        refuse_unless(self._kind_of_round == kind)
+        refuse_unless(self._dp_sgd.may_have(self._noise, kind, trained=self._has_trained))
 
     def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Ask for DP-SGD or synthetic data, and for scores before the first mask."""
@@ -86,6 +94,11 @@ class AltFlAggregator(AgreedMaskAggregator):
         super().__init__(context, weights)
         self._zones = zones
         self._agreed: Mask | None = None
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for a mask of another size."""
+        super().check_changed()
+        refuse_unless(self._agreed is None or self._agreed.size == self.context.plan.update_size)
 
     def _zone_from(self, round_number: int, answer: Message | None) -> Mask | None:
         """Return what a round of its kind encrypts."""

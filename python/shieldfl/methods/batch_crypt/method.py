@@ -34,6 +34,7 @@ from shieldfl.privacy.events import NO_NOISE
 from shieldfl.roles.message import Message
 from shieldfl.scheme.interface import KeyBits
 from shieldfl.settings import Positive, Settings, about
+from shieldfl.stateful import refuse_unless
 
 if TYPE_CHECKING:
     from shieldfl.methods.protocol.steps import AuthoritySteps
@@ -89,6 +90,12 @@ class BatchCryptClient(MaskedAverageClient):
         self._quantisation = quantisation
         self._bounds: NDArray[np.float64] = np.empty(0)
 
+    def check_changed(self) -> None:
+        """Raise WireFormatError for clip bounds of other layers, or that are none; before the first there are none."""
+        super().check_changed()
+        if self._bounds.size:
+            self._quantisation.read_bounds(Message({"bounds": self._bounds.tobytes()}))
+
     def _speak(self, phase: str) -> Message:
         with self.clock.stage("negotiate"):
             ranges = layer_ranges(self._difference(), self._quantisation.offsets)
@@ -137,6 +144,15 @@ class BatchCryptAggregator(MaskedAverageAggregator):
         self._ranges: list[NDArray[np.float32]] = []
         self._bounds = b""
 
+    def check_changed(self) -> None:
+        """Raise WireFormatError for clip bounds of other layers, and for ranges that no clients here can have sent."""
+        super().check_changed()
+        if self._bounds:
+            self._quantisation.read_bounds(Message({"bounds": self._bounds}))
+        refuse_unless(len(self._ranges) <= self._clients)
+        for ranges in self._ranges:
+            self._check_ranges(ranges, "a client")
+
     def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Start to collect; in the update phase, under the bounds that the clients have."""
         if phase == UPDATE.name and answer is None:
@@ -152,13 +168,18 @@ class BatchCryptAggregator(MaskedAverageAggregator):
         agreed = self._quantisation
         with self.clock.stage("negotiate"):
             ranges = message.vector("ranges", np.float32, 2 * agreed.layers).reshape(agreed.layers, 2)
-            clip_bounds([ranges], agreed.offsets, agreed.width)  # refuses what is no range
-            if np.abs(ranges).max(initial=0.0) > self._largest_update:
-                raise RangeError(
-                    f"client {client} states updates beyond largest_update = {self._largest_update:g}: "
-                    "lower the learning rate, or agree on a larger limit"
-                )
+            self._check_ranges(ranges, f"client {client}")
             self._ranges.append(ranges)
+
+    def _check_ranges(self, ranges: NDArray[np.float32], whose: str) -> None:
+        clip_bounds(
+            [ranges], self._quantisation.offsets, self._quantisation.width
+        )  # refuses what is no range
+        if np.abs(ranges).max(initial=0.0) > self._largest_update:
+            raise RangeError(
+                f"{whose} states updates beyond largest_update = {self._largest_update:g}: lower the learning rate, or "
+                "agree on a larger limit"
+            )
 
     def _conclude(self, phase: str) -> Message:
         agreed = self._quantisation

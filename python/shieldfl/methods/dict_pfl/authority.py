@@ -52,7 +52,10 @@ class DictPflAuthority(MaskedAverageAuthority):
         refuse_unless(0 <= self._newest_begun <= self.context.plan.rounds)
 
     def _first_model(self) -> Message:
-        return model_message(self.model, self._history)
+        return model_message(self._initial, self._history)
+
+    def _keeps(self, model: Message) -> bool:
+        return model == model_message(self.model, self._history)
 
     def answer(self, phase: str, message: Message) -> Message:
         """Answer a total with the new global model, and the question for a round's count from the history.

@@ -10,6 +10,7 @@ from shieldfl.methods.encrypted_sum.mixed_sum import MixedSum
 from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.roles.message import Message
+from shieldfl.stateful import refuse_unless
 
 __all__ = ["MaskedAverageAggregator"]
 
@@ -36,9 +37,17 @@ class MaskedAverageAggregator(CollectingAggregator):
         super().__init__(context)
         self.weights = weights
         self.zone = zone
-        self._is_settled = zone is not None
+        self._settled = zone
         self._sends_rest = sends_rest
         self._sum: MixedSum | None = None
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for a zone of another size, or another one than is settled."""
+        super().check_changed()
+        refuse_unless(
+            self.zone is None or self.context.plan.update_size == self.zone.size or not self._sends_rest
+        )
+        refuse_unless(self._settled is None or self.zone == self._settled)
 
     def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Start to collect; in the update phase, a sum over the zone, which the answer may bring."""
@@ -64,7 +73,7 @@ class MaskedAverageAggregator(CollectingAggregator):
     def _zone_from(self, round_number: int, answer: Message | None) -> Mask | None:
         """Return the round's zone, which an answer to the phase before may bring."""
         if answer is not None and "zone" in answer:
-            if self._is_settled:
+            if self._settled is not None:
                 raise PolicyError("what is encrypted is settled from the start: no message can change it")
             return Mask.from_bytes(answer["zone"], expected_size=self.context.plan.update_size)
         return self.zone

@@ -46,19 +46,23 @@ class MaskedAverageAuthority(RoundAuthority):
         sends_rest: bool = True,
     ) -> None:
         super().__init__(context, keys)
-        self.zone = zone
+        self.zone = self._settled = zone
         self.model = self._initial = initial
         self._learning_rate = context.plan.server_learning_rate
         self._sends_rest = sends_rest
 
     def check_changed(self) -> None:
-        """Raise WireFormatError for a model or a zone of other sizes, or a model that is not finite."""
+        """Raise WireFormatError for a model unlike the first, and a zone of another size or than is settled."""
         super().check_changed()
         refuse_unless(self.model.is_like(self._initial))
         refuse_unless(self.zone is None or self.zone.size == self.context.plan.update_size)
+        refuse_unless(self._settled is None or self.zone == self._settled)
 
     def _first_model(self) -> Message:
-        return self.model.to_message()
+        return self._initial.to_message()
+
+    def _keeps(self, model: Message) -> bool:
+        return model == self.model.to_message()
 
     def answer(self, phase: str, message: Message) -> Message:
         """Answer a total with the new global model. A repeated message gets its answer again.

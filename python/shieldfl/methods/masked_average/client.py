@@ -54,16 +54,17 @@ class MaskedAverageClient(TrainingClient):
     ) -> None:
         super().__init__(index, initial, context)
         self.weight = weight
-        self.zone = zone
+        self.zone = self._settled = zone
         self._sends_rest = sends_rest
         self._upload: MixedUpload | None = None
 
     def check_changed(self) -> None:
-        """Raise WireFormatError for a zone of another model."""
+        """Raise WireFormatError for a zone of another model, or another one than is settled."""
         super().check_changed()
         refuse_unless(
             self.zone is None or self.context.plan.update_size == self.zone.size or not self._sends_rest
         )
+        refuse_unless(self._settled is None or self.zone == self._settled)
 
     def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the global model; take the round's keys, and the zone where one was agreed on."""

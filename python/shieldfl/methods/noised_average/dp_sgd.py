@@ -16,6 +16,7 @@ from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.privacy.events import Noise, PrivacyReading
 from shieldfl.roles.message import Message
+from shieldfl.stateful import refuse_unless
 from shieldfl.training.local_update import (
     FloatVector,
     GradientNoise,
@@ -65,6 +66,18 @@ class DpSgdRounds:
         multiplier = self.noise.noise_multiplier
         return Noise(multiplier, "sample", done.sample_rate, done.steps) if multiplier > 0.0 else None
 
+    def may_have(self, noise: Noise | None, kind: RoundKind, *, trained: bool) -> bool:
+        """Say whether it is noise as :meth:`noise_of` gives in a round of this kind; before training, an earlier one's.
+
+        None is what training without noise leaves.
+        """
+        if noise is None:
+            return not (trained and kind.noises and self.noise.noise_multiplier > 0.0)
+        return (kind.noises or not trained) and (noise.multiplier, noise.unit) == (
+            self.noise.noise_multiplier,
+            "sample",
+        )
+
 
 class DpSgdClient(NoisedAverageClient):
     """Trains by DP-SGD, or on synthetic data where the round says so; training has noised what it sends."""
@@ -85,6 +98,13 @@ class DpSgdClient(NoisedAverageClient):
         self._dp_sgd = dp_sgd
         self._kind = RoundKind()
         self._noise: Noise | None = None
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for another kind than the round's, and for noise that its training does not have."""
+        super().check_changed()
+        kind = self._rounds.kind(self.round) if self.round else RoundKind()
+        refuse_unless(self._kind == kind)
+        refuse_unless(self._dp_sgd.may_have(self._noise, kind, trained=self._has_trained))
 
     def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Ask for DP-SGD or synthetic data."""

@@ -51,6 +51,7 @@ class CollectingAggregator(AggregatorSteps):
     def check_changed(self) -> None:
         """Raise WireFormatError for a round, a phase, clients or keys that the federation does not have."""
         super().check_changed()
+        self._check_untold(self.context.plan.rounds, range(self._clients))
         known = self._phase is None or self._phase in self.context.phases
         if (
             not known

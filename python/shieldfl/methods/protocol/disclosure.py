@@ -23,8 +23,8 @@ class Disclosure:
     clear: Mask
     parts: tuple[str, ...] = ()
     """Names of further message parts that depend on the client's data and travel unprotected, such as a mask."""
-    buffers: str = "local"
-    """BatchNorm statistics: ``"local"``, ``"encrypted"``, ``"noised"`` or ``"clear"``."""
+    buffers: Literal["local", "encrypted", "noised", "clear"] = "local"
+    """What became of BatchNorm statistics."""
     synthetic: bool = False
     """Whether the values come from training on synthetic data alone, and so tell no more than those data and the model
     do that it began with."""
@@ -72,6 +72,13 @@ class Disclosure:
     def kept(self) -> Mask:
         """What stayed with the client."""
         return ~(self.encrypted | self.noised | self.clear)
+
+    def is_of(self, size: int) -> bool:
+        """Say whether its masks are of ``size`` positions, and disjoint."""
+        masks = (self.encrypted, self.noised, self.clear)
+        if any(one.size != size for one in masks):
+            return False
+        return sum(one.count for one in masks) == (self.encrypted | self.noised | self.clear).count
 
     def shares(self) -> dict[str, float]:
         """Return the parameters' shares by what was done with them, summing to 1 (see RoundRecord.zone_shares)."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
@@ -139,6 +139,16 @@ class Reporter(Stateful):
         told = [one.told() for one in untold]
         self._notes = [one for one in told if isinstance(one, Note | Tally)]
         self._events = [one for one in told if not isinstance(one, Note | Tally)]
+
+    def _check_untold(self, rounds: int, clients: Collection[int]) -> None:
+        """Raise WireFormatError for events of other rounds or clients, and tallies of more than there are."""
+        for event in self._events:
+            number = getattr(event, "round", None)
+            refuse_unless(number is None or 1 <= number <= rounds)
+            refuse_unless(getattr(event, "client", None) in (None, *clients))
+            refuse_unless(not isinstance(event, SummedUploads) or 1 <= event.clients <= len(clients))
+        for note in self._notes:
+            refuse_unless(not isinstance(note, Tally) or 0 <= note.affected <= note.counted)
 
     def bind(self, setup_digest: bytes, role: str, shared_secret: bytes | None = None) -> None:
         """Say whose states the object's are: of which set-up, of which role with which weights, with which secret.

@@ -38,12 +38,14 @@ class RoundAuthority(AuthoritySteps):
         self._replies = Replies()
 
     def check_changed(self) -> None:
-        """Raise WireFormatError for rounds that the plan does not have, and replies of phases that there are not."""
+        """Raise WireFormatError for other rounds or phases than the plan's, and a last answer of another model."""
         super().check_changed()
+        self._check_untold(self.context.plan.rounds, range(self.context.plan.clients))
         rounds, phases = self.context.plan.rounds, self.context.phases
         refuse_unless(-1 <= self.keys.newest_round <= rounds)
         refuse_unless(all(self._replies.newest(phase)[0] <= rounds for phase in phases))
         refuse_unless(self._replies.phases <= set(phases))
+        refuse_unless(self._keeps(self.newest_model()))
 
     def newest_model(self) -> Message:
         """Return the answer to the last phase of the last round that came so far; before that, the initial model."""
@@ -73,6 +75,10 @@ class RoundAuthority(AuthoritySteps):
     @abc.abstractmethod
     def _first_model(self) -> Message:
         """Return what the first round starts from, while none was answered."""
+
+    @abc.abstractmethod
+    def _keeps(self, model: Message) -> bool:
+        """Say whether a newest model, as it is sent, is the one that the next answer moves."""
 
     def _purposes(self, round_number: int, model: Message) -> tuple[str, ...]:
         """Return what a round that starts from this model encrypts."""

@@ -17,6 +17,7 @@ from shieldfl.methods.protocol.steps import ClientSteps, RoleContext
 from shieldfl.privacy.events import ClearUpload, EncryptedUpload, NoisedUpload
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import RoundKeyReader
+from shieldfl.stateful import refuse_unless
 from shieldfl.training.local_update import FloatVector, LocalUpdate, StartingPoint
 
 __all__ = ["PUBLIC_PARTS", "TrainingClient"]
@@ -91,6 +92,8 @@ class TrainingClient(ClientSteps):
     def check_changed(self) -> None:
         """Raise WireFormatError for a round, sizes, scores or an update that no client of the plan has."""
         super().check_changed()
+        self._check_untold(self.context.plan.rounds, {self.index})
+        refuse_unless(self.disclosure.is_of(self._size))
         count, buffers = self._size, (0, self._buffer_count)
         scores = self.trained_scores if self.trained_scores.size else None
         try:

@@ -16,6 +16,7 @@ from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.roles.message import Message
 from shieldfl.scheme.interface import UnionMask
 from shieldfl.scheme.registry import scheme_of
+from shieldfl.stateful import refuse_unless
 
 __all__ = ["SelectiveShieldAggregator"]
 
@@ -56,12 +57,28 @@ class SelectiveShieldAggregator(CollectingAggregator):
         self._ciphertexts: Any = None
         self._begin_sums()
 
+    def check_changed(self) -> None:
+        """Raise WireFormatError for masks, sums or votes of other sizes, rounds or clients than the plan's."""
+        super().check_changed()
+        clients = set(range(self._clients))
+        refuse_unless(self._voters <= clients)
+        refuse_unless(self._masks.keys() == (self._voters if self._votes_in_clear else set()))
+        refuse_unless(all(one.size == self._size for one in (self._encrypted_zone, *self._masks.values())))
+        refuse_unless(0 <= (self._negotiated or 0) <= self.round)
+        if self._sums is not None:
+            hidden_count = self._size - self._encrypted_zone.count
+            refuse_unless(
+                self._sums.size == (hidden_count if self._settings.hide_personalised else self._size)
+            )
+            refuse_unless(bool(np.isfinite(self._sums).all()))
+
     @property
     def _vote_counts(self) -> NDArray[np.uint32]:
         return self._votes.counts(self._threads)
 
     @_vote_counts.setter
     def _vote_counts(self, counts: NDArray[np.uint32]) -> None:
+        refuse_unless(counts.size == self._size and int(counts.max(initial=0)) <= len(self._seen))
         # As many masks as came, that were chosen as often.
         for least in range(1, len(self._seen) + 1):
             self._votes.add(Mask.from_bool(counts >= least), self._threads)

@@ -72,7 +72,10 @@ class SelectiveShieldAuthority(RoundAuthority):
         refuse_unless(bool(((self._tallies >= 0.0) & (self._tallies <= self._voters)).all()))
 
     def _first_model(self) -> Message:
-        return self._model.to_message()
+        return self._initial.to_message()
+
+    def _keeps(self, model: Message) -> bool:
+        return model == self._model.to_message()
 
     def _purposes(self, round_number: int, model: Message) -> tuple[str, ...]:
         return tuple(self.context.keys.parameters)

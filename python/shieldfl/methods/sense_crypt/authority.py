@@ -16,7 +16,7 @@ from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.methods.sense_crypt.client import cluster_model, cluster_round
 from shieldfl.privacy.events import OpenedSum
 from shieldfl.roles.key_authority import KeyAuthority
-from shieldfl.roles.message import Message
+from shieldfl.roles.message import Message, Part
 from shieldfl.roles.round_key_check import digest_of_model
 from shieldfl.roles.round_keys import RoundKeys
 from shieldfl.stateful import refuse_unless
@@ -58,6 +58,9 @@ class SenseCryptAuthority(RoundAuthority):
 
     def _first_model(self) -> Message:
         return self._initial.to_message()
+
+    def _keeps(self, model: Message) -> bool:
+        return model == (self._models_of_clusters() if "clusters" in model else self._initial.to_message())
 
     def _signatures(self, model: Message) -> dict[str, bytes]:
         """Sign for each client its cluster's model, and to be in none where it is."""
@@ -115,8 +118,11 @@ class SenseCryptAuthority(RoundAuthority):
                 self.record(OpenedSum(round_number))
         self._models = moved
         self._clusters = clusters
-        parts = {"clusters": message["clusters"]}
-        for cluster in known:
+        return self._models_of_clusters()
+
+    def _models_of_clusters(self) -> Message:
+        parts: dict[str, Part] = {"clusters": self._clusters.tobytes()}
+        for cluster in range(int(self._clusters.max(initial=-1)) + 1):
             model = self._models.get(cluster, self._initial).to_message()
             parts |= {f"{name} {cluster}": part for name, part in model.items()}
         return Message(parts)
