@@ -30,9 +30,22 @@ CPP_LAYERS = {
     "scheme": {"mask", "parallel", "common"},
     "rlwe": {"scheme", "mask", "ring", "parallel", "common"},
     "ckks": {"noise", "rlwe", "scheme", "mask", "ring", "parallel", "common"},
+    "kahe": {"rlwe", "scheme", "mask", "ring", "parallel", "common"},
     "paillier": {"scheme", "mask", "parallel", "common"},
     "bindings": {
-        *("ckks", "paillier", "rlwe", "selection", "noise", "scheme", "mask", "ring", "parallel", "common"),
+        *(
+            "ckks",
+            "kahe",
+            "paillier",
+            "rlwe",
+            "selection",
+            "noise",
+            "scheme",
+            "mask",
+            "ring",
+            "parallel",
+            "common",
+        ),
     },
 }
 # Includes of other libraries, and the only files that may have them.

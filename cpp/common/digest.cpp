@@ -5,13 +5,25 @@
 #include "common/error.h"
 
 namespace shieldfl {
+namespace {
 
-Id digest(std::span<const std::uint8_t> data, std::span<const std::uint8_t> key) {
-  Id id;
-  if (blake2b(id.data(), id.size(), data.data(), data.size(), key.data(), key.size()) != 0) {
+template <typename Bytes>
+Bytes blake2b_of(std::span<const std::uint8_t> data, std::span<const std::uint8_t> key) {
+  Bytes bytes;
+  if (blake2b(bytes.data(), bytes.size(), data.data(), data.size(), key.data(), key.size()) != 0) {
     throw Error(ErrorCode::kInternal, "BLAKE2b refused its input");
   }
-  return id;
+  return bytes;
+}
+
+}  // namespace
+
+Id digest(std::span<const std::uint8_t> data, std::span<const std::uint8_t> key) {
+  return blake2b_of<Id>(data, key);
+}
+
+Digest long_digest(std::span<const std::uint8_t> data, std::span<const std::uint8_t> key) {
+  return blake2b_of<Digest>(data, key);
 }
 
 }  // namespace shieldfl

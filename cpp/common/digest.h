@@ -1,4 +1,5 @@
-// 128-bit identifiers of parameters, keys and masks: BLAKE2b (RFC 7693), as SEAL ships it.
+// Identifiers of parameters, keys and masks, digests of what is signed, and keys from keys: BLAKE2b (RFC
+// 7693), as SEAL ships it.
 #pragma once
 
 #include <array>
@@ -11,5 +12,10 @@ using Id = std::array<std::uint8_t, 16>;
 
 // BLAKE2b with a digest of 16 bytes and a key of at most 64 (none by default).
 Id digest(std::span<const std::uint8_t> data, std::span<const std::uint8_t> key = {});
+
+using Digest = std::array<std::uint8_t, 32>;
+
+// The same with 32 bytes. Constant-time in data and key.
+Digest long_digest(std::span<const std::uint8_t> data, std::span<const std::uint8_t> key = {});
 
 }  // namespace shieldfl

@@ -90,6 +90,16 @@ const char* frame_kind_name(std::uint16_t kind) {
       return "paillier total";
     case FrameKind::kUnionOrder:
       return "union order";
+    case FrameKind::kKahePublicKey:
+      return "kahe public key";
+    case FrameKind::kKaheBatch:
+      return "kahe batch";
+    case FrameKind::kKaheTotal:
+      return "kahe total";
+    case FrameKind::kKaheSumRequest:
+      return "kahe sum request";
+    case FrameKind::kKaheSumKey:
+      return "kahe sum key";
   }
   return "unknown";
 }

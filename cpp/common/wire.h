@@ -43,6 +43,11 @@ enum class FrameKind : std::uint16_t {
   kPaillierBatch = 6,
   kPaillierTotal = 7,
   kUnionOrder = 8,
+  kKahePublicKey = 9,
+  kKaheBatch = 10,
+  kKaheTotal = 11,
+  kKaheSumRequest = 12,
+  kKaheSumKey = 13,
 };
 
 // "ckks batch" and so on; "unknown" for a number that is no kind.

@@ -16,11 +16,11 @@ FieldReader<T>::FieldReader(std::span<const T> values, const mask::RankIndex* ra
 
 template <typename T>
 std::size_t FieldReader<T>::read(std::uint64_t block, std::span<std::int64_t> out) {
-  const std::uint64_t first = block * out.size();
+  const std::uint64_t first = std::min(block * out.size(), field_count_);
   const std::uint64_t count = std::min<std::uint64_t>(out.size(), field_count_ - first);
   const std::uint64_t value_end = std::min(first + count, value_count_);
   if (first < value_end) reader_.read(first, out.first(value_end - first));
-  if (field_count_ > value_count_ && first + count == field_count_) out[count - 1] = weight_;
+  if (field_count_ > value_count_ && count > 0 && first + count == field_count_) out[count - 1] = weight_;
   std::fill(out.begin() + static_cast<std::ptrdiff_t>(count), out.end(), 0);
   return count;
 }
