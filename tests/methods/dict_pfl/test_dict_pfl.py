@@ -136,7 +136,7 @@ def test_an_authority_counts_the_round_that_runs_and_goes_on_from_the_newest():
     run.run_round()
     history = run.model[HISTORY]
     for round_number in (0, 1, 1002, 2**40, 2**64 - 1):
-        with pytest.raises(PolicyError, match=r"none of the 1,000 after round 1"):
+        with pytest.raises(PolicyError, match=f"round {round_number} (does not run|has been answered)"):
             ask_count(run, round_number)
     run.begin_round(2)
     next_one = ask_count(run, 2)
@@ -156,7 +156,7 @@ def test_an_authority_counts_the_round_that_runs_and_goes_on_from_the_newest():
 def test_a_total_of_a_far_round_is_refused():
     run = run_of()
     run.run_round()
-    with pytest.raises(PolicyError, match=r"none of the 1,000 after round 1"):
+    with pytest.raises(PolicyError, match="does not run"):
         run.authority.answer("update", Message({**run.closed["update"], "round": Message.from_number(2**40)}))
     run.run_round()
 

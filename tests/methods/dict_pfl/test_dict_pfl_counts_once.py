@@ -135,8 +135,7 @@ def test_a_total_that_comes_after_a_later_round_has_begun_is_not_opened(monkeypa
         with pytest.raises(PolicyError, match="held up"):
             run.run_round()
     run.begin_round(2)
-    ask_count(run, 2)
-    with pytest.raises(PolicyError, match="round 1 was given up when round 2 began"):
+    with pytest.raises(PolicyError, match="round 1 does not run"):
         run.authority.answer("update", late[0])
     run.run_round()
     np.testing.assert_allclose(run.parameters, run.initial.parameters + 0.1, rtol=0.0, atol=1e-5)

@@ -195,7 +195,6 @@ FORGED_OF_METHODS = [
     ("selective-shield/encrypted", "authority", ("_voters",), lambda _: 99),
     ("sense-crypt/clusters", "authority", ("_models",), lambda _: {0: OTHER_SIZE}),
     ("sense-crypt/clusters", "authority", ("_clusters",), short),
-    ("dict-pfl", "authority", ("_newest_begun",), lambda _: -1),
     ("dict-pfl", "authority", ("_history", "_streaks"), short),
     ("dict-pfl", "authority", ("_history", "_probabilities"), spoilt),
     ("dict-pfl", "authority", ("_history", "_observed"), lambda now: [*now[:-1], 10**6]),

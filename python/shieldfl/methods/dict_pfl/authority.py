@@ -25,14 +25,11 @@ from shieldfl.stateful import refuse_unless
 
 __all__ = ["DictPflAuthority"]
 
-_MOST_ROUNDS_AHEAD = 1000
-"""So many rounds after the last one that was opened the authority answers: all of them but one can be given up."""
-
 
 class DictPflAuthority(MaskedAverageAuthority):
     """Opens the mean at the active positions, and sends the history that follows from it with the model."""
 
-    changes: ClassVar = {"_history": PruningHistory, "_newest_begun": int}
+    changes: ClassVar = {"_history": PruningHistory}
 
     def __init__(
         self,
@@ -43,13 +40,11 @@ class DictPflAuthority(MaskedAverageAuthority):
     ) -> None:
         super().__init__(context, initial, keys, None, sends_rest=False)
         self._history = history
-        self._newest_begun = 0
 
     def check_changed(self) -> None:
         """Raise WireFormatError for rounds that the plan does not have."""
         super().check_changed()
         refuse_unless(0 <= self._history.last_round <= self.context.plan.rounds)
-        refuse_unless(0 <= self._newest_begun <= self.context.plan.rounds)
 
     def _first_model(self) -> Message:
         return model_message(self._initial, self._history)
@@ -60,38 +55,26 @@ class DictPflAuthority(MaskedAverageAuthority):
     def answer(self, phase: str, message: Message) -> Message:
         """Answer a total with the new global model, and the question for a round's count from the history.
 
-        That question gives earlier rounds up. Raises PolicyError for rounds that are over, were given up, do not run or
-        are more than 1,000 after the last opened one, ParameterError for an unknown phase, WireFormatError,
-        RangeError; then nothing has changed.
+        Raises PolicyError for rounds that do not run or were answered, ParameterError for an unknown phase,
+        WireFormatError, RangeError; then nothing has changed.
         """
         self.context.check_phase(phase)
         if phase == UPDATE.name:
             return super().answer(phase, message)
         with self._lock, self.clock.stage("negotiate"):
             number = message.number("round")
-            active = self._active_mask(number)
             self._check_runs(number)
+            if number <= self._history.last_round:
+                raise PolicyError(f"round {number} has been answered: begin a later round")
+            active = self._history.active_mask(number)
             count = active.count + self.context.plan.buffers
-            self._newest_begun = max(self._newest_begun, number)
             return Message({"count": Message.from_number(count), "tag": self._history.tag(number, active)})
-
-    def _active_mask(self, number: int) -> Mask:
-        last = self._history.last_round
-        if not last < number <= last + _MOST_ROUNDS_AHEAD:
-            raise PolicyError(
-                f"round {number} is none of the {_MOST_ROUNDS_AHEAD:,} after round {last}, which was opened last: "
-                "number rounds one after the other"
-            )
-        return self._history.active_mask(number)
 
     def _decide(self, phase: str, message: Message) -> Message:
         number = message.number("round")
-        if number < self._newest_begun:
-            # Clients who have begun a later one may have sent what this total holds again.
-            raise PolicyError(
-                f"round {number} was given up when round {self._newest_begun} began: its total is not opened"
-            )
-        active = self._active_mask(number)
+        # Clients who have begun a later round may have sent what the total of this one holds again.
+        self._check_runs(number)
+        active = self._history.active_mask(number)
         count = active.count + self.context.plan.buffers
         claim = MixedTotal.read(message, "", self.context.parameters, count, number, has_rest=False)
         if claim.positions != Mask.full(count):
