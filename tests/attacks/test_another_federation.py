@@ -20,7 +20,10 @@ def test_a_server_cannot_set_the_federation_up_itself():
     run = run_of("full-he")
     plan = replace(run.method.plan, min_clients=1)
     _, servers = make_method("full-he", MethodSettings(), plan).authority_setup(run.initial)
-    mixed = replace(run.setup, session=servers.session), replace(run.setup, signing_key=servers.signing_key)
+    mixed = (
+        replace(run.setup, session=servers.session),
+        replace(run.setup, verifying_key=servers.verifying_key),
+    )
     for handed in (servers, *mixed, replace(run.setup, plan=plan)):
         with pytest.raises(KeyMismatchError, match="pinned"):
             PublicSetup.from_bytes(handed.to_bytes(), run.setup.digest)

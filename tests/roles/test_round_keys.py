@@ -137,7 +137,7 @@ def test_what_is_signed_tells_every_field_from_the_others():
 def test_a_signature_covers_what_the_wire_format_says(keys):
     first = first_of(keys, 7, "votes")
     covered = b"shieldfl round key 1\0" + keys.check.session + (7).to_bytes(8, "little") + b"\x05votes"
-    key = ed25519.Ed25519PublicKey.from_public_bytes(keys.check.signing_key)
+    key = ed25519.Ed25519PublicKey.from_public_bytes(keys.check.verifying_key)
     key.verify(first["round signature votes"], covered + first["round key votes"])
     assert len(first["round signature votes"]) == 64
 
@@ -276,7 +276,7 @@ def test_keys_are_not_copied(keys, attempt):
 def test_what_is_public_can_be_pickled(keys):
     again: RoundKeyCheck = pickle.loads(pickle.dumps(keys.check))
     assert again == keys.check
-    assert len(again.signing_key) == 32
+    assert len(again.verifying_key) == 32
     RoundKeyReader(again).begin_round(1, first_of(keys, 1))
 
 

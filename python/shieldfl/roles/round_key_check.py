@@ -104,7 +104,7 @@ def _read_key(scheme: type[PublicKey], frame: bytes) -> PublicKey:
 class RoundKeyCheck:
     """What clients and aggregator hold from set-up: nothing of it is secret."""
 
-    signing_key: bytes
+    verifying_key: bytes
     """The key authority's Ed25519 public key, 32 bytes."""
     session: bytes
     """Of this federation alone: 16 bytes."""
@@ -162,7 +162,7 @@ class RoundKeyCheck:
         from cryptography.exceptions import InvalidSignature
 
         try:
-            ed25519().Ed25519PublicKey.from_public_bytes(self.signing_key).verify(signature, signed)
+            ed25519().Ed25519PublicKey.from_public_bytes(self.verifying_key).verify(signature, signed)
         except InvalidSignature:
             return False
         return True

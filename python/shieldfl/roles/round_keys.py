@@ -98,7 +98,7 @@ class RoundKeys(Stateful, Uncopied):
     def _secret_signing_key(self, secret: bytes) -> None:
         refuse_unless(len(secret) == _SIGNING_KEY_BYTES)
         self._signing_key = ed25519().Ed25519PrivateKey.from_private_bytes(secret)
-        if self._signing_key.public_key().public_bytes_raw() != self.check.signing_key:
+        if self._signing_key.public_key().public_bytes_raw() != self.check.verifying_key:
             raise KeyMismatchError("the state has the signing key of another federation")
         self._has_keys = True
 

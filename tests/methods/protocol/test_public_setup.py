@@ -67,7 +67,7 @@ def test_another_model_is_refused():
 def test_a_set_up_with_keys_for_a_method_without_them_or_the_reverse_is_refused(label, key):
     run = run_of(label)
     with pytest.raises(ParameterError, match="signing key"):
-        run.method.client_steps(replace(run.setup, signing_key=key), 0, 1, run.initial)
+        run.method.client_steps(replace(run.setup, verifying_key=key), 0, 1, run.initial)
 
 
 def test_the_set_up_of_another_method_plan_or_settings_is_refused():
@@ -134,7 +134,7 @@ def test_what_is_refused_below_is_refused_for_what_was_altered():
         altered(session="AAAA"),
         altered(session="*" * 24),
         altered(initial_digest=""),
-        altered(signing_key="AAAA"),
+        altered(verifying_key="AAAA"),
         altered(plan={}),
         planned(clients=0),
         planned(clients=True),

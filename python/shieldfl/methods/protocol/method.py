@@ -146,7 +146,7 @@ class Method(abc.ABC):
         if not self.purposes:
             return None, PublicSetup(*public, session=secrets.token_bytes(SESSION_BYTES))
         keys = self._made_round_keys(threads)
-        setup = PublicSetup(*public, session=keys.check.session, signing_key=keys.check.signing_key)
+        setup = PublicSetup(*public, session=keys.check.session, verifying_key=keys.check.verifying_key)
         return self._bound_authority(setup, initial, keys, threads, shared_secret), setup
 
     def authority_steps(
@@ -274,9 +274,9 @@ class Method(abc.ABC):
             raise ParameterError(
                 "the public set-up is of another method, plan or settings: make the method from it"
             )
-        if bool(self.purposes) != bool(setup.signing_key):
+        if bool(self.purposes) != bool(setup.verifying_key):
             raise ParameterError("a public set-up has a signing key if and only if its method encrypts")
-        check = RoundKeyCheck(setup.signing_key, setup.session, self.purposes)
+        check = RoundKeyCheck(setup.verifying_key, setup.session, self.purposes)
         phases = tuple(phase.name for phase in self.phases)
         return RoleContext(self.plan, check, self.most_weight, phases, self.scores, threads)
 

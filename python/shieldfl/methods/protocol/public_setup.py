@@ -56,12 +56,16 @@ class PublicSetup:
     """Of the model before the first round, see :func:`model_digest`: 32 bytes."""
     session: bytes
     """Of this federation alone: 16 random bytes."""
-    signing_key: bytes = b""
+    verifying_key: bytes = b""
     """The key authority's Ed25519 public key, 32 bytes; empty for a method without keys."""
     format: Literal["shieldfl public set-up 1"] = "shieldfl public set-up 1"
 
     def __post_init__(self) -> None:
-        if len(self.session) != 16 or len(self.initial_digest) != 32 or len(self.signing_key) not in (0, 32):
+        if (
+            len(self.session) != 16
+            or len(self.initial_digest) != 32
+            or len(self.verifying_key) not in (0, 32)
+        ):
             raise ParameterError(
                 "a public set-up has a session of 16 bytes, a digest of 32 and a signing key of 32 or none"
             )
