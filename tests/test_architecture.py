@@ -32,22 +32,8 @@ CPP_LAYERS = {
     "ckks": {"noise", "rlwe", "scheme", "mask", "ring", "parallel", "common"},
     "kahe": {"rlwe", "scheme", "mask", "ring", "parallel", "common"},
     "paillier": {"scheme", "mask", "parallel", "common"},
-    "bindings": {
-        *(
-            "ckks",
-            "kahe",
-            "paillier",
-            "rlwe",
-            "selection",
-            "noise",
-            "scheme",
-            "mask",
-            "ring",
-            "parallel",
-            "common",
-        ),
-    },
 }
+CPP_LAYERS["bindings"] = set(CPP_LAYERS)
 # Includes of other libraries, and the only files that may have them.
 CPP_LIBRARIES = {
     "seal": {

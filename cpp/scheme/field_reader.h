@@ -22,8 +22,8 @@ class FieldReader {
               const Layout& layout, std::optional<std::int64_t> weight, bool clip);
 
   // Writes block number `block` of as many fields as `out` has entries, zeros behind the last field, and
-  // returns how many fields there are (none in a block behind the last). What `reader()` says of refused and saturated values then covers this
-  // block too.
+  // returns how many fields there are (none in a block behind the last). What `reader()` says of refused and
+  // saturated values then covers this block too.
   std::size_t read(std::uint64_t block, std::span<std::int64_t> out);
 
   [[nodiscard]] const ValueReader<T>& reader() const { return reader_; }
