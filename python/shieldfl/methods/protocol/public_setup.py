@@ -67,7 +67,7 @@ class PublicSetup:
             or len(self.verifying_key) not in (0, 32)
         ):
             raise ParameterError(
-                "a public set-up has a session of 16 bytes, a digest of 32 and a signing key of 32 or none"
+                "a public set-up has a session of 16 bytes, a digest of 32 and a verifying key of 32 or none"
             )
         if not isinstance(self.method, str) or not isinstance(self.settings, Mapping):
             raise ParameterError("a public set-up has a method's name and a table of settings")
