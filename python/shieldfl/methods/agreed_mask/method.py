@@ -76,6 +76,12 @@ class AgreedMaskClient(MaskedAverageClient):
         self.scores = None if "zone" in model else self.context.scores
         return replace(start, scores=self.scores)
 
+    def _zone_from(self, answer: Message | None) -> Mask | None:
+        """Return the mask. Raises PolicyError for an answer with one in a round whose model, signed, brought it."""
+        if answer is not None and "zone" in answer and self._begun_with and "zone" in self._begun_with[1]:
+            raise PolicyError("the mask came with the round's signed model: no answer brings another one")
+        return super()._zone_from(answer)
+
     def _read_zone(self, frame: Part) -> Mask:
         """Read a mask of the agreed size. Raises PolicyError for others, and for another one than was taken before."""
         if not self.context.encrypts("scores"):
