@@ -1,0 +1,201 @@
+"""One operation on a store, again and again, with the n-th call to its disk failing: n = 1, 2, ... until none is left.
+
+Run with ``disk_faults.so`` preloaded; see :mod:`roles.test_store_faults`, which reads what this prints. Each attempt is
+a process of its own, since some end at the fault. As "record" it writes down all calls of a few answers instead.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from roles.store_cases import (
+    AUTHORITY,
+    CLIENTS,
+    KEPT_FOR_LONG,
+    KEY,
+    SESSION,
+    ask,
+    begun,
+    key_of,
+    moved_to,
+    never,
+    opened,
+    random_answer,
+)
+from shieldfl.errors import DataError, PolicyError, ShieldError, WireFormatError
+from shieldfl.roles.authority_store import AuthorityStore, ClientKey
+
+KINDS = {"exit before": 1, "exit halfway": 2, "full": 3, "broken": 4}
+ROUND = 4
+
+
+def ratcheted(keys):
+    return os.urandom(9000), moved_to(ROUND)(keys)
+
+
+def answer(store):
+    return ask(store, ROUND, ratcheted)
+
+
+def enrol(store):
+    store.enrol(SESSION, {client: ClientKey(ROUND, key_of(client)) for client in (50, 51)})
+
+
+def revoke(store):
+    store.revoke(SESSION, 3)
+
+
+def close_round(store):
+    store.close_round(SESSION, ROUND, moved_to(ROUND + 1))
+
+
+OPERATIONS = {"answer": answer, "enrol": enrol, "revoke": revoke, "close": close_round}
+
+
+def made(path):
+    """A store that has answered rounds before, whose answers are long; and these answers."""
+    with begun(path) as store:
+        return {number: ask(store, number, lambda keys: (os.urandom(9000), keys)) for number in (1, 2, 3)}
+
+
+def attempt(faults, path, operation, kind, number):
+    """Run in a process of its own, and return what left: what the operation returned, or what it raised."""
+    act = OPERATIONS.get(operation)
+    store = opened(path) if act else None
+
+    def run():
+        if operation == "create":
+            AuthorityStore.create(path, KEY, AUTHORITY).close()
+        elif operation == "restore":
+            opened(path, restored=True).close()
+        elif operation == "open":
+            opened(path).close()
+        return act(store) if act else None
+
+    told = {"raised": None, "again": None, "full": None}
+    faults.arm_fault(KINDS[kind], number, str(path).encode())
+    try:
+        left = run()
+    except ShieldError as error:
+        told["raised"] = type(error).__name__
+        if kind == "full":
+            try:
+                run()
+            except ShieldError as again:
+                told["full"] = type(again).__name__
+        left = None
+    told["calls"] = faults.calls_seen()
+    faults.arm_fault(0, 0, b"")
+    if told["raised"]:
+        # The cause is gone: the same store goes on, without a restart.
+        try:
+            left = run()
+            told["again"] = "done"
+        except PolicyError:
+            told["again"] = "was done"
+    if store:
+        store.close()
+    return told | {"left": left.hex() if left else None}
+
+
+def in_a_process(*arguments):
+    """Return what an attempt told, or None where it was ended by the fault."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        with os.fdopen(writing, "w") as pipe:
+            json.dump(attempt(*arguments), pipe)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        told = pipe.read()
+    code = os.waitstatus_to_exitcode(os.wait()[1])
+    assert code == (0 if told else 9), f"the process ended with {code}"
+    return json.loads(told) if told else None
+
+
+def state_after(path, operation, answers, left):
+    """Whether the operation is done, whole, or not at all; anything else is an error."""
+    if operation == "create":
+        try:
+            with opened(path) as store:
+                assert store.position == (0, 0)
+            return "done"
+        except (WireFormatError, DataError):
+            path.unlink(missing_ok=True)
+            AuthorityStore.create(path, KEY, AUTHORITY).close()
+            return "not"
+    with opened(path) as store:
+        rows = store.position.rows - begun_rows
+        if operation == "restore" and rows:
+            assert (store.position.epoch, rows) == (1, 1)
+            return "done"
+        for number, right in answers.items():
+            if number > 1 and not (operation == "answer" and rows and number == 2):
+                assert ask(store, number, never) == right
+        if operation == "answer":
+            if left:
+                assert ask(store, ROUND, never).hex() == left
+            first = ask(store, ROUND, never if rows else random_answer)
+            assert ask(store, ROUND, never) == first
+            try:
+                ask(store, ROUND, never, clients=CLIENTS[:4])
+                raise AssertionError("a second list was answered")
+            except PolicyError:
+                pass
+        assert rows in (0, 2 if operation == "enrol" else 1)
+        return "done" if rows else "not"
+
+
+def record(folder):
+    """Answer three rounds; all calls are in ``record``, with a line for each answer when it has left."""
+    faults = ctypes.CDLL(None)
+    path = folder / "store"
+    shutil.copy(folder / "template", path)
+    faults.arm_fault(0, 0, str(path).encode())
+    log = os.open(folder / "record", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    faults.record_calls(log)
+    with opened(path) as store:
+        for number in (4, 5, 6):
+            left = ask(store, number, lambda keys, number=number: (os.urandom(3000), moved_to(number)(keys)))
+            os.write(log, f"a {number} {left.hex()} 0\n".encode())
+        faults.record_calls(-1)
+
+
+def main(folder, operation, kind):
+    """Print a line of JSON for each attempt, and one at the end."""
+    global begun_rows  # noqa: PLW0603
+    faults = ctypes.CDLL(None)
+    template, path = folder / "template", folder / "store"
+    answers = {}
+    begun_rows = 0
+    if operation != "create":
+        answers = made(template)
+        with opened(template) as store:
+            begun_rows = store.position.rows
+    number = 0
+    while True:
+        number += 1
+        for old in folder.glob("store*"):
+            old.unlink()
+        if operation != "create":
+            shutil.copy(template, path)
+        told = in_a_process(faults, path, operation, kind, number)
+        state = state_after(path, operation, answers, told and told["left"])
+        print(json.dumps((told or {"raised": "exit"}) | {"state": state}), flush=True)
+        if told and told["calls"] < number:
+            break
+
+
+if __name__ == "__main__":
+    if sys.argv[2] == "record":
+        begun(Path(sys.argv[1]) / "template", KEPT_FOR_LONG).close()
+        record(Path(sys.argv[1]))
+    else:
+        main(Path(sys.argv[1]), *sys.argv[2:])

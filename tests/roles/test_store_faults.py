@@ -1,0 +1,272 @@
+"""A disk that fails, fills up or loses its power, and a process that is killed: never a second answer, nothing lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from core.child_process import TESTS, run_python
+from roles.store_cases import KEPT_FOR_LONG, ask, begun, never, opened
+from shieldfl.errors import DataError, ParameterError, WireFormatError
+from shieldfl.roles import store_file
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """In memory where that can be: thousands of transactions, of which none has to outlive this machine."""
+    memory = Path("/dev/shm")
+    if not (memory.is_dir() and os.access(memory, os.W_OK)):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=memory) as name:
+        yield Path(name)
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory):
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None or not sys.platform.startswith("linux"):
+        pytest.skip("needs a C compiler and Linux")
+    library = tmp_path_factory.mktemp("faults") / "disk_faults.so"
+    source = HERE / "disk_faults.c"
+    subprocess.run([compiler, "-O1", "-shared", "-fPIC", str(source), "-o", str(library), "-ldl"], check=True)
+    return str(library)
+
+
+def attempts(faults, folder, operation, kind):
+    done = run_python(str(HERE / "faulty_store.py"), str(folder), operation, kind, LD_PRELOAD=faults)
+    assert (done.returncode, done.stderr) == (0, "")
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+OTHERS = [
+    pytest.param(operation, kind, marks=pytest.mark.slow)
+    for operation in ("enrol", "revoke", "close", "restore", "open", "create")
+    for kind in ("exit before", "exit halfway", "full", "broken")
+    if (operation, kind) not in {("create", "exit halfway"), ("close", "broken"), ("restore", "exit before")}
+]
+
+
+@pytest.mark.parametrize(
+    ("operation", "kind"),
+    [
+        ("answer", "exit before"), ("answer", "exit halfway"), ("answer", "full"), ("answer", "broken"),
+        ("create", "exit halfway"), ("close", "broken"), ("restore", "exit before"), *OTHERS,
+    ],
+)  # fmt: skip
+def test_whichever_call_of_a_transaction_fails_it_is_done_whole_or_not_at_all(
+    faults, folder, operation, kind
+):
+    """What is answered afterwards is checked attempt by attempt, in ``faulty_store.py``."""
+    told = attempts(faults, folder, operation, kind)
+    *failed, passed = told
+    assert passed["raised"] is None
+    assert len(failed) > 6
+    raised = Counter(one["raised"] for one in failed)
+    if kind.startswith("exit"):
+        assert raised == {"exit": len(failed)}
+        if operation != "open":
+            # It is done from the call on that cuts the rollback journal to nothing.
+            states = [one["state"] for one in failed]
+            assert states == sorted(states, reverse=True)
+            assert 1 <= states.count("done") <= 4
+    else:
+        assert raised.keys() <= {"DataError", None}
+        assert raised["DataError"] > len(failed) / 2
+        assert all(one["state"] == "done" for one in failed)
+        assert {one["again"] for one in failed if one["raised"]} <= {"done", "was done"}
+        if kind == "full":
+            assert all(one["full"] == "DataError" for one in failed if one["raised"])
+
+
+class Disk:
+    """What a disk has of some files: what was synced, and what was written since, of which any part may be there."""
+
+    def __init__(self, contents):
+        self.synced = {name: bytearray(content) for name, content in contents.items()}
+        self.waiting = {name: [] for name in contents}
+
+    def take(self, what, name, number, data):
+        self.synced.setdefault(name, bytearray())
+        waiting = self.waiting.setdefault(name, [])
+        if what == "s":
+            self.synced[name] = self.after(name, waiting)
+            waiting.clear()
+        else:
+            waiting.append((what, number, data))
+
+    def after(self, name, calls):
+        content = bytearray(self.synced[name])
+        for what, number, data in calls:
+            if what == "t":
+                del content[number:]
+                content.extend(bytes(number - len(content)))
+            else:
+                assert what == "w"
+                content.extend(bytes(max(0, number + len(data) - len(content))))
+                content[number : number + len(data)] = data
+        return content
+
+    def left_by_power_failure(self, folder, draw):
+        """Write what may be left: of the calls since the last sync all, none, or some, and one of them in part."""
+        share = draw.choice([0.0, 0.3, 0.7, 1.0])
+        for name, calls in self.waiting.items():
+            kept = [call for call in calls if draw.random() < share]
+            if kept and share < 1.0 and (torn := draw.choice(range(len(kept)))) is not None:
+                what, number, data = kept[torn]
+                kept[torn] = what, number, data[: len(data) // 512 // 2 * 512]
+            (folder / name).write_bytes(self.after(name, kept))
+
+
+def read_record(path):
+    content, at = path.read_bytes(), 0
+    while at < len(content):
+        end = content.index(b"\n", at)
+        what, name, number, size = content[at:end].decode().split(" ")
+        at = end + 1 + int(size)
+        yield what, name, number, content[end + 1 : at]
+
+
+@pytest.mark.parametrize("cuts", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_a_power_failure_loses_no_answer_that_has_left(faults, folder, cuts):
+    """Whatever is left of what was not yet synced; a process that is killed alone loses none of that."""
+    done = run_python(str(HERE / "faulty_store.py"), str(folder), "record", LD_PRELOAD=faults)
+    assert (done.returncode, done.stderr) == (0, "")
+    calls = list(read_record(folder / "record"))
+    answers = {int(number): bytes.fromhex(answer) for what, number, answer, _ in calls if what == "a"}
+    assert len(answers) == 3
+    draw = random.Random(1)
+    image = folder / "image"
+    found = Counter()
+    for cut in sorted(draw.choices(range(len(calls) + 1), k=cuts)):
+        disk, left = Disk({"store": (folder / "template").read_bytes()}), set()
+        for what, name, number, data in calls[:cut]:
+            if what == "a":
+                left.add(int(name))
+            else:
+                disk.take(what, name, int(number), data)
+        image.mkdir()
+        disk.left_by_power_failure(image, draw)
+        with opened(image / "store") as store:
+            for number in reversed(answers):
+                try:
+                    answer = ask(store, number, lambda keys: (None, keys))
+                except ParameterError:
+                    # Nothing was stored, and nothing can be computed here.
+                    assert number not in left
+                    answer = None
+                assert answer in (None, answers[number])
+                found[number, answer is not None] += 1
+        shutil.rmtree(image)
+    assert min(found[number, stored] for number in answers for stored in (True, False)) > 0
+
+
+def answer_and_kill(path, kills, draw):
+    """Return the answers that left processes which were killed at any moment, by round."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, sys.path)])}
+    answers = {}
+    with subprocess.Popen(
+        [sys.executable, str(HERE / "killed_store.py"), str(path)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
+    ) as starter:  # fmt: skip
+        for _ in range(kills):
+            # Also the last two that left are asked for again, and the one that may not have left is the next.
+            starter.stdin.write(f"{max([1, *(number - 1 for number in answers)])}\n")
+            starter.stdin.flush()
+            started = starter.stdout.readline().split()
+            assert started[0] == "started"
+            # At any moment, of which most are in the middle of answering.
+            if draw.random() < 0.8:
+                record(answers, starter.stdout.readline().split())
+            time.sleep(draw.uniform(0.0, 0.01))
+            os.kill(int(started[1]), signal.SIGKILL)
+            line = starter.stdout.readline().split()
+            while line[0] != "ended":
+                record(answers, line)
+                line = starter.stdout.readline().split()
+            assert int(line[1]) == -signal.SIGKILL
+        starter.stdin.close()
+    return answers
+
+
+def record(answers, line):
+    assert line[0] == "answer"
+    assert answers.setdefault(int(line[1]), line[2]) == line[2], "a second, different answer has left"
+
+
+@pytest.mark.parametrize("kills", [60, pytest.param(1000, marks=pytest.mark.slow)])
+def test_answers_of_a_process_that_is_killed_are_found_again(folder, kills):
+    path = folder / "store"
+    begun(path, KEPT_FOR_LONG).close()
+    answers = answer_and_kill(path, kills, random.Random(kills))
+    assert len(answers) > kills / 2
+    with opened(path) as store:
+        for number, answer in answers.items():
+            assert ask(store, number, never).hex() == answer
+    with closing(sqlite3.connect(path)) as database:
+        (stored,) = database.execute("SELECT count(*) FROM answers").fetchone()
+    assert len(answers) <= stored <= len(answers) + 1
+
+
+def test_a_disk_that_cannot_be_written_answers_nothing_and_does_when_it_can(tmp_path, monkeypatch):
+    path = tmp_path / "store"
+    with begun(path) as store:
+        answer = ask(store, 1)
+    connect = sqlite3.connect
+
+    def connect_to_read(place, **options):
+        return connect(place.replace("mode=rw", "mode=ro"), **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store_file.sqlite3, "connect", connect_to_read)
+        with pytest.raises(DataError, match="cannot be written: make file, folder and disk writable"):
+            opened(path)
+    with opened(path) as store:
+        assert ask(store, 1, never) == answer
+
+
+def test_a_file_that_is_missing_or_a_folder_is_named(tmp_path):
+    for path in (tmp_path / "missing", tmp_path / "no folder" / "store", tmp_path):
+        with pytest.raises(DataError, match="cannot be opened: check that it exists"):
+            opened(path)
+    with pytest.raises(OSError):
+        begun(tmp_path / "no folder" / "store")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_page_that_goes_bad_while_the_store_is_open_is_an_error_and_no_answer(folder):
+    path, rounds = folder / "store", range(60)
+    with begun(path, KEPT_FOR_LONG) as store:
+        # More than SQLite keeps in memory.
+        answers = [ask(store, number, lambda keys: (bytes(100_000), keys)) for number in rounds]
+
+    def ask_for_all(store):
+        return [ask(store, number, never) for number in rounds]
+
+    right = path.read_bytes()
+    # The second descriptor is closed last: to close it earlier would give up the store's lock.
+    with path.open("r+b") as file, opened(path) as store:
+        for content in (b"\xff" * (len(right) - 4096), right[4096:]):
+            file.seek(4096)
+            file.write(content)
+            file.flush()
+            if content == right[4096:]:
+                assert ask_for_all(store) == answers
+            else:
+                with pytest.raises(WireFormatError, match="is damaged"):
+                    ask_for_all(store)
