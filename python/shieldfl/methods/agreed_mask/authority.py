@@ -36,7 +36,7 @@ class AgreedMaskAuthority(MaskedAverageAuthority):
         return model == Message({**self.model.to_message(), **zone})
 
     def _decide(self, phase: str, message: Message) -> Message:
-        if phase == "scores" and self.context.encrypts("scores"):
+        if phase == "scores":
             size = self.context.plan.parameters
             total = scheme_of(self.context.keys.parameters["scores"]).Total.from_bytes(message["total"])
             stated, most = message.number("weight"), self.context.most_weight

@@ -52,16 +52,14 @@ class DictPflAuthority(MaskedAverageAuthority):
     def _keeps(self, model: Message) -> bool:
         return model == model_message(self.model, self._history)
 
-    def answer(self, phase: str, message: Message) -> Message:
+    def _answer(self, phase: str, message: Message) -> Message:
         """Answer a total with the new global model, and the question for a round's count from the history.
 
-        Raises PolicyError for rounds that do not run or were answered, ParameterError for an unknown phase,
-        WireFormatError, RangeError; then nothing has changed.
+        Raises PolicyError for rounds that do not run or were answered.
         """
-        self.context.check_phase(phase)
         if phase == UPDATE.name:
-            return super().answer(phase, message)
-        with self._lock, self.clock.stage("negotiate"):
+            return super()._answer(phase, message)
+        with self.clock.stage("negotiate"):
             number = message.number("round")
             self._check_runs(number)
             if number <= self._history.last_round:

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.errors import ParameterError, WireFormatError
+from shieldfl.errors import WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
 from shieldfl.methods.protocol.global_model import GlobalModel
@@ -64,22 +64,15 @@ class MaskedAverageAuthority(RoundAuthority):
     def _keeps(self, model: Message) -> bool:
         return model == self.model.to_message()
 
-    def answer(self, phase: str, message: Message) -> Message:
-        """Answer a total with the new global model. A repeated message gets its answer again.
-
-        Raises PolicyError, WireFormatError, RangeError; then nothing has changed.
-        """
-        stage = "open" if phase == "update" else "negotiate"
-        with self._lock, self.clock.stage(stage):
+    def _answer(self, phase: str, message: Message) -> Message:
+        """Answer a total with the new global model."""
+        with self.clock.stage("open" if phase == "update" else "negotiate"):
+            # A phase is named as the purpose of what it encrypts.
             number = message.number("round")
-            reply = self._replies.reply(phase, number, message, lambda: self._decide(phase, message))
-            # A phase is named as the purpose of what it encrypts. No other total of it will be opened.
-            self.keys.wipe(number, phase)
-            return reply
+            return self._reply(phase, number, message, phase, lambda: self._decide(phase, message))
 
     def _decide(self, phase: str, message: Message) -> Message:
-        if phase != "update":
-            raise ParameterError(f"there is no phase {phase!r}")
+        """Open the total of the update; other phases are for methods that agree on the zone."""
         number = message.number("round")
         size = self.context.plan.update_size
         claim = MixedTotal.read(message, "", self.context.parameters, size, number, has_rest=self._sends_rest)

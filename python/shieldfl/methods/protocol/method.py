@@ -278,7 +278,8 @@ class Method(abc.ABC):
             raise ParameterError("a public set-up has a signing key if and only if its method encrypts")
         check = RoundKeyCheck(setup.verifying_key, setup.session, self.purposes)
         phases = tuple(phase.name for phase in self.phases)
-        return RoleContext(self.plan, check, self.most_weight, phases, self.scores, threads)
+        answered = tuple(phase.name for phase in self.phases if phase.answered_by_authority)
+        return RoleContext(self.plan, check, self.most_weight, phases, answered, self.scores, threads)
 
     def account(self) -> Account:
         """Return an account of a run, of nothing yet: it takes the roles' reports."""

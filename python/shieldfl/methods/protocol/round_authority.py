@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from typing import ClassVar
 
 from shieldfl.array_view import as_unsigned
@@ -18,7 +19,7 @@ __all__ = ["RoundAuthority"]
 
 
 class RoundAuthority(AuthoritySteps):
-    """Begins rounds; what it opens in them is for ``answer``, which replies to the last phase with the new model.
+    """Begins rounds; what it opens in them is for ``_answer``, which replies to the last phase with the new model.
 
     It takes no model from anybody: the aggregator, which passes its messages on, could bring one that it has chosen. So
     all clients of a round train from one model, or find out.
@@ -41,7 +42,7 @@ class RoundAuthority(AuthoritySteps):
         """Raise WireFormatError for other rounds or phases than the plan's, and a last answer of another model."""
         super().check_changed()
         self._check_untold(self.context.plan.rounds, range(self.context.plan.clients))
-        rounds, phases = self.context.plan.rounds, self.context.phases
+        rounds, phases = self.context.plan.rounds, self.context.answered
         refuse_unless(-1 <= self.keys.newest_round <= rounds)
         refuse_unless(all(self._replies.newest(phase)[0] <= rounds for phase in phases))
         refuse_unless(self._replies.phases <= set(phases))
@@ -67,10 +68,34 @@ class RoundAuthority(AuthoritySteps):
             keys = self.keys.begin_round(number, self._purposes(number, model))
             return Message({**model, **keys, **self._signatures(model)})
 
+    def answer(self, phase: str, message: Message) -> Message:
+        """Turn the aggregator's result into the answer to the clients; a repeated message gets its answer again.
+
+        Raises ParameterError for a phase that the key authority does not answer, PolicyError for another message of a
+        round that was answered and for what would reveal too much, WireFormatError, RangeError. Then nothing has
+        changed, but for what was opened.
+        """
+        # Under another name an answer would not count as the round's: another could follow, and so could another model.
+        self.context.check_answered(phase)
+        with self._lock:
+            return self._answer(phase, message)
+
+    def _reply(
+        self, phase: str, round_number: int, message: Message, purpose: str, decide: Callable[[], Message]
+    ) -> Message:
+        """Answer a phase of a round once, and give up the secret: no other total of this purpose will be opened."""
+        reply = self._replies.reply(phase, round_number, message, decide)
+        self.keys.wipe(round_number, purpose)
+        return reply
+
     def _check_runs(self, round_number: int) -> None:
         """Raise PolicyError for a round that is not the one that was begun last, for what opens nothing by its keys."""
         if round_number != self.keys.newest_round:
             raise PolicyError(f"round {round_number} does not run: have the key authority begin it")
+
+    @abc.abstractmethod
+    def _answer(self, phase: str, message: Message) -> Message:
+        """Answer a phase that is the authority's: where it opens something, by ``_reply``."""
 
     @abc.abstractmethod
     def _first_model(self) -> Message:

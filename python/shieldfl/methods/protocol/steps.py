@@ -126,9 +126,10 @@ class AuthoritySteps(Reporter, abc.ABC):
 
     @abc.abstractmethod
     def answer(self, phase: str, message: Message) -> Message:
-        """Turn the aggregator's result into the answer to the clients. Raises PolicyError.
+        """Turn the aggregator's result into the answer to the clients.
 
-        The same message gets the same answer, so that a lost one can be asked for again.
+        The same message gets the same answer, so that a lost one can be asked for again. Raises PolicyError, and
+        ParameterError for a phase that the key authority does not answer.
         """
 
 
@@ -143,6 +144,8 @@ class RoleContext:
     """The largest that a client counts; 1 where the method weighs all alike."""
     phases: tuple[str, ...]
     """The names of every phase that a round may have."""
+    answered: tuple[str, ...]
+    """Of these, those that the key authority answers."""
     scores: str | None = None
     """What training brings along in every round, see ``StartingPoint.scores``; None where rounds differ, or nothing."""
     threads: int | None = None
@@ -152,6 +155,15 @@ class RoleContext:
         """Raise ParameterError for a phase that the method does not have."""
         if phase not in self.phases:
             raise ParameterError(f"there is no phase {phase!r}: the method has {', '.join(self.phases)}")
+
+    def check_answered(self, phase: str) -> None:
+        """Raise ParameterError for a phase that the key authority does not answer."""
+        self.check_phase(phase)
+        if phase not in self.answered:
+            raise ParameterError(
+                f"phase {phase!r} is answered by the aggregator alone: ask the key authority in "
+                f"{', '.join(self.answered)}"
+            )
 
     def encrypts(self, purpose: str) -> bool:
         """Say whether something is encrypted for this purpose in this federation, under keys of its own."""

@@ -80,25 +80,19 @@ class SelectiveShieldAuthority(RoundAuthority):
     def _purposes(self, round_number: int, model: Message) -> tuple[str, ...]:
         return tuple(self.context.keys.parameters)
 
-    def answer(self, phase: str, message: Message) -> Message:
-        """Answer votes with the encrypted zone, sums with the new global model.
-
-        A repeated message gets its answer again, and the model does not move twice. Raises PolicyError for
-        any other message of a round that was answered, or of one before it.
-        """
+    def _answer(self, phase: str, message: Message) -> Message:
+        """Answer votes with the encrypted zone, sums with the new global model."""
         voting = phase == "negotiate"
-        with self._lock, self.clock.stage("negotiate" if voting else "open"):
-            scheme = scheme_of(self.keys.check.parameters["votes" if voting else "update"])
-            total = scheme.Total.from_bytes(message["votes" if voting else "total"])
-            reply = self._replies.reply(
+        with self.clock.stage("negotiate" if voting else "open"):
+            purpose, part = ("votes", "votes") if voting else ("update", "total")
+            total = scheme_of(self.keys.check.parameters[purpose]).Total.from_bytes(message[part])
+            return self._reply(
                 phase,
                 total.round,
                 message,
+                purpose,
                 lambda: self._open_votes(total) if voting else self._open_update(total, message),
             )
-            # No other total of what was answered will be opened.
-            self.keys.wipe(total.round, "votes" if voting else "update")
-            return reply
 
     def _open_votes(self, total: SchemeTotal[Any]) -> Message:
         if not total.is_of(Mask.full(self._model.parameters.size)):

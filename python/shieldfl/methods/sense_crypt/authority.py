@@ -75,18 +75,10 @@ class SenseCryptAuthority(RoundAuthority):
             signatures |= self.keys.sign_model(digests[int(cluster)], client)
         return signatures
 
-    def answer(self, phase: str, message: Message) -> Message:
-        """Answer the clusters' sums with their models.
-
-        A cluster of too few clients keeps its model, which is noted. A repeated message gets its answer again, and no
-        model moves twice. Raises PolicyError, WireFormatError, RangeError; then no model has moved.
-        """
-        with self._lock, self.clock.stage("open"):
-            round_number = message.number("round")
-            reply = self._replies.reply(phase, round_number, message, lambda: self._open(message))
-            # No other total of this round will be opened.
-            self.keys.wipe(round_number)
-            return reply
+    def _answer(self, phase: str, message: Message) -> Message:
+        """Answer the clusters' sums with their models; a cluster of too few clients keeps its own, which is noted."""
+        with self.clock.stage("open"):
+            return self._reply(phase, message.number("round"), message, "update", lambda: self._open(message))
 
     def _open(self, message: Message) -> Message:
         clusters = message.vector("clusters", np.int64, self._clients)
