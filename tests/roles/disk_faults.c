@@ -102,7 +102,10 @@ WRITE(pwrite64, off64_t)
     int is_ours = (condition); \
     int kind = is_ours ? fault_now() : kNone; \
     if (kind == kExitBefore) _exit(9); \
-    if (kind == kBrokenOnce) return failed(kind); \
+    if (kind == kBrokenOnce) { \
+      if ((what) == 's') note('f', noted, 0, "", 0); \
+      return failed(kind); \
+    } \
     int result = real arguments; \
     if (kind == kExitHalfway) _exit(9); \
     if (is_ours) note(what, noted, (long)(number), "", 0); \

@@ -23,6 +23,7 @@ from roles.store_cases import (
     random_answer,
 )
 from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.roles import authority_store
 from shieldfl.roles.authority_store import MOST_ROUNDS_AHEAD, ClientKey
 
 
@@ -60,16 +61,23 @@ def test_the_same_request_gets_the_same_bytes_and_nothing_is_computed(store):
     assert store.answer(SESSION, 1, "update", iter(participants), DIGEST, never) == first
 
 
-@pytest.mark.parametrize(
-    "clients", [CLIENTS[:3], CLIENTS[2:5], range(1, 8), [1, 6, 7, 8]], ids="ranges-{}".format
-)
+@pytest.mark.parametrize("clients", [[3, 4, 5], [3, 4, 5, 6], [5, 6, 7, 8], [1, 2, 7], range(1, 9)], ids=str)
 def test_no_client_is_answered_for_in_two_lists_of_a_round_and_purpose(store, clients):
-    answer = ask(store, 1, clients=[1, 2, 3, 4, 5])
+    answer = ask(store, 1, clients=[3, 4, 5, 6, 7])
     before = store.position
     with pytest.raises(PolicyError, match="another list or total"):
         ask(store, 1, never, clients=clients)
-    assert ask(store, 1, never, clients=[1, 2, 3, 4, 5]) == answer
+    assert ask(store, 1, never, clients=[3, 4, 5, 6, 7]) == answer
     assert store.position == before
+
+
+def test_the_table_itself_takes_no_second_answer(store, monkeypatch):
+    answer = ask(store, 1, clients=[3, 4, 5])
+    with monkeypatch.context() as patch:
+        patch.setattr(authority_store, "stored_answer", lambda *asked: None)
+        with pytest.raises(PolicyError, match="has an answer for one of these clients already"):
+            ask(store, 1)
+    assert ask(store, 1, never, clients=[3, 4, 5]) == answer
 
 
 def test_the_same_list_with_another_total_or_another_frame_is_another_request(store):

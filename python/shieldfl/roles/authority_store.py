@@ -129,6 +129,7 @@ class AuthorityStore(Uncopied):
                 f"known to have reached row {self._position.rows} of epoch {self._position.epoch}. Open the newest "
                 "file, or, if that is lost, this one with restored=True"
             )
+        journal.count_opening()
         self._position = journal.position
 
     @property

@@ -16,7 +16,8 @@ from shieldfl.stateful import Uncopied
 __all__ = ["StoreFile", "create_file"]
 
 _SCHEMA = """
-CREATE TABLE head (authority_id BLOB, salt BLOB, proof BLOB, epoch INTEGER, rows INTEGER, last_mac BLOB, mac BLOB);
+CREATE TABLE head (authority_id BLOB, salt BLOB, proof BLOB, epoch INTEGER, rows INTEGER, last_mac BLOB,
+    openings INTEGER, mac BLOB);
 CREATE TABLE journal (number INTEGER PRIMARY KEY, kind TEXT, session BLOB, client INTEGER, round INTEGER, purpose TEXT,
     digest BLOB, token BLOB, mac BLOB);
 CREATE INDEX journal_rounds ON journal (session, kind, round);
@@ -155,7 +156,7 @@ class StoreFile(Uncopied):
     Parameters
     ----------
     path : of what :func:`create_file` made; on a disk of this machine: locks of network disks cannot be relied on.
-    check : gets the connection in a transaction whenever the file was opened; what it raises is raised.
+    check : gets the connection in a transaction whenever the file was opened, and has to write something.
     """
 
     _why_uncopied = (
@@ -187,9 +188,6 @@ class StoreFile(Uncopied):
                 kind, words = _DAMAGED
                 raise kind(f"the store {self._path} {words}. Nothing was answered")
             self._check(connection)
-            # What was read may be in the memory of a disk that failed at the last commit, and nowhere else: nothing is
-            # answered from it before something was written after it.
-            connection.execute("UPDATE head SET mac = mac")
             connection.execute("COMMIT")
         except BaseException:
             connection.close()

@@ -147,7 +147,7 @@ class Journal:
     def __init__(self, connection: sqlite3.Connection, keys: StoreKeys) -> None:
         self.connection = connection
         self.keys = keys
-        self.epoch, rows, self._last_mac, mac = self._read_head()
+        self.epoch, rows, self._last_mac, self._openings, mac = self._read_head()
         self.number: int = rows
         """Of the newest row."""
         if not hmac.compare_digest(self._head_mac(), bytes(mac)):
@@ -160,9 +160,9 @@ class Journal:
     def begin(connection: sqlite3.Connection, keys: StoreKeys) -> None:
         """Write the head of a store in which nothing has happened yet."""
         proof = keys.mac("proof", keys.authority_id, keys.salt)
-        mac = keys.mac("head", 0, 0, _NO_MAC)
-        head = (keys.authority_id, keys.salt, proof, 0, 0, _NO_MAC, mac)
-        connection.execute("INSERT INTO head VALUES (?, ?, ?, ?, ?, ?, ?)", head)
+        mac = keys.mac("head", 0, 0, _NO_MAC, 0)
+        head = (keys.authority_id, keys.salt, proof, 0, 0, _NO_MAC, 0, mac)
+        connection.execute("INSERT INTO head VALUES (?, ?, ?, ?, ?, ?, ?, ?)", head)
 
     @staticmethod
     def keys_of(connection: sqlite3.Connection, key: bytes, authority_id: bytes) -> StoreKeys:
@@ -180,15 +180,30 @@ class Journal:
             raise KeyMismatchError("the store was made under another key, or its first row was altered")
         return keys
 
-    def _read_head(self) -> tuple[int, int, bytes, bytes]:
-        heads = self.connection.execute("SELECT epoch, rows, last_mac, mac FROM head").fetchall()
-        if len(heads) != 1 or [type(value) for value in heads[0]] != [int, int, bytes, bytes]:
+    def _read_head(self) -> tuple[int, int, bytes, int, bytes]:
+        select = "SELECT epoch, rows, last_mac, openings, mac FROM head"
+        heads = self.connection.execute(select).fetchall()
+        if len(heads) != 1 or [type(value) for value in heads[0]] != [int, int, bytes, int, bytes]:
             raise WireFormatError(f"the head of the store was removed or altered. {_RESTORE}")
-        epoch, rows, last_mac, mac = heads[0]
-        return epoch, rows, last_mac, mac
+        epoch, rows, last_mac, openings, mac = heads[0]
+        return epoch, rows, last_mac, openings, mac
 
     def _head_mac(self) -> bytes:
-        return self.keys.mac("head", self.epoch, self.number, self._last_mac)
+        return self.keys.mac("head", self.epoch, self.number, self._last_mac, self._openings)
+
+    def _write_head(self) -> None:
+        head = (self.epoch, self.number, self._last_mac, self._openings, self._head_mac())
+        update = "UPDATE head SET epoch = ?, rows = ?, last_mac = ?, openings = ?, mac = ?"
+        self.connection.execute(update, head)
+
+    def count_opening(self) -> None:
+        """Write something: what was read before is on the disk for good when this is.
+
+        After a commit that failed, what it wrote may be in the memory of the machine, be read from there, and never
+        get to the disk, though later syncs succeed.
+        """
+        self._openings += 1
+        self._write_head()
 
     @property
     def position(self) -> Position:
@@ -213,8 +228,7 @@ class Journal:
         self.number, self._last_mac = row.number, row.mac
         if kind == "restore":
             self.epoch = round_number or 0
-        head = (self.epoch, self.number, self._last_mac, self._head_mac())
-        self.connection.execute("UPDATE head SET epoch = ?, rows = ?, last_mac = ?, mac = ?", head)
+        self._write_head()
         return row
 
     def row(self, number: int) -> Row:
