@@ -50,7 +50,7 @@ STANDARD_LIMITS = {
 """Most bits of q at 128 bits of security, by the distribution of the secret: the homomorphic encryption standard's
 tables 1 and 2, whose ternary rows Microsoft SEAL enforces. Errors have a deviation of 8 / sqrt(2 pi) = 3.19 there."""
 
-DEFAULT_RINGS = ("2048:41", "4096:91", "4096:94", "4096:100", "8192:191", "8192:199")
+DEFAULT_RINGS = ("2048:41", "2048:50", "4096:91", "4096:94", "4096:100", "8192:191", "8192:200")
 
 
 @dataclass(frozen=True)
