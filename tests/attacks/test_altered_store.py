@@ -161,6 +161,7 @@ def test_the_row_that_was_altered_is_named(copied):
             "client 6, whose key row 13 of the journal wrote, is missing",
         ),
         ("UPDATE answers SET sealed = NULL WHERE number = 14", "the secret that row 14 of the journal"),
+        ("UPDATE answered SET number = 9 WHERE number = 10", "the list of row 10 of the journal"),
         ("UPDATE answers SET sealed = zeroblob(60) WHERE number = 10", "answer of row 10 .* was dropped"),
         ("UPDATE sessions SET min_clients = 2", "row 1 of the journal began a session"),
     ]:

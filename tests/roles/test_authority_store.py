@@ -253,8 +253,9 @@ def test_keys_move_up_alone_and_not_past_what_is_asked(store):
         with pytest.raises(ParameterError):
             store.close_round(SESSION, 1, wrong)
     for answer in (None, "text", bytearray(3)):
-        with pytest.raises(ParameterError, match="bytes"):
-            ask(store, 1, lambda keys, answer=answer: (answer, keys))
+        for computed in (lambda keys, answer=answer: (answer, keys), lambda keys, answer=answer: answer):
+            with pytest.raises(ParameterError, match="bytes"):
+                ask(store, 1, computed)
     assert store.position == before
     assert {number for number, _ in keys_in(store).values()} == {1}
     ask(store, 1)
@@ -284,6 +285,7 @@ def test_what_fails_while_it_computes_leaves_nothing_behind(store):
         ("total_digest", b"short"), ("total_digest", None),
         ("participants", [(-1, bytes(16))]), ("participants", [(2**63, bytes(16))]),
         ("participants", [(1, bytes(15))]), ("participants", [("1", bytes(16))]), ("participants", [(1, "x" * 16)]),
+        ("participants", None), ("participants", [1, 2, 3]),
     ],
 )  # fmt: skip
 def test_arguments_of_another_type_or_length_are_refused_by_name(store, name, value):
@@ -305,8 +307,11 @@ def test_a_session_begins_once_and_keeps_its_rules(store):
     ):  # fmt: skip
         with pytest.raises(ParameterError):
             store.add_session(b"another session!", RULES._replace(**wrong))
-    with pytest.raises(ParameterError):
-        store.enrol(SESSION, {20: key_of(20)})
+    with pytest.raises(ParameterError, match="must be SessionRules"):
+        store.add_session(b"another session!", tuple(RULES))
+    for keys in ({20: key_of(20)}, [ClientKey(0, key_of(20))], {-1: ClientKey(0, key_of(20))}):
+        with pytest.raises(ParameterError):
+            store.enrol(SESSION, keys)
     with pytest.raises(PolicyError, match="enrolled in the session before"):
         store.enrol(SESSION, {20: ClientKey(0, key_of(20)), 1: ClientKey(0, key_of(1))})
     assert store.position == before

@@ -30,6 +30,7 @@ from roles.store_cases import (
 )
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, SecretCopyError
 from shieldfl.roles.authority_store import AuthorityStore, ClientKey, Position
+from shieldfl.roles.store_journal import Journal
 
 
 @pytest.fixture
@@ -133,6 +134,18 @@ def test_a_store_is_begun_over_nothing(path, store):
     ask(store, 1, never)
 
 
+def test_a_store_that_could_not_be_filled_leaves_no_file(path, monkeypatch):
+    def fail(connection, keys):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "begin", fail)
+        with pytest.raises(KeyboardInterrupt):
+            begun(path)
+    assert not path.exists()
+    begun(path).close()
+
+
 def test_another_key_and_another_authority_open_nothing(path):
     begun(path).close()
     with pytest.raises(KeyMismatchError, match="another key"):
@@ -205,5 +218,8 @@ def test_an_old_copy_is_told_by_who_knows_a_newer_position_and_a_restored_one_be
         assert database.execute("SELECT count(sealed) FROM answers").fetchone() == (1,)
     with opened(backup) as again:
         assert again.answer(fresh, 1, "update", listed(1), DIGEST, never) == answer
+    for at_least in (3, (1,), (-1, 0), ("a", 0), None):
+        with pytest.raises(ParameterError, match="at_least"):
+            opened(path, at_least=at_least)
     with pytest.raises(ParameterError, match="epoch"):
         opened(backup, at_least=(2**63 - 1, 0), restored=True)

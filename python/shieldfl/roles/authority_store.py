@@ -97,8 +97,9 @@ class AuthorityStore(Uncopied):
         self._authority_id = as_bytes(authority_id, AUTHORITY_BYTES, "authority_id")
         self._keys: StoreKeys | None = None
         self._restored = restored
-        epoch, rows = at_least
-        self._position = Position(as_number(epoch, "the epoch"), as_number(rows, "the number of rows"))
+        if not isinstance(at_least, tuple) or len(at_least) != 2:
+            raise ParameterError("at_least must be a position: an epoch and a number of rows")
+        self._position = Position(*(as_number(number, "a number of at_least") for number in at_least))
         self._file = StoreFile(Path(path), self._check)
         self._restored = False
 
@@ -274,14 +275,14 @@ class AuthorityStore(Uncopied):
                 raise PolicyError(
                     f"the key of a client was moved past round {asked.round}: ask for a later round"
                 )
-            answer, keys = compute(held)
-            ratcheted = checked_keys(keys, held)
+            computed = compute(held)
+            if not isinstance(computed, tuple) or len(computed) != 2 or not isinstance(computed[0], bytes):
+                raise ParameterError("what is computed must be bytes, the answer, and the keys by client")
+            answer, ratcheted = computed[0], checked_keys(computed[1], held)
             if any(
                 not held[client].round <= key.round <= asked.round + 1 for client, key in ratcheted.items()
             ):
                 raise ParameterError(f"a key moves up alone, and at most to round {asked.round + 1}")
-            if not isinstance(answer, bytes):
-                raise ParameterError("what is computed must be bytes")
             write_answer(journal, asked, digest, answer, ratcheted)
             drop_answers(journal, session, rules)
         return answer

@@ -111,7 +111,7 @@ def _connected(path: Path) -> sqlite3.Connection:
 
 
 def _schema_of(connection: sqlite3.Connection) -> list[tuple[str, str]]:
-    rows = connection.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name")
+    rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name")
     return rows.fetchall()
 
 

@@ -74,7 +74,7 @@ class StoreKeys(Uncopied):
             ) from error
         self.authority_id = authority_id
         self.salt = secrets.token_bytes(_SALT_BYTES) if salt is None else salt
-        kdf = HKDF(SHA256(), 2 * KEY_BYTES, salt=self.salt, info=_DOMAIN + canonical(authority_id))
+        kdf = HKDF(SHA256(), 2 * KEY_BYTES, salt=self.salt, info=_DOMAIN)
         derived = kdf.derive(key)
         self._sealing, self._authenticating = derived[:KEY_BYTES], derived[KEY_BYTES:]
         self._newest: tuple[bytes, Any] = b"", None

@@ -83,6 +83,8 @@ def as_bytes(value: Any, length: int, what: str) -> bytes:
 
 def checked_rules(rules: SessionRules) -> SessionRules:
     """Return the rules if a session can have them. Raises ParameterError."""
+    if not isinstance(rules, SessionRules):
+        raise ParameterError(f"rules must be SessionRules, not {type(rules).__name__}")
     as_bytes(rules.manifest_digest, _DIGEST_BYTES, "manifest_digest")
     if as_number(rules.min_clients, "min_clients") < _LEAST_CLIENTS:
         raise ParameterError(
@@ -111,9 +113,13 @@ class Request(NamedTuple):
         cls, session: Any, round_number: Any, purpose: Any, participants: Any, total_digest: Any
     ) -> Request:
         """Check a request and put its list in order. Raises ParameterError; PolicyError for a list with duplicates."""
+        try:
+            pairs = [(client, frame_id) for client, frame_id in participants]
+        except (TypeError, ValueError):
+            raise ParameterError("participants must be pairs of a client's number and a frame id") from None
         listed = sorted(
             (as_number(client, "a client's number"), as_bytes(frame_id, _FRAME_ID_BYTES, "a frame id"))
-            for client, frame_id in participants
+            for client, frame_id in pairs
         )
         for column, what in ((0, "a client"), (1, "a frame")):
             if len({entry[column] for entry in listed}) < len(listed):
