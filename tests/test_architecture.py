@@ -51,6 +51,7 @@ CPP_LIBRARIES = {
 # What each part of the Python package may import of the others, from the bottom up.
 CORE_SIDE = {
     *REGISTRY,
+    "kahe",
     "_core",
     "array_view",
     "build_info",
@@ -66,7 +67,7 @@ PYTHON_LAYERS = {
     "reference": set(),
     # Schemes never import each other.
     "scheme": {"_core", "array_view", "errors", "masks", "stateful"},
-    **{name: {"_core", "array_view", "errors", "masks", "scheme"} for name in REGISTRY},
+    **{name: {"_core", "array_view", "errors", "masks", "scheme", "stateful"} for name in [*REGISTRY, "kahe"]},
     "profiling": {"errors"},
     "settings": {"errors"},
     "toml_files": {"errors", "settings"},

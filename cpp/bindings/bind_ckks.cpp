@@ -5,6 +5,7 @@
 #include "ckks/aggregator.h"
 #include "ckks/decryptor.h"
 #include "ckks/encryptor.h"
+#include "rlwe/moduli.h"
 
 namespace shieldfl::bindings {
 namespace {
@@ -52,8 +53,7 @@ void bind_parameters(py::module_& module) {
       .def_property_readonly("weight_step",
                              [](const Parameters& self) { return self.facts().fixed_point().weight_step(); })
       .def_property_readonly("error_bound", &Parameters::error_bound)
-      .def_property_readonly_static("security_bits",
-                                    [](const py::object&) { return Parameters::kSecurityBits; });
+      .def_property_readonly_static("security_bits", [](const py::object&) { return rlwe::kSecurityBits; });
 }
 
 void bind_keys(py::module_& module) {
@@ -95,16 +95,6 @@ void bind_encryptor(py::module_& module) {
   };
   bind_encrypt(float{});
   bind_encrypt(double{});
-}
-
-scheme::Expected expected_of(std::optional<std::uint64_t> round, const mask::Bitset* positions,
-                             std::optional<bool> weighted) {
-  scheme::Expected expected{.round = round, .positions = {}, .weighted = weighted};
-  if (positions != nullptr) {
-    const ReleasedInterpreter release;
-    expected.positions = {positions->content_id(), positions->count()};
-  }
-  return expected;
 }
 
 void bind_ciphertexts(py::module_& module) {

@@ -19,6 +19,8 @@
 #include "common/error.h"
 #include "common/random.h"
 #include "common/wire.h"
+#include "mask/bitset.h"
+#include "scheme/round_sum.h"
 #include "scheme/value_reader.h"
 
 namespace shieldfl::bindings {
@@ -70,6 +72,42 @@ inline py::tuple tuple_of(const scheme::ValueCounts& counts) {
   return py::make_tuple(counts.nonzero, counts.underflowed, counts.clipped);
 }
 
+// What batches must have in common by what Python says of a round.
+inline scheme::Expected expected_of(std::optional<std::uint64_t> round, const mask::Bitset* positions,
+                                    std::optional<bool> weighted) {
+  scheme::Expected expected{.round = round, .positions = {}, .weighted = weighted};
+  if (positions != nullptr) {
+    const ReleasedInterpreter release;
+    expected.positions = {positions->content_id(), positions->count()};
+  }
+  return expected;
+}
+
+// Overwritten by whoever receives it.
+template <typename Bytes>
+py::bytearray to_bytearray(const Bytes& bytes) {
+  return py::reinterpret_steal<py::bytearray>(PyByteArray_FromStringAndSize(
+      reinterpret_cast<const char*>(bytes.data()), static_cast<py::ssize_t>(bytes.size())));
+}
+
+// What a view says of whose and which values it holds, and how many clients'.
+template <typename View>
+const scheme::Layout& layout_of(const View& view) {
+  if constexpr (requires { view.head.layout; }) {
+    return view.head.layout;
+  } else {
+    return view.layout;
+  }
+}
+template <typename View>
+std::size_t clients_of(const View& view) {
+  if constexpr (requires { view.head.participants; }) {
+    return view.head.participants.size();
+  } else {
+    return view.frame_ids.size();
+  }
+}
+
 // Properties that views of all schemes have; how one is made is for the scheme to add.
 template <typename View>
 py::class_<CiphertextFrame<View>> bind_ciphertext(py::module_& module, const char* name) {
@@ -77,13 +115,15 @@ py::class_<CiphertextFrame<View>> bind_ciphertext(py::module_& module, const cha
   return py::class_<Frame>(module, name)
       .def_readonly("frame", &Frame::bytes)
       .def_property_readonly("parameter_id",
-                             [](const Frame& self) { return to_bytes(self.view.layout.parameter_id); })
-      .def_property_readonly("key_id", [](const Frame& self) { return to_bytes(self.view.layout.key_id); })
-      .def_property_readonly("mask_id", [](const Frame& self) { return to_bytes(self.view.layout.mask_id); })
-      .def_property_readonly("round", [](const Frame& self) { return self.view.layout.round; })
-      .def_property_readonly("count", [](const Frame& self) { return self.view.layout.value_count; })
-      .def_property_readonly("weighted", [](const Frame& self) { return self.view.layout.weighted; })
-      .def_property_readonly("clients", [](const Frame& self) { return self.view.frame_ids.size(); });
+                             [](const Frame& self) { return to_bytes(layout_of(self.view).parameter_id); })
+      .def_property_readonly("key_id",
+                             [](const Frame& self) { return to_bytes(layout_of(self.view).key_id); })
+      .def_property_readonly("mask_id",
+                             [](const Frame& self) { return to_bytes(layout_of(self.view).mask_id); })
+      .def_property_readonly("round", [](const Frame& self) { return layout_of(self.view).round; })
+      .def_property_readonly("count", [](const Frame& self) { return layout_of(self.view).value_count; })
+      .def_property_readonly("weighted", [](const Frame& self) { return layout_of(self.view).weighted; })
+      .def_property_readonly("clients", [](const Frame& self) { return clients_of(self.view); });
 }
 
 // All but the constructor. `Weight`: std::uint32_t where a batch is added with an integer weight, nothing
@@ -157,12 +197,7 @@ void bind_decryptor(py::module_& module, const char* name, Generate generate, Op
                     return KeyPair{public_key, SecretKey::import_secret(*public_key, bytes)};
                   })
       .def("export_secret",
-           [](const KeyPair& self) {
-             const auto secret = self.secret_key->export_secret();
-             // A bytearray, so that the caller can overwrite it.
-             return py::reinterpret_steal<py::bytearray>(PyByteArray_FromStringAndSize(
-                 reinterpret_cast<const char*>(secret.data()), static_cast<py::ssize_t>(secret.size())));
-           })
+           [](const KeyPair& self) { return to_bytearray(self.secret_key->export_secret()); })
       .def_property_readonly(
           "public_key",
           [](const KeyPair& self) { return std::const_pointer_cast<PublicKey>(self.public_key); })

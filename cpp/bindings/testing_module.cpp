@@ -12,6 +12,7 @@
 #include "ckks/decryptor.h"
 #include "ckks/encryptor.h"
 #include "common/random.h"
+#include "kahe/encryptor.h"
 #include "noise/gaussian.h"
 #include "noise/grid_noise.h"
 #include "paillier/decryptor.h"
@@ -39,6 +40,25 @@ py::bytes encrypt_insecure(const py::bytes& public_key, const Array<double>& val
   const auto in = view(values);
   const NewBytes frame(encryptor.frame_bytes(in.size(), positions, weight.has_value()));
   encryptor.encrypt(in, positions, {round, weight, false, threads}, seeds, frame.memory);
+  return frame.object;
+}
+
+// The frame that predictable randomness makes of a client's values, under the long-term secret of zeros but
+// for `secret`.
+py::bytes kahe_encrypt_insecure(const py::bytes& public_key, std::uint8_t secret, std::uint32_t client,
+                                std::uint64_t round, const Array<double>& values,
+                                std::optional<double> weight, std::uint64_t seed) {
+  const auto info = py::buffer(public_key).request();
+  const auto key = kahe::PublicKey::from_frame(view(info));
+  Seed long_term;
+  long_term.bytes[0] = secret;
+  kahe::ClientKey client_key = kahe::ClientKey::of_session(long_term, key->id(), client);
+  client_key.advance_to(round);
+  const kahe::Encryptor encryptor(key);
+  InsecureTestRandom seeds(seed);
+  const auto in = view(values);
+  const NewBytes frame(encryptor.frame_bytes(in.size(), nullptr, weight.has_value()));
+  encryptor.encrypt(client_key, in, nullptr, {.weight = weight}, seeds, frame.memory);
   return frame.object;
 }
 
@@ -181,6 +201,7 @@ PYBIND11_MODULE(_testing, module) {
   module.def("encrypt_insecure", &encrypt_insecure, py::arg("public_key"), py::arg("values").noconvert(),
              py::arg("seed"), py::arg("mask_bools") = std::nullopt, py::arg("weight") = std::nullopt,
              py::arg("round") = 0, py::arg("threads") = 1);
+  module.def("kahe_encrypt_insecure", &kahe_encrypt_insecure);
   module.def("ciphertext_residues", &ciphertext_residues, py::arg("frame"), py::arg("total") = false);
   module.def("batch_from_residues", &batch_from_residues);
   module.def("open_unflooded", &open_unflooded);

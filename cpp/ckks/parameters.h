@@ -91,7 +91,6 @@ class Parameters {
   [[nodiscard]] double bytes_per_value() const;  // in a batch
   [[nodiscard]] double value_limit() const { return facts_.fixed_point().value_limit(); }
   [[nodiscard]] double error_bound() const;  // of a coefficient in the sum of max_clients ciphertexts
-  static constexpr int kSecurityBits = 128;
 
  private:
   explicit Parameters(ParameterFacts facts);

@@ -6,7 +6,7 @@ The training side lives in ``shieldfl.methods`` and ``shieldfl.simulation``.
 
 from typing import TYPE_CHECKING, Any
 
-from shieldfl import ckks, paillier
+from shieldfl import ckks, kahe, paillier
 from shieldfl.build_info import build_info
 from shieldfl.errors import (
     ArrayTypeError,
@@ -47,6 +47,7 @@ __all__ = [
     "WireFormatError",
     "build_info",
     "ckks",
+    "kahe",
     "negotiate",
     "paillier",
 ]
