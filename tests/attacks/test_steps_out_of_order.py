@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from methods.honest_outcome import assert_same_model, honest_outcome, recorded
-from methods.method_conformance import SteppedRun, contraction, resigned
+from methods.method_conformance import SteppedRun, contraction, resigned, signed_answer
 from methods.variants import CLIENTS, LAYER_OFFSETS, PARAMETERS, every_variant, labelled
 from shieldfl.errors import (
     DuplicateFrameError,
@@ -206,9 +206,9 @@ def test_values_are_not_placed_by_masks_of_the_round_before(label):
     run = SteppedRun(labelled(label))
     run.run_round()
     run.begin_round(2)
-    answer = [*run.answers.values()][-2]
+    phase, answer = [*run.answers.items()][-2]
     with pytest.raises(PolicyError, match="of round 2"):
-        run.aggregator.begin_phase("update", 2, answer)
+        run.aggregator.begin_phase("update", 2, signed_answer(run, phase, answer))
 
 
 def test_a_settled_zone_is_not_changed_by_an_answer():

@@ -9,11 +9,11 @@ from methods.variants import BUFFERS, PARAMETERS, Variant, labelled
 from shieldfl import ckks, paillier
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.roles.message import Message, Part
-from shieldfl.roles.round_key_check import RoundKeyReader, digest_of_model
+from shieldfl.roles.round_key_check import ANSWER_SIGNATURE, RoundKeyReader, digest_of_parts
 from shieldfl.testing import stepped_run
 from shieldfl.testing.stepped_run import contraction
 
-__all__ = ["SteppedRun", "contraction", "initial_model", "resigned"]
+__all__ = ["SteppedRun", "contraction", "initial_model", "resigned", "signed_answer"]
 
 
 def initial_model(size: int = PARAMETERS) -> GlobalModel:
@@ -23,7 +23,13 @@ def initial_model(size: int = PARAMETERS) -> GlobalModel:
 def resigned(run: stepped_run.SteppedRun, parts: Mapping[str, Part]) -> Message:
     """Return a first message of the newest round that an authority which lies would have signed."""
     signed = [name for name in parts if name.startswith("round ")]
-    return Message({**parts, **run.authority.keys.sign_model(digest_of_model(Message(parts), but=signed))})
+    return Message({**parts, **run.authority.keys.sign_model(digest_of_parts(Message(parts), but=signed))})
+
+
+def signed_answer(run: stepped_run.SteppedRun, phase: str, parts: Mapping[str, Part]) -> Message:
+    """Return an answer to a phase of the newest round that an authority which lies would have signed."""
+    digest = digest_of_parts(Message(parts), but=[ANSWER_SIGNATURE])
+    return Message({**parts, **run.authority.keys.sign_answer(phase, digest)})
 
 
 class SteppedRun(stepped_run.SteppedRun):

@@ -1,8 +1,9 @@
-"""A round's public keys, and the model it begins with, as they are taken: signed by the key authority for that round.
+"""A round's public keys, model and answers, as they are taken: signed by the key authority for that round.
 
 Whoever holds the secret half of a CKKS pair opens everything that was encrypted under it, and one client that does not
 follow the protocol can get it out of an opened sum (docs/threat-model.md). So a pair serves one round, and a key that
-comes with a round has to be told from one that somebody else made, or that an earlier round had.
+comes with a round has to be told from one that somebody else made, or that an earlier round had. So has an answer that
+says which positions are encrypted: whoever passes on another one reads what it leaves out.
 """
 
 from __future__ import annotations
@@ -24,13 +25,15 @@ from shieldfl.scheme.registry import scheme_of
 from shieldfl.stateful import Stateful
 
 __all__ = [
+    "ANSWER_SIGNATURE",
     "SESSION_BYTES",
     "RoundKeyCheck",
     "RoundKeyReader",
-    "digest_of_model",
+    "digest_of_parts",
     "ed25519",
     "model_signature_name",
     "round_key_parts",
+    "signed_answer",
     "signed_bytes",
     "signed_model",
 ]
@@ -38,7 +41,10 @@ __all__ = [
 SESSION_BYTES = 16
 _DOMAIN = b"shieldfl round key 1\0"
 _MODEL_DOMAIN = b"shieldfl round model 1\0"
+_ANSWER_DOMAIN = b"shieldfl round answer 1\0"
 _KEY, _SIGNATURE, _MODEL = "round key ", "round signature ", "round model"
+ANSWER_SIGNATURE = "round answer"
+"""The name of the part that signs an answer of the key authority."""
 _KEPT_KEYS = 8
 
 PublicKey = SchemePublicKey[Any]
@@ -67,21 +73,27 @@ def model_signature_name(client: int | None = None) -> str:
     return _MODEL if client is None else f"{_MODEL}:{client}"
 
 
-def digest_of_model(model: Message, but: Collection[str] = ()) -> bytes:
+def digest_of_parts(message: Message, but: Collection[str] = ()) -> bytes:
     """Return SHA-256, 32 bytes, of a message's parts; ``but`` names those with signatures of their own.
 
     In the order of their names: of each the lengths of name (u8) and part (u64), then name and part.
     """
     digest = hashlib.sha256()
-    for name in sorted(model.keys() - set(but)):
-        digest.update(struct.pack("<BQ", len(name.encode()), len(model[name])) + name.encode())
-        digest.update(model[name])
+    for name in sorted(message.keys() - set(but)):
+        digest.update(struct.pack("<BQ", len(name.encode()), len(message[name])) + name.encode())
+        digest.update(message[name])
     return digest.digest()
 
 
 def signed_model(session: bytes, round_number: int, name: str, digest: bytes) -> bytes:
-    """Return what the signature of this name covers: a domain tag, session, round, name and :func:`digest_of_model`."""
+    """Return what the signature of this name covers: a domain tag, session, round, name and :func:`digest_of_parts`."""
     return _MODEL_DOMAIN + session + struct.pack("<QB", round_number, len(name)) + name.encode() + digest
+
+
+def signed_answer(session: bytes, round_number: int, phase: str, digest: bytes) -> bytes:
+    """Return what an answer's signature covers: a domain tag, session, round, phase and :func:`digest_of_parts`."""
+    name = phase.encode()
+    return _ANSWER_DOMAIN + session + struct.pack("<QB", round_number, len(name)) + name + digest
 
 
 def round_key_parts(message: Message) -> dict[str, Part]:
@@ -151,11 +163,30 @@ class RoundKeyCheck:
             if _KEY + purpose in message
             for part in (_KEY + purpose, _SIGNATURE + purpose)
         ]
-        signed = signed_model(self.session, round_number, name, digest_of_model(message, but=[name, *keys]))
+        signed = signed_model(self.session, round_number, name, digest_of_parts(message, but=[name, *keys]))
         if not self._has_signed(message[name], signed):
             raise KeyMismatchError(
                 f"the model was not signed by this federation's key authority for round {round_number}, so nothing is "
                 "trained from it: get the round's first message from the authority again"
+            )
+
+    def check_answer(self, answer: Message, round_number: int, phase: str) -> None:
+        """Look whether an answer to a phase is, whole, the one that the authority signed for this round.
+
+        Raises PolicyError where no signature comes along, KeyMismatchError for another answer, another round's or
+        phase's, or one with parts too many or too few.
+        """
+        if ANSWER_SIGNATURE not in answer:
+            raise PolicyError(
+                f"the answer to phase {phase!r} of round {round_number} brings no signature: ask the key authority, "
+                "and pass on what it returns"
+            )
+        digest = digest_of_parts(answer, but=[ANSWER_SIGNATURE])
+        signed = signed_answer(self.session, round_number, phase, digest)
+        if not self._has_signed(answer[ANSWER_SIGNATURE], signed):
+            raise KeyMismatchError(
+                f"the answer was not signed by this federation's key authority for phase {phase!r} of round "
+                f"{round_number}, so nothing follows it: get it from the authority again"
             )
 
     def _has_signed(self, signature: Part, signed: bytes) -> bool:

@@ -12,11 +12,13 @@ from shieldfl.errors import KeyMismatchError, PolicyError
 from shieldfl.roles import key_authority, key_file
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.round_key_check import (
+    ANSWER_SIGNATURE,
     SESSION_BYTES,
     RoundKeyCheck,
     ed25519,
     encode_round_key,
     model_signature_name,
+    signed_answer,
     signed_bytes,
     signed_model,
 )
@@ -175,12 +177,18 @@ class RoundKeys(Stateful, Uncopied):
     def sign_model(self, digest: bytes, client: int | None = None) -> dict[str, bytes]:
         """Return, as a part of its first message, what binds the newest round to a model: for one client or for all.
 
-        ``digest`` is what :func:`digest_of_model` returns. Whoever signs a second model of a round undoes the first.
+        ``digest`` is what :func:`digest_of_parts` returns. Whoever signs a second model of a round undoes the first.
         """
         name = model_signature_name(client)
         with self._lock:
             signed = signed_model(self.check.session, self._round, name, digest)
             return {name: self._signing_key.sign(signed)}
+
+    def sign_answer(self, phase: str, digest: bytes) -> dict[str, bytes]:
+        """Return, as a part of it, what binds an answer, of which ``digest`` is, to the newest round and a phase."""
+        with self._lock:
+            signed = signed_answer(self.check.session, self._round, phase, digest)
+            return {ANSWER_SIGNATURE: self._signing_key.sign(signed)}
 
     def _open_purpose(self, purpose: str) -> dict[str, bytes]:
         authority = self._lasting.get(purpose) or self._made.pop(purpose, None) or self._make(purpose)

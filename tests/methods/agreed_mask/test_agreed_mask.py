@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from methods.method_conformance import SteppedRun, contraction, resigned
+from methods.method_conformance import SteppedRun, contraction, resigned, signed_answer
 from methods.variants import BUFFERS, CLIENTS, PARAMETERS, Variant, labelled
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
@@ -126,7 +126,7 @@ def test_a_mask_by_which_nothing_was_sent_is_not_held_on_to():
     client.step("scores", None)
     wrong, right = zones(PARAMETERS // 10)
     with pytest.raises(RangeError):
-        client.step("update", Message({"zone": wrong}))
+        client.step("update", signed_answer(run, "scores", {"zone": wrong}))
     model = resigned(run, {**run.begin_round(2), "zone": right})
     client.finish_training(contraction(2, 0, client.begin_round(2, CLIENTS, model)))
     client.step("update", None)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from methods.method_conformance import SteppedRun, contraction, resigned
+from methods.method_conformance import SteppedRun, contraction, resigned, signed_answer
 from methods.variants import BUFFERS, PARAMETERS, Variant, variants
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.masks import Mask
@@ -101,7 +101,7 @@ def test_a_poor_zone_in_a_model_is_not_taken(variant):
 def test_a_poor_zone_in_an_answer_is_not_taken(variant, lie):
     run = SteppedRun(variant)
     zone = too_little(variant.size)[lie].to_bytes()
-    alter_answers(run, lambda answer: Message({**(answer or {}), "zone": zone}))
+    alter_answers(run, lambda answer: signed_answer(run, "scores", {**(answer or {}), "zone": zone}))
     assert_nothing_clear_leaves(run)
 
 
@@ -147,7 +147,8 @@ def test_what_a_client_protects_itself_stays_with_it_where_nothing_is_to_be_encr
     update = contraction(1, 0, start)
     client.finish_training(update)
     client.step("negotiate", None)
-    message = client.step("update", Message({"encrypted zone": Mask.empty(PARAMETERS).to_bytes()}))
+    nothing = {"encrypted zone": Mask.empty(PARAMETERS).to_bytes()}
+    message = client.step("update", signed_answer(run, "negotiate", nothing))
     own = update.scores > np.float32(variant.settings.threshold_of(0))
     assert own.any()
     assert client.disclosure.kept == Mask.from_bool(own)

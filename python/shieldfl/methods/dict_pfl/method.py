@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DictPfl"]
 
-COUNT = Phase("count", answered_by_authority=True)
+# Its tag is made with the shared secret, and a client looks whether it is its own.
+COUNT = Phase("count", answered_by_authority=True, signs_answer=False)
 """Says how many values the round encrypts. The aggregator must know it before the first batch, which must not decide
 it, and must not know more; the clients' messages carry nothing. A tag beside it tells clients alone whether they have
 the same active positions as the authority."""

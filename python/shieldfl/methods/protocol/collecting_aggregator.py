@@ -79,7 +79,7 @@ class CollectingAggregator(AggregatorSteps):
         """Forget the phase before, also where it was the same. A phase that is refused does not begin.
 
         Raises ParameterError for a phase that the method does not have, PolicyError for a round before the newest or
-        after the plan's.
+        after the plan's; what :meth:`RoleContext.check_answer` does.
         """
         self.context.check_phase(phase)
         number = as_unsigned(round_number, "round_number")
@@ -90,6 +90,7 @@ class CollectingAggregator(AggregatorSteps):
                 raise PolicyError(
                     f"round {number} is over since round {self.round} began: begin a later round"
                 )
+            self.context.check_answer(phase, number, answer)
             self._begin_phase(phase, number, answer)
             self.round = number
             self._phase = phase

@@ -41,6 +41,9 @@ class Phase:
     name: str
     answered_by_authority: bool
     """Whether the aggregator's message goes to the key authority, whose answer the clients get."""
+    signs_answer: bool = True
+    """Whether the authority then signs its answer, and nobody goes on with another one: not the last phase's, which is
+    signed as the next round's model, and not where the method itself tells a true answer from others."""
 
 
 @dataclass(frozen=True)
@@ -278,8 +281,17 @@ class Method(abc.ABC):
             raise ParameterError("a public set-up has a signing key if and only if its method encrypts")
         check = RoundKeyCheck(setup.verifying_key, setup.session, self.purposes)
         phases = tuple(phase.name for phase in self.phases)
-        answered = tuple(phase.name for phase in self.phases if phase.answered_by_authority)
-        return RoleContext(self.plan, check, self.most_weight, phases, answered, self.scores, threads)
+        answered = [phase for phase in self.phases if phase.answered_by_authority]
+        return RoleContext(
+            self.plan,
+            check,
+            self.most_weight,
+            phases,
+            tuple(phase.name for phase in answered),
+            tuple(phase.name for phase in answered if phase.signs_answer and phase != self.phases[-1]),
+            self.scores,
+            threads,
+        )
 
     def account(self) -> Account:
         """Return an account of a run, of nothing yet: it takes the roles' reports."""

@@ -11,7 +11,7 @@ from shieldfl.errors import PolicyError
 from shieldfl.methods.protocol.replies import Replies
 from shieldfl.methods.protocol.steps import AuthoritySteps, RoleContext
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import digest_of_model
+from shieldfl.roles.round_key_check import digest_of_parts
 from shieldfl.roles.round_keys import RoundKeys
 from shieldfl.stateful import refuse_unless
 
@@ -84,9 +84,14 @@ class RoundAuthority(AuthoritySteps):
         self, phase: str, round_number: int, message: Message, purpose: str, decide: Callable[[], Message]
     ) -> Message:
         """Answer a phase of a round once, and give up the secret: no other total of this purpose will be opened."""
-        reply = self._replies.reply(phase, round_number, message, decide)
+        reply = self._replies.reply(phase, round_number, message, lambda: self._signed(phase, decide()))
         self.keys.wipe(round_number, purpose)
         return reply
+
+    def _signed(self, phase: str, answer: Message) -> Message:
+        if phase not in self.context.signed:
+            return answer
+        return Message({**answer, **self.keys.sign_answer(phase, digest_of_parts(answer))})
 
     def _check_runs(self, round_number: int) -> None:
         """Raise PolicyError for a round that is not the one that was begun last, for what opens nothing by its keys."""
@@ -111,4 +116,4 @@ class RoundAuthority(AuthoritySteps):
 
     def _signatures(self, model: Message) -> dict[str, bytes]:
         """Sign the model, once its round has begun: here one for all clients."""
-        return self.keys.sign_model(digest_of_model(model))
+        return self.keys.sign_model(digest_of_parts(model))

@@ -54,7 +54,8 @@ class ClientSteps(Reporter, abc.ABC):
     def step(self, phase: str, answer: Message | None) -> Message:
         """Make this phase's message from the answer to the phase before (None in the first).
 
-        Asked again, it gives the same bytes again, never fresh noise on the same values.
+        Asked again, it gives the same bytes again, never fresh noise on the same values. Raises PolicyError and
+        KeyMismatchError for an answer that the key authority should have signed and did not.
         """
 
     @abc.abstractmethod
@@ -146,6 +147,8 @@ class RoleContext:
     """The names of every phase that a round may have."""
     answered: tuple[str, ...]
     """Of these, those that the key authority answers."""
+    signed: tuple[str, ...]
+    """Of these, those whose answer it signs."""
     scores: str | None = None
     """What training brings along in every round, see ``StartingPoint.scores``; None where rounds differ, or nothing."""
     threads: int | None = None
@@ -164,6 +167,15 @@ class RoleContext:
                 f"phase {phase!r} is answered by the aggregator alone: ask the key authority in "
                 f"{', '.join(self.answered)}"
             )
+
+    def check_answer(self, phase: str, round_number: int, answer: Message | None) -> None:
+        """Look whether what a phase begins with is what the key authority said, where it signed that.
+
+        ``answer`` is to the phase before. Raises as :meth:`RoundKeyCheck.check_answer` does.
+        """
+        before = self.phases[: self.phases.index(phase)][-1:]
+        if answer is not None and set(before) & set(self.signed):
+            self.keys.check_answer(answer, round_number, *before)
 
     def encrypts(self, purpose: str) -> bool:
         """Say whether something is encrypted for this purpose in this federation, under keys of its own."""

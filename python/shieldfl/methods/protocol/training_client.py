@@ -223,7 +223,7 @@ class TrainingClient(ClientSteps):
         """Make this phase's message; the same bytes when asked again.
 
         Raises ParameterError before training has finished, and for a phase that the method does not have; PolicyError
-        for another answer than before.
+        for another answer than before; what :meth:`RoleContext.check_answer` does.
         """
         self.context.check_phase(phase)
         with self._lock:
@@ -232,6 +232,7 @@ class TrainingClient(ClientSteps):
     def _make_trained(self, phase: str, answer: Message | None) -> Message:
         if not self._has_trained:
             raise ParameterError("there is nothing to send before training has finished")
+        self.context.check_answer(phase, self.round, answer)
         before, reported = self.disclosure, self.pending()
         try:
             message = self._make(phase, answer)

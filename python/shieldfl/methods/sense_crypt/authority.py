@@ -17,7 +17,7 @@ from shieldfl.methods.sense_crypt.client import cluster_model, cluster_round
 from shieldfl.privacy.events import OpenedSum
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message, Part
-from shieldfl.roles.round_key_check import digest_of_model
+from shieldfl.roles.round_key_check import digest_of_parts
 from shieldfl.roles.round_keys import RoundKeys
 from shieldfl.stateful import refuse_unless
 
@@ -67,7 +67,7 @@ class SenseCryptAuthority(RoundAuthority):
         if "clusters" not in model:
             return super()._signatures(model)
         digests = {
-            int(cluster): digest_of_model(cluster_model(model, int(cluster)))
+            int(cluster): digest_of_parts(cluster_model(model, int(cluster)))
             for cluster in np.unique(self._clusters)
         }
         signatures: dict[str, bytes] = {}
