@@ -67,7 +67,9 @@ PYTHON_LAYERS = {
     "reference": set(),
     # Schemes never import each other.
     "scheme": {"_core", "array_view", "errors", "masks", "stateful"},
-    **{name: {"_core", "array_view", "errors", "masks", "scheme", "stateful"} for name in [*REGISTRY, "kahe"]},
+    **{
+        name: {"_core", "array_view", "errors", "masks", "scheme", "stateful"} for name in [*REGISTRY, "kahe"]
+    },
     "profiling": {"errors"},
     "settings": {"errors"},
     "toml_files": {"errors", "settings"},

@@ -166,3 +166,9 @@ def test_a_missing_part_is_named():
 
 def test_the_representation_shows_sizes_and_no_contents():
     assert repr(Message({"update": b"secret" * 200})) == "Message(update: 1,200 bytes)"
+
+
+@pytest.mark.parametrize("value", [-1, 2**64, 1.5, None, "7"])
+def test_what_is_no_unsigned_number_is_no_part(value):
+    with pytest.raises(ParameterError, match="a message's number"):
+        Message.from_number(value)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.array_view import Buffer, as_frame
+from shieldfl.array_view import Buffer, as_frame, as_unsigned
 from shieldfl.errors import ParameterError, WireFormatError
 
 __all__ = ["Message", "Part"]
@@ -121,5 +121,5 @@ class Message(Mapping[str, Part]):
 
     @staticmethod
     def from_number(value: int) -> bytes:
-        """Encode one unsigned 64-bit number as a part."""
-        return np.uint64(value).tobytes()
+        """Encode one unsigned 64-bit number as a part. Raises ParameterError for what is none."""
+        return as_unsigned(value, "a message's number").to_bytes(8, "little")

@@ -238,3 +238,24 @@ def test_a_budget_that_others_bring_down_has_a_floor(claimed):
     answer = Message({"cluster": Message.from_number(0), "budget": np.float64(claimed).tobytes()})
     mask = Mask.from_bytes(client.step("mask", answer)["mask"])
     assert mask.count == int(0.25 * run.initial.parameters.size)
+
+
+@pytest.mark.parametrize("cluster", [-2, CLIENTS, 2**62, -(2**63)])
+def test_clusters_that_there_are_not_are_refused_where_messages_are_passed_on(cluster):
+    method = SteppedRun(variant()).method
+    clusters = np.array([0, cluster, 0, -1])
+    for parts in ({}, {"budgets": np.ones(CLIENTS).tobytes()}):
+        message = Message({"clusters": clusters.tobytes(), **parts})
+        for call in (method.message_for, method.has_model):
+            with pytest.raises(WireFormatError, match="no cluster of this number"):
+                call(1, message)
+
+
+def test_there_is_no_budget_for_a_client_that_is_in_no_cluster():
+    method = SteppedRun(variant()).method
+    clusters, budgets = np.array([0, 0, 0, -1]), np.ones(CLIENTS)
+    answer = Message({"clusters": clusters.tobytes(), "budgets": budgets.tobytes()})
+    assert method.message_for(0, answer).number("cluster") == 0
+    with pytest.raises(WireFormatError, match="client 3 is in no cluster"):
+        method.message_for(3, answer)
+    assert not method.has_model(3, Message({"clusters": clusters.tobytes()}))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shieldfl.errors import WireFormatError
 from shieldfl.methods.encrypted_sum.encryption_settings import update_parameters
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method, Phase
@@ -136,11 +137,16 @@ class SenseCrypt(Method):
         return SenseCryptAuthority(initial, context, keys)
 
     def message_for(self, client: int, message: Message) -> Message:
-        """Return what concerns the client's cluster; no model for a client that is in none: it has the initial one."""
+        """Return what concerns the client's cluster; no model for a client that is in none: it has the initial one.
+
+        Raises WireFormatError for clusters that there are not, and a budget for a client that is in none.
+        """
         if "clusters" not in message:
             return message
-        cluster = int(message.vector("clusters", np.int64, self.plan.clients)[client])
+        cluster = self._cluster_of(client, message)
         if "budgets" in message:
+            if cluster < 0:
+                raise WireFormatError(f"client {client} is in no cluster, so there is no budget for it")
             budget = message.vector("budgets", np.float64, self.plan.clients)[client]
             return Message({"cluster": Message.from_number(cluster), "budget": budget.tobytes()})
         signature = model_signature_name(client)
@@ -151,7 +157,13 @@ class SenseCrypt(Method):
         """Say whether the client is in a cluster."""
         if "clusters" not in message:
             return True
-        return bool(message.vector("clusters", np.int64, self.plan.clients)[client] >= 0)
+        return self._cluster_of(client, message) >= 0
+
+    def _cluster_of(self, client: int, message: Message) -> int:
+        cluster = int(message.vector("clusters", np.int64, self.plan.clients)[client])
+        if not -1 <= cluster < self.plan.clients:
+            raise WireFormatError("there is no cluster of this number")
+        return cluster
 
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:
         """Return the settings, with what they come to."""
