@@ -43,6 +43,22 @@ def test_no_set_up_but_the_pinned_one_is_read():
             PublicSetup.from_bytes(first.to_bytes(), pinned)
 
 
+@pytest.mark.parametrize("threads", [0, -1, 1.5, "2", 2**20])
+@pytest.mark.parametrize("label", ["fedavg", "dp-sgd", "selective-shield/clear", "sense-crypt/ckks"])
+def test_a_role_takes_no_number_of_threads_that_the_core_refuses(label, threads):
+    """Also of roles that ask for them only once a round has begun."""
+    run = run_of(label)
+    method, setup = run.method, run.setup
+    initial = None if method.purposes else run.initial
+    with pytest.raises(ParameterError, match="threads"):
+        method.client_steps(setup, 0, 1, run.initial, threads=threads)
+    with pytest.raises(ParameterError, match="threads"):
+        method.aggregator_steps(setup, run.weights, initial=initial, threads=threads)
+    if method.purposes:
+        with pytest.raises(ParameterError, match="threads"):
+            method.authority_setup(run.initial, threads=threads)
+
+
 def test_another_model_is_refused():
     run = run_of("fedavg")
     other = replace(run.initial, parameters=np.nextafter(run.initial.parameters, np.float32(9.0)))

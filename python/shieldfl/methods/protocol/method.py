@@ -215,8 +215,8 @@ class Method(abc.ABC):
     ) -> ClientSteps:
         """Make the client of this index, which counts so much. It knows no other client's weight.
 
-        Raises ParameterError for the set-up of another method, settings or plan, and an index or weight that the plan
-        does not have; KeyMismatchError for another model.
+        Raises ParameterError for the set-up of another method, settings or plan, for an index or weight that the plan
+        does not have, and for a wrong number of threads; KeyMismatchError for another model.
         """
         initial = setup.check_model(initial)
         if as_unsigned(index, "index") >= self.plan.clients:

@@ -12,6 +12,7 @@ import abc
 from dataclasses import dataclass
 from typing import Any
 
+from shieldfl.array_view import as_threads
 from shieldfl.errors import ParameterError
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.plan import FederationPlan
@@ -136,7 +137,10 @@ class AuthoritySteps(Reporter, abc.ABC):
 
 @dataclass(frozen=True)
 class RoleContext:
-    """Public knowledge: no role gets a secret, or another client's weight, by it."""
+    """Public knowledge: no role gets a secret, or another client's weight, by it.
+
+    Raises ParameterError for a number of threads that the core refuses, before a round comes to ask for them.
+    """
 
     plan: FederationPlan
     keys: RoundKeyCheck
@@ -153,6 +157,9 @@ class RoleContext:
     """What training brings along in every round, see ``StartingPoint.scores``; None where rounds differ, or nothing."""
     threads: int | None = None
     """For the core; None for as many as the work is worth."""
+
+    def __post_init__(self) -> None:
+        as_threads(self.threads)
 
     def check_phase(self, phase: str) -> None:
         """Raise ParameterError for a phase that the method does not have."""
