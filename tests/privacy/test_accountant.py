@@ -191,6 +191,17 @@ def test_one_release_has_enough_noise(epsilon, delta, exact, concentrated):
     assert epsilon_of(of_clients(sigma), delta) <= epsilon
 
 
+@pytest.mark.parametrize("delta", [1e-300, 1e-5, 0.999999])
+def test_noise_of_one_release_at_the_ends_of_what_can_be_asked_for(delta):
+    # With epsilon without bound the multiplier nears 1 / sqrt(2 epsilon) from above.
+    least = 1 / math.sqrt(2e12)
+    assert least < gaussian_noise_multiplier(1e12, delta) <= 1.05 * least
+    assert gaussian_noise_multiplier(1e-9, delta) > 1e8
+    # Where one formula takes over from the other, more privacy never costs less.
+    below, at, above = (gaussian_noise_multiplier(epsilon, delta) for epsilon in (0.9999, 1.0, 1.0001))
+    assert below > at >= above > 0.0
+
+
 @settings(deadline=None, max_examples=25)
 @given(st.floats(0.1, 1e4), st.floats(0.1, 1e4), st.floats(1e-12, 0.5), st.floats(1e-12, 0.5))
 def test_noise_never_rises_with_epsilon_or_delta(one, other, delta, more):
@@ -223,6 +234,12 @@ def test_noise_grows_with_rounds_as_their_square_root():
 def test_an_impossible_target_is_refused(epsilon, delta, rounds):
     with pytest.raises(ParameterError):
         noise_multiplier_for(epsilon, delta, rounds)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf, "much", None])
+def test_one_release_has_no_impossible_target(epsilon):
+    with pytest.raises(ParameterError, match="epsilon"):
+        gaussian_noise_multiplier(epsilon, DELTA)
 
 
 def test_no_rate_of_sampling_clients_can_be_stated():

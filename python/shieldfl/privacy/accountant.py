@@ -107,10 +107,10 @@ def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
     Up to ε = 1 that is √(2 ln(1.25/δ)) / ε (Dwork and Roth 2014, theorem A.1), which is proved there and more than
     enough. Above 1 that formula falls short, and the accountant decides. Raises as :func:`noise_multiplier_for`.
     """
+    _check_target(epsilon, delta)
     if epsilon > 1.0:
         # More than enough for 1 is enough for more.
         return min(noise_multiplier_for(epsilon, delta, 1), gaussian_noise_multiplier(1.0, delta))
-    _check_target(epsilon, delta)
     return math.sqrt(2.0 * math.log(1.25 / delta)) / epsilon
 
 
