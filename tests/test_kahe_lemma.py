@@ -32,7 +32,7 @@ def width(hint: Coins) -> int:
 
 
 def known_part(hint: Coins) -> int:
-    """What is known of a client's coefficient; the rest is a binomial of the hint's width, less half of it rounded down."""
+    """What is known of a client's coefficient; the rest is a centred binomial of the hint's width."""
     half = len(hint) // 2
     settled = sum(each == 2 for each in hint[:half]) - sum(each == 2 for each in hint[half:])
     return settled - hint[half:].count(1) + width(hint) // 2
