@@ -1,0 +1,154 @@
+"""The figures of docs/kahe.md, recomputed from its own formulas, the core's constants and the script of estimates."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from documentation_pages import ROOT, doc, prose_of, table_rows
+
+PAGE = doc("docs/kahe.md")
+PROSE = prose_of("docs/kahe.md")
+MOST_PRIME_BITS = 50
+
+
+def constant(file: str, name: str) -> float:
+    return float(re.search(rf"\b{name} = ([\d.]+)", doc(file)).group(1))
+
+
+BINOMIALS = int(constant("cpp/kahe/parameters.h", "kBinomials"))
+BLOCKS = int(constant("cpp/kahe/parameters.h", "kBlocksPerSecret"))
+COINS = 2 * BINOMIALS * int(constant("cpp/ring/sampler_kernels.h", "kErrorCoins"))
+LEAST_FAILURE_BITS = constant("cpp/kahe/parameter_search.h", "kLeastFailureBits")
+MOST_DROPPED_BITS = 16
+
+
+def failure_bits(clients: int, log2_scale: int, dropped: int) -> float:
+    variance = clients * (COINS / 4 + (4**dropped - 1) / 12)
+    margin = 2 ** (log2_scale - 1) - (0.5 if dropped else 0.0)
+    return margin**2 / (2 * variance) / math.log(2) - 1
+
+
+def shortest(value_bits: int, clients: int, degree: int) -> tuple[float, int, int, int, int]:
+    """Bytes a value, fields, log2 of the scale, dropped bits, bits of q: the search that the page describes."""
+    largest, field = clients * (2 ** (value_bits - 1) - 1), value_bits + (clients - 1).bit_length()
+    room = MOST_PRIME_BITS * degree // 2048
+    least_scale = next(
+        scale for scale in range(1, 60) if failure_bits(clients, scale, 0) >= LEAST_FAILURE_BITS
+    )
+    found = []
+    for fields in range(1, room // field + 1):
+        for scale in range(least_scale, least_scale + 7):
+            kept = [failure_bits(clients, scale, dropped) for dropped in range(MOST_DROPPED_BITS + 1)]
+            dropped = max(d for d, bits in enumerate(kept) if bits >= LEAST_FAILURE_BITS)
+            message = sum(largest << (scale + number * field) for number in range(fields))
+            modulus_bits = (2 * message + (1 << scale)).bit_length()
+            if modulus_bits <= room:
+                wire = (modulus_bits - dropped) * degree / (8 * fields * (degree - 1))
+                found.append((wire, fields, scale, dropped, modulus_bits))
+    return min(found)
+
+
+def test_table_of_parameters_is_computed():
+    rows = table_rows(PAGE, "bits; clients")
+    assert len(rows) == 9
+    for kind, degree, fields, scale, dropped, modulus_bits, size, wrong in rows:
+        value_bits, clients = (int(number.replace(",", "")) for number in kind.split("; "))
+        best = shortest(value_bits, clients, int(degree))
+        assert [fields, scale, dropped, modulus_bits] == [str(number) for number in best[1:]]
+        assert size == f"{best[0]:.2f}"
+        assert wrong == f"2^-{failure_bits(clients, best[2], best[3]):.1f}"
+
+
+def test_worked_failure_is_computed():
+    _, _, scale, dropped, _ = shortest(24, 64, 4096)
+    variance = 64 * (COINS / 4 + (4**dropped - 1) / 12)
+    assert f"d = {dropped} and Δ = 2^{scale}" in PROSE
+    assert f"V = 64 · {variance / 64:g} = {variance:,.0f}" in PROSE
+    wrong = f"2^-{failure_bits(64, scale, dropped):.1f}"
+    assert f"the margin is {2 ** (scale - 1) - 0.5:g}, and the probability {wrong}" in PROSE
+    least = LEAST_FAILURE_BITS
+    assert f"below 2^-{least:.0f}: among 2^40 coefficients none fails but for 2^-{least - 40:.0f}" in PROSE
+
+
+def test_dependent_secrets_are_as_unlikely_as_stated():
+    """A secret in the span of the others: what is not a pivot of theirs has to take given values."""
+    likeliest = math.comb(COINS, COINS // 2) / 2**COINS
+    at_most = 4 * sum(likeliest ** (40 + more) for more in range(1, 50))
+    assert "up to N - 40 clients" in PROSE
+    stated = re.search(r"but for a probability of 2\^-(\d+)", PROSE)
+    assert at_most < 2.0 ** -int(stated.group(1)) < 2**12 * at_most
+
+
+def test_coins_and_blocks_are_the_core_s():
+    half = COINS // 2
+    assert f"{half} coins minus {half} coins, {COINS} in all, variance {COINS // 4}" in PROSE
+    assert f"w = {COINS} and r = {BLOCKS}" in PROSE
+    assert f"a mean width of {half} gives variance {half / 4:g}" in PROSE
+    assert f"u < {BLOCKS}" in PROSE
+    assert f"S_v is short: {(COINS * 64).bit_length()} bits a coefficient for 64 clients" in PROSE
+
+
+def test_loss_of_the_theorem_is_computed():
+    fields = shortest(24, 64, 4096)[1]
+    blocks = math.ceil(10**6 / (fields * 4095))
+    secrets = math.ceil(blocks / BLOCKS)
+    assert f"(T = {secrets}) make n (n - 1) T = 2^{math.log2(64 * 63 * secrets):.1f}" in PROSE
+
+
+def test_thresholds_make_the_replicated_keys_open_a_client():
+    """The attack on 2-of-3 that the page describes, on numbers in place of polynomials."""
+    secrets = {client: {key: 100 * client + key for key in (1, 2, 3)} for client in (1, 2, 3, 4)}
+    everybody, victim = {1, 2, 3, 4}, 3
+    rest = everybody - {victim}
+
+    def answer(keys: tuple[int, int], clients: set[int]) -> dict[int, int]:
+        return {key: sum(secrets[client][key] for client in clients) for key in keys}
+
+    first, second, third = answer((1, 2), everybody), answer((2, 3), rest), answer((3, 1), rest)
+    assert first[1] - third[1] == secrets[victim][1]
+    assert first[2] - second[2] == secrets[victim][2]
+
+
+@pytest.fixture(scope="module")
+def printed() -> str:
+    pytest.importorskip("typer")
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "bench" / "lattice_estimates.py")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        env=os.environ | {"COLUMNS": "120"},
+    )
+    return "\n".join(line.rstrip() for line in done.stdout.splitlines()).strip("\n")
+
+
+def test_estimates_are_what_the_script_prints(printed):
+    assert f"<!-- estimates: -->\n```text\n{printed}\n```" in PAGE
+
+
+def test_estimates_in_words_are_the_script_s(printed):
+    rows = [line.split() for line in printed.splitlines() if " primal " in line or " dual " in line]
+    cheapest: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        costs = [float(cost) for cost in row[6:]]
+        known = cheapest.setdefault((row[0], row[1]), costs)
+        cheapest[row[0], row[1]] = [min(pair) for pair in zip(known, costs, strict=True)]
+    core_svp, quantum, newer, standard, _ = cheapest["4096", "100"]
+    assert f"**{core_svp:.0f} bits by classical core-SVP**" in PROSE
+    assert f"On a quantum computer {quantum:.0f} (0.265 β), and {newer:.0f} with" in PROSE
+    assert f"**{standard:.0f} bits by the homomorphic encryption standard's model**" in PROSE
+    assert [ring for ring, costs in cheapest.items() if costs[0] >= 128] == [("2048", "41")]
+    assert "of the rows above only the first has that" in PROSE
+    most = [(str(degree), str(MOST_PRIME_BITS * degree // 2048)) for degree in (2048, 4096, 8192)]
+    assert all(ring in cheapest for ring in most)
+    assert all(costs[3] > 128 for costs in cheapest.values())
+    used = {tuple(row[1:2] + row[5:6]) for row in table_rows(PAGE, "bits; clients")}
+    assert all(int(bits) <= MOST_PRIME_BITS * int(degree) // 2048 for degree, bits in used)
+    assert "4096 with 100 and 8192 with 200 are the most that parameters use" in PROSE
