@@ -123,6 +123,15 @@ ENDS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     "clip_norm": ((5e-324, 1e300), (0.0, -1.0, math.inf)),
     "min_clients": ((1,), (0, -1)),
     "value_bits": ((2, 40), (1, 41)),
+    "fraction_bits": ((0, 52), (-1, 53)),
+    "width": ((2, 32), (1, 33)),
+    "target_epsilon": ((5e-324, 1e300, None), (0.0, -1.0, math.inf, math.nan)),
+    "synthetic_epsilon": ((5e-324, 1e300), (0.0, math.inf, math.nan)),
+    "max_grad_norm": ((5e-324, 1e300), (0.0, -1.0, math.inf, math.nan)),
+    "sample_rate": ((5e-324, 1.0), (0.0, -0.5, 1.0000000000000002, math.nan)),
+    "consensus": ((5e-324, 1.0), (0.0, -0.5, 1.0000000000000002, math.nan)),
+    "encrypted_share": ((0.0, 1.0), (-5e-324, 1.0000000000000002, math.nan)),
+    "threshold": ((-1.0, 1.0, (0.1, 1.0)), (1.0000000000000002, math.nan, (), (0.1, math.nan))),
 }
 
 
