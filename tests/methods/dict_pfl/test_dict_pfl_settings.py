@@ -10,6 +10,7 @@ from methods.method_conformance import initial_model
 from methods.small_plan import small_plan
 from shieldfl.errors import ParameterError
 from shieldfl.methods.dict_pfl.settings import FactorisationSettings
+from shieldfl.methods.protocol.embedded_roles import EmbeddedRoles
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 
@@ -24,6 +25,17 @@ def test_the_secret_is_never_reported():
     assert "secret" not in repr(settings)
     assert run.shared_secret.hex() not in run.setup.to_bytes().decode()
     assert settings["rank"] == 4
+
+
+def test_each_federation_in_one_process_draws_its_own_secret():
+    method = make_method("dict-pfl", MethodSettings(), small_plan())
+    roles = [EmbeddedRoles(method, initial_model()) for _ in range(2)]
+    assert roles[0].shared_secret != roles[1].shared_secret
+    # Set-ups go to everybody: they tell of the secret neither as it is nor as text.
+    for one in roles:
+        data = one.setup.to_bytes()
+        assert one.shared_secret not in data
+        assert one.shared_secret.hex() not in data.decode()
 
 
 @pytest.mark.parametrize("secret", [None, b"", b"too short", "x" * 32, bytearray(32)])
