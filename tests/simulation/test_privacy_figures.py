@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import pytest
 
@@ -75,6 +76,16 @@ def test_a_run_says_what_is_hidden_and_how_to_read_its_epsilon(name):
     has_second = name in ("selective-shield", "dp-fedavg")
     assert (method.last.epsilon_if_participants_true < method.last.epsilon_of_noise) == has_second
     assert ("noise of σ·√K, if K was true" in rows) == has_second
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_who_reads_a_figure_is_told_that_it_says_nothing_of_opened_sums(name):
+    kind = method_class(name)
+    told = re.search(
+        r"opened sums, and with them the (global )?model, tell is not (counted|bounded)",
+        kind.privacy_reading.meaning,
+    )
+    assert told or not kind.schemes
 
 
 def test_what_is_readable_beside_values_is_named():
