@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -115,18 +116,46 @@ def test_thresholds_make_the_replicated_keys_open_a_client():
     assert first[2] - second[2] == secrets[victim][2]
 
 
-@pytest.fixture(scope="module")
-def printed() -> str:
+def estimates(*options: str) -> str:
     pytest.importorskip("typer")
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "bench" / "lattice_estimates.py")],
+    return subprocess.run(
+        [sys.executable, str(ROOT / "bench" / "lattice_estimates.py"), *options],
         capture_output=True,
         text=True,
         timeout=120,
         check=True,
         env=os.environ | {"COLUMNS": "120"},
-    )
-    return "\n".join(line.rstrip() for line in done.stdout.splitlines()).strip("\n")
+    ).stdout
+
+
+@pytest.fixture(scope="module")
+def printed() -> str:
+    return "\n".join(line.rstrip() for line in estimates().splitlines()).strip("\n")
+
+
+def of_sums_alone(narrowest: float) -> float:
+    """Geometric mean of the deviations of hypergeometric coefficients, those of the narrowest share of rows."""
+    heads = range(1, 2 * COINS)
+    rows = sorted((each * (2 * COINS - each), math.comb(2 * COINS, each) / 4**COINS) for each in heads)
+    left, logarithms = narrowest, 0.0
+    for product, share in rows:
+        logarithms += min(left, share) * math.log(math.sqrt(product / (4 * (2 * COINS - 1))))
+        left -= min(left, share)
+    return math.exp(logarithms / (narrowest - left))
+
+
+def test_estimates_for_other_hints_are_the_script_s():
+    gaussian = math.sqrt(COINS / 4) / 2
+    costs = []
+    for deviations in ((), (of_sums_alone(1.0), of_sums_alone(1 / BLOCKS)), (gaussian, gaussian)):
+        named = zip(("--sigma-s", "--sigma-e"), map(str, deviations), strict=False)
+        options = (word for pair in named for word in pair)
+        attacks = json.loads(estimates("--ring", "4096:100", *options, "--json", "-"))["rings"][0]["attacks"]
+        costs.append(f"{min(attack['core_svp_classical'] for attack in attacks):.1f}")
+    assert f"costs {costs[0]} bits by classical core-SVP with the coins given away" in PROSE
+    deviations = f"{of_sums_alone(1.0):.2f} and, in the narrowest 1/{BLOCKS}, {of_sums_alone(1 / BLOCKS):.2f}"
+    assert f"{costs[1]} with the sums alone (deviations {deviations})" in PROSE
+    assert f"and {costs[2]} with the {gaussian:.2f} that the theorem for Gaussians" in PROSE
 
 
 def test_estimates_are_what_the_script_prints(printed):
