@@ -23,7 +23,7 @@ from roles.store_cases import (
     opened,
     random_answer,
 )
-from shieldfl.errors import KeyMismatchError, WireFormatError
+from shieldfl.errors import KeyMismatchError, PolicyError, WireFormatError
 from shieldfl.roles.authority_store import ClientKey
 
 TABLES = ("head", "journal", "sessions", "clients", "answers", "answered")
@@ -271,6 +271,32 @@ def test_bytes_that_were_lost_or_overwritten_give_an_error_or_the_same_answers(w
             outcomes["refused"] += 1
     # What lies in no row does not matter, and much of a page may be empty.
     assert min(outcomes.values()) > 50
+
+
+def test_what_another_copy_left_of_a_transaction_makes_no_store_of_this_one(tmp_path):
+    """A backup that is put beside the newer file's rollback journal, which SQLite then plays back."""
+    path, backup, newest = (tmp_path / name for name in ("store", "backup", "newest"))
+    with begun(path) as store:
+        answer_some(store, (1,))
+    shutil.copy(path, backup)
+    with opened(path) as store:
+        right = answer_some(store, range(2, 20))[19]
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        # More than stays in memory, so that pages are written before the commit.
+        database.execute("PRAGMA cache_size=2")
+        database.execute("BEGIN IMMEDIATE")
+        for table in ("journal", "answered", "clients"):
+            database.execute(f"UPDATE {table} SET session = session || 'x'")
+        shutil.copy(path, newest)
+        for name in ("newest-journal", "backup-journal"):
+            shutil.copy(tmp_path / "store-journal", tmp_path / name)
+        database.execute("ROLLBACK")
+    assert newest.read_bytes() != path.read_bytes()
+    with opened(newest) as store:
+        position = store.position
+        assert ask(store, 19, never, clients=CLIENTS[:5]) == right
+    with pytest.raises((WireFormatError, PolicyError)):
+        opened(backup, at_least=position)
 
 
 @pytest.mark.parametrize("content", [b"", b"SQLite format 3\0", bytes(4096), b"no store at all" * 400])

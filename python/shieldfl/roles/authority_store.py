@@ -63,7 +63,8 @@ class AuthorityStore(Uncopied):
     **An old copy of the whole file is a valid store.** What was answered after it was made could be answered again,
     otherwise, and the difference be one client's update. Nothing in a file can tell; who knows how far the store had
     come passes ``at_least``, from wherever :attr:`position` was noted. A backup is opened with ``restored=True``,
-    which ends all sessions, or not at all; a snapshot of a machine is such a backup.
+    which ends all sessions, or not at all; a snapshot of a machine is such a backup. Make one while the store is
+    closed, and where it is put into place, delete what ends in ``-journal`` beside it: that is another file's.
     """
 
     _why_uncopied = "holds an authority's secrets and is neither copied nor pickled: open it where it is used"
