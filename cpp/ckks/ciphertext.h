@@ -21,10 +21,6 @@ using scheme::Layout;
 
 std::size_t block_count(const ParameterFacts& facts, const Layout& layout);
 
-// What a thread must have to do before it is worth its start: threads_for(). Encrypting and opening a block
-// take some 25 us where the processor has AVX-512.
-inline constexpr std::size_t kBlocksWorthEncrypting = 16;
-
 // A batch or a total. Refers to the frame's bytes.
 struct CiphertextView {
   FrameKind kind;  // kCkksBatch or kCkksTotal

@@ -12,6 +12,7 @@
 #include "common/taint.h"
 #include "parallel/parallel_for.h"
 #include "ring/row_kernels.h"
+#include "rlwe/block_format.h"
 #include "rlwe/field_packing.h"
 
 namespace shieldfl::ckks {
@@ -70,7 +71,7 @@ OpenedSums Decryptor::open_all(const CiphertextView& total, std::size_t threads,
   values.resize(count);
   std::atomic<bool> valid = true;
   const std::size_t blocks = block_count(facts, total.layout);
-  parallel_for(blocks, threads_for(threads, blocks, kBlocksWorthEncrypting), 1,
+  parallel_for(blocks, threads_for(threads, blocks, rlwe::kBlocksWorthEncrypting), 1,
                [&](std::size_t begin, std::size_t end) {
                  const BlockReader reader(total);
                  rlwe::FieldPacking packing(parameters.digits(), facts.field_shape());

@@ -1,18 +1,12 @@
 #include "ckks/encryptor.h"
 
-#include <algorithm>
-#include <mutex>
-
 #include "ckks/block_encryption.h"
 #include "ckks/ciphertext.h"
-#include "common/checksum_parts.h"
 #include "common/crc32c.h"
-#include "common/taint.h"
-#include "mask/rank_index.h"
-#include "parallel/parallel_for.h"
-#include "scheme/field_reader.h"
+#include "rlwe/payload_encryption.h"
 
 namespace shieldfl::ckks {
+
 Encryptor::Encryptor(std::shared_ptr<const PublicKey> key) : key_(std::move(key)) {}
 
 Layout Encryptor::layout(std::uint64_t size, const mask::Bitset* mask, bool weighted) const {
@@ -41,48 +35,23 @@ scheme::ValueCounts Encryptor::encrypt(std::span<const T> values, const mask::Bi
   if (options.weight) weight = fixed_point.quantise_weight(*options.weight);
   layout.round = options.round;
   layout.mask_id = scheme::mask_id(values.size(), mask);
-  std::optional<mask::RankIndex> ranks;
-  if (mask != nullptr && mask->count() != mask->size()) ranks.emplace(*mask, options.threads);
 
   const Id frame_id = random_id(seeds);
   const Seed seed = seeds.next();
   FrameWriter writer = begin_frame(FrameKind::kCkksBatch, facts, layout, {&frame_id, 1}, frame);
-  const std::uint32_t head_checksum = crc32c(writer.written());
-  const std::size_t blocks = block_count(facts, layout);
-  const std::size_t threads = threads_for(options.threads, blocks, kBlocksWorthEncrypting);
-  const std::size_t block_bytes = facts.format(FrameKind::kCkksBatch).bytes();
-  const auto payload = writer.reserve(blocks * block_bytes);
-
-  ChecksumParts checksums(threads);
-  std::mutex result_mutex;
-  scheme::ValueCounts counts;
-  std::uint64_t refused = scheme::ValueReader<T>::kNone;
-  parallel_for(blocks, threads, 1, [&](std::size_t begin, std::size_t end) {
-    scheme::FieldReader<T> reader(values, ranks ? &*ranks : nullptr, fixed_point, layout, weight,
-                                  options.clip);
-    BlockEncryption encryption(*key_);
-    SecretVector<std::int64_t> integers(facts.values_per_block());
-    std::uint32_t checksum = 0;
-    for (std::size_t block = begin; block < end; ++block) {
-      const std::size_t count = reader.read(block, integers);
-      // Nothing of this batch will be sent; the rest is read for a lower position to name.
-      if (reader.reader().refused_position != scheme::ValueReader<T>::kNone) continue;
-
-      RandomStream stream(seed, block);
-      const auto out = payload.subspan(block * block_bytes, block_bytes);
-      encryption.encrypt(stream, integers, count, out);
-      checksum = crc32c(out, checksum);
-    }
-    checksums.add(begin, checksum, (end - begin) * block_bytes);
-    const std::lock_guard lock(result_mutex);
-    counts += reader.reader().counts;
-    refused = std::min(refused, reader.reader().refused_position);
-  });
-  if (refused != scheme::ValueReader<T>::kNone)
-    scheme::refuse_value(fixed_point, refused, static_cast<double>(values[refused]));
-  writer.finish(checksums.after(head_checksum));
-  // The client's own figures, for itself.
-  declassify(&counts, sizeof counts);
+  std::uint32_t checksum = crc32c(writer.written());
+  const auto payload =
+      writer.reserve(block_count(facts, layout) * facts.format(FrameKind::kCkksBatch).bytes());
+  const rlwe::Plaintext<T> plaintext{values, mask, fixed_point, layout, weight, options.clip};
+  const std::size_t in_block = facts.values_per_block();
+  const auto counts = rlwe::encrypt_payload(
+      plaintext, {1, in_block, in_block}, seed, options.threads, payload, checksum, [&] {
+        return
+            [encryption = BlockEncryption(*key_)](
+                std::size_t, RandomStream& stream, std::span<const std::int64_t> integers, std::size_t count,
+                std::span<std::uint8_t> out) mutable { encryption.encrypt(stream, integers, count, out); };
+      });
+  writer.finish(checksum);
   return counts;
 }
 

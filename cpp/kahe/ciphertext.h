@@ -19,10 +19,6 @@ std::size_t block_count(const ParameterFacts& facts, const Layout& layout);
 // Secret polynomials that a frame of this many ciphertexts takes.
 std::size_t secret_count(std::size_t blocks);
 
-// What a thread must have to do before it is worth its start: threads_for(). Encrypting and opening a block
-// take some 25 us where the processor has AVX-512.
-inline constexpr std::size_t kBlocksWorthEncrypting = 16;
-
 // What a sum is of, besides its participants: the head of every frame about it.
 struct FrameHead {
   ParameterFacts facts;

@@ -1,16 +1,9 @@
 #include "kahe/encryptor.h"
 
-#include <algorithm>
-#include <mutex>
-
-#include "common/checksum_parts.h"
 #include "common/crc32c.h"
 #include "common/error.h"
-#include "common/taint.h"
 #include "kahe/block_encryption.h"
-#include "mask/rank_index.h"
-#include "parallel/parallel_for.h"
-#include "scheme/field_reader.h"
+#include "rlwe/payload_encryption.h"
 
 namespace shieldfl::kahe {
 
@@ -48,54 +41,26 @@ scheme::ValueCounts Encryptor::encrypt(const ClientKey& client_key, std::span<co
   head.part = options.part;
   head.participants = {{client_key.client(), random_id(seeds)}};
   const Seed error_seed = seeds.next();
-  std::optional<mask::RankIndex> ranks;
-  if (mask != nullptr && mask->count() != mask->size()) ranks.emplace(*mask, options.threads);
 
   const SumContext context{key_->manifest(), key_->authority(), key_->epoch(),
                            head.purpose,     head.part,         head.layout};
   const Seed secret_seed = frame_seed(client_key, context, head.participants.front().frame_id);
   FrameWriter writer = begin_frame(FrameKind::kKaheBatch, head, frame);
-  const std::uint32_t head_checksum = crc32c(writer.written());
-  const std::size_t blocks = block_count(facts, head.layout);
-  const std::size_t threads = threads_for(options.threads, blocks, kBlocksWorthEncrypting);
-  const std::size_t block_bytes = facts.format(FrameKind::kKaheBatch).bytes();
-  const auto payload = writer.reserve(blocks * block_bytes);
-
-  ChecksumParts checksums(threads);
-  std::mutex result_mutex;
-  scheme::ValueCounts counts;
-  std::uint64_t refused = scheme::ValueReader<T>::kNone;
-  parallel_for(blocks, threads, 1, [&](std::size_t begin, std::size_t end) {
-    scheme::FieldReader<T> reader(values, ranks ? &*ranks : nullptr, fixed_point, head.layout, weight,
-                                  options.clip);
-    BlockEncryption encryption(*key_, secret_seed);
-    SecretVector<std::int64_t> integers(std::size_t{facts.degree} * facts.values_per_coefficient);
-    std::uint32_t checksum = 0;
-    for (std::size_t block = begin; block < end; ++block) {
-      // A row of the coefficients' field after the other, each but for the last coefficient.
-      std::size_t count = 0;
-      for (std::size_t field = 0; field < facts.values_per_coefficient; ++field) {
-        const auto row = std::span(integers).subspan(field * facts.degree, facts.row_values());
-        count += reader.read(block * facts.values_per_coefficient + field, row);
-      }
-      // Nothing of this batch will be sent; the rest is read for a lower position to name.
-      if (reader.reader().refused_position != scheme::ValueReader<T>::kNone) continue;
-
-      RandomStream stream(error_seed, block);
-      const auto out = payload.subspan(block * block_bytes, block_bytes);
-      encryption.encrypt(block, stream, integers, count, out);
-      checksum = crc32c(out, checksum);
-    }
-    checksums.add(begin, checksum, (end - begin) * block_bytes);
-    const std::lock_guard lock(result_mutex);
-    counts += reader.reader().counts;
-    refused = std::min(refused, reader.reader().refused_position);
-  });
-  if (refused != scheme::ValueReader<T>::kNone)
-    scheme::refuse_value(fixed_point, refused, static_cast<double>(values[refused]));
-  writer.finish(checksums.after(head_checksum));
-  // The client's own figures, for itself.
-  declassify(&counts, sizeof counts);
+  std::uint32_t checksum = crc32c(writer.written());
+  const auto payload =
+      writer.reserve(block_count(facts, head.layout) * facts.format(FrameKind::kKaheBatch).bytes());
+  const rlwe::Plaintext<T> plaintext{values, mask, fixed_point, head.layout, weight, options.clip};
+  // A row for each field of the coefficients, each but for the last coefficient.
+  const rlwe::IntegerRows rows{facts.values_per_coefficient, facts.degree, facts.row_values()};
+  const auto counts =
+      rlwe::encrypt_payload(plaintext, rows, error_seed, options.threads, payload, checksum, [&] {
+        return [encryption = BlockEncryption(*key_, secret_seed)](
+                   std::size_t block, RandomStream& stream, std::span<const std::int64_t> integers,
+                   std::size_t count, std::span<std::uint8_t> out) mutable {
+          encryption.encrypt(block, stream, integers, count, out);
+        };
+      });
+  writer.finish(checksum);
   return counts;
 }
 

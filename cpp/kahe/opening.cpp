@@ -8,6 +8,7 @@
 #include "kahe/sum_key.h"
 #include "parallel/parallel_for.h"
 #include "ring/row_kernels.h"
+#include "rlwe/block_format.h"
 
 namespace shieldfl::kahe {
 namespace {
@@ -108,7 +109,7 @@ OpenedSums open(const PublicKey& key, const CiphertextView& total, const Digest&
   values.resize(count);
   std::atomic<bool> valid = true;
   const std::size_t blocks = block_count(facts, total.head.layout);
-  parallel_for(blocks, threads_for(threads, blocks, kBlocksWorthEncrypting), 1,
+  parallel_for(blocks, threads_for(threads, blocks, rlwe::kBlocksWorthEncrypting), 1,
                [&](std::size_t begin, std::size_t end) {
                  BlockOpening opening(key, total, sum_key);
                  for (std::size_t block = begin; block < end; ++block) {
