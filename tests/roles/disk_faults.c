@@ -1,5 +1,5 @@
-// Loaded before the C library: ends the process at, or fails, the n-th call that changes a store's file on its disk, or
-// writes all of these calls down, so that a test can say what a power failure leaves of them.
+// Loaded before the C library: ends the process at, or fails, the n-th call that changes a store's file on
+// its disk, or writes all of these calls down, so that a test can say what a power failure leaves of them.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -32,9 +32,13 @@ __attribute__((visibility("default"))) void arm_fault(int kind, long number, con
   snprintf(counted, sizeof counted, "%s", name);
 }
 
-__attribute__((visibility("default"))) long calls_seen(void) { return seen; }
+__attribute__((visibility("default"))) long calls_seen(void) {
+  return seen;
+}
 
-static int is_counted_path(const char* path) { return counted[0] != 0 && strncmp(path, counted, strlen(counted)) == 0; }
+static int is_counted_path(const char* path) {
+  return counted[0] != 0 && strncmp(path, counted, strlen(counted)) == 0;
+}
 
 static int is_counted(int file, char* path, size_t room) {
   char link[64];
@@ -50,7 +54,9 @@ static int is_counted(int file, char* path, size_t room) {
 // Descriptor of the record, -1 for none.
 static int record = -1;
 
-__attribute__((visibility("default"))) void record_calls(int file) { record = file; }
+__attribute__((visibility("default"))) void record_calls(int file) {
+  record = file;
+}
 
 static void note(char what, const char* path, long number, const void* data, size_t size) {
   if (record >= 0) {
@@ -73,21 +79,21 @@ static int failed(int kind) {
   return -1;
 }
 
-#define REAL(name) \
+#define REAL(name)                      \
   static __typeof__(&name) real = NULL; \
   if (real == NULL) real = (__typeof__(&name))dlsym(RTLD_NEXT, #name)
 
-#define WRITE(name, offset_type) \
+#define WRITE(name, offset_type)                                              \
   ssize_t name(int file, const void* data, size_t size, offset_type offset) { \
-    REAL(name); \
-    char path[4096]; \
-    int is_ours = is_counted(file, path, sizeof path); \
-    int kind = is_ours ? fault_now() : kNone; \
-    if (kind == kExitHalfway) real(file, data, size / 2, offset); \
-    if (kind == kExitBefore || kind == kExitHalfway) _exit(9); \
-    if (kind != kNone) return failed(kind); \
-    if (is_ours) note('w', path, (long)offset, data, size); \
-    return real(file, data, size, offset); \
+    REAL(name);                                                               \
+    char path[4096];                                                          \
+    int is_ours = is_counted(file, path, sizeof path);                        \
+    int kind = is_ours ? fault_now() : kNone;                                 \
+    if (kind == kExitHalfway) real(file, data, size / 2, offset);             \
+    if (kind == kExitBefore || kind == kExitHalfway) _exit(9);                \
+    if (kind != kNone) return failed(kind);                                   \
+    if (is_ours) note('w', path, (long)offset, data, size);                   \
+    return real(file, data, size, offset);                                    \
   }
 
 WRITE(pwrite, off_t)
@@ -95,21 +101,21 @@ WRITE(pwrite64, off64_t)
 
 // A call without data. A disk that is full still syncs, cuts and removes.
 #define CALL(name, parameters, arguments, condition, what, number) \
-  int name parameters { \
-    REAL(name); \
-    char place[4096]; \
-    const char* noted = place; \
-    int is_ours = (condition); \
-    int kind = is_ours ? fault_now() : kNone; \
-    if (kind == kExitBefore) _exit(9); \
-    if (kind == kBrokenOnce) { \
-      if ((what) == 's') note('f', noted, 0, "", 0); \
-      return failed(kind); \
-    } \
-    int result = real arguments; \
-    if (kind == kExitHalfway) _exit(9); \
-    if (is_ours) note(what, noted, (long)(number), "", 0); \
-    return result; \
+  int name parameters {                                            \
+    REAL(name);                                                    \
+    char place[4096];                                              \
+    const char* noted = place;                                     \
+    int is_ours = (condition);                                     \
+    int kind = is_ours ? fault_now() : kNone;                      \
+    if (kind == kExitBefore) _exit(9);                             \
+    if (kind == kBrokenOnce) {                                     \
+      if ((what) == 's') note('f', noted, 0, "", 0);               \
+      return failed(kind);                                         \
+    }                                                              \
+    int result = real arguments;                                   \
+    if (kind == kExitHalfway) _exit(9);                            \
+    if (is_ours) note(what, noted, (long)(number), "", 0);         \
+    return result;                                                 \
   }
 
 #define OF_FILE is_counted(file, place, sizeof place)
