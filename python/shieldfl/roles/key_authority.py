@@ -228,6 +228,11 @@ class KeyAuthority(Uncopied, Generic[Key]):
                 )
         return answer.sums, answer.weight_sum, total.total_weight
 
+    def has_opened(self, round_number: int) -> bool:
+        """Say whether a total of this round was opened."""
+        with self._lock:
+            return round_number in self._opened.digests
+
     def contents(self) -> key_file.Contents:
         """Return the key pair, whose secret the receiver overwrites, with what was opened so far."""
         with self._lock:

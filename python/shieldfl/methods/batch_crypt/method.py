@@ -76,8 +76,6 @@ class BatchCryptClient(MaskedAverageClient):
 
     clear_parts = ("weight", "ranges")
 
-    changes: ClassVar = {"_bounds": NDArray[np.float64]}
-
     def __init__(
         self,
         index: int,
@@ -88,35 +86,24 @@ class BatchCryptClient(MaskedAverageClient):
     ) -> None:
         super().__init__(index, 1, initial, context, zone, sends_rest=False)
         self._quantisation = quantisation
-        self._bounds: NDArray[np.float64] = np.empty(0)
-
-    def check_changed(self) -> None:
-        """Raise WireFormatError for clip bounds of other layers, or that are none; before the first there are none."""
-        super().check_changed()
-        if self._bounds.size:
-            self._quantisation.read_bounds(Message({"bounds": self._bounds.tobytes()}))
 
     def _speak(self, phase: str) -> Message:
         with self.clock.stage("negotiate"):
             ranges = layer_ranges(self._difference(), self._quantisation.offsets)
         return Message({"round": Message.from_number(self.round), "ranges": ranges.tobytes()})
 
-    def _make(self, phase: str, answer: Message | None) -> Message:
-        if phase == UPDATE.name:
-            if answer is None:
-                raise ParameterError("the update needs the clip bounds that the phase before decides")
-            self._bounds = self._quantisation.read_bounds(answer)
-        return super()._make(phase, answer)
-
-    def _vector(self) -> NDArray[np.float64]:
-        """Return the client's integers."""
+    def _vector(self, answer: Message | None) -> NDArray[np.float64]:
+        """Return the client's integers, under the clip bounds of the answer."""
+        if answer is None:
+            raise ParameterError("the update needs the clip bounds that the phase before decides")
         agreed, update = self._quantisation, self._difference()
+        bounds = agreed.read_bounds(answer)
         # Rounding hides nothing, so it need not be secret; this way the same training gives the same model, and
         # only who knows the update can tell how it was rounded.
         digest = hashlib.sha256(update.tobytes())
         digest.update(np.array([self.round, self.index], dtype="<u8").tobytes())
         generator = np.random.default_rng(int.from_bytes(digest.digest(), "little"))
-        quantised = quantise(update, agreed.offsets, self._bounds, agreed.width, agreed.parties, generator)
+        quantised = quantise(update, agreed.offsets, bounds, agreed.width, agreed.parties, generator)
         self.note(Tally(quantised.saturated, update.size, _CLIPPED))
         self.note(Tally(int(update.any() and not quantised.values.any()), 1, _VANISHED))
         return quantised.values.astype(np.float64)

@@ -18,7 +18,6 @@ from shieldfl.methods.masked_average.method import UPDATE
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.reports import Note
 from shieldfl.methods.protocol.steps import RoleContext
-from shieldfl.privacy.events import OpenedSum
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_keys import RoundKeys
 from shieldfl.stateful import refuse_unless
@@ -77,11 +76,12 @@ class DictPflAuthority(MaskedAverageAuthority):
         claim = MixedTotal.read(message, "", self.context.parameters, count, number, has_rest=False)
         if claim.positions != Mask.full(count):
             raise WireFormatError("the total leaves out values that every client sends")
-        values = claim.open_mean(self.keys.authority(number), self.context.most_weight)
-        if count:
-            self.record(OpenedSum(number))
-        self.model = self.model.moved_finite(self._spread(values, active), self._learning_rate)
+        keys = self.keys.authority(number)
+        with self._recording(number, keys, claim.total):
+            values = claim.open_mean(keys, self.context.most_weight)
+        moved = self.model.moved_finite(self._spread(values, active), self._learning_rate)
         self._history.observe(number, values[: active.count])
+        self.model = moved
         self._tell_of_pruning()
         return model_message(self.model, self._history)
 

@@ -95,7 +95,7 @@ class DictPflClient(MaskedAverageClient):
             )
         return Mask.full(count)
 
-    def _vector(self) -> NDArray[np.float32]:
+    def _vector(self, answer: Message | None) -> NDArray[np.float32]:
         """Return the active positions' values, then the differences of buffers, float32 (n,)."""
         buffers = self.update.buffers - self.start.buffers
         return joined(self._held.values_at(self._active), buffers)

@@ -77,6 +77,12 @@ class MixedTotal:
             )
         return encrypted
 
+    def clear_mean(self) -> NDArray[np.float64]:
+        """Return the weighted mean (N,) of what came in the clear, zero elsewhere: to be looked at before opening."""
+        mean = np.zeros(self.positions.size)
+        (~self.positions).scatter(self.sums / self.weight, mean)
+        return mean
+
     def open_mean(self, keys: KeyAuthority, most_weight: int) -> NDArray[np.float64]:
         """Open the total and return the weighted mean (N,), zero where nothing was sent.
 

@@ -62,9 +62,8 @@ class MaskCryptClient(MaskedAverageClient):
         return Message({"round": Message.from_number(self.round), "ranking": encode_ranking(ranking)})
 
     def _zone_from(self, answer: Message | None) -> Mask | None:
-        # Each round agrees on its own.
-        self.zone = None
-        return super()._zone_from(answer)
+        """Return the answer's zone: each round agrees on its own, so there is none without it."""
+        return None if answer is None or "zone" not in answer else self._read_zone(answer["zone"])
 
     def _read_zone(self, frame: Part) -> Mask:
         """Take the aggregator's choice of positions, but not how many: as many as each client proposes, or more."""

@@ -13,7 +13,6 @@ from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.round_authority import RoundAuthority
 from shieldfl.methods.protocol.steps import RoleContext
-from shieldfl.privacy.events import OpenedSum
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_keys import RoundKeys
@@ -79,11 +78,13 @@ class MaskedAverageAuthority(RoundAuthority):
         zone = self._zone_of(number)
         if zone is not None and claim.positions != zone:
             raise WireFormatError("the total covers other positions than those that were agreed on")
-        self.model = self.model.moved_finite(
-            self._open_mean(claim, self.keys.authority(number), message), self._learning_rate
-        )
-        if claim.positions.count:
-            self.record(OpenedSum(number))
+        # What came in the clear is looked at before anything is opened.
+        if claim.sums.size:
+            self.model.moved_finite(claim.clear_mean(), self._learning_rate)
+        keys = self.keys.authority(number)
+        with self._recording(number, keys, claim.total):
+            mean = self._open_mean(claim, keys, message)
+        self.model = self.model.moved_finite(mean, self._learning_rate)
         return self.model.to_message()
 
     def _zone_of(self, round_number: int) -> Mask | None:

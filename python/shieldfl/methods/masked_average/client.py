@@ -85,7 +85,7 @@ class MaskedAverageClient(TrainingClient):
         if zone is None:
             raise ParameterError("the update needs the zone that the phase before decides")
         with self.clock.stage("merge"):
-            vector = self._vector()
+            vector = self._vector(answer)
         with self.clock.stage("encrypt"):
             upload = self._upload_under_round_key()
             union = upload.union_of(zone)
@@ -122,8 +122,8 @@ class MaskedAverageClient(TrainingClient):
         """
         raise PolicyError("what is encrypted is settled from the start: no message can change it")
 
-    def _vector(self) -> NDArray[np.float32] | NDArray[np.float64]:
-        """Return what is averaged (N,)."""
+    def _vector(self, answer: Message | None) -> NDArray[np.float32] | NDArray[np.float64]:
+        """Return what is averaged (N,), by what the phase before decided."""
         return self._difference()
 
     def _state(self, disclosure: Disclosure) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
 
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import PolicyError
 from shieldfl.methods.protocol.replies import Replies
 from shieldfl.methods.protocol.steps import AuthoritySteps, RoleContext
+from shieldfl.privacy.events import OpenedSum
+from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import digest_of_parts
 from shieldfl.roles.round_keys import RoundKeys
+from shieldfl.scheme.encryption import SchemeTotal
 from shieldfl.stateful import refuse_unless
 
 __all__ = ["RoundAuthority"]
@@ -92,6 +96,16 @@ class RoundAuthority(AuthoritySteps):
         if phase not in self.context.signed:
             return answer
         return Message({**answer, **self.keys.sign_answer(phase, digest_of_parts(answer))})
+
+    @contextmanager
+    def _recording(self, round_number: int, keys: KeyAuthority, total: SchemeTotal[Any]) -> Iterator[None]:
+        """Record that the total was opened in here: once, and also where what comes of it is refused."""
+        known = keys.has_opened(total.round)
+        try:
+            yield
+        finally:
+            if total.count and not known and keys.has_opened(total.round):
+                self.record(OpenedSum(round_number))
 
     def _check_runs(self, round_number: int) -> None:
         """Raise PolicyError for a round that is not the one that was begun last, for what opens nothing by its keys."""

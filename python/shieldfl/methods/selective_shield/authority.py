@@ -16,7 +16,6 @@ from shieldfl.methods.protocol.reports import Note
 from shieldfl.methods.protocol.round_authority import RoundAuthority
 from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
-from shieldfl.privacy.events import OpenedSum
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_keys import RoundKeys
 from shieldfl.scheme.encryption import SchemeTotal
@@ -111,44 +110,50 @@ class SelectiveShieldAuthority(RoundAuthority):
         size, buffers = self._model.parameters.size, self._model.buffers.size
         if not self._votes_in_clear and total.round != self._voted_round:
             raise PolicyError(f"the encrypted zone of round {total.round} has not been negotiated")
-        if self._votes_in_clear:
-            self._encrypted_zone = Mask.from_bytes(message["encrypted zone"], expected_size=size)
         zone = self._encrypted_zone
+        if self._votes_in_clear:
+            zone = Mask.from_bytes(message["encrypted zone"], expected_size=size)
         if not total.is_of(encrypted_positions(zone, buffers)):
             raise WireFormatError("the total's values do not belong to the positions of the encrypted zone")
         # Everything that the aggregator says is looked at before a total is opened.
-        sums, contributors = self._noise_zone(message, total.clients)
+        sums, contributors = self._noise_zone(message, zone, total.clients)
         if not np.isfinite(sums).all() or contributors.max(initial=0.0) > total.clients:
             raise WireFormatError(
                 "the sums hold NaN or infinity, or more contributors than there are clients"
             )
-        opened = self.keys.authority(total.round).open(total)
-        if total.count:
-            self.record(OpenedSum(total.round))
         divisors = np.full(size, float(total.clients))
         if self._settings.divisor == "contributors":
             # Nobody contributed: the sum is zero (or hidden clients' noise), and the old value stays.
             divisors = np.where(contributors > 0.0, contributors, np.inf)
-        zone.scatter(opened[: zone.count], sums)
-        zone.scatter(np.full(zone.count, float(total.clients)), divisors)
-        mean = joined(sums / divisors, opened[zone.count :] / total.clients)
+        mean = joined(sums / divisors, np.zeros(buffers))
+        zone.scatter(np.zeros(zone.count), mean[:size])
+        self._model.moved_finite(mean, self._learning_rate)
+        keys = self.keys.authority(total.round)
+        with self._recording(total.round, keys, total):
+            opened = keys.open(total) / total.clients
+        zone.scatter(opened[: zone.count], mean[:size])
+        mean[size:] = opened[zone.count :]
         self._model = self._model.moved_finite(mean, self._learning_rate)
+        self._encrypted_zone = zone
+        if self._settings.hide_personalised and total.clients != self._voters:
+            self.note(
+                Note("clients dropped out after voting: the number of contributors was scaled, not counted")
+            )
         return self._model.to_message()
 
-    def _noise_zone(self, message: Message, clients: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _noise_zone(
+        self, message: Message, zone: Mask, clients: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return sums and number of contributors by position, float64 (P,) each."""
         size = self._model.parameters.size
         if not self._settings.hide_personalised:
             contributors = message.vector("contributors", np.uint32, size).astype(np.float64)
             return message.vector("sums", np.float64, size).copy(), contributors
-        rest = ~self._encrypted_zone
+        rest = ~zone
         sums = np.zeros(size)
         rest.scatter(message.vector("sums", np.float64, rest.count).astype(np.float64), sums)
         contributors = self._voters - self._tallies
         if clients != self._voters:
             # Which of the voters are missing is hidden as well, so their votes cannot be taken back.
             contributors = contributors * (clients / self._voters)
-            self.note(
-                Note("clients dropped out after voting: the number of contributors was scaled, not counted")
-            )
         return sums, contributors

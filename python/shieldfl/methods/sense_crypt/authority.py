@@ -14,8 +14,6 @@ from shieldfl.methods.protocol.reports import Note
 from shieldfl.methods.protocol.round_authority import RoundAuthority
 from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.methods.sense_crypt.client import cluster_model, cluster_round
-from shieldfl.privacy.events import OpenedSum
-from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message, Part
 from shieldfl.roles.round_key_check import digest_of_parts
 from shieldfl.roles.round_keys import RoundKeys
@@ -95,27 +93,34 @@ class SenseCryptAuthority(RoundAuthority):
             for cluster in known
             if f"total {cluster}" in message
         }
-        moved = dict(self._models)
         keys = self.keys.authority(round_number)
-        for cluster, claim in claims.items():
-            if claim.total.clients < keys.min_clients:
-                text = (
-                    f"round {round_number}: {claim.total.clients} client(s) of cluster {cluster} sent an update, too "
-                    "few to open: its model stays"
-                )
-                self.note(Note(text))
-                continue
-            moved[cluster] = self._move(cluster, claim, keys)
-            if claim.positions.count:
-                self.record(OpenedSum(round_number))
-        self._models = moved
+        notes = [
+            f"round {round_number}: {claim.total.clients} client(s) of cluster {cluster} sent an update, too few to "
+            "open: its model stays"
+            for cluster, claim in claims.items()
+            if claim.total.clients < keys.min_clients
+        ]
+        large = {cluster: one for cluster, one in claims.items() if one.total.clients >= keys.min_clients}
+        # What came in the clear is looked at, of all clusters, before anything is opened.
+        for cluster, claim in large.items():
+            claim.check_weights(self._most_weight)
+            if claim.sums.size:
+                self._model_of(cluster).moved_finite(claim.clear_mean(), self._learning_rate)
+        moved = {}
+        for cluster, claim in large.items():
+            with self._recording(round_number, keys, claim.total):
+                mean = claim.open_mean(keys, self._most_weight)
+            moved[cluster] = self._model_of(cluster).moved_finite(mean, self._learning_rate)
+        self._models = self._models | moved
+        for text in notes:
+            self.note(Note(text))
         self._clusters = clusters
         return self._models_of_clusters()
 
     def _models_of_clusters(self) -> Message:
         parts: dict[str, Part] = {"clusters": self._clusters.tobytes()}
         for cluster in range(int(self._clusters.max(initial=-1)) + 1):
-            model = self._models.get(cluster, self._initial).to_message()
+            model = self._model_of(cluster).to_message()
             parts |= {f"{name} {cluster}": part for name, part in model.items()}
         return Message(parts)
 
@@ -124,6 +129,5 @@ class SenseCryptAuthority(RoundAuthority):
         number = cluster_round(round_number, cluster, self._clients)
         return MixedTotal.read(message, f" {cluster}", self.keys.check.parameters["update"], size, number)
 
-    def _move(self, cluster: int, claim: MixedTotal, keys: KeyAuthority) -> GlobalModel:
-        mean = claim.open_mean(keys, self._most_weight)
-        return self._models.get(cluster, self._initial).moved_finite(mean, self._learning_rate)
+    def _model_of(self, cluster: int) -> GlobalModel:
+        return self._models.get(cluster, self._initial)
