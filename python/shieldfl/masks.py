@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import shieldfl._core as _core
 from shieldfl.array_view import as_frame, as_real, as_threads, as_unsigned, as_vector
-from shieldfl.errors import ArrayTypeError, ParameterError
+from shieldfl.errors import ArrayTypeError, ParameterError, WireFormatError
 
 __all__ = ["Mask", "Votes", "Zones", "negotiate", "negotiate_zones", "split_zones"]
 
@@ -60,14 +60,27 @@ class Mask:
         return cls(_core.Bitset.empty(as_unsigned(size, "size")))
 
     @classmethod
-    def from_bytes(cls, frame: bytes | bytearray | memoryview, expected_size: int | None = None) -> Mask:
+    def from_bytes(
+        cls,
+        frame: bytes | bytearray | memoryview,
+        expected_size: int | None = None,
+        *,
+        most_positions: int | None = None,
+    ) -> Mask:
         """Read a mask frame.
 
-        Give ``expected_size`` for bytes that come from outside: a frame of a few bytes can state a mask of
-        2**31 positions, which takes 256 MiB. Raises WireFormatError.
+        Give ``expected_size`` for bytes that come from outside, or ``most_positions`` where several sizes are right: a
+        frame of a few bytes can state a mask of 2**31 positions, which takes 256 MiB. Raises WireFormatError.
         """
         size = None if expected_size is None else as_unsigned(expected_size, "expected_size")
-        return cls(_core.decode_mask(as_frame(frame), size))
+        data = as_frame(frame)
+        if most_positions is not None:
+            stated: int = _core.inspect_mask(data)["size"]
+            if stated > as_unsigned(most_positions, "most_positions"):
+                raise WireFormatError(
+                    f"the mask states {stated} positions: at most {most_positions} are right here"
+                )
+        return cls(_core.decode_mask(data, size))
 
     def to_bytes(self) -> bytes:
         """Encode as a frame: the bitmap, or compressed gaps where these are shorter."""

@@ -7,6 +7,7 @@ rest. Everything else of an object comes from whoever makes it. What must stay w
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import UnionType
@@ -91,13 +92,18 @@ def encode_record(record: Mapping[str, Any], seconds: Mapping[str, float]) -> by
     return buffer
 
 
-def decode_record(data: bytes, kind: Any) -> tuple[dict[str, Any], dict[str, float]]:
-    """Read a record of a stateful class and the times beside it. Raises WireFormatError for what is none."""
+def decode_record(
+    data: bytes, kind: Any, readers: Mapping[type, Callable[[bytes], Any]]
+) -> tuple[dict[str, Any], dict[str, float]]:
+    """Read a record of a stateful class and the times beside it. Raises WireFormatError for what is none.
+
+    ``readers`` take the place of ``from_bytes`` of types whose few bytes may state a lot of memory.
+    """
     import msgspec
 
     try:
         form: Any = tuple.__class_getitem__((_struct_of(kind), dict[str, float]))
-        record, seconds = msgspec.msgpack.decode(data, type=form, dec_hook=_typed)
+        record, seconds = msgspec.msgpack.decode(data, type=form, dec_hook=partial(_typed, readers))
         return msgspec.structs.asdict(record), seconds
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise WireFormatError("these bytes are no state of this kind of role") from error
@@ -130,14 +136,19 @@ def _plain(value: Any) -> Any:
     return value.to_bytes()
 
 
-def _typed(kind: Any, value: Any) -> Any:
+def _typed(readers: Mapping[type, Callable[[bytes], Any]], kind: Any, value: Any) -> Any:
     if get_origin(kind) is not np.ndarray:
-        return kind.from_bytes(value)
+        return (readers.get(kind) or kind.from_bytes)(value)
     sizes, (dtype,) = get_args(get_args(kind)[0]), get_args(get_args(kind)[1])
     shape, content = value
     # Vectors, where the type does not say how many dimensions there are.
     if len(shape) != (1 if not sizes or Ellipsis in sizes else len(sizes)):
         raise WireFormatError("the state holds an array of other dimensions")
+    # Rows of nothing would take no bytes, however many they are said to be.
+    if any(type(size) is not int or size < (len(shape) > 1) for size in shape):
+        raise WireFormatError("the state holds an array of a shape that none has")
+    if math.prod(shape) * np.dtype(dtype).itemsize != len(content):
+        raise WireFormatError("the state holds an array of another size than it states")
     return np.frombuffer(content, dtype=dtype).reshape(shape).copy()
 
 

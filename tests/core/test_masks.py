@@ -244,6 +244,10 @@ def test_frame_of_another_size_is_refused_before_it_takes_memory():
     assert len(frame) < 100
     with pytest.raises(sf.WireFormatError):
         sf.Mask.from_bytes(frame, expected_size=1000)
+    with pytest.raises(sf.WireFormatError, match="at most 1000"):
+        sf.Mask.from_bytes(frame, most_positions=1000)
+    for size in (0, 999, 1000):
+        assert sf.Mask.from_bytes(sf.Mask.full(size).to_bytes(), most_positions=1000).size == size
 
 
 def test_read_only_target_is_refused():

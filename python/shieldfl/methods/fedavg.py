@@ -20,6 +20,7 @@ from shieldfl.methods.protocol.steps import AggregatorSteps, ClientSteps, RoleCo
 from shieldfl.methods.protocol.training_client import TrainingClient
 from shieldfl.privacy.events import NO_NOISE, Noise
 from shieldfl.roles.message import Message
+from shieldfl.stateful import refuse_unless
 from shieldfl.training.local_update import FloatVector
 
 __all__ = ["FedAvg"]
@@ -113,6 +114,11 @@ class FedAvgAggregator(CollectingAggregator):
             or not 0.0 <= self._weight <= sum(self._weights)
         ):
             raise WireFormatError("the state holds a sum or a model that this aggregator cannot have")
+
+    def check_sums(self) -> None:
+        """Raise WireFormatError for a sum of other clients than were heard."""
+        super().check_sums()
+        refuse_unless(self._weight == sum(self._weights[client] for client in self._seen))
 
     def newest_model(self) -> Message:
         """Return the model that the last closed round gave; before that, the initial one."""

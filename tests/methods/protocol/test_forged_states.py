@@ -16,6 +16,7 @@ from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.reports import Tally, _Untold
 from shieldfl.privacy.events import EncryptedUpload, OpenedSum, SummedUploads
+from shieldfl.roles.message import Message
 from shieldfl.roles.role_state import pack_state
 from shieldfl.stateful import encode_record
 
@@ -58,6 +59,7 @@ def test_forged_sums_change_nothing():
     for label, wrong in (
         ("fedavg", {"_weight": 99.0}),
         ("fedavg", {"_weight": -1.0}),
+        ("fedavg", {"_weight": 0.0}),
         ("fedavg", {"_sum": np.zeros(3)}),
         ("full-he", {"_weight": 99}),
         ("full-he", {"_clients": 99}),
@@ -97,6 +99,10 @@ def short(array: np.ndarray) -> np.ndarray:
     return array[:-1]
 
 
+def short_set(numbers: set[int]) -> set[int]:
+    return set(sorted(numbers)[1:])
+
+
 def spoilt(array: np.ndarray) -> np.ndarray:
     return np.full_like(array, np.nan)
 
@@ -129,6 +135,17 @@ FORGED_OF_METHODS = [
     ("sense-crypt/clusters", "aggregator", ("_masks",), lambda now: now | {99: now[0]}),
     ("sense-crypt/clusters", "aggregator", ("_masks",), lambda now: now | {-1: now[0]}),
     ("sense-crypt/clusters", "aggregator", ("_masks",), lambda now: now | {0: Mask.full(7)}),
+    ("sense-crypt/clusters", "aggregator", ("_masks",), lambda now: {one: now[one] for one in now if one}),
+    ("sense-crypt/clusters", "aggregator", ("_sums",), lambda _: {}),
+    ("sense-crypt/clusters", "aggregator", ("_seen",), short_set),
+    (
+        "sense-crypt/clusters",
+        "aggregator",
+        ("_registry", "_centres"),
+        lambda _: np.empty((2**40, 0), np.float32),
+    ),
+    ("sense-crypt/clusters", "aggregator", ("_registry", "_centres"), lambda now: now[:, :-1]),
+    ("sense-crypt/clusters", "aggregator", ("_registry", "_centres"), lambda now: np.tile(now, (9, 1))),
     ("sense-crypt/clusters", "aggregator", ("_masks_of",), lambda _: 77),
     ("selective-shield/clear", "aggregator", ("_masks",), lambda now: now | {99: now[0]}),
     ("selective-shield/clear", "aggregator", ("_masks",), lambda now: now | {0: Mask.full(7)}),
@@ -136,6 +153,9 @@ FORGED_OF_METHODS = [
     ("selective-shield/clear", "aggregator", ("_negotiated",), lambda _: 77),
     ("selective-shield/clear", "aggregator", ("_encrypted_zone",), lambda _: Mask.full(7)),
     ("selective-shield/clear", "aggregator", ("_sums",), short),
+    ("selective-shield/clear", "aggregator", ("_sums",), lambda _: None),
+    ("selective-shield/clear", "aggregator", ("_added",), lambda _: None),
+    ("selective-shield/clear", "aggregator", ("_seen",), short_set),
     ("selective-shield/clear", "aggregator", ("_sums",), spoilt),
     ("selective-shield/clear", "aggregator", ("_vote_counts",), short),
     ("selective-shield/clear", "aggregator", ("_vote_counts",), lambda now: now + np.uint32(99)),
@@ -145,6 +165,14 @@ FORGED_OF_METHODS = [
     ("fedml-he", "client", ("_agreed",), lambda now: Mask.empty(now.size)),
     ("fedml-he", "aggregator", ("zone",), lambda _: Mask.full(7)),
     ("fedml-he", "aggregator", ("_weight",), lambda _: 99),
+    ("full-he", "aggregator", ("_sum",), lambda _: None),
+    ("full-he", "aggregator", ("_sum", "_added"), lambda _: None),
+    ("full-he", "aggregator", ("_sum", "_clients"), lambda now: now - 1),
+    ("full-he", "aggregator", ("_seen",), short_set),
+    ("mask-crypt", "aggregator", ("zone",), lambda _: None),
+    ("dict-pfl", "aggregator", ("zone",), lambda _: None),
+    ("dict-pfl", "aggregator", ("zone",), lambda now: Mask.full(now.size - 1)),
+    ("dict-pfl", "aggregator", ("_answer",), lambda _: Message({"count": Message.from_number(2**31)})),
     ("alt-fl-pi", "client", ("_kind_of_round",), lambda now: replace(now, encrypts=not now.encrypts)),
     ("alt-fl-mp/noised", "client", ("_noise",), lambda _: None),
     ("alt-fl-mp/noised", "aggregator", ("_agreed",), lambda _: Mask.full(7)),
@@ -205,6 +233,43 @@ FORGED_OF_METHODS = [
 )
 def test_forged_values_of_a_method_s_own_change_neither_a_new_nor_a_used_role(label, kind, path, forge):
     """Sealed, too: what opened an authority's state would be held to what steps leave all the same."""
+    role, fresh, state, key = forged_state(label, kind, path, forge)
+    after = plain_record(role)
+    for one in (fresh, role):
+        with pytest.raises(WireFormatError):
+            one.restore(state, key)
+    assert plain_record(role) == after
+    genuine = role.state(key)
+    fresh.restore(genuine, key)
+    role.restore(genuine, key)
+    assert plain_record(fresh) == plain_record(role) == after
+
+
+@pytest.mark.parametrize(
+    ("label", "kind", "path", "around"),
+    [
+        ("full-he", "aggregator", ("zone",), lambda mask, _: mask),
+        ("full-he", "client", ("disclosure",), lambda mask, now: replace(now, clear=mask)),
+        ("selective-shield/clear", "aggregator", ("_masks",), lambda mask, now: dict.fromkeys(now, mask)),
+        ("sense-crypt/clusters", "aggregator", ("_masks",), lambda mask, now: dict.fromkeys(now, mask)),
+        ("dict-pfl", "authority", ("_history", "_drawn"), lambda mask, _: (1, mask)),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_a_mask_in_a_state_is_refused_by_the_size_that_it_states(label, kind, path, around):
+    """Before it takes memory: 70 bytes state 2**31 positions, which take 256 MiB, and a state holds many masks."""
+    far_too_many = Mask.empty(2**24)
+    role, fresh, state, key = forged_state(label, kind, path, lambda now: around(far_too_many, now))
+    after = plain_record(role)
+    for one in (fresh, role):
+        with pytest.raises(WireFormatError) as refusal:
+            one.restore(state, key)
+        assert f"mask states {far_too_many.size} positions" in str(refusal.value.__cause__)
+    assert plain_record(role) == after
+
+
+def forged_state(label, kind, path, forge):
+    """Return a role after a round, a new one in its place, and its state with one value forged, with its key."""
     run = run_of(label)
     run.run_round()
     if kind == "authority":
@@ -222,16 +287,7 @@ def test_forged_values_of_a_method_s_own_change_neither_a_new_nor_a_used_role(la
     for name in path[:-1]:
         inner = inner[name]
     inner[path[-1]] = forge(inner[path[-1]])
-    state = pack_state(fresh._owner, encode_record(forged, {}), key)
-    after = plain_record(role)
-    for one in (fresh, role):
-        with pytest.raises(WireFormatError):
-            one.restore(state, key)
-    assert plain_record(role) == after
-    genuine = role.state(key)
-    fresh.restore(genuine, key)
-    role.restore(genuine, key)
-    assert plain_record(fresh) == plain_record(role) == after
+    return role, fresh, pack_state(fresh._owner, encode_record(forged, {}), key), key
 
 
 def test_a_mistake_of_a_check_is_not_taken_for_a_forged_state(monkeypatch):

@@ -148,6 +148,11 @@ class AgreedMaskAggregator(MaskedAverageAggregator):
         super().check_changed()
         refuse_unless(0 <= self._weight <= sum(self.weights))
 
+    def check_sums(self) -> None:
+        """Raise WireFormatError for scores of other clients than were heard."""
+        super().check_sums()
+        refuse_unless(self._scores is None or self._scores.clients == len(self._seen))
+
     @property
     def _scores_added(self) -> bytes | None:
         if self._scores is None or not self._scores.clients:

@@ -140,6 +140,11 @@ class BatchCryptAggregator(MaskedAverageAggregator):
         for ranges in self._ranges:
             self._check_ranges(ranges, "a client")
 
+    def check_sums(self) -> None:
+        """Raise WireFormatError for ranges of other clients than were heard."""
+        super().check_sums()
+        refuse_unless(self._phase == UPDATE.name or len(self._ranges) == len(self._seen))
+
     def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Start to collect; in the update phase, under the bounds that the clients have."""
         if phase == UPDATE.name and answer is None:

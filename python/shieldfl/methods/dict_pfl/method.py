@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from shieldfl.errors import ParameterError
+from shieldfl.errors import ParameterError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.dict_pfl.client import DictPflClient
 from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory, check_secret
@@ -50,7 +50,12 @@ class DictPflAggregator(MaskedAverageAggregator):
 
     def _zone_from(self, round_number: int, answer: Message | None) -> Mask | None:
         """Take the number of values from the answer to the phase before."""
-        return None if answer is None else Mask.full(answer.number("count"))
+        if answer is None:
+            return None
+        count = answer.number("count")
+        if count > self.context.plan.update_size:
+            raise WireFormatError("the answer states more values than an update has")
+        return Mask.full(count)
 
     def _hear(self, phase: str, client: int, message: Message) -> None:
         """The messages of the count phase say nothing."""

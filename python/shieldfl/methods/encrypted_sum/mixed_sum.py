@@ -105,6 +105,10 @@ class MixedSum(Stateful):
             self._weight += weight
             self._clients += 1
 
+    def is_of(self, union: Mask | None, clients: int) -> bool:
+        """Say whether this union is encrypted, and so many clients were added, ciphertexts and plain numbers alike."""
+        return self.union == union and self._clients == self._ciphertexts.clients == clients
+
     def check_changed(self) -> None:
         """Raise WireFormatError for sums of other sizes, or of a weight that the clients do not have."""
         super().check_changed()

@@ -96,6 +96,11 @@ class MaskCryptAggregator(MaskedAverageAggregator):
             refuse_unless(ranking.size == self._proposed == np.unique(ranking).size)
             refuse_unless(not ranking.size or (ranking.min() in positions and ranking.max() in positions))
 
+    def check_sums(self) -> None:
+        """Raise WireFormatError for rankings of other clients than were heard."""
+        super().check_sums()
+        refuse_unless(self._phase == UPDATE.name or self._rankings.keys() == self._seen)
+
     def _begin(self, phase: str, round_number: int) -> None:
         self._rankings = {}
 

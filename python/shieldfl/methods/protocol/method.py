@@ -191,7 +191,8 @@ class Method(abc.ABC):
         shared_secret: bytes | None,
     ) -> AuthoritySteps:
         steps = self._authority_steps(initial, self._context(setup, threads), keys, shared_secret)
-        steps.bind(setup.digest, "key authority", self._bound_secret(shared_secret))
+        secret = self._bound_secret(shared_secret)
+        steps.bind(setup.digest, "key authority", self.plan.update_size, secret)
         return steps
 
     def _bound_secret(self, shared_secret: bytes | None) -> bytes | None:
@@ -225,9 +226,8 @@ class Method(abc.ABC):
             raise ParameterError(f"the plan has weights from 1 to {self.plan.most_weight}")
         own = 1 if self.weighs_all_alike else weight
         steps = self._client(self._context(setup, threads), index, own, initial, shared_secret)
-        steps.bind(
-            setup.digest, f"client {int(index)} of weight {int(own)}", self._bound_secret(shared_secret)
-        )
+        secret = self._bound_secret(shared_secret)
+        steps.bind(setup.digest, f"client {int(index)} of weight {int(own)}", self.plan.update_size, secret)
         return steps
 
     def aggregator_steps(
@@ -250,7 +250,7 @@ class Method(abc.ABC):
             raise ParameterError(f"the plan has weights from 1 to {self.plan.most_weight}")
         own = (1,) * len(known) if self.weighs_all_alike else known
         steps = self._aggregator(self._context(setup, threads), own, initial)
-        steps.bind(setup.digest, f"aggregator of weights {[int(one) for one in own]}")
+        steps.bind(setup.digest, f"aggregator of weights {[int(one) for one in own]}", self.plan.update_size)
         return steps
 
     @abc.abstractmethod

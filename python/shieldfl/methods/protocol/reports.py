@@ -11,10 +11,12 @@ import math
 import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any, ClassVar
 
 from shieldfl.array_view import Buffer
 from shieldfl.errors import KeyMismatchError, PolicyError, ShieldError, WireFormatError
+from shieldfl.masks import Mask
 from shieldfl.privacy.events import (
     ClearUpload,
     EncryptedUpload,
@@ -120,6 +122,7 @@ class Reporter(Stateful):
         self.clock = StageClock()
         self._lock = threading.RLock()
         self._owner: bytes | None = None
+        self._positions = 0
         self._events: list[PrivacyEvent] = []
         self._notes: list[Note | Tally] = []
 
@@ -150,11 +153,15 @@ class Reporter(Stateful):
         for note in self._notes:
             refuse_unless(not isinstance(note, Tally) or 0 <= note.affected <= note.counted)
 
-    def bind(self, setup_digest: bytes, role: str, shared_secret: bytes | None = None) -> None:
+    def bind(
+        self, setup_digest: bytes, role: str, positions: int, shared_secret: bytes | None = None
+    ) -> None:
         """Say whose states the object's are: of which set-up, of which role with which weights, with which secret.
 
         Whoever makes roles does. A state tells of these by a digest, keyed by the secret where there is one.
+        ``positions`` is how many an update has: no mask in a state has more.
         """
+        self._positions = positions
         self._owner = setup_digest + hmac.digest(shared_secret or b"", role.encode(), "sha256")
 
     def state(self, key: bytes | None = None) -> bytes:
@@ -178,7 +185,8 @@ class Reporter(Stateful):
         with self._lock:
             content = unpack_state(self._bound(), state, key)
             try:
-                changed, seconds = decode_record(content, type(self))
+                masks = partial(Mask.from_bytes, most_positions=self._positions)
+                changed, seconds = decode_record(content, type(self), {Mask: masks})
                 refuse_unless(all(0.0 <= spent < math.inf for spent in seconds.values()))
                 other = self.revived(changed)
             except (WireFormatError, KeyMismatchError):

@@ -72,6 +72,16 @@ class SelectiveShieldAggregator(CollectingAggregator):
             )
             refuse_unless(bool(np.isfinite(self._sums).all()))
 
+    def check_sums(self) -> None:
+        """Raise WireFormatError for ciphertexts, values or voters of other clients than were heard."""
+        super().check_sums()
+        seen = self._seen
+        if self._phase == "update":
+            refuse_unless(seen <= self._voters and (self._sums is None) == (not seen))
+        else:
+            refuse_unless(seen == self._voters and self._sums is None)
+        refuse_unless(self._ciphertexts is None or self._ciphertexts.clients == len(seen))
+
     @property
     def _vote_counts(self) -> NDArray[np.uint32]:
         return self._votes.counts(self._threads)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -59,9 +61,25 @@ class SenseCryptAggregator(CollectingAggregator):
         """Raise WireFormatError for masks of another model or round, or of clients that are in no cluster."""
         super().check_changed()
         known = {client for client in range(self._clients) if self._registry.knows(client)}
-        refuse_unless(self._masks.keys() <= known)
+        refuse_unless(self._masks.keys() <= known and self._registry.is_of(self._size))
         refuse_unless(all(mask.size == self._size + self._buffers for mask in self._masks.values()))
         refuse_unless(0 <= (self._masks_of or 0) <= self.round)
+
+    def take_changed(self, record: Mapping[str, Any]) -> None:
+        """Take what has changed; unions that were formed before are of other masks."""
+        self._united = {}
+        super().take_changed(record)
+
+    def check_sums(self) -> None:
+        """Raise WireFormatError for sums of other clusters than have masks, or of other clients than were heard."""
+        super().check_sums()
+        if self._phase != "update":
+            refuse_unless(not self._sums)
+            return
+        refuse_unless(self._seen <= self._masks.keys())
+        heard = Counter(map(self._registry.cluster_of, self._seen))
+        refuse_unless(self._sums.keys() == {self._registry.cluster_of(client) for client in self._masks})
+        refuse_unless(all(one.is_of(one.union, heard[cluster]) for cluster, one in self._sums.items()))
 
     def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Start to collect; who is in which cluster is kept from round to round, masks for the update phase."""

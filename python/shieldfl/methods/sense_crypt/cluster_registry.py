@@ -56,6 +56,7 @@ class ClusterRegistry(Stateful):
         """Raise WireFormatError for clusters or reports of clients that there are not."""
         super().check_changed()
         clients = self._clients
+        refuse_unless(self._centres is None or len(self._centres) <= clients)
         refuse_unless(self._clusters.size == clients and self._capabilities.shape == (clients, 2))
         refuse_unless(bool(((self._clusters >= -1) & (self._clusters < clients)).all()))
         refuse_unless(bool(np.isfinite(self._capabilities).all() and (self._capabilities >= 0.0).all()))
@@ -65,6 +66,11 @@ class ClusterRegistry(Stateful):
         refuse_unless(len({one.size for one in (*vectors, *centres)}) <= 1)
         refuse_unless(all(bool(np.isfinite(one).all()) for one in (*vectors, *centres)))
         refuse_unless(all((one is not None) == self.by_sensitivity for one in self._waiting.values()))
+
+    def is_of(self, size: int) -> bool:
+        """Say whether the sensitivities and centres that it has are of ``size`` parameters."""
+        vectors = [one for one in self._waiting.values() if one is not None]
+        return all(one.shape[-1] == size for one in (*vectors, self._centres) if one is not None)
 
     def knows(self, client: int) -> bool:
         """Say whether the client is in a cluster."""
