@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/verify.h"
+
 namespace shieldfl::ckks {
 
 BlockReader::BlockReader(const CiphertextView& view)
@@ -21,6 +23,7 @@ BlockReader::BlockReader(const CiphertextView& view)
 
 void BlockReader::read(std::size_t block, std::span<std::uint64_t> rows) const {
   const ParameterFacts& facts = view_.facts;
+  VERIFY(rows.size() == facts.block_words());
   view_.format.unpack(view_.block(block), rows);
   for (const auto half : {rows.first(digits_.words()), rows.last(digits_.words())}) {
     digits_.to_residues(half);

@@ -57,6 +57,12 @@ FrameHead FrameHead::read(FrameReader& reader, std::uint32_t max_clients) {
     throw Error(ErrorCode::kWireFormat,
                 "the frame names a client twice, or clients out of order: it was altered");
   }
+  std::vector<Id> ids;
+  for (const Participant& one : head.participants) ids.push_back(one.frame_id);
+  std::ranges::sort(ids);
+  if (std::ranges::adjacent_find(ids) != ids.end()) {
+    throw Error(ErrorCode::kWireFormat, "the frame names a batch of two clients': it was altered");
+  }
   return head;
 }
 

@@ -30,7 +30,7 @@ struct FrameHead {
   [[nodiscard]] std::size_t bytes() const;
   void put(FrameWriter& writer) const;
   // Throws Error(kWireFormat) unless the fields are in range, with 1 to `max_clients` participants (those of
-  // the parameters at most), in ascending order of their clients.
+  // the parameters at most), in ascending order of their clients, with a frame id of its own each.
   static FrameHead read(FrameReader& reader, std::uint32_t max_clients);
 };
 

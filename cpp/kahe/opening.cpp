@@ -28,8 +28,10 @@ void check(const PublicKey& key, const CiphertextView& total, const Digest& tota
                 "the sum key is for another total: this one was changed after the authority's answer");
   }
   const std::size_t secrets = secret_count(block_count(total.head.facts, total.head.layout));
-  if (sum_key.coefficients().size() != secrets * total.head.facts.degree) {
-    throw Error(ErrorCode::kWireFormat, "the sum key has another length than its total takes");
+  if (sum_key.clients() != total.head.participants.size() ||
+      sum_key.coefficients().size() != secrets * total.head.facts.degree) {
+    throw Error(ErrorCode::kWireFormat,
+                "the sum key is for another number of clients, or has another length, than its total takes");
   }
 }
 

@@ -37,6 +37,7 @@ class SumKey {
   static SumKey of_request(const PublicKey& key, const SumRequest& request, std::span<const ClientKey> keys,
                            std::size_t threads);
 
+  [[nodiscard]] std::uint32_t clients() const { return clients_; }
   [[nodiscard]] const Digest& sum() const { return sum_; }                    // sum_digest() of the request
   [[nodiscard]] const Digest& total_digest() const { return total_digest_; }  // as the request stated it
   // S_v: degree coefficients for each secret polynomial, of kMaxSample times the clients at most in

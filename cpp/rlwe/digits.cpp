@@ -40,6 +40,7 @@ DigitBasis::DigitBasis(std::size_t degree, std::span<const std::uint64_t> primes
   VERIFY(!primes.empty() && primes.size() <= kMaxPrimes);
   for (std::size_t i = 0; i < primes.size(); ++i) {
     for (std::size_t j = i + 1; j < primes.size(); ++j) {
+      VERIFY(primes[i] < 2 * primes[j]);
       inverses_[i * primes.size() + j] = ring::inverse_vartime(primes[i] % primes[j], primes[j]);
     }
   }

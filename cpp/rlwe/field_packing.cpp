@@ -29,6 +29,8 @@ FieldPacking::FieldPacking(DigitBasis basis, const FieldShape& shape)
   // A packed number has a bit for the sign; what two primes hold is shorter than 127 bits in any case.
   low_fields_ = basis_.primes().size() <= 2 ? shape.fields : std::min(shape.fields, 127 / shape.field_bits);
   VERIFY(shape.row_values <= basis_.degree() && (shape.fields - low_fields_) * shape.field_bits < 127);
+  VERIFY(parts() == 2 || shape.fields * shape.field_bits < 127);
+  VERIFY(shape.fields == 0 || shape.log2_scale >= 1);
   for (const std::uint64_t prime : basis_.primes()) {
     for (unsigned field = 0; field < shape.fields; ++field) {
       field_factors_.push_back(
@@ -54,7 +56,7 @@ void FieldPacking::add_message(std::span<const std::int64_t> values, std::size_t
 void FieldPacking::read_messages(std::span<std::uint64_t> rows) {
   const std::size_t degree = basis_.degree();
   basis_.from_residues(rows);
-  for (std::size_t part = 0; part < (low_fields_ < shape_.fields ? 2 : 1); ++part) {
+  for (std::size_t part = 0; part < parts(); ++part) {
     low_[part].resize(degree);
     high_[part].resize(degree);
   }
@@ -129,7 +131,7 @@ bool FieldPacking::read_sums(std::span<std::uint64_t> rows, std::uint64_t client
     wrong |=
         kernels.take_zeros(low + here.size(), high + here.size(), degree - here.size(), shape_.field_bits);
   }
-  for (std::size_t part = 0; part < (low_fields_ < shape_.fields ? 2 : 1); ++part) {
+  for (std::size_t part = 0; part < parts(); ++part) {
     for (std::size_t i = 0; i < degree; ++i) wrong |= low_[part][i] | high_[part][i];
   }
   return wrong == 0;

@@ -43,6 +43,8 @@ class FieldPacking {
   [[nodiscard]] bool read_sums(std::span<std::uint64_t> rows, std::uint64_t clients, std::span<double> sums);
 
  private:
+  // Packed numbers that a coefficient takes.
+  [[nodiscard]] std::size_t parts() const { return basis_.primes().size() > 2 ? 2 : 1; }
   void read_messages(std::span<std::uint64_t> rows);
   void read_long_messages(std::span<const std::uint64_t> digits);
 

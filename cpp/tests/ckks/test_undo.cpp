@@ -1,6 +1,8 @@
 // A frame that turns out damaged while it is being added leaves the sum as it was.
+#include <atomic>
 #include <cstdint>
 #include <functional>
+#include <thread>
 #include <vector>
 
 #include "tests/check.h"
@@ -139,4 +141,61 @@ TEST(the_memory_for_a_total_may_come_late_or_not_at_all) {
   };
   CHECK_THROWS((aggregator.total(failing), 0), ErrorCode::kCapacity);
   CHECK(tests::total_of(aggregator) == tests::total_of(keys, batches));
+}
+
+#ifndef __SANITIZE_THREAD__  // it races on purpose
+TEST(bytes_that_change_while_they_are_added_do_not_change_the_sum_unnoticed) {
+  InsecureTestRandom seeds(9);
+  const KeyPair& keys = key_pair(kRequests[0]);
+  Aggregator aggregator(keys.public_key, {}, 1);
+  aggregator.add(batch_of(keys, 40, seeds));
+  const Frame before = tests::total_of(aggregator);
+  Frame changing = batch_of(keys, 40, seeds);
+  const std::size_t payload = changing.size() - 4 * (changing.size() / 5);
+  std::atomic<bool> stop = false;
+  std::thread writer([&] {
+    for (std::size_t at = payload; !stop;
+         at = payload + (at + 4099 - payload) % (changing.size() - payload - 4)) {
+      std::atomic_ref<std::uint8_t>(changing[at]).fetch_xor(0x11, std::memory_order_relaxed);
+    }
+  });
+  bool lost = false;
+  for (int attempt = 0; attempt < 300 && !lost; ++attempt) {
+    try {
+      aggregator.add(changing);
+      CHECK(false);
+    } catch (const Error& error) {
+      lost = error.code() == ErrorCode::kInternal;
+      CHECK(lost || error.code() == ErrorCode::kWireFormat);
+    }
+    if (!lost) CHECK(tests::total_of(aggregator) == before);
+  }
+  stop = true;
+  writer.join();
+  if (lost) {
+    CHECK_THROWS(tests::total_of(aggregator), ErrorCode::kInternal);
+    CHECK_THROWS((aggregator.add(batch_of(keys, 40, seeds)), 0), ErrorCode::kInternal);
+  }
+}
+#endif
+
+TEST(more_batches_than_are_added_without_reduction_are_exact) {
+  // Sums of digits are reduced after 8,191 additions; a damaged frame around that comes out again.
+  InsecureTestRandom seeds(10);
+  const ParameterRequest request{Packing::kExact, 9000, 4, 0, 2048};
+  const KeyPair& keys = key_pair(request);
+  Aggregator aggregator(keys.public_key, {}, 1);
+  const std::size_t clients = 8300;
+  for (std::size_t client = 0; client < clients; ++client) {
+    Frame batch = tests::encrypt(keys, Values(5, client % 2 == 0 ? 7.0 : -3.0), seeds);
+    if (client > 8185 && client < 8196) {
+      Frame damaged = batch;
+      damaged[damaged.size() - 100] ^= 1;
+      CHECK_THROWS((aggregator.add(damaged), 0), ErrorCode::kWireFormat);
+    }
+    aggregator.add(batch);
+  }
+  for (const double value : tests::open(keys, tests::total_of(aggregator)).values) {
+    CHECK(value == 4.0 * static_cast<double>(clients / 2));
+  }
 }

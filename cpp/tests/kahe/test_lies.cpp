@@ -93,6 +93,7 @@ TEST(ten_thousand_lies_about_the_list_of_participants_open_nothing) {
   std::mt19937_64 generator(11);
   int lies = 0;
   while (lies < 10'000) {
+    bool empty = false;
     const Frame lie = with_head(view, [&](FrameHead& head) {
       // Some of the true clients, some others, with true frame ids, others' or new ones.
       std::vector<Participant> list;
@@ -107,14 +108,20 @@ TEST(ten_thousand_lies_about_the_list_of_participants_open_nothing) {
       std::shuffle(list.begin(), list.end(), generator);
       list.resize(std::min<std::size_t>(list.size(), kClients));
       std::ranges::sort(list);
+      empty = list.empty();
       head.participants = list;
     });
-    if (lie == round.total ||
-        CiphertextView::parse_head(lie, FrameKind::kKaheTotal).head.participants.empty())
-      continue;
+    if (empty || lie == round.total) continue;
     check_noise(round.session, lie);
     ++lies;
   }
+}
+
+TEST(a_frame_id_of_two_clients_is_refused) {
+  const Round round;
+  const Frame lie = with_head(
+      round.view(), [](FrameHead& head) { head.participants[3].frame_id = head.participants[1].frame_id; });
+  CHECK_THROWS(CiphertextView::parse_head(lie, FrameKind::kKaheTotal), ErrorCode::kWireFormat);
 }
 
 TEST(ciphertexts_that_are_invented_copied_multiplied_or_pasted_open_nothing) {
