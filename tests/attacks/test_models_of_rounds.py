@@ -10,9 +10,10 @@ from methods.dict_pfl.dict_pfl_run import run_of
 from methods.method_conformance import SteppedRun, contraction, initial_model
 from methods.variants import CLIENTS, every_variant
 from shieldfl import ckks
-from shieldfl.errors import KeyMismatchError, PolicyError
+from shieldfl.errors import KeyMismatchError, PolicyError, WireFormatError
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
+from shieldfl.stateful import encode_record
 
 
 def refused(client, round_number: int, message: Message) -> None:
@@ -45,22 +46,31 @@ def test_all_clients_of_a_round_train_from_the_model_that_the_authority_signed(v
     earlier = run.method.message_for(0, run.begin_round(1))
     run.run_round()
     first = [run.method.message_for(index, run.begin_round(2)) for index in range(CLIENTS)]
-    moved = np.frombuffer(first[0]["parameters"], np.float32) + np.float32(1.0)
-    lie = Message({**first[0], "parameters": moved.tobytes()})
-    client = run.clients[0]
-    if run.authority is None:
-        # Nobody but the aggregator knows the model: what it says is believed (docs/threat-model.md).
-        assert client.begin_round(2, CLIENTS, lie).round == 2
-        return
-    refused(client, 2, lie)
-    for more in (
+    junk = (
         "more",
         "round key junk",
         "round signature of nothing",
         "round model:99",
         "round modelled after another",
-    ):
-        refused(client, 2, Message({**first[0], more: b""}))
+    )
+    moved = np.frombuffer(first[0]["parameters"], np.float32) + np.float32(1.0)
+    lie = Message({**first[0], "parameters": moved.tobytes()})
+    client = run.clients[0]
+    if run.authority is None:
+        # Nobody signs, so what the method does not know is refused: a client would keep it, and its states would.
+        for more in junk:
+            before = client.state()
+            with pytest.raises(WireFormatError, match="parts that no model has"):
+                client.begin_round(2, CLIENTS, Message({**first[0], more: bytes(1000)}))
+            assert client.state() == before
+        # Nobody but the aggregator knows the model: what it says is believed (docs/threat-model.md).
+        assert client.begin_round(2, CLIENTS, lie).round == 2
+        return
+    refused(client, 2, lie)
+    for more in junk:
+        before = client.changed()
+        refused(client, 2, Message({**first[0], more: bytes(1000)}))
+        assert encode_record(client.changed(), {}) == encode_record(before, {})
     refused(client, 2, Message({name: part for name, part in first[0].items() if name != "parameters"}))
     unsigned = {name: part for name, part in first[0].items() if not name.startswith("round model")}
     refused(client, 2, Message({**unsigned, "round model": earlier["round model"]}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ __all__ = ["GlobalModel", "joined"]
 @dataclass(frozen=True)
 class GlobalModel:
     """Float32 parameters (P,) and shared float buffers (B,); B is 0 where buffers stay local."""
+
+    parts: ClassVar = frozenset(("parameters", "buffers"))
+    """The names of its parts in a message."""
 
     parameters: FloatVector
     buffers: FloatVector

@@ -123,8 +123,8 @@ class TrainingClient(ClientSteps):
         Raises PolicyError for a round of too few: its sum would tell of each, and noise that grows with the number of
         participants would be missing. So it does for one of more than the plan has, and for rounds after the plan's,
         over which a target epsilon is spread. Raises what :meth:`RoundKeyReader.begin_round` does for its keys and
-        :meth:`RoundKeyCheck.check_model` for its model, WireFormatError for a model of other sizes. A round that is
-        refused changes nothing.
+        :meth:`RoundKeyCheck.check_model` for its model, WireFormatError for a model of other sizes or, where none is
+        signed, with other parts. A round that is refused changes nothing.
 
         A round that is begun again as it was changes nothing. With another model or number of participants it is to be
         trained anew, and refused with PolicyError once a message has told of its update.
@@ -147,6 +147,9 @@ class TrainingClient(ClientSteps):
             self._check_round(number, participants)
             if self._round_keys is not None:
                 self.context.keys.check_model(model, number, self.index)
+            elif not model.keys() <= GlobalModel.parts:
+                # No signature says what belongs to the message, and it is kept whole.
+                raise WireFormatError(f"the first message of round {number} has parts that no model has")
             start = self._begin_round(number, participants, model)
             self._beginnings += 1
             self._begun = replace(start, round=number, beginning=self._beginnings)
