@@ -5,7 +5,6 @@
 
 #include "common/checksum_parts.h"
 #include "common/crc32c.h"
-#include "common/error.h"
 #include "common/huge_pages.h"
 #include "common/verify.h"
 #include "common/wire.h"
@@ -54,7 +53,6 @@ void DigitSums::add(const BlockFormat& format, std::span<const std::uint8_t> pay
   const std::size_t threads = threads_for_blocks();
   const std::size_t block_bytes = format.bytes();
   VERIFY(format.words() == words() && payload.size() == blocks() * block_bytes);
-  check_lost();
   ChecksumParts checksums(threads);
   if (lazy_additions_ == kMaxLazyAdditions) reduce();
   std::atomic<std::size_t> wrong_block = kNoBlock;
@@ -67,30 +65,16 @@ void DigitSums::add(const BlockFormat& format, std::span<const std::uint8_t> pay
     }
     checksums.add(begin, part_checksum, (end - begin) * block_bytes);
   });
-  const std::uint32_t checksum = expected_checksum ? checksums.after(crc32c(head)) : 0;
-  const bool damaged = expected_checksum && checksum != *expected_checksum;
+  const bool damaged = expected_checksum && checksums.after(crc32c(head)) != *expected_checksum;
   if (damaged || wrong_block != kNoBlock) {
     // In a plain loop: what takes memory could fail, and leave the sum as it must not be.
-    std::uint32_t taken_out = expected_checksum ? crc32c(head) : 0;
     for (std::size_t block = 0; block < blocks(); ++block) {
-      const auto bytes = payload.subspan(block * block_bytes, block_bytes);
-      format.subtract(bytes, sums_of(block));
-      if (expected_checksum) taken_out = crc32c(bytes, taken_out);
+      format.subtract(payload.subspan(block * block_bytes, block_bytes), sums_of(block));
     }
-    lost_ = taken_out != checksum;
-    check_lost();
     if (damaged) FrameReader::fail_checksum();
     fail_digit(wrong_block);
   }
   ++lazy_additions_;
-}
-
-void DigitSums::check_lost() const {
-  if (lost_) {
-    throw Error(
-        ErrorCode::kInternal,
-        "the bytes of a frame changed while it was being added, and the sum is lost: start a new one");
-  }
 }
 
 void DigitSums::reduce_ciphertext(std::span<std::uint64_t> sums) const {
@@ -109,7 +93,6 @@ void DigitSums::reduce() {
 std::uint32_t DigitSums::write(const BlockFormat& format, std::span<std::uint8_t> payload,
                                std::uint32_t checksum) const {
   VERIFY(format.words() == words() && payload.size() == blocks() * format.bytes());
-  check_lost();
   const std::size_t threads = threads_for_blocks();
   ChecksumParts checksums(threads);
   parallel_for(blocks(), threads, 1, [&](std::size_t begin, std::size_t end) {

@@ -24,8 +24,8 @@ class DigitSums {
 
   // Adds prepare()d ciphertexts in this format. Where `expected_checksum` is given, it is that of `head` and
   // then `payload`. Throws Error(kWireFormat) for a digit that is not below its prime, or another checksum,
-  // and has changed nothing then. Bytes that changed meanwhile, so that they cannot be taken out again, are
-  // an Error(kInternal), of every later call too.
+  // and has changed nothing then.
+  // The bytes may not change meanwhile.
   void add(const BlockFormat& format, std::span<const std::uint8_t> payload,
            std::span<const std::uint8_t> head, std::optional<std::uint32_t> expected_checksum);
 
@@ -38,7 +38,6 @@ class DigitSums {
   [[nodiscard]] std::size_t blocks() const { return sums_.size() / words(); }
   [[nodiscard]] std::span<std::uint64_t> sums_of(std::size_t block);
   [[nodiscard]] std::size_t threads_for_blocks() const;
-  void check_lost() const;
   void reduce_ciphertext(std::span<std::uint64_t> sums) const;
   void reduce();
 
@@ -48,7 +47,6 @@ class DigitSums {
   // Ciphertext after ciphertext, rows of digits as they travel; each a sum of `lazy_additions_` digits.
   std::vector<std::uint64_t> sums_;
   std::size_t lazy_additions_ = 0;
-  bool lost_ = false;
 };
 
 }  // namespace shieldfl::rlwe

@@ -1,8 +1,6 @@
 // A frame that turns out damaged while it is being added leaves the sum as it was.
-#include <atomic>
 #include <cstdint>
 #include <functional>
-#include <thread>
 #include <vector>
 
 #include "tests/check.h"
@@ -142,42 +140,6 @@ TEST(the_memory_for_a_total_may_come_late_or_not_at_all) {
   CHECK_THROWS((aggregator.total(failing), 0), ErrorCode::kCapacity);
   CHECK(tests::total_of(aggregator) == tests::total_of(keys, batches));
 }
-
-#ifndef __SANITIZE_THREAD__  // it races on purpose
-TEST(bytes_that_change_while_they_are_added_do_not_change_the_sum_unnoticed) {
-  InsecureTestRandom seeds(9);
-  const KeyPair& keys = key_pair(kRequests[0]);
-  Aggregator aggregator(keys.public_key, {}, 1);
-  aggregator.add(batch_of(keys, 40, seeds));
-  const Frame before = tests::total_of(aggregator);
-  Frame changing = batch_of(keys, 40, seeds);
-  const std::size_t payload = changing.size() - 4 * (changing.size() / 5);
-  std::atomic<bool> stop = false;
-  std::thread writer([&] {
-    for (std::size_t at = payload; !stop;
-         at = payload + (at + 4099 - payload) % (changing.size() - payload - 4)) {
-      std::atomic_ref<std::uint8_t>(changing[at]).fetch_xor(0x11, std::memory_order_relaxed);
-    }
-  });
-  bool lost = false;
-  for (int attempt = 0; attempt < 300 && !lost; ++attempt) {
-    try {
-      aggregator.add(changing);
-      CHECK(false);
-    } catch (const Error& error) {
-      lost = error.code() == ErrorCode::kInternal;
-      CHECK(lost || error.code() == ErrorCode::kWireFormat);
-    }
-    if (!lost) CHECK(tests::total_of(aggregator) == before);
-  }
-  stop = true;
-  writer.join();
-  if (lost) {
-    CHECK_THROWS(tests::total_of(aggregator), ErrorCode::kInternal);
-    CHECK_THROWS((aggregator.add(batch_of(keys, 40, seeds)), 0), ErrorCode::kInternal);
-  }
-}
-#endif
 
 TEST(more_batches_than_are_added_without_reduction_are_exact) {
   // Sums of digits are reduced after 8,191 additions; a damaged frame around that comes out again.
