@@ -147,7 +147,7 @@ def test_a_client_that_trains_again_after_a_message_goes_on_with_what_that_messa
         with pytest.raises(PolicyError, match="told of the update"):
             client.finish_training(contraction(9, 0, start))
         begun[phase] = start
-        other = Message({**model, "parameters": model["parameters"][::-1]})
+        other = Message({**model, "parameters": bytes(model["parameters"])[::-1]})
         for participants, first in ((CLIENTS + 1, model), (CLIENTS, other)):
             with pytest.raises(PolicyError, match="began with another"):
                 client.begin_round(1, participants, first)

@@ -168,6 +168,26 @@ def test_the_representation_shows_sizes_and_no_contents():
     assert repr(Message({"update": b"secret" * 200})) == "Message(update: 1,200 bytes)"
 
 
+@pytest.mark.parametrize(
+    ("parts", "what"),
+    [
+        ({"a": None}, "NoneType"),
+        ({"a": 5}, "int"),
+        ({"a": "text"}, "str"),
+        ({"a": bytearray(3)}, "bytearray"),
+        ({"a": np.zeros(2)}, "ndarray"),
+        ({"a": memoryview(bytes(8)).cast("I")}, "flat"),
+        ({"a": memoryview(bytes(8))[::2]}, "flat"),
+        ({"\ud800": b""}, "name"),
+        ({1: b""}, "name"),
+        ({b"a": b""}, "name"),
+    ],
+)
+def test_what_cannot_be_sent_is_no_message(parts, what):
+    with pytest.raises(ParameterError, match=what):
+        Message(parts)
+
+
 @pytest.mark.parametrize("value", [-1, 2**64, 1.5, None, "7"])
 def test_what_is_no_unsigned_number_is_no_part(value):
     with pytest.raises(ParameterError, match="a message's number"):

@@ -24,18 +24,37 @@ _MOST_PARTS = 2**16 - 1
 _LONGEST_NAME = 2**8 - 1
 
 
+def _check_view(part: object) -> None:
+    if not isinstance(part, bytes | memoryview):
+        raise ParameterError(f"a message's part is bytes, or a view of bytes, not {type(part).__name__}")
+    if isinstance(part, memoryview) and not (part.contiguous and part.ndim == part.itemsize == 1):
+        raise ParameterError(
+            "a view in a message is of flat contiguous bytes: pass memoryview(...).cast('B')"
+        )
+
+
 class Message(Mapping[str, Part]):
     """Named byte strings. The driver counts their bytes, so what is not in a message was not sent.
 
-    Parts are frames, vectors in little-endian order, or short numbers; which, is for method and name to say.
+    Parts are frames, vectors in little-endian order, or short numbers; which, is for method and name to say. Raises
+    ParameterError for too many of them, for names that are too long or no text, and for parts that are no bytes.
     """
 
     def __init__(self, parts: Mapping[str, Part] | None = None) -> None:
         self._parts: dict[str, Part] = dict(parts or {})
         if len(self._parts) > _MOST_PARTS:
             raise ParameterError(f"a message has at most {_MOST_PARTS:,} parts")
-        if any(len(name.encode()) > _LONGEST_NAME for name in self._parts):
-            raise ParameterError(f"the name of a message's part has at most {_LONGEST_NAME} bytes")
+        for name, part in self._parts.items():
+            try:
+                fits = len(name.encode()) <= _LONGEST_NAME
+            except (AttributeError, UnicodeEncodeError):
+                fits = False
+            if not fits:
+                raise ParameterError(
+                    f"the name of a message's part is text that UTF-8 can write in at most {_LONGEST_NAME} bytes"
+                )
+            if type(part) is not bytes:
+                _check_view(part)
 
     def __getitem__(self, name: str) -> Part:
         try:
