@@ -19,6 +19,12 @@ void check(const PublicKey& key, const CiphertextView& total, const Digest& tota
     throw Error(ErrorCode::kPolicy, "only totals are opened, never a single client's batch");
   }
   const SumContext context = context_of(total.head, key);
+  if (sum_key.parameter_id() != total.head.layout.parameter_id) {
+    throw Error(ErrorCode::kParameter, "the sum key was made with other parameters than this session's");
+  }
+  if (sum_key.key_id() != total.head.layout.key_id) {
+    throw Error(ErrorCode::kKeyMismatch, "the sum key was made in another session");
+  }
   if (sum_key.sum() != sum_digest(context, total.head.participants)) {
     throw Error(ErrorCode::kKeyMismatch,
                 "the sum key is for another list of clients, round or selection of positions than the total");
@@ -27,11 +33,12 @@ void check(const PublicKey& key, const CiphertextView& total, const Digest& tota
     throw Error(ErrorCode::kKeyMismatch,
                 "the sum key is for another total: this one was changed after the authority's answer");
   }
+  // Stated clients bound the coefficients, which have to be below every prime.
   const std::size_t secrets = secret_count(block_count(total.head.facts, total.head.layout));
-  if (sum_key.clients() != total.head.participants.size() ||
+  if (sum_key.clients() != total.head.participants.size() || sum_key.degree() != total.head.facts.degree ||
       sum_key.coefficients().size() != secrets * total.head.facts.degree) {
     throw Error(ErrorCode::kWireFormat,
-                "the sum key is for another number of clients, or has another length, than its total takes");
+                "the sum key is not as long as its total takes, or states other clients: it was altered");
   }
 }
 

@@ -37,7 +37,10 @@ class SumKey {
   static SumKey of_request(const PublicKey& key, const SumRequest& request, std::span<const ClientKey> keys,
                            std::size_t threads);
 
+  [[nodiscard]] const Id& parameter_id() const { return parameter_id_; }
+  [[nodiscard]] const Id& key_id() const { return key_id_; }
   [[nodiscard]] std::uint32_t clients() const { return clients_; }
+  [[nodiscard]] std::uint32_t degree() const { return degree_; }
   [[nodiscard]] const Digest& sum() const { return sum_; }                    // sum_digest() of the request
   [[nodiscard]] const Digest& total_digest() const { return total_digest_; }  // as the request stated it
   // S_v: degree coefficients for each secret polynomial, of kMaxSample times the clients at most in

@@ -7,9 +7,7 @@
 #include <vector>
 
 #include "ckks/ciphertext.h"
-#include "ring/bit_packing.h"
 #include "ring/modulus.h"
-#include "tests/altered_frames.h"
 
 namespace shieldfl::tests {
 
@@ -50,33 +48,6 @@ inline std::vector<ring::UInt128> numbers_of(const ckks::ParameterFacts& facts,
     for (std::size_t i = 0; i < facts.degree; ++i) numbers.push_back(number_of(facts, digits, i));
   }
   return numbers;
-}
-
-// Where one packed number lies.
-struct PackedPlace {
-  std::size_t block;
-  std::size_t row;
-  std::size_t index;
-};
-
-// A copy of the frame in which the packed number there is `field`, and all its bits as `field` has them; the
-// checksum is left as it was.
-inline Frame with_packed(const ckks::CiphertextView& view, PackedPlace place, std::uint64_t field) {
-  const ckks::ParameterFacts& facts = view.facts;
-  Frame frame(view.frame.begin(), view.frame.end());
-  std::size_t byte =
-      static_cast<std::size_t>(view.payload.data() - view.frame.data()) + place.block * view.format.bytes();
-  for (std::size_t row = 0; row < place.row; ++row) {
-    byte += ring::packed_bytes(facts.degree, view.format.rows()[row].width.bits);
-  }
-  const unsigned bits = view.format.rows()[place.row].width.bits;
-  for (unsigned bit = 0; bit < bits; ++bit) {
-    const std::size_t at = place.index * bits + bit;
-    const auto mask = static_cast<std::uint8_t>(1U << at % 8);
-    std::uint8_t& there = frame[byte + at / 8];
-    there = static_cast<std::uint8_t>((field >> bit & 1) != 0 ? there | mask : there & ~mask);
-  }
-  return frame;
 }
 
 }  // namespace shieldfl::tests

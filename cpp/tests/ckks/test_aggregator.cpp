@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "tests/check.h"
-#include "tests/ckks/ciphertext_digits.h"
 #include "tests/ckks/ckks_cases.h"
+#include "tests/rlwe/damaged_frames.h"
 
 using namespace shieldfl;
 using namespace shieldfl::ckks;

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "tests/check.h"
-#include "tests/ckks/ciphertext_digits.h"
 #include "tests/ckks/ckks_cases.h"
+#include "tests/rlwe/damaged_frames.h"
 
 using namespace shieldfl;
 using namespace shieldfl::ckks;
@@ -21,26 +21,6 @@ constexpr std::size_t kThreads[] = {1, 2, 5};
 
 Frame batch_of(const KeyPair& keys, std::size_t blocks, SeedSource& seeds) {
   return tests::encrypt(keys, Values(blocks * tests::facts_of(keys).values_per_block() - 3, 0.5), seeds);
-}
-
-// What can be found out only when most of the frame has been added, or all of it: a byte of the first and of
-// the last ciphertext, the checksum itself, and residues above their modulus behind a right checksum.
-std::vector<Frame> damaged(const Frame& frame, FrameKind kind) {
-  const CiphertextView view = CiphertextView::parse(frame, kind);
-  const std::size_t payload = static_cast<std::size_t>(view.payload.data() - frame.data());
-  const std::size_t blocks = block_count(view.facts, view.layout);
-  std::vector<Frame> frames;
-  for (const std::size_t at : {payload, payload + view.payload.size() - 1, frame.size() - 1}) {
-    frames.push_back(frame);
-    frames.back()[at] ^= 0x40;
-  }
-  for (const std::size_t block : {std::size_t{0}, blocks / 2, blocks - 1}) {
-    for (const std::size_t row : {std::size_t{0}, view.facts.row_count() - 1}) {
-      frames.push_back(tests::with_packed(view, {block, row, view.facts.degree - 1}, ~std::uint64_t{0}));
-      tests::reseal(frames.back());
-    }
-  }
-  return frames;
 }
 
 void check_undone(const KeyPair& keys, std::size_t threads) {
@@ -63,10 +43,10 @@ void check_undone(const KeyPair& keys, std::size_t threads) {
     CHECK(empty.clients() == 0 && !empty.round() && aggregator.clients() == 1);
     CHECK(tests::total_of(aggregator) == expected);
   };
-  for (const Frame& frame : damaged(second, FrameKind::kCkksBatch)) {
+  for (const Frame& frame : tests::damaged(CiphertextView::parse(second, FrameKind::kCkksBatch))) {
     refuses([&](Aggregator& target) { target.add(frame); });
   }
-  for (const Frame& frame : damaged(subtotal, FrameKind::kCkksTotal)) {
+  for (const Frame& frame : tests::damaged(CiphertextView::parse(subtotal, FrameKind::kCkksTotal))) {
     refuses([&](Aggregator& target) { target.add_total(frame); });
   }
   CHECK_THROWS(tests::total_of(empty), ErrorCode::kParameter);

@@ -105,4 +105,24 @@ inline kahe::OpenedSums open(const Session& session, const Frame& total) {
   return open(session, total, answer(session, request_of(total)));
 }
 
+// Where the fields of a batch, a total or a sum request lie, by docs/wire-format.md.
+struct KaheOffsets {
+  explicit KaheOffsets(const kahe::ParameterFacts& parameter_facts)
+      : round(facts + kahe::ParameterFacts::encoded_bytes(parameter_facts.primes.size())) {}
+
+  std::size_t facts = kFrameHeaderBytes;
+  std::size_t round;
+  std::size_t mask_id = round + 8;
+  std::size_t value_count = mask_id + 16;
+  std::size_t flags = value_count + 8;
+  std::size_t clients = flags + 4;
+  std::size_t purpose = clients + 4;
+  std::size_t part = purpose + 16;
+  std::size_t participants = part + 4;
+  // Of participant number i.
+  [[nodiscard]] std::size_t client(std::size_t i) const { return participants + 20 * i; }
+  [[nodiscard]] std::size_t frame_id(std::size_t i) const { return client(i) + 4; }
+  [[nodiscard]] std::size_t payload(std::size_t count) const { return client(count); }
+};
+
 }  // namespace shieldfl::tests
