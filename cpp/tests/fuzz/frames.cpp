@@ -14,6 +14,7 @@
 #include "mask/mask_codec.h"
 #include "tests/ckks/ckks_cases.h"
 #include "tests/fuzz/frame_mutations.h"
+#include "tests/fuzz/kahe_frames.h"
 #include "tests/fuzz/live_aggregator.h"
 #include "tests/fuzz/paillier_frames.h"
 #include "tests/fuzz/parser_outcomes.h"
@@ -55,6 +56,7 @@ class Fuzzer {
 
   void step() {
     if (mutator_.once_in(10)) return paillier_.step(outcomes_);
+    if (mutator_.once_in(5)) return kahe_.step(outcomes_);
     if (mutator_.once_in(3)) return fuzz_mask();
     if (mutator_.once_in(100)) return fuzz_public_key();
     // Whole ciphertexts are slow: most batches have none.
@@ -131,6 +133,7 @@ class Fuzzer {
   FrameMutator mutator_;
   ParserOutcomes outcomes_;
   tests::PaillierFuzzer paillier_{mutator_};
+  tests::KaheFuzzer kahe_{mutator_};
   const KeyPair& exact_ = tests::key_pair({Packing::kExact, 64, 24, 20, 2048});
   const KeyPair& slots_ = tests::key_pair({Packing::kSlots, 16, 16, 10, {}});
   std::array<LiveAggregator, 3> targets_ = {LiveAggregator(exact_, 100, false, false),
