@@ -232,6 +232,8 @@ TEST(a_head_states_what_sums_have) {
     for (const std::uint32_t client : {2U, 3U, ~0U}) refuses(at.client(0), client);
     for (const std::uint32_t client : {0U, 4U, 5U}) refuses(at.client(1), client);
     for (const std::uint32_t client : {0U, 2U}) refuses(at.client(2), client);
+    // One frame id of two clients.
+    refuses(at.frame_id(2), tests::field_at<Id>(sample.frame, at.frame_id(0)));
   }
 }
 

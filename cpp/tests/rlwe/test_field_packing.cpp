@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <random>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kahe/parameters.h"
@@ -25,11 +26,18 @@ const std::vector<kahe::ParameterRequest> kRequests = {
     {3, 40, 30, 8192},  {1, 2, 0, 8192}, {7, 2, 0, 8192},    {1000, 16, 10, 8192}};
 
 struct Packed {
-  explicit Packed(const kahe::ParameterRequest& request)
+  // `fields`: of a coefficient, those of the parameters at most.
+  explicit Packed(const kahe::ParameterRequest& request, unsigned fields = ~0U)
       : parameters(kahe::Parameters::derive(request)),
-        shape(parameters->facts().field_shape()),
+        shape(shape_of(parameters->facts(), fields)),
         packing(parameters->digits(), shape),
         rows(parameters->digits().words()) {}
+
+  static FieldShape shape_of(const kahe::ParameterFacts& facts, unsigned fields) {
+    FieldShape shape = facts.field_shape();
+    shape.fields = std::min(shape.fields, fields);
+    return shape;
+  }
 
   [[nodiscard]] const Words& primes() const { return parameters->facts().primes; }
   [[nodiscard]] std::size_t degree() const { return parameters->facts().degree; }
@@ -67,6 +75,17 @@ struct Packed {
   Words rows;
 };
 
+// All fields that the parameters have, or so few that 128 bits hold them whatever the number of primes.
+constexpr unsigned kFields[] = {~0U, 2};
+
+std::vector<std::pair<kahe::ParameterRequest, unsigned>> cases() {
+  std::vector<std::pair<kahe::ParameterRequest, unsigned>> all;
+  for (const auto& request : kRequests) {
+    for (const unsigned fields : kFields) all.emplace_back(request, fields);
+  }
+  return all;
+}
+
 // A value for each field: all largest, all smallest, in turns by field or coefficient, or at random.
 std::vector<Integers> extremes(const Packed& packed, std::mt19937_64& generator) {
   const std::int64_t most = packed.shape.fixed_point.max_magnitude();
@@ -88,8 +107,8 @@ std::vector<Integers> extremes(const Packed& packed, std::mt19937_64& generator)
 
 TEST(the_largest_sums_are_read_through_the_largest_noise) {
   std::mt19937_64 generator(521);
-  for (const auto& request : kRequests) {
-    Packed packed(request);
+  for (const auto& [request, fields] : cases()) {
+    Packed packed(request, fields);
     const std::int64_t half_scale = std::int64_t{1} << (packed.shape.log2_scale - 1);
     for (const Integers& values : extremes(packed, generator)) {
       std::ranges::fill(packed.rows, 0);
@@ -114,8 +133,8 @@ TEST(the_largest_sums_are_read_through_the_largest_noise) {
 TEST(what_no_sum_is_is_found_in_every_field) {
   std::mt19937_64 generator(522);
   std::vector<double> sums;
-  for (const auto& request : kRequests) {
-    Packed packed(request);
+  for (const auto& [request, fields] : cases()) {
+    Packed packed(request, fields);
     const std::size_t last = packed.degree() - 1;
     for (unsigned field = 0; field < packed.shape.fields; ++field) {
       const unsigned shift = packed.shape.log2_scale + field * packed.shape.field_bits;
