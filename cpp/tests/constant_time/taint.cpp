@@ -52,5 +52,8 @@ int main(int argc, char** argv) {
   right &= all_as_expected(valgrind_operations());
   right &= all_as_expected(paillier_operations());
   right &= all_as_expected(long_paillier_operations());
+  right &= all_as_expected(kahe_operations());
+  right &= all_as_expected(long_kahe_operations());
+  right &= all_as_expected(valgrind_kahe_operations());
   return right ? 0 : 1;
 }

@@ -1,0 +1,150 @@
+// Key-additive encryption: a client's key and update, the authority's answer, the opening of a total.
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "kahe/block_encryption.h"
+#include "tests/constant_time/operations.h"
+#include "tests/kahe/kahe_cases.h"
+
+namespace shieldfl::tests {
+namespace {
+
+using kahe::ClientKey;
+using kahe::ParameterRequest;
+
+const ParameterRequest kOnePrime{2, 24, 20, 2048};
+const ParameterRequest kTwoPrimes{2, 24, 20, 4096};
+const ParameterRequest kFourPrimes{2, 24, 20, 8192};
+constexpr std::uint64_t kRound = 3;
+
+// Client and authority have it in common.
+Seed long_term_secret(int variant) {
+  std::mt19937_64 generator = secrets_of(variant);
+  Seed secret;
+  for (std::uint8_t& byte : secret.bytes) byte = static_cast<std::uint8_t>(generator());
+  mark_secret(secret.bytes.data(), secret.bytes.size());
+  return secret;
+}
+
+ClientKey client_key(const Session& session, std::uint32_t client, int variant) {
+  ClientKey key = ClientKey::of_session(long_term_secret(variant), session.key->id(), client);
+  key.advance_to(kRound);
+  return key;
+}
+
+SecretOperation key_ratchet() {
+  return {"a client's key of a later round, and a frame's seed", [](int variant) {
+            return [secret = long_term_secret(variant), context = kahe::SumContext{}] {
+              ClientKey key = ClientKey::of_session(secret, kAuthority, 1);
+              key.advance_to(kRound);
+              keep(frame_seed(key, context, kUpdate));
+            };
+          }};
+}
+
+SecretOperation block_encryption(const char* name, const ParameterRequest& request) {
+  return {name, [request](int variant) {
+            const auto session = std::make_shared<Session>(request, 0);
+            const kahe::ParameterFacts& facts = session->facts();
+            const std::int64_t most = facts.fixed_point().max_magnitude();
+            std::mt19937_64 generator = secrets_of(variant);
+            std::uniform_int_distribution<std::int64_t> distribution(-most, most);
+            std::vector<std::int64_t> values(facts.degree * facts.values_per_coefficient, 0);
+            for (std::size_t i = 0; i < values.size(); ++i) {
+              if (i % facts.degree < facts.row_values()) values[i] = distribution(generator);
+            }
+            const Seed frame_seed = long_term_secret(variant);
+            return [session, values = as_secret(values), errors = SecretSeeds().next(),
+                    encryption = std::make_shared<kahe::BlockEncryption>(*session->key, frame_seed),
+                    out = Frame(facts.format(FrameKind::kKaheBatch).bytes())]() mutable {
+              RandomStream stream(errors, 0);
+              encryption->encrypt(0, stream, values, session->facts().values_per_block(), out);
+            };
+          }};
+}
+
+// A client's part from floats to a frame. The mask is the client's own and no secret to it.
+SecretOperation update_encryption(const char* name, const ParameterRequest& request) {
+  return {name, [request](int variant) {
+            const auto session = std::make_shared<Session>(request, 0);
+            const auto encryptor = std::make_shared<kahe::Encryptor>(session->key);
+            const std::size_t size = session->facts().values_per_block() + 77;
+            std::mt19937_64 generator = secrets_of(variant);
+            std::uniform_real_distribution<float> distribution(-1, 1);
+            std::vector<float> values(size);
+            for (float& value : values) value = distribution(generator);
+            const kahe::EncryptOptions options{.purpose = kUpdate, .weight = 0.75, .threads = 1};
+            return [session, encryptor, key = client_key(*session, 1, variant), values = as_secret(values),
+                    options, frame = Frame(encryptor->frame_bytes(size, nullptr, true))]() mutable {
+              SecretSeeds seeds;
+              encryptor->encrypt(key, std::span<const float>(values), nullptr, options, seeds, frame);
+            };
+          }};
+}
+
+// A total of two clients whose keys come from long_term_secret(), and what the authority has of it.
+struct Opened {
+  explicit Opened(const ParameterRequest& request) : session(request, 0) {
+    InsecureTestRandom seeds(1);
+    const kahe::Encryptor encryptor(session.key);
+    kahe::Aggregator aggregator(session.key, kUpdate, 0, {}, 1);
+    const Values values(session.facts().values_per_block(), 0.5);
+    for (std::uint32_t client = 0; client < 2; ++client) {
+      ClientKey key = client_key(session, client, 0);
+      Frame frame(encryptor.frame_bytes(values.size(), nullptr, false));
+      encryptor.encrypt(key, std::span<const double>(values), nullptr, {.purpose = kUpdate}, seeds, frame);
+      aggregator.add(frame);
+    }
+    total = total_of(aggregator);
+    asked = request_of(total);
+  }
+
+  [[nodiscard]] std::vector<ClientKey> keys(int variant) const {
+    return {client_key(session, 0, variant), client_key(session, 1, variant)};
+  }
+
+  Session session;
+  Frame total;
+  kahe::SumRequest asked;
+};
+
+// Any keys give a sum key of that request.
+SecretOperation sum_key(const char* name, const ParameterRequest& request) {
+  return {name, [request](int variant) {
+            const auto opened = std::make_shared<Opened>(request);
+            return [opened, keys = opened->keys(variant)] {
+              keep(kahe::SumKey::of_request(*opened->session.key, opened->asked, keys, 1).to_frame());
+            };
+          }};
+}
+
+// One sum key for both variants: no other opens the total.
+SecretOperation opening(const char* name, const ParameterRequest& request) {
+  return {name, [request](int) {
+            const auto opened = std::make_shared<Opened>(request);
+            const auto key = std::make_shared<kahe::SumKey>(
+                kahe::SumKey::of_request(*opened->session.key, opened->asked, opened->keys(0), 1));
+            return [opened, key] { keep(open(opened->session, opened->total, *key, 1)); };
+          }};
+}
+
+}  // namespace
+
+std::vector<SecretOperation> kahe_operations() {
+  return {key_ratchet(), block_encryption("encrypting a block under a client's key, one prime", kOnePrime),
+          block_encryption("encrypting a block under a client's key, four primes", kFourPrimes)};
+}
+
+std::vector<SecretOperation> long_kahe_operations() {
+  return {update_encryption("encrypting an update under a client's key", kTwoPrimes),
+          sum_key("a sum key, one prime", kOnePrime)};
+}
+
+std::vector<SecretOperation> valgrind_kahe_operations() {
+  return {opening("opening by a sum key, one prime", kOnePrime),
+          opening("opening by a sum key, two primes", kTwoPrimes),
+          opening("opening by a sum key, four primes", kFourPrimes)};
+}
+
+}  // namespace shieldfl::tests
