@@ -21,7 +21,7 @@ from shieldfl.simulation.config import RunConfig
 BAD_SHIELD = [
     ({"noise_distribution": "discrete-gaussian", "noise_multiplier": 2.0**-30}, "2\\^-29"),
     ({"target_epsilon": 1.0, "noise_multiplier": 1.0}, "not both"),
-    ({"hide_personalised": True, "noise_multiplier": 1.0}, "negotiation='encrypted'"),
+    ({"hide_personalised": True, "noise_multiplier": 1.0}, "needs encrypted negotiation"),
     ({"hide_personalised": True, "negotiation": "encrypted"}, "needs noise"),
 ]
 
