@@ -99,6 +99,7 @@ OpenedSums Decryptor::open_all(const CiphertextView& total, std::size_t threads,
                  }
                });
   if (!valid) {
+    secure_wipe(values.data(), values.size() * sizeof values[0]);
     throw Error(ErrorCode::kWireFormat,
                 "the total does not open to sums of values in range: a batch in it was altered, or made by a "
                 "client that does not follow the protocol");

@@ -3,6 +3,7 @@
 
 #include "common/error.h"
 #include "common/huge_pages.h"
+#include "common/secure_memory.h"
 #include "common/taint.h"
 #include "kahe/frame_secret.h"
 #include "kahe/sum_key.h"
@@ -132,6 +133,7 @@ OpenedSums open(const PublicKey& key, const CiphertextView& total, const Digest&
                  }
                });
   if (!valid) {
+    secure_wipe(values.data(), values.size() * sizeof values[0]);
     throw Error(ErrorCode::kWireFormat,
                 "the total does not open to sums of values in range: its list of clients is not that of the "
                 "ciphertexts in it, or one of them was altered");

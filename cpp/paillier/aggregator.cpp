@@ -114,8 +114,10 @@ void Aggregator::add_total(std::span<const std::uint8_t> frame) {
 }
 
 void Aggregator::add_total(const CiphertextView& total) {
-  add(total, FrameKind::kPaillierTotal, total.total_weight,
-      total.total_weight * key_->parameters().max_magnitude(),
+  // Values in the clear are as large as encrypted ones at most, each client's in the fields of its
+  // ciphertexts.
+  const std::uint64_t largest = (total.holds_clear ? 2 : 1) * key_->parameters().max_magnitude();
+  add(total, FrameKind::kPaillierTotal, total.total_weight, total.total_weight * largest,
       [&](CiphertextSums& sums) { sums.add(total, 1, threads_); });
 }
 
@@ -169,6 +171,7 @@ void Aggregator::add(const CiphertextView& frame, FrameKind expected, std::uint6
   if (first) sums_ = std::move(*first);
   total_weight_ += total_weight;
   field_bound_ += largest;
+  holds_clear_ |= field_bound_ > total_weight_ * key_->parameters().max_magnitude();
   note_added(frame.layout, std::move(added));
 }
 
@@ -187,8 +190,8 @@ void Aggregator::write_total(std::span<std::uint8_t> frame) const {
   const Parameters& parameters = key_->parameters();
   const Layout& layout = summed_layout();
   check_sums();
-  FrameWriter writer =
-      begin_frame(FrameKind::kPaillierTotal, parameters, layout, frame_ids(), total_weight_, nullptr, frame);
+  FrameWriter writer = begin_frame(FrameKind::kPaillierTotal, parameters, layout, frame_ids(), total_weight_,
+                                   nullptr, holds_clear_, frame);
   const std::uint32_t head_checksum = crc32c(writer.written());
   const auto payload = writer.reserve(block_count(parameters, layout) * parameters.ciphertext_bytes());
   writer.finish(sums_.write(payload, head_checksum, threads_));

@@ -68,6 +68,7 @@ class Aggregator final : public scheme::RoundSum {
   std::size_t threads_;  // as requested
   std::uint64_t total_weight_ = 0;
   std::uint64_t field_bound_ = 0;  // no field of the sum is larger in magnitude
+  bool holds_clear_ = false;       // values that were not zero came in the clear
   CiphertextSums sums_;
   // Memory ran out while something was being added: there is no way back. Everything that is called then
   // throws Error(kInternal).

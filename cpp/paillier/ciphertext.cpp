@@ -13,6 +13,7 @@ namespace shieldfl::paillier {
 namespace {
 
 constexpr std::uint32_t kLeavesOutFlag = 2;
+constexpr std::uint32_t kHoldsClearFlag = 4;
 
 [[noreturn]] void fail(const std::string& what) {
   throw Error(ErrorCode::kWireFormat, what);
@@ -52,14 +53,15 @@ std::size_t block_count(const Parameters& parameters, const Layout& layout) {
 
 CiphertextView CiphertextView::parse(std::span<const std::uint8_t> frame, FrameKind expected) {
   FrameReader reader(frame, expected);
-  CiphertextView view{expected, Parameters::read(reader), {}, {}, 1, {}, frame, {}};
+  CiphertextView view{expected, Parameters::read(reader), {}, {}, 1, {}, false, frame, {}};
   const Parameters& parameters = view.parameters;
   const bool batch = expected == FrameKind::kPaillierBatch;
-  const scheme::FrameHead head =
-      scheme::take_head(reader, parameters.id(), scheme::kWeightedFlag | (batch ? kLeavesOutFlag : 0),
-                        batch ? 1 : parameters.facts().max_clients);
+  const scheme::FrameHead head = scheme::take_head(
+      reader, parameters.id(), scheme::kWeightedFlag | (batch ? kLeavesOutFlag : kHoldsClearFlag),
+      batch ? 1 : parameters.facts().max_clients);
   view.layout = head.layout;
   view.total_weight = reader.take<std::uint64_t>();
+  view.holds_clear = (head.flags & kHoldsClearFlag) != 0;
   const bool leaves_out = (head.flags & kLeavesOutFlag) != 0;
   // A weight is in the last ciphertext, and whoever looks for it has to find it.
   if (leaves_out && view.layout.weighted) {
@@ -105,11 +107,13 @@ std::size_t ciphertext_frame_bytes(const Parameters& parameters, const Layout& l
 
 FrameWriter begin_frame(FrameKind kind, const Parameters& parameters, const Layout& layout,
                         std::span<const Id> frame_ids, std::uint64_t total_weight,
-                        const mask::Bitset* present, std::span<std::uint8_t> out) {
+                        const mask::Bitset* present, bool holds_clear, std::span<std::uint8_t> out) {
   FrameWriter writer({kind, layout.parameter_id, layout.key_id},
                      body_bytes(parameters, layout, frame_ids.size(), present), out);
   writer.put_bytes(parameters.facts().encode());
-  scheme::put_head(writer, layout, present != nullptr ? kLeavesOutFlag : 0, frame_ids.size());
+  scheme::put_head(writer, layout,
+                   (present != nullptr ? kLeavesOutFlag : 0) | (holds_clear ? kHoldsClearFlag : 0),
+                   frame_ids.size());
   writer.put(total_weight);
   scheme::put_frame_ids(writer, frame_ids);
   if (present != nullptr) {

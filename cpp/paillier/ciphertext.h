@@ -34,6 +34,8 @@ struct CiphertextView {
   // Which of block_count() ciphertexts are there; none: all are. A batch without an encrypted weight alone
   // has it.
   std::optional<mask::Bitset> present;
+  // Whether values that were sent in the clear are in a total: then a field may be twice as large.
+  bool holds_clear = false;
   std::span<const std::uint8_t> frame;
   std::span<const std::uint8_t> payload;
 
@@ -64,6 +66,6 @@ std::size_t ciphertext_frame_bytes(const Parameters& parameters, const Layout& l
 // Error(kInternal)); the payload is then reserved and written.
 FrameWriter begin_frame(FrameKind kind, const Parameters& parameters, const Layout& layout,
                         std::span<const Id> frame_ids, std::uint64_t total_weight,
-                        const mask::Bitset* present, std::span<std::uint8_t> out);
+                        const mask::Bitset* present, bool holds_clear, std::span<std::uint8_t> out);
 
 }  // namespace shieldfl::paillier

@@ -100,6 +100,7 @@ OpenedSums open_total(const PublicKey& public_key, const CiphertextView& total, 
                  }
                  if (!opening_check.passes(decrypt)) faulty = true;
                });
+  if (faulty || !valid) secure_wipe(values.data(), values.size() * sizeof values[0]);
   if (faulty) {
     throw Error(
         ErrorCode::kInternal,

@@ -121,7 +121,7 @@ scheme::ValueCounts Encryptor::encrypt(std::span<const T> values, const mask::Bi
   const Id frame_id = random_id(seeds);
   const Seed seed = seeds.next();
   FrameWriter writer =
-      begin_frame(FrameKind::kPaillierBatch, parameters, layout, {&frame_id, 1}, 1, nullptr, frame);
+      begin_frame(FrameKind::kPaillierBatch, parameters, layout, {&frame_id, 1}, 1, nullptr, false, frame);
   const auto make_source = [&] {
     return [&, reader = scheme::FieldReader<T>(values, ranks ? &*ranks : nullptr, fixed_point, layout, weight,
                                                options.clip)](
@@ -168,7 +168,7 @@ scheme::ValueCounts Encryptor::encrypt_in_union(std::span<const T> values, const
   const Id frame_id = random_id(seeds);
   const Seed seed = seeds.next();
   FrameWriter writer = begin_frame(FrameKind::kPaillierBatch, parameters, layout, {&frame_id, 1}, 1,
-                                   present.count() == present.size() ? nullptr : &present, frame);
+                                   present.count() == present.size() ? nullptr : &present, false, frame);
   const auto make_source = [&] {
     return [reader = UnionFieldReader<T>(values, order, mask, blocks, capacity, fixed_point, options.clip)](
                std::uint64_t first, std::span<std::int64_t> fields) mutable -> ReadValues {

@@ -134,7 +134,7 @@ class PaillierFuzzer {
     Frame frame(
         paillier::ciphertext_frame_bytes(view.parameters, view.layout, view.frame_ids.size(), present));
     FrameWriter writer = paillier::begin_frame(view.kind, view.parameters, view.layout, view.frame_ids,
-                                               view.total_weight, present, frame);
+                                               view.total_weight, present, view.holds_clear, frame);
     writer.put_bytes(view.payload);
     writer.finish();
     return frame;

@@ -234,4 +234,23 @@ TEST(values_in_the_clear_never_let_a_field_overflow) {
   both.add_mixed<double>(tests::batch_view(batch_of()), Values(50, 0.0), 1);
   const Integers expected(50, 2 * parameters.max_magnitude());
   CHECK(tests::open_integers(keys, tests::total_of(both)) == expected);
+  // A total says that it holds such values, also after it went through another aggregator.
+  for (int passed_on = 0; passed_on < 2; ++passed_on) {
+    Aggregator next(keys.public_key, std::nullopt, 1, &order);
+    next.add_total(tests::total_of(aggregator));
+    if (passed_on == 1) {
+      Aggregator last(keys.public_key, std::nullopt, 1, &order);
+      last.add_total(tests::total_of(next));
+      CHECK_THROWS(last.add(batch_of()), ErrorCode::kCapacity);
+    }
+    CHECK_THROWS(next.add(batch_of()), ErrorCode::kCapacity);
+    CHECK(tests::total_of(next) == tests::total_of(aggregator));
+  }
+  // One without them takes the room that it takes.
+  Aggregator plain(keys.public_key, std::nullopt, 1, &order);
+  Aggregator subtotal(keys.public_key, std::nullopt, 1, &order);
+  subtotal.add(batch_of());
+  plain.add_total(tests::total_of(subtotal));
+  plain.add(batch_of());
+  CHECK(tests::open_integers(keys, tests::total_of(plain)) == expected);
 }
