@@ -285,7 +285,7 @@ def test_totals_with_clear_values_are_the_twins_products(parameters, masks, engi
             products[place] = key.add(products[place], key.multiply(both, weight))
     total = contents_of(aggregator.total().to_bytes(), parameters)
     assert total.residues == products
-    assert (total.clients, total.total_weight, total.flags) == (2, 4, 0)
+    assert (total.clients, total.total_weight, total.flags) == (2, 4, 4)
     parts = (steps_of(update[order.positions]) for update in updates)
     sums = [sum(w * s for w, s in zip(weights, steps, strict=True)) for steps in zip(*parts, strict=True)]
     assert fields_of(secret, key, total.residues, parameters, order.count) == sums
