@@ -40,7 +40,8 @@ Frame frame_of(const PublicKey& key, const std::vector<BigInteger>& ciphertexts,
   std::vector<Id> ids(total.clients);
   for (std::size_t i = 0; i < ids.size(); ++i) ids[i].fill(static_cast<std::uint8_t>(i));
   Frame frame(ciphertext_frame_bytes(parameters, layout, ids.size(), nullptr));
-  FrameWriter writer = begin_frame(total.kind, parameters, layout, ids, total.total_weight, nullptr, false, frame);
+  FrameWriter writer =
+      begin_frame(total.kind, parameters, layout, ids, total.total_weight, nullptr, false, frame);
   for (const BigInteger& ciphertext : ciphertexts) {
     writer.put_bytes(tests::to_bytes(ciphertext, parameters.ciphertext_bytes()));
   }
