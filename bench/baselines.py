@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,11 +34,27 @@ from target import QUICK, Sizes, Target, print_targets
 Seconds = Annotated[float, typer.Option(help="How long each case is measured, all schemes together.")]
 Targets = Annotated[bool, typer.Option("--targets", help="Measure the targets instead of the tables.")]
 
+
+@dataclass(frozen=True)
+class WholeCkksGrid(bench.CkksGrid):
+    """Every size and share."""
+
+    values: bench.ValueCounts = (100_000, 1_000_000, 25_000_000)
+    share: bench.Shares = (0.01, 0.1, 1.0)
+
+
+@dataclass(frozen=True)
+class WholePaillierGrid(bench.PaillierGrid):
+    """The key sizes that the documentation has figures of."""
+
+    key_bits: bench.KeySizes = (2048, 3072)
+
+
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 @app.command()
-@with_options((bench.CkksGrid, ""), values=(100_000, 1_000_000, 25_000_000), share=(0.01, 0.1, 1.0))
+@with_options((WholeCkksGrid, ""))
 def ckks(
     context: typer.Context,
     *,
@@ -56,7 +73,7 @@ def ckks(
 
 
 @app.command()
-@with_options((bench.PaillierGrid, ""), key_bits=(2048, 3072))
+@with_options((WholePaillierGrid, ""))
 def paillier(
     *,
     seconds: Seconds = 30.0,
@@ -66,7 +83,7 @@ def paillier(
     **settings: Any,
 ) -> None:
     """Measure Paillier beside phe and HEU, print the tables, check every sum."""
-    cases = given_settings(bench.PaillierGrid, settings).cases()
+    cases = given_settings(WholePaillierGrid, settings).cases()
     if targets_only:
         sizes = paillier_targets.QUICK if quick else paillier_targets.Sizes()
         _show_targets(lambda: paillier_targets.measure_all(sizes, _tell), json_file)

@@ -209,7 +209,7 @@ class Setting:
     def read_text(self, text: str, where: str = "") -> Any:
         """Return what the command line says, in the declared type: as TOML writes it, bare, or with commas between.
 
-        A whole number may be written as 1e6.
+        A whole number may be written as 1e6 or 2.5e7.
 
         Raises ParameterError as :meth:`read`.
         """
@@ -241,7 +241,8 @@ def _toml_value(text: str) -> Any:
 
 def _number(text: str) -> float:
     number = float(text)
-    return int(number) if number.is_integer() and "." not in text else number
+    is_whole = number.is_integer() and ("." not in text or "e" in text.lower())
+    return int(number) if is_whole else number
 
 
 def _settings_of(kind: type) -> Mapping[str, Setting]:

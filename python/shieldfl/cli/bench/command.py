@@ -22,7 +22,19 @@ from shieldfl.cli.setting_options import given_settings, is_given, where_not_giv
 from shieldfl.scheme.interface import KeyBits
 from shieldfl.settings import Settings, Share, ThreadCounts, about
 
-__all__ = ["QUICK", "CkksGrid", "PaillierGrid", "Quick", "bench", "given_grid", "progress_of", "run_bench"]
+__all__ = [
+    "QUICK",
+    "CkksGrid",
+    "KeySizes",
+    "PaillierGrid",
+    "Quick",
+    "Shares",
+    "ValueCounts",
+    "bench",
+    "given_grid",
+    "progress_of",
+    "run_bench",
+]
 
 # A minute on two cores, TenSEAL included; --quick only shows that everything works.
 _SHORT = Effort(seconds=6.0, baseline_values=12 * 4096)
@@ -39,16 +51,21 @@ class _ThreadCounts(Settings):
         return tuple(dict.fromkeys(self.threads or (1, build_info()["threads"])))
 
 
+ValueCounts = Annotated[tuple[Values, ...], Meta(min_length=1), about("Values of an update.")]
+Shares = Annotated[
+    tuple[Share, ...],
+    Meta(min_length=1),
+    about("Shares of them that are encrypted; below 1 a random mask picks the positions."),
+]
+KeySizes = Annotated[tuple[KeyBits, ...], Meta(min_length=1), about("Paillier's key sizes.")]
+
+
 @dataclass(frozen=True)
 class CkksGrid(_ThreadCounts):
     """Which cases of CKKS are measured: every combination."""
 
-    values: Annotated[tuple[Values, ...], Meta(min_length=1), about("Values of an update.")] = (1_000_000,)
-    share: Annotated[
-        tuple[Share, ...],
-        Meta(min_length=1),
-        about("Shares of them that are encrypted; below 1 a random mask picks the positions."),
-    ] = (1.0, 0.1)
+    values: ValueCounts = (1_000_000,)
+    share: Shares = (1.0, 0.1)
 
     def cases(self) -> list[CkksCase]:
         """Return them, by values first."""
@@ -59,7 +76,7 @@ class CkksGrid(_ThreadCounts):
 class PaillierGrid(_ThreadCounts):
     """Which cases of Paillier are measured: every combination."""
 
-    key_bits: Annotated[tuple[KeyBits, ...], Meta(min_length=1), about("Paillier's key sizes.")] = (2048,)
+    key_bits: KeySizes = (2048,)
 
     def cases(self) -> list[PaillierCase]:
         """Return them, by key sizes first."""
