@@ -38,7 +38,7 @@ def client_key(public_key, client, round=0):
 
 
 def encrypt(public_key, client, update, *, round=0, mask=None, weight=None, **options):
-    encryptor = kahe.Encryptor(public_key, client_key(public_key, client), **options)
+    encryptor = kahe.Encryptor(client_key(public_key, client), **options)
     return encryptor.encrypt(update, mask, weight, round)
 
 
@@ -154,7 +154,7 @@ def test_sum_keys_take_the_keys_of_the_participants():
 def test_a_client_s_key_goes_on_with_its_rounds():
     public_key, update = session(), np.ones(5, np.float32)
     key = client_key(public_key, 2)
-    encryptor = kahe.Encryptor(public_key, key)
+    encryptor = kahe.Encryptor(key)
     encryptor.encrypt(update, round=3)
     assert key.round == 3
     with pytest.raises(PolicyError, match="round 2 is over"):
@@ -166,8 +166,6 @@ def test_a_client_s_key_goes_on_with_its_rounds():
     assert key.round == 3
     again = kahe.ClientKey(public_key, 2, key.export_secret(), round=3)
     assert again.export_secret() == key.export_secret() != client_key(public_key, 2).export_secret()
-    with pytest.raises(KeyMismatchError):
-        kahe.Encryptor(session(manifest=2), key).encrypt(update, round=3)
 
 
 @pytest.mark.parametrize(
@@ -180,8 +178,8 @@ def test_a_client_s_key_goes_on_with_its_rounds():
         lambda key: kahe.ClientKey.of_session(key, 0, bytes(33)),
         lambda key: kahe.ClientKey.of_session(key, 2**32, bytes(32)),
         lambda key: kahe.ClientKey(key, -1, bytes(32)),
-        lambda key: kahe.Encryptor(key, b"key"),
-        lambda key: kahe.Encryptor(key, client_key(key, 0), part=2**32),
+        lambda key: kahe.Encryptor(b"key"),
+        lambda key: kahe.Encryptor(client_key(key, 0), part=2**32),
         lambda key: kahe.Aggregator(key, weighted=1),
         lambda key: kahe.Parameters(ring_degree=1024),
         lambda key: kahe.Parameters(max_clients=0),
@@ -196,7 +194,7 @@ def test_what_cannot_be_is_refused(make):
 def test_secrets_are_not_copied_and_public_things_are():
     public_key = session(ring_degree=2048)
     key = client_key(public_key, 1)
-    for secret in (key, kahe.Encryptor(public_key, key)):
+    for secret in (key, kahe.Encryptor(key)):
         for take in (pickle.dumps, copy.copy, copy.deepcopy):
             with pytest.raises(SecretCopyError):
                 take(secret)

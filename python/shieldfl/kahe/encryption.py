@@ -73,11 +73,10 @@ class Encryptor(SchemeEncryptor[CiphertextBatch]):
 
     Parameters
     ----------
-    public_key : of the session.
-    client_key : of this client in this session. KeyMismatchError, on use, for another session's.
+    client_key : of this client in a session.
+    threads : None for as many as the work is worth.
     purpose : what is encrypted; values for different purposes are never summed.
     part : which part of the model, where it is sent in parts; below 2**32.
-    threads : None for as many as the work is worth.
     """
 
     _batch_class = CiphertextBatch
@@ -85,21 +84,20 @@ class Encryptor(SchemeEncryptor[CiphertextBatch]):
 
     def __init__(
         self,
-        public_key: PublicKey,
         client_key: ClientKey,
+        threads: int | None = None,
         *,
         purpose: str = "update",
         part: int = 0,
-        threads: int | None = None,
     ) -> None:
         if not isinstance(client_key, ClientKey):
             raise ParameterError(f"client_key must be a kahe.ClientKey, not {type(client_key).__name__}")
-        self.public_key = public_key
+        self.public_key = client_key.public_key
         self._client_key = client_key
         self._purpose = purpose_id(purpose)
         self._part = _checked_part(part)
         self._threads = as_threads(threads)
-        self._core = _core.KaheEncryptor(PublicKey.core_of(public_key))
+        self._core = _core.KaheEncryptor(PublicKey.core_of(self.public_key))
 
     def _encrypt(
         self,

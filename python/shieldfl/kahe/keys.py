@@ -18,12 +18,14 @@ class ClientKey(Uncopied):
     earlier rounds.
     """
 
-    __slots__ = ("_core",)
+    __slots__ = ("_core", "public_key")
     _why_uncopied = "holds a secret and is neither copied nor pickled"
 
     def __init__(self, public_key: PublicKey, client: int, secret: Buffer, round: int = 0) -> None:
         """Take a key that stands at a round: 32 bytes, as :meth:`export_secret` gives them. Raises ParameterError."""
         key_id, number = PublicKey.core_of(public_key).id, _client(client)
+        self.public_key = public_key
+        """Of the session."""
         self._core = _core.KaheClientKey(key_id, number, as_unsigned(round, "round"), as_frame(secret))
 
     @classmethod
@@ -33,7 +35,7 @@ class ClientKey(Uncopied):
             as_frame(long_term_secret), PublicKey.core_of(public_key).id, _client(client)
         )
         key = cls.__new__(cls)
-        key._core = core
+        key.public_key, key._core = public_key, core
         return key
 
     @property
