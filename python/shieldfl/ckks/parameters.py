@@ -5,18 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import shieldfl._core as _core
-from shieldfl.array_view import as_unsigned
-from shieldfl.ckks.plan import GOALS, RingCost, ring_costs
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
-from shieldfl.scheme.fitted_scale import FittedScale, fit_scale
 from shieldfl.scheme.keys import SchemePublicKey
-from shieldfl.scheme.parameters import SchemeParameters
+from shieldfl.scheme.ring_parameters import RingParameters, RingWork
 
 __all__ = ["Parameters", "PublicKey"]
 
 
-class Parameters(SchemeParameters[_core.CkksParameters, "PublicKey"]):
+class Parameters(RingParameters[_core.CkksParameters, "PublicKey"]):
     """What a federation agrees on before its first round. Immutable; equal when everything is.
 
     Parameters
@@ -31,9 +28,9 @@ class Parameters(SchemeParameters[_core.CkksParameters, "PublicKey"]):
     Raises ParameterError when a setting is out of range or no ring of 128-bit security has room.
     """
 
-    __slots__ = ("_count", "_goal")
-    _goal: str | None
-    _count: int | None
+    __slots__ = ()
+    _SETTINGS = ("packing", "max_clients", "value_bits", "fraction_bits", "ring_degree")
+    _RING_DEGREES = (2048, 4096)
 
     def __init__(
         self,
@@ -46,27 +43,14 @@ class Parameters(SchemeParameters[_core.CkksParameters, "PublicKey"]):
     ) -> None:
         if packing not in ("exact", "slots"):
             raise ParameterError(f"packing must be 'exact' or 'slots', not {packing!r}")
-        clients, bits, fraction = (
-            min(as_unsigned(value, name), 2**32 - 1)
-            for name, value in (
-                ("max_clients", max_clients),
-                ("value_bits", value_bits),
-                ("fraction_bits", fraction_bits),
-            )
-        )
-        degree = None if ring_degree is None else min(as_unsigned(ring_degree, "ring_degree"), 2**32 - 1)
-        self._adopt(_core.CkksParameters(packing, clients, bits, fraction, degree))
+        numbers = self._read_numbers(max_clients, value_bits, fraction_bits, ring_degree)
+        self._adopt(_core.CkksParameters(packing, *numbers))
 
-    def _adopt(
-        self,
-        handle: _core.CkksParameters,
-        fitted: FittedScale | None = None,
-        goal: str | None = None,
-        count: int | None = None,
-    ) -> None:
-        super()._adopt(handle, fitted)
-        object.__setattr__(self, "_goal", goal)
-        object.__setattr__(self, "_count", count)
+    @classmethod
+    def _work_of(cls, ciphertexts: int, primes: int) -> RingWork:
+        # Of u, c0 and c1; 1/3 of a byte for a coefficient of u, 16/3 for each of e0 and e1. With two primes at most,
+        # digits are quick beside that.
+        return RingWork(transforms=3 * ciphertexts, random_bytes=11.0 * ciphertexts)
 
     @classmethod
     def plan(
@@ -90,22 +74,14 @@ class Parameters(SchemeParameters[_core.CkksParameters, "PublicKey"]):
 
         Raises ParameterError when a setting is out of range or no ring of 128-bit security has room.
         """
-        if goal not in GOALS:
-            raise ParameterError(f"goal must be {' or '.join(map(repr, GOALS))}, not {goal!r}")
-        number = None if count is None else as_unsigned(count, "count")
-        if number == 0:
-            raise ParameterError("count must be at least 1, or None for many")
-        settings = {"max_clients": max_clients, "value_bits": value_bits, "fraction_bits": fraction_bits}
-        # Checks the settings, and fails here when no ring has room.
-        smallest = cls(packing=packing, **settings)
-        costs = ring_costs(smallest._facts, number)
-        if goal == "speed":
-            best = min(costs, key=lambda cost: (cost.work / cost.count, cost.ring_degree))
-        else:
-            best = min(costs, key=lambda cost: (cost.wire_bytes / cost.count, cost.ring_degree))
-        planned = cls.__new__(cls)
-        planned._adopt(best.core, None, goal, number)
-        return planned
+        return cls._plan(
+            goal,
+            count,
+            packing=packing,
+            max_clients=max_clients,
+            value_bits=value_bits,
+            fraction_bits=fraction_bits,
+        )
 
     @classmethod
     def fit(
@@ -143,46 +119,22 @@ class Parameters(SchemeParameters[_core.CkksParameters, "PublicKey"]):
         Raises ArrayTypeError, RangeError for NaN or infinity in the sample, ParameterError for a sample of zeros, a
         setting out of range, and where there is no room: it says which error can be reached.
         """
-        least = cls(packing=packing, max_clients=max_clients, value_bits=2, fraction_bits=0)
-        scale = fit_scale(
+        return cls._fit(
             sample_update,
-            guard_bits=int(least._facts["guard_bits"]),
             mask=mask,
             weights=weights,
             relative_error=relative_error,
             headroom=headroom,
+            goal=goal,
+            count=count,
+            packing=packing,
+            max_clients=max_clients,
         )
-        settings = {
-            "max_clients": max_clients,
-            "value_bits": scale.value_bits,
-            "fraction_bits": scale.fraction_bits,
-        }
-        if goal is None and count is not None:
-            raise ParameterError("count is for a goal: give goal='speed' or goal='size' too")
-        chosen = (
-            cls(packing=packing, **settings)
-            if goal is None
-            else cls.plan(packing=packing, goal=goal, count=count, **settings)
-        )
-        chosen._adopt(chosen._handle, scale, chosen._goal, chosen._count)
-        return chosen
-
-    def ring_costs(self) -> list[RingCost]:
-        """Say what encrypting these values costs in each ring that has room, in the order of ring degrees."""
-        return ring_costs(self._facts, self._count)
-
-    def _plan_extent(self) -> str:
-        return "for each of many values" if self._count is None else f"for each of {self._count:,} values"
 
     @property
     def packing(self) -> str:
         """``"exact"`` or ``"slots"``."""
         return str(self._facts["packing"])
-
-    @property
-    def ring_degree(self) -> int:
-        """N of the ring Z_q[X] / (X^N + 1)."""
-        return int(self._facts["ring_degree"])
 
     @property
     def values_per_coefficient(self) -> int:
@@ -197,53 +149,19 @@ class Parameters(SchemeParameters[_core.CkksParameters, "PublicKey"]):
     def describe(self) -> str:
         """Say in a few lines what the parameters are and what follows from them."""
         facts = self._facts
-        modulus_bits = " + ".join(str(prime.bit_length()) for prime in facts["primes"])
-        lines = [
-            f"CKKS, {self.packing} packing, {self.security_bits}-bit security",
-            self._describe_values(),
-            f"  clients     up to {self.max_clients:,}, {facts['guard_bits']} guard bits for their sum",
-            f"  ring        N = {self.ring_degree}, modulus of {modulus_bits} bits",
-            f"  ciphertext  {self.values_per_ciphertext:,} values in {facts['ciphertext_bytes']:,} bytes: "
-            f"{self.bytes_per_value:.2f} bytes a value",
-            f"  left out    the lowest {facts['dropped_bits'][0]} and {facts['dropped_bits'][1]} bits of the two "
-            "halves, which carry noise alone",
-        ]
         if self.packing == "exact":
-            lines.append(
-                f"  error       below {self._handle.error_bound:,.0f} in a sum of {self.max_clients} "
+            error = (
+                f"below {self._handle.error_bound:,.0f} in a sum of {self.max_clients} "
                 f"(but for a chance of 2^-96 each), rounded away at scale 2^{facts['log2_scale']}"
             )
         else:
-            lines.append(
-                f"  error       flooded with deviation 2^{facts['log2_flooding']} at scale 2^{facts['log2_scale']}"
-            )
-        if self._goal is not None:
-            lines.append(f"  planned     for {self._goal}; {self._plan_extent()}:")
-            for cost in self.ring_costs():
-                chosen = "chosen" if cost.ring_degree == self.ring_degree else "instead"
-                lines.append(f"    {chosen:<9} {cost.describe()}")
-        return "\n".join(lines)
-
-    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        settings = {name: self._facts[name] for name in _SETTINGS}
-        return _make_parameters, (settings, self._fitted, self._goal, self._count)
-
-    def __repr__(self) -> str:
-        return (
-            f"Parameters(packing={self.packing!r}, max_clients={self.max_clients}, "
-            f"value_bits={self.value_bits}, fraction_bits={self.fraction_bits}, ring_degree={self.ring_degree})"
+            error = f"flooded with deviation 2^{facts['log2_flooding']} at scale 2^{facts['log2_scale']}"
+        return self._describe_as(
+            f"CKKS, {self.packing} packing, {self.security_bits}-bit security",
+            f"  left out    the lowest {facts['dropped_bits'][0]} and {facts['dropped_bits'][1]} bits of the two "
+            "halves, which carry noise alone",
+            f"  error       {error}",
         )
-
-
-_SETTINGS = ("packing", "max_clients", "value_bits", "fraction_bits", "ring_degree")
-
-
-def _make_parameters(
-    settings: dict[str, Any], fitted: FittedScale | None, goal: str | None, count: int | None
-) -> Parameters:
-    parameters = Parameters(**settings)
-    parameters._adopt(parameters._handle, fitted, goal, count)
-    return parameters
 
 
 class PublicKey(SchemePublicKey[_core.CkksPublicKey]):
