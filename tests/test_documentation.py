@@ -28,6 +28,7 @@ BINDING_NAMES = (
     "Mask.__invert__", "Mask.__eq__", "negotiate", "Votes", "Votes.add", "Votes.consensus",
     "Votes.counts", "ckks.Parameters", "ckks.Parameters.describe", "ckks.Parameters.bytes_per_value",
     "ckks.Parameters.security_bits", "ckks.Parameters.plan", "ckks.Parameters.fit",
+    "kahe.Parameters.plan", "kahe.Parameters.fit", "kahe.Parameters.describe", "kahe.Parameters.security_bits",
     "KeyAuthority", "KeyAuthority.open", "KeyAuthority.open_mean",
     "ckks.Encryptor", "ckks.Encryptor.encrypt", "ckks.CiphertextBatch", "ckks.CiphertextBatch.to_bytes",
     "ckks.CiphertextBatch.from_bytes", "ckks.Aggregator", "ckks.Aggregator.add",

@@ -11,7 +11,9 @@ import sys
 
 import pytest
 
+import shieldfl as sf
 from documentation_pages import ROOT, doc, prose_of, table_rows
+from shieldfl.kahe.attack_costs import ATTACK_COSTS
 
 PAGE = doc("docs/kahe.md")
 PROSE = prose_of("docs/kahe.md")
@@ -35,8 +37,8 @@ def failure_bits(clients: int, log2_scale: int, dropped: int) -> float:
     return margin**2 / (2 * variance) / math.log(2) - 1
 
 
-def shortest(value_bits: int, clients: int, degree: int) -> tuple[float, int, int, int, int]:
-    """Bytes a value, fields, log2 of the scale, dropped bits, bits of q: the search that the page describes."""
+def shortest(value_bits: int, clients: int, degree: int) -> tuple[float, int]:
+    """Bytes a value and fields: the search that the page describes, were there a prime of every length."""
     largest, field = clients * (2 ** (value_bits - 1) - 1), value_bits + (clients - 1).bit_length()
     room = MOST_PRIME_BITS * degree // 2048
     least_scale = next(
@@ -51,7 +53,7 @@ def shortest(value_bits: int, clients: int, degree: int) -> tuple[float, int, in
             modulus_bits = (2 * message + (1 << scale)).bit_length()
             if modulus_bits <= room:
                 wire = (modulus_bits - dropped) * degree / (8 * fields * (degree - 1))
-                found.append((wire, fields, scale, dropped, modulus_bits))
+                found.append((wire, fields))
     return min(found)
 
 
@@ -60,18 +62,26 @@ def test_table_of_parameters_is_computed():
     assert len(rows) == 9
     for kind, degree, fields, scale, dropped, modulus_bits, size, wrong in rows:
         value_bits, clients = (int(number.replace(",", "")) for number in kind.split("; "))
+        parameters = sf.kahe.Parameters(max_clients=clients, value_bits=value_bits, ring_degree=int(degree))
+        facts = parameters._facts
+        assert [fields, scale, dropped] == [
+            str(facts[name]) for name in ("values_per_coefficient", "log2_scale", "dropped_bits")
+        ]
+        assert int(modulus_bits) == sum(prime.bit_length() for prime in facts["primes"])
+        assert (f"{parameters.bytes_per_value:.2f}", parameters.values_per_coefficient) == (size, int(fields))
         best = shortest(value_bits, clients, int(degree))
-        assert [fields, scale, dropped, modulus_bits] == [str(number) for number in best[1:]]
-        assert size == f"{best[0]:.2f}"
-        assert wrong == f"2^-{failure_bits(clients, best[2], best[3]):.1f}"
+        assert (f"{best[0]:.2f}", best[1]) == (size, int(fields))
+        assert parameters.failure_bits == pytest.approx(failure_bits(clients, int(scale), int(dropped)))
+        assert wrong == f"2^-{parameters.failure_bits:.1f}"
 
 
 def test_worked_failure_is_computed():
-    _, _, scale, dropped, _ = shortest(24, 64, 4096)
+    parameters = sf.kahe.Parameters(max_clients=64, value_bits=24)
+    scale, dropped = parameters._facts["log2_scale"], parameters._facts["dropped_bits"]
     variance = 64 * (COINS / 4 + (4**dropped - 1) / 12)
     assert f"d = {dropped} and Δ = 2^{scale}" in PROSE
     assert f"V = 64 · {variance / 64:g} = {variance:,.0f}" in PROSE
-    wrong = f"2^-{failure_bits(64, scale, dropped):.1f}"
+    wrong = f"2^-{parameters.failure_bits:.1f}"
     assert f"the margin is {2 ** (scale - 1) - 0.5:g}, and the probability {wrong}" in PROSE
     least = LEAST_FAILURE_BITS
     assert f"below 2^-{least:.0f}: among 2^40 coefficients none fails but for 2^-{least - 40:.0f}" in PROSE
@@ -100,6 +110,31 @@ def test_loss_of_the_theorem_is_computed():
     blocks = math.ceil(10**6 / (fields * 4095))
     secrets = math.ceil(blocks / BLOCKS)
     assert f"(T = {secrets}) make n (n - 1) T = 2^{math.log2(64 * 63 * secrets):.1f}" in PROSE
+
+
+def test_described_plan_is_what_describe_says():
+    text = re.search(r"<!-- plan: -->\n```text\n(.*?)\n```", PAGE, re.DOTALL).group(1)
+    assert sf.kahe.Parameters.plan().describe() == text
+
+
+def test_table_of_counts_is_computed():
+    rows = table_rows(PAGE, "count")
+    assert len(rows) == 4
+    for count, *sizes, speed, size in ([cell.replace(",", "") for cell in row] for row in rows):
+        planned = {goal: sf.kahe.Parameters.plan(goal=goal, count=int(count)) for goal in ("speed", "size")}
+        assert [speed, size] == [str(planned[goal].ring_degree) for goal in ("speed", "size")]
+        assert sizes == [str(cost.wire_bytes) for cost in planned["size"].ring_costs()]
+    many = {goal: sf.kahe.Parameters.plan(goal=goal).ring_degree for goal in ("speed", "size")}
+    assert many == {"speed": 4096, "size": 8192}
+
+
+def test_costs_of_attacks_are_the_package_s():
+    rows = {int(degree): [int(cell) for cell in cells] for degree, *cells in table_rows(PAGE, "N")}
+    assert rows == {
+        degree: [cost.modulus_bits, cost.core_svp, cost.core_svp_quantum, cost.standard]
+        for degree, cost in ATTACK_COSTS.items()
+    }
+    assert min(ATTACK_COSTS, key=lambda degree: ATTACK_COSTS[degree].core_svp) == 8192
 
 
 def test_thresholds_make_the_replicated_keys_open_a_client():

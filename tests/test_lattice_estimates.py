@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import json
 import math
@@ -13,23 +12,12 @@ from dataclasses import replace
 
 import pytest
 
-from documentation_pages import ROOT
-
-SCRIPT = ROOT / "bench" / "lattice_estimates.py"
+from lattice_script import SCRIPT, lattice_estimates
 
 
 @pytest.fixture(scope="module")
 def estimates():
-    pytest.importorskip("typer")
-    pytest.importorskip("rich")
-    spec = importlib.util.spec_from_file_location("lattice_estimates", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    try:
-        spec.loader.exec_module(module)
-        yield module
-    finally:
-        del sys.modules[spec.name]
+    return lattice_estimates()
 
 
 def run(*options: str) -> subprocess.CompletedProcess[str]:

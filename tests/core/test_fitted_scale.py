@@ -1,4 +1,4 @@
-"""Parameters.fit: as few bits as keep rounding within an error, for both schemes."""
+"""Parameters.fit: as few bits as keep rounding within an error, for every scheme."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from shieldfl.reference import ckks as reference
 FITS = {
     "ckks": sf.ckks.Parameters.fit,
     "slots": lambda sample, **settings: sf.ckks.Parameters.fit(sample, packing="slots", **settings),
+    "kahe": sf.kahe.Parameters.fit,
     "paillier": sf.paillier.Parameters.fit,
 }
 every_scheme = pytest.mark.parametrize("fit", FITS.values(), ids=FITS)
@@ -110,8 +111,9 @@ def test_fitted_parameters_say_so_and_equal_others_of_the_same_bits(fit):
     copy = pickle.loads(pickle.dumps(parameters))
     assert copy == parameters
     assert copy.describe() == parameters.describe()
+    packing = {} if isinstance(parameters, sf.kahe.Parameters) else {"packing": parameters.packing}
     plain = type(parameters)(
-        packing=parameters.packing,
+        **packing,
         max_clients=8,
         value_bits=parameters.value_bits,
         fraction_bits=parameters.fraction_bits,
@@ -120,14 +122,18 @@ def test_fitted_parameters_say_so_and_equal_others_of_the_same_bits(fit):
     assert "fitted" not in plain.describe()
 
 
-def test_a_fit_can_be_planned():
+@pytest.mark.parametrize(("scheme", "default", "largest"), [(sf.ckks, 2048, 4096), (sf.kahe, 4096, 8192)])
+def test_a_fit_can_be_planned(scheme, default, largest):
     sample = np.random.default_rng(4).normal(0.0, 1e-3, 1000)
-    parameters = sf.ckks.Parameters.fit(sample, goal="size", count=100_000)
-    assert parameters.ring_degree == 4096
-    assert "planned     for size" in parameters.describe()
-    assert "fitted" in parameters.describe()
+    assert scheme.Parameters.fit(sample).ring_degree == default
+    few, many = (scheme.Parameters.fit(sample, goal="size", count=count) for count in (100, 10**6))
+    assert (few.ring_degree, many.ring_degree) == (2048, largest)
+    assert "planned     for size; for each of 1,000,000 values" in many.describe()
+    assert "fitted" in many.describe()
+    again = pickle.loads(pickle.dumps(many))
+    assert (again, again.describe()) == (many, many.describe())
     with pytest.raises(sf.ParameterError, match="goal"):
-        sf.ckks.Parameters.fit(sample, count=100_000)
+        scheme.Parameters.fit(sample, count=100_000)
 
 
 @every_scheme

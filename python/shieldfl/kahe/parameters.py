@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import shieldfl._core as _core
 from shieldfl.array_view import Buffer, as_frame, as_unsigned
 from shieldfl.errors import ParameterError
+from shieldfl.kahe.attack_costs import ATTACK_COSTS, AttackCosts
+from shieldfl.masks import Mask
 from shieldfl.scheme.keys import SchemePublicKey
-from shieldfl.scheme.parameters import SchemeParameters
+from shieldfl.scheme.ring_parameters import RingParameters, RingWork
 
 __all__ = ["Parameters", "PublicKey"]
 
-_MOST = 2**32 - 1
+# kBlocksPerSecret of cpp/kahe/parameters.h.
+_CIPHERTEXTS_PER_SECRET = 32
 
 
-class Parameters(SchemeParameters[_core.KaheParameters, "PublicKey"]):
+class Parameters(RingParameters[_core.KaheParameters, "PublicKey"]):
     """What a session agrees on before its first round. Immutable; equal when everything is.
 
     Parameters
@@ -31,6 +35,9 @@ class Parameters(SchemeParameters[_core.KaheParameters, "PublicKey"]):
     """
 
     __slots__ = ()
+    _SETTINGS = ("max_clients", "value_bits", "fraction_bits", "ring_degree")
+    _RING_DEGREES = (2048, 4096, 8192)
+    _CIPHERTEXTS_OF_MANY = _CIPHERTEXTS_PER_SECRET
 
     def __init__(
         self,
@@ -40,26 +47,79 @@ class Parameters(SchemeParameters[_core.KaheParameters, "PublicKey"]):
         fraction_bits: int = 20,
         ring_degree: int | None = None,
     ) -> None:
-        clients, bits, fraction = (
-            min(as_unsigned(value, name), _MOST)
-            for name, value in (
-                ("max_clients", max_clients),
-                ("value_bits", value_bits),
-                ("fraction_bits", fraction_bits),
-            )
+        numbers = self._read_numbers(max_clients, value_bits, fraction_bits, ring_degree)
+        self._adopt(_core.KaheParameters(*numbers))
+
+    @classmethod
+    def _work_of(cls, ciphertexts: int, primes: int) -> RingWork:
+        # A ciphertext's product and each secret are transformed; 32/3 of a byte is drawn for a coefficient of an error
+        # or a secret. One residue of each pair goes into the other's digit: with all that more primes bring, that takes
+        # as long as six butterflies, with any instruction set.
+        polynomials = ciphertexts + math.ceil(ciphertexts / _CIPHERTEXTS_PER_SECRET)
+        return RingWork(
+            transforms=polynomials,
+            random_bytes=polynomials * 32 / 3,
+            digit_work=6 * math.comb(primes, 2) * ciphertexts,
         )
-        degree = None if ring_degree is None else min(as_unsigned(ring_degree, "ring_degree"), _MOST)
-        self._adopt(_core.KaheParameters(clients, bits, fraction, degree))
+
+    @classmethod
+    def plan(
+        cls,
+        *,
+        max_clients: int = 64,
+        value_bits: int = 24,
+        fraction_bits: int = 20,
+        goal: str = "speed",
+        count: int | None = None,
+    ) -> Parameters:
+        """Choose the ring for these values; ``describe()`` then shows what each ring would have cost.
+
+        Parameters
+        ----------
+        max_clients, value_bits, fraction_bits : as for ``Parameters``.
+        goal : ``"speed"`` for the least work at the client, ``"size"`` for the fewest bytes on the wire.
+        count : how many values a client encrypts at a time; None for many. A ciphertext is sent whole however
+            few values are in it, so a small ring is better for a few thousand.
+
+        Raises ParameterError when a setting is out of range.
+        """
+        return cls._plan(
+            goal, count, max_clients=max_clients, value_bits=value_bits, fraction_bits=fraction_bits
+        )
+
+    @classmethod
+    def fit(
+        cls,
+        sample_update: Any,
+        *,
+        mask: Mask | None = None,
+        weights: tuple[float, float] | None = None,
+        relative_error: float = 1e-3,
+        headroom: float = 4.0,
+        max_clients: int = 64,
+        goal: str | None = None,
+        count: int | None = None,
+    ) -> Parameters:
+        """Choose value_bits and fraction_bits for updates like a sample, by the error that rounding may have.
+
+        Everything is as for ``ckks.Parameters.fit``: run it on public or planned data, once. ``max_clients`` is as for
+        ``Parameters``, ``goal`` and ``count`` are as for ``plan``; without a goal, the default ring.
+        """
+        return cls._fit(
+            sample_update,
+            mask=mask,
+            weights=weights,
+            relative_error=relative_error,
+            headroom=headroom,
+            goal=goal,
+            count=count,
+            max_clients=max_clients,
+        )
 
     @property
     def packing(self) -> str:
         """Values are fixed-point integers in coefficients; sums are exact."""
         return "exact"
-
-    @property
-    def ring_degree(self) -> int:
-        """N of the ring Z_q[X] / (X^N + 1)."""
-        return int(self._facts["ring_degree"])
 
     @property
     def values_per_coefficient(self) -> int:
@@ -68,8 +128,13 @@ class Parameters(SchemeParameters[_core.KaheParameters, "PublicKey"]):
 
     @property
     def security_bits(self) -> int:
-        """Bits of security, by the homomorphic encryption standard's table; docs/kahe.md has other estimates."""
+        """Bits of security, by the homomorphic encryption standard's table; ``attack_costs`` counts otherwise."""
         return self._handle.security_bits
+
+    @property
+    def attack_costs(self) -> AttackCosts:
+        """What known attacks cost at least: computed for the longest modulus of this ring, and so lower bounds."""
+        return ATTACK_COSTS[self.ring_degree]
 
     @property
     def failure_bits(self) -> float:
@@ -77,36 +142,18 @@ class Parameters(SchemeParameters[_core.KaheParameters, "PublicKey"]):
         return self._handle.failure_bits
 
     def describe(self) -> str:
-        """Say in a few lines what the parameters are and what follows from them."""
+        """Say in a few lines what the parameters are, what follows from them, and what their security rests on."""
         facts = self._facts
-        modulus_bits = " + ".join(str(prime.bit_length()) for prime in facts["primes"])
-        return "\n".join(
-            (
-                f"key-additive encryption, {self.security_bits}-bit security by the standard's table (docs/kahe.md: "
-                "what it rests on, and other estimates)",
-                self._describe_values(),
-                f"  clients     up to {self.max_clients:,}, {facts['guard_bits']} guard bits for their sum",
-                f"  ring        N = {self.ring_degree}, modulus of {modulus_bits} bits",
-                f"  ciphertext  {self.values_per_ciphertext:,} values in {facts['ciphertext_bytes']:,} bytes: "
-                f"{self.bytes_per_value:.2f} bytes a value",
-                f"  left out    the lowest {facts['dropped_bits']} bits, which carry noise alone",
-                f"  error       rounded away at scale 2^{facts['log2_scale']} in a sum of {self.max_clients}, but for "
-                f"a chance of 2^-{self.failure_bits:.0f} each",
-            )
+        return self._describe_as(
+            f"key-additive encryption, {self.security_bits}-bit security by the homomorphic encryption standard's "
+            "table",
+            f"  left out    the lowest {facts['dropped_bits']} bits, which carry noise alone",
+            f"  error       rounded away at scale 2^{facts['log2_scale']} in a sum of {self.max_clients}, but for "
+            f"a chance of 2^-{self.failure_bits:.0f} for each coefficient",
+            f"  attacks     at least {self.attack_costs.describe()}",
+            "  rests on    hint-RLWE with public widths (docs/kahe.md): our argument, which awaits outside review;",
+            "              at least two honest clients in every sum",
         )
-
-    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        return _make_parameters, ({name: self._facts[name] for name in _SETTINGS},)
-
-    def __repr__(self) -> str:
-        return f"Parameters({', '.join(f'{name}={self._facts[name]}' for name in _SETTINGS)})"
-
-
-_SETTINGS = ("max_clients", "value_bits", "fraction_bits", "ring_degree")
-
-
-def _make_parameters(settings: dict[str, int]) -> Parameters:
-    return Parameters(**settings)
 
 
 class PublicKey(SchemePublicKey[_core.KahePublicKey]):
@@ -138,7 +185,7 @@ class PublicKey(SchemePublicKey[_core.KahePublicKey]):
         """
         if not isinstance(parameters, Parameters):
             raise ParameterError(f"parameters must be kahe.Parameters, not {type(parameters).__name__}")
-        if as_unsigned(epoch, "epoch") > _MOST:
+        if as_unsigned(epoch, "epoch") >= 2**32:
             raise ParameterError("epoch must be below 2**32")
         return cls(
             _core.KahePublicKey(parameters._handle, as_frame(manifest_digest), as_frame(authority), epoch)
