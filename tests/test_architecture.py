@@ -225,7 +225,7 @@ def test_only_the_key_authority_makes_what_holds_a_secret_key():
         }
 
     assert naming(r"CkksDecryptor|PaillierDecryptor") == {f"{name}/opening.py" for name in REGISTRY}
-    importers = {f"{name}/scheme.py" for name in REGISTRY} | {"roles/key_authority.py"}
+    importers = {f"{name}/scheme.py" for name in [*REGISTRY, "kahe"]} | {"roles/key_authority.py"}
     assert naming(r"shieldfl\.\w+\.opening\b|scheme\.opening\b") == importers
     # Nor does anybody else import an authority's memory.
     assert all("roles/" in name for name in naming(r"roles\.(authority_store|store_\w+) import"))
