@@ -10,6 +10,7 @@ import pytest
 
 from shieldfl.errors import KeyMismatchError, WireFormatError
 from shieldfl.roles import key_file
+from shieldfl.roles.total_opener import WEIGHT_BOUNDS
 
 MAGIC = b"shieldfl key file 1\n"
 DIGEST = "ab" * 32
@@ -50,7 +51,7 @@ OPTIONAL = ("opened_coefficients", "weight_bounds")
 def test_one_from_before_coefficients_were_counted_and_weights_bounded_is_read():
     older = {name: value for name, value in HEADER.items() if name not in OPTIONAL}
     contents = key_file.parse_head(file_of(older), "the file").contents
-    assert (contents.opened_coefficients, contents.weight_bounds) == (0, key_file.WEIGHT_BOUNDS)
+    assert (contents.opened_coefficients, contents.weight_bounds) == (0, WEIGHT_BOUNDS)
 
 
 @pytest.mark.parametrize(

@@ -3,58 +3,32 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import threading
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 import shieldfl._core as _core
-from shieldfl.array_view import as_real, as_threads, as_unsigned
-from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
+from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.roles import key_file
 from shieldfl.roles.opened_totals import Answer, OpenedTotals
-from shieldfl.scheme.encryption import SchemeBatch, SchemeTotal
+from shieldfl.roles.total_opener import (
+    LEAST_THAT_HIDES,
+    WEIGHT_BOUNDS,
+    Key,
+    TotalOpener,
+    check_min_clients,
+    checked_weight_bounds,
+)
+from shieldfl.scheme.encryption import SchemeTotal
 from shieldfl.scheme.interface import Scheme
-from shieldfl.scheme.keys import SchemePublicKey
 from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.scheme.registry import REGISTRY, scheme_of
-from shieldfl.stateful import Uncopied
-
-if TYPE_CHECKING:
-    # Type checkers know it without an installation; its TypeVar, unlike that of Python 3.11, can have a default.
-    from typing_extensions import TypeVar
-
-    Key = TypeVar("Key", bound=SchemePublicKey[Any], default=Any)
-else:
-    from typing import TypeVar
-
-    Key = TypeVar("Key")
 
 __all__ = ["KeyAuthority"]
 
 Parameters = SchemeParameters[Any, Any]
 Total = SchemeTotal[Any]
-
-
-_LEAST_THAT_HIDES = 3
-"""Of two clients each learns the other's update, by taking its own from the sum."""
-
-
-_MISSTATED = (
-    "the weights in the total do not sum to what the clients stated in the clear: one of them is forged, so no mean is "
-    "given. Start a new round"
-)
-
-
-def _checked_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
-    smallest, largest = (as_real(bound, "a bound of weights") for bound in bounds)
-    if not 0.0 < smallest <= largest < math.inf:
-        raise ParameterError("weight_bounds must be two finite numbers above 0, the smaller one first")
-    return smallest, largest
 
 
 def _scheme_of_key_frame(public_key: bytes) -> Scheme:
@@ -65,7 +39,7 @@ def _scheme_of_key_frame(public_key: bytes) -> Scheme:
     raise WireFormatError("the key file holds the key of no scheme that this version has: update shieldfl")
 
 
-class KeyAuthority(Uncopied, Generic[Key]):
+class KeyAuthority(TotalOpener[Key]):
     """Makes a key pair, gives away the public half and opens totals with the secret one.
 
     It refuses (PolicyError) a total of fewer than ``min_clients`` clients and, with ``one_total_per_round``, a
@@ -98,17 +72,19 @@ class KeyAuthority(Uncopied, Generic[Key]):
     def __init__(
         self,
         params: SchemeParameters[Any, Key],
-        min_clients: int = _LEAST_THAT_HIDES,
+        min_clients: int = LEAST_THAT_HIDES,
         one_total_per_round: bool = True,
         *,
         threads: int | None = None,
-        weight_bounds: tuple[float, float] = key_file.WEIGHT_BOUNDS,
+        weight_bounds: tuple[float, float] = WEIGHT_BOUNDS,
     ) -> None:
         scheme = scheme_of(params)
-        self._check_min_clients(params, min_clients)
-        bounds = _checked_bounds(weight_bounds)
+        check_min_clients(params, min_clients)
+        checked_weight_bounds(weight_bounds)  # before a key is made, which can take seconds
         decryptor = import_module(scheme.opening).Decryptor(params._handle)
-        self._set_up(scheme, decryptor, min_clients, one_total_per_round, {}, threads, weight_bounds=bounds)
+        self._set_up(
+            scheme, decryptor, min_clients, one_total_per_round, {}, threads, weight_bounds=weight_bounds
+        )
 
     def _set_up(
         self,
@@ -120,102 +96,21 @@ class KeyAuthority(Uncopied, Generic[Key]):
         threads: int | None,
         opened_coefficients: int = 0,
         *,
-        weight_bounds: tuple[float, float] = key_file.WEIGHT_BOUNDS,
+        weight_bounds: tuple[float, float] = WEIGHT_BOUNDS,
     ) -> None:
-        self._scheme = scheme
-        # Takes totals of its own scheme alone, which _open sees to.
+        super().__init__(scheme.PublicKey(decryptor.public_key), min_clients, weight_bounds, threads)
+        # Takes totals of its own scheme alone, which is seen to before.
         self._decryptor = decryptor
-        self._threads = as_threads(threads)
         self._opened = OpenedTotals(opened, opened_coefficients)
         self._lock = threading.Lock()
-        self._public_key: Key = scheme.PublicKey(decryptor.public_key)
-        self.min_clients = min_clients
         self.one_total_per_round = bool(one_total_per_round)
-        self.weight_bounds = weight_bounds
-
-    @property
-    def public_key(self) -> Key:
-        """What others get: a ckks.PublicKey or a paillier.PublicKey, as the parameters are."""
-        return self._public_key
 
     @property
     def opened_coefficients(self) -> int:
         """How many coefficients (CKKS) or values (Paillier) were opened under the key; 2^32 at most."""
         return self._opened.coefficients
 
-    @staticmethod
-    def _check_min_clients(params: Parameters, min_clients: int) -> None:
-        if not 1 <= as_unsigned(min_clients, "min_clients") <= params.max_clients:
-            raise ParameterError(
-                f"min_clients is {min_clients}, but must be between 1 and max_clients = {params.max_clients}. Of two "
-                "clients each learns the other's update from the sum: pass min_clients where that is meant"
-            )
-
-    def open(self, total: Total | bytes) -> NDArray[np.float64]:
-        """Open a total: the weighted sums, float64 (count,), in the order of ascending positions.
-
-        A total of batches that were encrypted in a union is in the order of that ``paillier.UnionOrder``.
-
-        Raises PolicyError for what may not be opened, KeyMismatchError, ParameterError, WireFormatError.
-        """
-        return self._open(total)[0]
-
-    def open_mean(self, total: Total | bytes, *, stated_weight: float | None = None) -> NDArray[np.float64]:
-        """Open a total and divide by the sum of weights: encrypted ones, or else those that the aggregator gave.
-
-        Where there are neither, that is the number of clients.
-
-        Parameters
-        ----------
-        stated_weight : what the weights sum to by what the clients stated in the clear, where they did.
-
-        Raises RangeError, beside what :meth:`open` raises, where encrypted weights sum to what none within
-        ``weight_bounds`` do, or to something else than was stated, but for their rounding: half a step for each.
-        """
-        read: Any = total
-        if not isinstance(total, SchemeTotal | SchemeBatch):
-            read = self._scheme.Total.from_bytes(total, self._threads or None)
-        sums, weight_sum, total_weight = self._open(read)
-        if weight_sum is None:
-            if stated_weight is not None and stated_weight != total_weight:
-                raise RangeError(_MISSTATED)
-            return sums / total_weight
-        self._check_weight(weight_sum, read.clients, stated_weight)
-        return sums / weight_sum
-
-    def _check_weight(self, weight_sum: float, clients: int, stated_weight: float | None) -> None:
-        parameters = self._public_key.parameters
-        step = parameters.weight_step
-        slack = (clients / 2 + 1) * step
-        smallest, largest = (clients * bound for bound in self.weight_bounds)
-        # Not what they sum to: that is not for everybody who reads an error.
-        if not max(smallest - slack, step) <= weight_sum <= largest + slack:
-            raise RangeError(
-                f"the encrypted weights of {clients} clients do not sum to what weights between "
-                f"{self.weight_bounds[0]:g} and {self.weight_bounds[1]:g} can: one of them is forged, or these bounds "
-                "are not the clients'. Say which are by weight_bounds, and start a new round"
-            )
-        if stated_weight is not None and not abs(weight_sum - stated_weight) <= slack:
-            raise RangeError(_MISSTATED)
-
-    def _open(self, total: Total | bytes) -> tuple[NDArray[np.float64], float | None, int]:
-        if isinstance(total, SchemeBatch):
-            raise PolicyError(
-                "only totals are opened, never a single client's batch: add it to an Aggregator"
-            )
-        own = self._scheme.Total
-        if isinstance(total, SchemeTotal) and not isinstance(total, own):
-            raise ParameterError(
-                f"the total is of another encryption scheme: this authority opens {self._scheme.name} totals"
-            )
-        if not isinstance(total, own):
-            return self._open(own.from_bytes(total, self._threads or None))
-        total.parse(self._threads or None)  # 0 is the core's number for all cores
-        if total.clients < self.min_clients:
-            raise PolicyError(
-                f"the total holds {total.clients} clients, fewer than min_clients = {self.min_clients}: "
-                "wait for more clients before closing the round"
-            )
+    def _answer(self, total: Total) -> Answer:
         digest = hashlib.sha256(total.to_bytes()).hexdigest()
         coefficients = import_module(self._scheme.opening).opened_coefficients(total)
         with self._lock:
@@ -226,7 +121,7 @@ class KeyAuthority(Uncopied, Generic[Key]):
                 self._opened.remember(
                     total.round, digest, coefficients, answer, keep=self.one_total_per_round
                 )
-        return answer.sums, answer.weight_sum, total.total_weight
+        return answer
 
     def has_opened(self, round_number: int) -> bool:
         """Say whether a total of this round was opened."""

@@ -15,12 +15,10 @@ from typing import Any
 
 from shieldfl.errors import KeyMismatchError, ParameterError, ShieldError, WireFormatError
 from shieldfl.installing import how_to_install
+from shieldfl.roles.total_opener import WEIGHT_BOUNDS
 from shieldfl.stateful import Uncopied
 
-__all__ = ["WEIGHT_BOUNDS", "Contents", "parse_head", "read", "write"]
-
-WEIGHT_BOUNDS = (2.0**-6, 1.0)
-"""Of encrypted weights, where nothing else is said."""
+__all__ = ["Contents", "parse_head", "read", "write"]
 
 _MAGIC = b"shieldfl key file 1\n"
 _SCRYPT_COST = 2**17  # 128 MiB and a fraction of a second for each guess
