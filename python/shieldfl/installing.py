@@ -5,9 +5,13 @@ No package index has shieldfl itself, so a hint names the packages that are miss
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
-__all__ = ["EXTRAS", "extra_of", "how_to_install", "require"]
+from shieldfl.errors import ShieldError
+
+__all__ = ["EXTRAS", "cryptographic", "extra_of", "how_to_install", "require"]
 
 EXTRAS = {
     "keys": ("cryptography", "msgspec"),
@@ -49,3 +53,11 @@ def require(package: str) -> None:
     """Raise ModuleNotFoundError, as an import would, unless a package is installed; it is not imported."""
     if find_spec(package) is None:
         raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+
+
+def cryptographic(module: str, what: str) -> Any:
+    """Return a module of ``cryptography.hazmat.primitives``; ``what`` needs it. Raises ShieldError without it."""
+    try:
+        return import_module(f"cryptography.hazmat.primitives.{module}")
+    except ImportError as error:
+        raise ShieldError(f"{what} need the package 'cryptography': {how_to_install('keys')}") from error

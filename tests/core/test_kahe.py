@@ -32,7 +32,7 @@ def session(parameters=None, manifest=1, **options):
 
 
 def client_key(public_key, client, round=0):
-    key = kahe.ClientKey.of_session(public_key, client, bytes([client + 1]) * 32)
+    key = kahe.ClientKey.of_secret(public_key, client, bytes([client + 1]) * 32)
     key.advance_to(round)
     return key
 
@@ -175,8 +175,8 @@ def test_a_client_s_key_goes_on_with_its_rounds():
         lambda key: kahe.PublicKey.of_session(kahe.Parameters(), bytes(32), bytes(15)),
         lambda key: kahe.PublicKey.of_session(kahe.Parameters(), bytes(32), AUTHORITY, 2**32),
         lambda key: kahe.PublicKey.of_session(sf.ckks.Parameters(), bytes(32), AUTHORITY),
-        lambda key: kahe.ClientKey.of_session(key, 0, bytes(33)),
-        lambda key: kahe.ClientKey.of_session(key, 2**32, bytes(32)),
+        lambda key: kahe.ClientKey.of_secret(key, 0, bytes(33)),
+        lambda key: kahe.ClientKey.of_secret(key, 2**32, bytes(32)),
         lambda key: kahe.ClientKey(key, -1, bytes(32)),
         lambda key: kahe.Encryptor(b"key"),
         lambda key: kahe.Encryptor(client_key(key, 0), part=2**32),

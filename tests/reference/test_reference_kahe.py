@@ -136,7 +136,7 @@ def test_frames_are_the_twin_s_byte_for_byte_and_their_sum_opens(session, weight
     for frame in frames:
         aggregator.add_bytes(frame)
     total = kahe.Total(aggregator.total())
-    keys = [kahe.ClientKey.of_session(session.key, c, bytes([c + 1]) + bytes(31)) for c in range(CLIENTS)]
+    keys = [kahe.ClientKey.of_secret(session.key, c, bytes([c + 1]) + bytes(31)) for c in range(CLIENTS)]
     for key in keys:
         key.advance_to(ROUND)
     answer = sum_key(session.key, total.request(), keys)

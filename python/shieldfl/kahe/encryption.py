@@ -47,6 +47,12 @@ class CiphertextBatch(SchemeBatch[_core.KaheCiphertext]):
     __slots__ = ()
     _read = staticmethod(_core.KaheCiphertext.batch)
 
+    @property
+    def client(self) -> int:
+        """The number of the client whose key it was encrypted under; whoever carries it cannot change that."""
+        ((client, _),) = self.parsed.participants
+        return client
+
 
 class Total(SchemeTotal[_core.KaheCiphertext]):
     """The encrypted sum of a round and the list of those in it. Reading one checks every field and every residue."""

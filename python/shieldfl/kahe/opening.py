@@ -14,7 +14,9 @@ from shieldfl.kahe.encryption import Total, digest_of_total
 from shieldfl.kahe.keys import ClientKey
 from shieldfl.kahe.parameters import PublicKey
 
-__all__ = ["open_total", "sum_key"]
+__all__ = ["SumRequest", "open_total", "sum_key"]
+
+SumRequest = _core.KaheSumRequest
 
 
 def sum_key(

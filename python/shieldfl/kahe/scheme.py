@@ -1,16 +1,22 @@
-"""Key-additive encryption as a registry has it. It is in none yet: no method knows what its authority asks for."""
+"""Key-additive encryption as the registry has it."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 import shieldfl._core as _core
-from shieldfl.errors import WireFormatError
-from shieldfl.kahe.encryption import Aggregator, Encryptor, Total
+from shieldfl.array_view import Buffer, as_frame
+from shieldfl.errors import KeyMismatchError, WireFormatError
+from shieldfl.kahe.encryption import Aggregator, CiphertextBatch, Encryptor, Total
+from shieldfl.kahe.keys import ClientKey
 from shieldfl.kahe.parameters import Parameters, PublicKey
-from shieldfl.scheme.interface import Fact, FrameBody
+from shieldfl.scheme.interface import Fact, FrameBody, Positions
 from shieldfl.scheme.ring_scheme import RingScheme
 
 __all__ = ["SCHEME", "Kahe"]
@@ -24,11 +30,12 @@ _LARGEST_COEFFICIENT = 42
 
 
 class Kahe(RingScheme):
-    """A public key has no key in it and serves all rounds of its session; what opens a total opens that alone."""
+    """Each client enrols once, and shares a key with the key authority; what opens a total opens that alone."""
 
     name = "kahe"
     Parameters = Parameters
     PublicKey = PublicKey
+    ClientKey = ClientKey
     Encryptor = Encryptor
     Aggregator = Aggregator
     Total = Total
@@ -59,6 +66,39 @@ class Kahe(RingScheme):
     def _body(self, ciphertext: _core.KaheCiphertext) -> FrameBody:
         body = self._ciphertext_body(ciphertext)
         return replace(body, counts=body.counts | _addressed(ciphertext))
+
+    def encryptor(self, key: Any, threads: int | None, purpose: str) -> Any:
+        """Return what encrypts under a client's own key, for this purpose."""
+        return Encryptor(key, threads, purpose=purpose)
+
+    def aggregator(
+        self,
+        key: Any,
+        threads: int | None,
+        round_number: int,
+        positions: Positions,
+        *,
+        weighted: bool,
+        purpose: str,
+    ) -> Any:
+        """Return an aggregator that takes batches of these positions and this purpose alone."""
+        return Aggregator(
+            key, threads, round=round_number, positions=positions.mask, weighted=weighted, purpose=purpose
+        )
+
+    def add(
+        self,
+        aggregator: Any,
+        client: int,
+        frame: Buffer,
+        weight: int,
+        clear: NDArray[np.float32] | None,
+    ) -> None:
+        """Add the frame that this client sent. Raises KeyMismatchError for the frame of another client."""
+        batch = CiphertextBatch.from_bytes(as_frame(frame))
+        if batch.client != client:
+            raise KeyMismatchError(f"client {client} sent the frame of another client: it was not added")
+        aggregator.add(batch)
 
 
 def _addressed(frame: _core.KaheCiphertext | _core.KaheSumRequest) -> dict[str, Fact]:

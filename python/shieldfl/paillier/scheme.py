@@ -101,11 +101,14 @@ class Paillier(Scheme):
         positions: Any,
         *,
         weighted: bool,
+        purpose: str,
     ) -> Any:
         """Return an aggregator of batches in this order."""
         return self.Aggregator(key, threads, round=round_number, order=positions)
 
-    def add(self, aggregator: Any, frame: Buffer, weight: int, clear: NDArray[np.float32] | None) -> None:
+    def add(
+        self, aggregator: Any, client: int, frame: Buffer, weight: int, clear: NDArray[np.float32] | None
+    ) -> None:
         """Add a frame so many times, with what its client sent in the clear."""
         aggregator.add(frame, weight, clear if clear is not None and clear.any() else None)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -15,7 +15,7 @@ from typing import Self
 
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.roles.store_check import check_store
-from shieldfl.roles.store_file import StoreFile, create_file
+from shieldfl.roles.store_file import MEMORY, StoreFile, create_content, create_file
 from shieldfl.roles.store_journal import (
     KEY_BYTES,
     Journal,
@@ -77,6 +77,7 @@ class AuthorityStore(Uncopied):
         *,
         at_least: tuple[int, int] = (0, 0),
         restored: bool = False,
+        _content: bytes = b"",
     ) -> None:
         """Open what :meth:`create` made, and verify all of it.
 
@@ -101,7 +102,8 @@ class AuthorityStore(Uncopied):
         if not isinstance(at_least, tuple) or len(at_least) != 2:
             raise ParameterError("at_least must be a position: an epoch and a number of rows")
         self._position = Position(*(as_number(number, "a number of at_least") for number in at_least))
-        self._file = StoreFile(Path(path), self._check)
+        self._is_in_memory = path is MEMORY
+        self._file = StoreFile(path if path is MEMORY else Path(path), self._check, _content)
         self._restored = False
 
     @classmethod
@@ -114,6 +116,21 @@ class AuthorityStore(Uncopied):
         keys = StoreKeys(key, as_bytes(authority_id, AUTHORITY_BYTES, "authority_id"))
         create_file(Path(path), lambda connection: Journal.begin(connection, keys))
         return cls(path, key, authority_id)
+
+    @classmethod
+    def in_memory(cls, key: bytes, authority_id: bytes, content: bytes | None = None) -> Self:
+        """Make a store that ends with this process, for a federation in one; ``content`` is :meth:`serialised`.
+
+        Whoever goes on from an older content answers as an old copy of a file would. Raises as opening a file does.
+        """
+        if content is None:
+            keys = StoreKeys(key, as_bytes(authority_id, AUTHORITY_BYTES, "authority_id"))
+            content = create_content(lambda connection: Journal.begin(connection, keys))
+        return cls(MEMORY, key, authority_id, _content=content)
+
+    def serialised(self) -> bytes:
+        """Return all of a store in memory; its secrets are sealed under its key."""
+        return self._file.serialised()
 
     def _check(self, connection: sqlite3.Connection) -> None:
         """Verify a file that was just opened: the first time, or again after an error of the disk."""
@@ -131,7 +148,8 @@ class AuthorityStore(Uncopied):
                 f"known to have reached row {self._position.rows} of epoch {self._position.epoch}. Open the newest "
                 "file, or, if that is lost, this one with restored=True"
             )
-        journal.count_opening()
+        if not self._is_in_memory:
+            journal.count_opening()
         self._position = journal.position
 
     @property
@@ -182,17 +200,23 @@ class AuthorityStore(Uncopied):
 
         Raises PolicyError for a client that was enrolled in the session before, revoked or not; ParameterError.
         """
-        as_bytes(session, SESSION_BYTES, "session")
-        checked = checked_keys(keys)
+        self.enrol_in({session: keys})
+
+    def enrol_in(self, keys: Mapping[bytes, Keys]) -> None:
+        """Enrol clients in several sessions, all or none; keys by session. Raises as :meth:`enrol` does."""
+        checked = {
+            as_bytes(session, SESSION_BYTES, "session"): checked_keys(own) for session, own in keys.items()
+        }
         with self._transaction() as journal:
-            self._rules(journal, session)
-            for client, key in checked.items():
-                if is_enrolled(journal, session, client):
-                    raise PolicyError(
-                        f"client {client} was enrolled in the session before: take another number"
-                    )
-                row = journal.append("enrol", session, client=client)
-                write_keys(journal, row, session, {client: key})
+            for session, own in checked.items():
+                self._rules(journal, session)
+                for client, key in own.items():
+                    if is_enrolled(journal, session, client):
+                        raise PolicyError(
+                            f"client {client} was enrolled in the session before: take another number"
+                        )
+                    row = journal.append("enrol", session, client=client)
+                    write_keys(journal, row, session, {client: key})
 
     def revoke(self, session: bytes, client: int) -> None:
         """Delete a client's key: no list that names it is answered any more. Raises PolicyError; ParameterError."""
@@ -287,6 +311,14 @@ class AuthorityStore(Uncopied):
             write_answer(journal, asked, digest, answer, ratcheted)
             drop_answers(journal, session, rules)
         return answer
+
+    def has_answered(self, session: bytes, round_number: int) -> bool:
+        """Say whether any request of this session and round was answered."""
+        as_bytes(session, SESSION_BYTES, "session")
+        number = as_number(round_number, "round_number")
+        with self._transaction() as journal:
+            select = "SELECT 1 FROM journal WHERE session = ? AND kind = 'answer' AND round = ? LIMIT 1"
+            return journal.connection.execute(select, (session, number)).fetchone() is not None
 
     def close(self) -> None:
         """Give the file up: nothing more is answered, and another process can open it."""

@@ -12,6 +12,7 @@ import shieldfl._core as _core
 from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.roles import key_file
 from shieldfl.roles.opened_totals import Answer, OpenedTotals
+from shieldfl.roles.sum_key_authority import SumKeyAuthority
 from shieldfl.roles.total_opener import (
     LEAST_THAT_HIDES,
     WEIGHT_BOUNDS,
@@ -57,7 +58,8 @@ class KeyAuthority(TotalOpener[Key]):
 
     Parameters
     ----------
-    params : ckks.Parameters or paillier.Parameters. A Paillier key takes seconds to make.
+    params : ckks.Parameters or paillier.Parameters. A Paillier key takes seconds to make. For kahe.Parameters it is a
+        :class:`~shieldfl.roles.sum_key_authority.SumKeyAuthority` that is made, which clients enrol with.
     min_clients : the fewest clients of a total that is opened, at least 1 and at most ``params.max_clients``. Below 3
         a sum hides nothing among those who know one of its parts: say so on purpose.
     one_total_per_round : False gives up the protection against differences, and computes each answer anew.
@@ -68,6 +70,12 @@ class KeyAuthority(TotalOpener[Key]):
     """
 
     _why_uncopied = "holds a secret key and is neither copied nor pickled: use save()"
+
+    def __new__(cls, params: Any = None, *arguments: Any, **options: Any) -> Any:
+        """Make a :class:`~shieldfl.roles.sum_key_authority.SumKeyAuthority` for schemes in which clients enrol."""
+        if params is not None and scheme_of(params).enrols:
+            return SumKeyAuthority(params, *arguments, **options)
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -171,7 +179,7 @@ class KeyAuthority(TotalOpener[Key]):
             decryptor = opening.Decryptor.import_secret(public_key, contents.secret)
         finally:
             contents.secret[:] = bytes(len(contents.secret))
-        authority = cls.__new__(cls)
+        authority: KeyAuthority = cls.__new__(cls)
         authority._set_up(
             scheme,
             decryptor,

@@ -19,6 +19,7 @@ from shieldfl.array_view import as_unsigned
 from shieldfl.errors import KeyMismatchError, PolicyError, ShieldError, WireFormatError
 from shieldfl.installing import how_to_install
 from shieldfl.roles.message import Message, Part
+from shieldfl.scheme.enrolment import AuthorityIdentity
 from shieldfl.scheme.keys import SchemePublicKey
 from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.scheme.registry import scheme_of
@@ -112,6 +113,13 @@ def _read_key(scheme: type[PublicKey], frame: bytes) -> PublicKey:
     return scheme.from_bytes(frame)
 
 
+@functools.lru_cache(maxsize=_KEPT_KEYS)
+def _session_key(parameters: Parameters, manifest_digest: bytes, identity: AuthorityIdentity) -> PublicKey:
+    """Make a session's key once: its polynomials are drawn then."""
+    key: PublicKey = scheme_of(parameters).PublicKey.of_session(parameters, manifest_digest, identity)
+    return key
+
+
 @dataclass(frozen=True)
 class RoundKeyCheck:
     """What clients and aggregator hold from set-up: nothing of it is secret."""
@@ -122,13 +130,33 @@ class RoundKeyCheck:
     """Of this federation alone: 16 bytes."""
     parameters: Mapping[str, Parameters]
     """By purpose, such as ``"update"``: what its keys are made for."""
+    enrolment_key: bytes = b""
+    """What clients' secrets are sealed to, where they enrol; else empty."""
+    manifest_digest: bytes = b""
+    """Of the public set-up, 32 bytes, where clients enrol: all keys depend on it."""
+
+    @property
+    def enrols(self) -> bool:
+        """Whether each client shares a key of its own with the key authority."""
+        return any(scheme_of(own).enrols for own in self.parameters.values())
+
+    @property
+    def identity(self) -> AuthorityIdentity:
+        """Who the key authority is that clients enrol with."""
+        return AuthorityIdentity(self.verifying_key, self.enrolment_key)
+
+    def session_key(self, purpose: str) -> PublicKey:
+        """Return the public key of all rounds, where clients enrol: it follows from the set-up that was pinned."""
+        return _session_key(self.parameters[purpose], self.manifest_digest, self.identity)
 
     def read(self, message: Message, round_number: int, purpose: str) -> PublicKey:
-        """Return the round's key for a purpose.
+        """Return the round's key for a purpose; where clients enrol, none comes along.
 
         Raises PolicyError where none comes along, KeyMismatchError for one that the authority did not sign for this
         round, session and purpose, or that is of other parameters; WireFormatError.
         """
+        if self.enrols:
+            return self.session_key(purpose)
         if _KEY + purpose not in message or _SIGNATURE + purpose not in message:
             raise PolicyError(
                 f"the first message of round {round_number} brings no signed key for {purpose!r}: have the key "
@@ -201,6 +229,11 @@ class RoundKeyCheck:
     def read_frame(self, frame: bytes, purpose: str) -> PublicKey:
         """Read a key whose signature was looked at. Raises KeyMismatchError for other parameters, WireFormatError."""
         own = self.parameters[purpose]
+        if self.enrols:
+            key = self.session_key(purpose)
+            if key.to_bytes() != frame:
+                raise KeyMismatchError(f"the key for {purpose!r} is of another session")
+            return key
         key = _read_key(scheme_of(own).PublicKey, frame)
         if key.parameters != own:
             raise KeyMismatchError(f"the key for {purpose!r} is of other parameters than were agreed on")
@@ -229,7 +262,9 @@ class RoundKeyReader(Stateful):
                 f"round {number} is over since round {self._round} began, and so is the use of its keys: begin a "
                 "later round"
             )
-        there = [purpose for purpose in self.check.parameters if _KEY + purpose in message]
+        there = [
+            purpose for purpose in self.check.parameters if self.check.enrols or _KEY + purpose in message
+        ]
         keys = {purpose: self.check.read(message, number, purpose) for purpose in {"update", *there}}
         if number == self._round:
             if any(keys.get(purpose, key) != key for purpose, key in self._keys.items()):

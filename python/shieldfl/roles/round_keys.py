@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import threading
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -12,26 +11,23 @@ from shieldfl.errors import KeyMismatchError, PolicyError
 from shieldfl.roles import key_authority, key_file
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.round_key_check import (
-    ANSWER_SIGNATURE,
     SESSION_BYTES,
     RoundKeyCheck,
     ed25519,
     encode_round_key,
-    model_signature_name,
-    signed_answer,
     signed_bytes,
-    signed_model,
 )
+from shieldfl.roles.round_signer import RoundSigner
 from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.scheme.registry import scheme_of
-from shieldfl.stateful import Stateful, Uncopied, refuse_unless
+from shieldfl.stateful import refuse_unless
 
 __all__ = ["RoundKeys"]
 
 _SIGNING_KEY_BYTES = 32
 
 
-class RoundKeys(Stateful, Uncopied):
+class RoundKeys(RoundSigner):
     """Makes, signs and wipes the keys of one federation's rounds.
 
     CKKS pairs live for one round: an opened sum with a ciphertext in it that was not made honestly can tell the secret
@@ -55,7 +51,6 @@ class RoundKeys(Stateful, Uncopied):
     changes: ClassVar = {
         "_secret_signing_key": bytes,
         "_pairs": dict[str, tuple[bool, key_file.Contents]],
-        "_round": int,
         "_parts": dict[str, dict[str, bytes]],
     }
 
@@ -68,17 +63,13 @@ class RoundKeys(Stateful, Uncopied):
         threads: int | None = None,
         check: RoundKeyCheck | None = None,
     ) -> None:
-        self._signing_key = ed25519().Ed25519PrivateKey.generate()
-        self.check = check or RoundKeyCheck(
-            self._signing_key.public_key().public_bytes_raw(),
-            secrets.token_bytes(SESSION_BYTES),
-            dict(parameters),
-        )
-        """What clients and aggregator hold from set-up."""
+        signing_key = ed25519().Ed25519PrivateKey.generate()
+        verifying_key = signing_key.public_key().public_bytes_raw()
+        session = secrets.token_bytes(SESSION_BYTES)
+        super().__init__(signing_key, check or RoundKeyCheck(verifying_key, session, dict(parameters)))
         self.min_clients = min_clients
         self._weight_bounds = weight_bounds
         self._threads = threads
-        self._lock = threading.Lock()
         # Made at once, so that what is out of range is refused at set-up; the first round takes these pairs.
         self._made = {} if check else {purpose: self._make(purpose) for purpose in parameters}
         self._lasting = {
@@ -86,7 +77,6 @@ class RoundKeys(Stateful, Uncopied):
             for purpose, authority in self._made.items()
             if scheme_of(parameters[purpose]).keys_last
         }
-        self._round = -1
         self._authorities: dict[str, KeyAuthority] = {}
         self._parts: dict[str, dict[str, bytes]] = {}
         self._has_keys = check is None
@@ -123,11 +113,6 @@ class RoundKeys(Stateful, Uncopied):
             elif purpose not in self._lasting:
                 self._made[purpose] = authority
 
-    @property
-    def newest_round(self) -> int:
-        """The round whose keys were made last; -1 before the first."""
-        return self._round
-
     def check_changed(self) -> None:
         """Raise WireFormatError for pairs of other parameters or policy than the federation's."""
         super().check_changed()
@@ -151,11 +136,7 @@ class RoundKeys(Stateful, Uncopied):
         )
 
     def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:
-        """Begin a round and return, as parts of its first message, its public keys for these purposes, signed.
-
-        The secrets of the round before are wiped. A round that is begun again has the same keys. Raises PolicyError for
-        a round before the newest: rounds only go up.
-        """
+        """Return the round's public keys for these purposes, signed."""
         number = as_unsigned(round_number, "round_number")
         with self._lock:
             self._check_keys()
@@ -174,22 +155,6 @@ class RoundKeys(Stateful, Uncopied):
                 parts |= self._parts[purpose]
             return parts
 
-    def sign_model(self, digest: bytes, client: int | None = None) -> dict[str, bytes]:
-        """Return, as a part of its first message, what binds the newest round to a model: for one client or for all.
-
-        ``digest`` is what :func:`digest_of_parts` returns. Whoever signs a second model of a round undoes the first.
-        """
-        name = model_signature_name(client)
-        with self._lock:
-            signed = signed_model(self.check.session, self._round, name, digest)
-            return {name: self._signing_key.sign(signed)}
-
-    def sign_answer(self, phase: str, digest: bytes) -> dict[str, bytes]:
-        """Return, as a part of it, what binds an answer, of which ``digest`` is, to the newest round and a phase."""
-        with self._lock:
-            signed = signed_answer(self.check.session, self._round, phase, digest)
-            return {ANSWER_SIGNATURE: self._signing_key.sign(signed)}
-
     def _open_purpose(self, purpose: str) -> dict[str, bytes]:
         authority = self._lasting.get(purpose) or self._made.pop(purpose, None) or self._make(purpose)
         self._authorities[purpose] = authority
@@ -198,7 +163,7 @@ class RoundKeys(Stateful, Uncopied):
         return encode_round_key(purpose, frame, self._signing_key.sign(signed))
 
     def authority(self, round_number: int, purpose: str = "update") -> KeyAuthority:
-        """Return what opens the round's total. Raises PolicyError for other rounds than the newest, and wiped keys."""
+        """Return the pair of a purpose."""
         with self._lock:
             authority = self._authorities.get(purpose)
             if round_number == self._round and authority is not None:

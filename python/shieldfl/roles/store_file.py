@@ -13,7 +13,7 @@ from urllib.parse import quote
 from shieldfl.errors import CapacityError, DataError, PolicyError, ShieldError, WireFormatError
 from shieldfl.stateful import Uncopied
 
-__all__ = ["StoreFile", "create_file"]
+__all__ = ["MEMORY", "StoreFile", "create_content", "create_file"]
 
 _SCHEMA = """
 CREATE TABLE head (authority_id BLOB, salt BLOB, proof BLOB, epoch INTEGER, rows INTEGER, last_mac BLOB,
@@ -92,10 +92,14 @@ def _in_our_words(path: Path) -> Iterator[None]:
         raise kind(f"the store {path} {words}. Nothing was answered") from error
 
 
+MEMORY = Path(":memory:")
+"""In place of a path, for a store that ends with its process."""
+
+
 def _connected(path: Path) -> sqlite3.Connection:
     # Not for the time of a lock: who holds this file holds it for good.
     connection = sqlite3.connect(
-        f"file:{quote(str(path.absolute()))}?mode=rw",
+        str(path) if path is MEMORY else f"file:{quote(str(path.absolute()))}?mode=rw",
         uri=True,
         timeout=0.0,
         isolation_level=None,
@@ -121,6 +125,21 @@ def _own_schema() -> list[tuple[str, str]]:
         return _schema_of(connection)
 
 
+def _filled(connection: sqlite3.Connection, fill: Callable[[sqlite3.Connection], None]) -> None:
+    connection.execute("BEGIN EXCLUSIVE")
+    for statement in _SCHEMA.split(";\n")[:-1]:
+        connection.execute(statement)
+    fill(connection)
+    connection.execute("COMMIT")
+
+
+def create_content(fill: Callable[[sqlite3.Connection], None]) -> bytes:
+    """Return what a store in memory begins with."""
+    with _in_our_words(MEMORY), contextlib.closing(_connected(MEMORY)) as connection:
+        _filled(connection, fill)
+        return bytes(connection.serialize())
+
+
 def create_file(path: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
     """Make a store's file, mode 0600, with what ``fill`` writes. Raises PolicyError, DataError, OSError."""
     try:
@@ -131,11 +150,7 @@ def create_file(path: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
         ) from None
     try:
         with _in_our_words(path), contextlib.closing(_connected(path)) as connection:
-            connection.execute("BEGIN EXCLUSIVE")
-            for statement in _SCHEMA.split(";\n")[:-1]:
-                connection.execute(statement)
-            fill(connection)
-            connection.execute("COMMIT")
+            _filled(connection, fill)
         # SQLite sees to its own files' places in the folder; this one was there before it came.
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -155,16 +170,20 @@ class StoreFile(Uncopied):
 
     Parameters
     ----------
-    path : of what :func:`create_file` made; on a disk of this machine: locks of network disks cannot be relied on.
+    path : of what :func:`create_file` made; on a disk of this machine: locks of network disks cannot be relied on. Or
+        :data:`MEMORY`.
     check : gets the connection in a transaction whenever the file was opened, and has to write something.
+    content : of a store in memory: what :func:`create_content` or :meth:`serialised` gave. It has no other copy, so
+        what an error of SQLite has closed stays closed.
     """
 
     _why_uncopied = (
         "holds the one connection to its file and is neither copied nor pickled: open it where it is used"
     )
 
-    def __init__(self, path: Path, check: Callable[[sqlite3.Connection], None]) -> None:
+    def __init__(self, path: Path, check: Callable[[sqlite3.Connection], None], content: bytes = b"") -> None:
         self._path = path
+        self._content = content
         self._check = check
         self._process = os.getpid()
         self._lock = threading.RLock()
@@ -176,6 +195,9 @@ class StoreFile(Uncopied):
     def _opened(self) -> sqlite3.Connection:
         connection = _connected(self._path)
         try:
+            if self._path is MEMORY:
+                connection.deserialize(self._content)
+                self._content = b""
             connection.execute("BEGIN EXCLUSIVE")
             if _schema_of(connection) != _own_schema():
                 raise WireFormatError(
@@ -221,6 +243,11 @@ class StoreFile(Uncopied):
         if self._closed:
             raise PolicyError(f"the store {self._path} was closed: open it again")
         if self._connection is None:
+            self._closed = self._path is MEMORY
+            if self._closed:
+                raise PolicyError(
+                    "the store in memory was lost by an error: begin another one, and new sessions"
+                )
             self._connection = self._opened()
         if self._connection.in_transaction:
             raise PolicyError("the store is asked by what it has called to compute: ask before or after")
@@ -232,6 +259,11 @@ class StoreFile(Uncopied):
         except sqlite3.Error:
             return False
         return True
+
+    def serialised(self) -> bytes:
+        """Return what a store in memory holds, for another one to begin with."""
+        with self._lock, _in_our_words(self._path):
+            return bytes(self._held().serialize())
 
     def _let_go(self) -> None:
         if self._connection is not None:

@@ -157,9 +157,12 @@ class Scheme(abc.ABC):
     Encryptor: ClassVar[Any]
     Aggregator: ClassVar[Any]
     Total: ClassVar[Any]
+    ClientKey: ClassVar[Any] = None
+    """What each client shares with the key authority, where clients enrol; None where they encrypt to a public key."""
     opening: ClassVar[str]
     """The module that the key authority alone imports: ``Decryptor``, ``KeyPair`` (the core's public key) and
-    ``opened_coefficients(total)``, what a total counts for in the budget of the key."""
+    ``opened_coefficients(total)``, what a total counts for in the budget of the key. Where clients enrol:
+    ``SumRequest`` (the core's), ``sum_key`` and ``open_total``."""
 
     encryptions: ClassVar[tuple[str, ...]]
     """The names by which settings choose the scheme and its packing."""
@@ -194,6 +197,11 @@ class Scheme(abc.ABC):
         if as_unsigned(key_bits, "key_bits") not in self.key_sizes and self.key_sizes:
             *sizes, last = map(str, self.key_sizes)
             raise ParameterError(f"key_bits must be {', '.join(sizes)} or {last}, not {key_bits}")
+
+    @property
+    def enrols(self) -> bool:
+        """Whether each client shares a key of its own with the key authority, which then answers lists of clients."""
+        return self.ClientKey is not None
 
     @abc.abstractmethod
     def calibrated_parameters(self, encryption: str, key_bits: int) -> Any:
@@ -232,14 +240,30 @@ class Scheme(abc.ABC):
             raise PolicyError("the union leaves out positions that this client protects: nothing was sent")
         return encryptor.encrypt(update, positions.mask, weight, round_number).to_bytes(), positions.mask
 
+    def encryptor(self, key: Any, threads: int | None, purpose: str) -> Any:
+        """Return what encrypts a client's values: under a public key, or, where clients enrol, its own ``ClientKey``.
+
+        ``purpose`` is what is encrypted, such as ``"update"``; where clients enrol, it is bound to the ciphertexts.
+        """
+        return self.Encryptor(key, threads)
+
     def aggregator(
-        self, key: Any, threads: int | None, round_number: int, positions: Positions, *, weighted: bool
+        self,
+        key: Any,
+        threads: int | None,
+        round_number: int,
+        positions: Positions,
+        *,
+        weighted: bool,
+        purpose: str,
     ) -> Any:
         """Return an aggregator that takes batches of these positions alone; ``weighted``: with encrypted weights."""
         return self.Aggregator(key, threads, round=round_number, positions=positions.mask, weighted=weighted)
 
-    def add(self, aggregator: Any, frame: Buffer, weight: int, clear: NDArray[np.float32] | None) -> None:
-        """Add a client's frame.
+    def add(
+        self, aggregator: Any, client: int, frame: Buffer, weight: int, clear: NDArray[np.float32] | None
+    ) -> None:
+        """Add the frame that this client sent.
 
         ``weight`` is what the client counts, ``clear`` what it sent in the clear, in the order of the positions; a
         scheme uses them as its facts say.

@@ -11,6 +11,7 @@ from shieldfl.scheme.interface import KeyBits, Scheme
 __all__ = [
     "DEFAULT_ENCRYPTION",
     "DEFAULT_KEY_BITS",
+    "DEFAULT_PUBLIC_KEY_ENCRYPTION",
     "KEY_SIZES",
     "REGISTRY",
     "calibrations",
@@ -18,15 +19,19 @@ __all__ = [
     "encryptions",
     "scheme_named",
     "scheme_of",
+    "weighing_encryptions",
 ]
 
 REGISTRY: dict[str, Scheme] = {
-    name: import_module(f"shieldfl.{name}.scheme").SCHEME for name in ("ckks", "paillier")
+    name: import_module(f"shieldfl.{name}.scheme").SCHEME for name in ("ckks", "kahe", "paillier")
 }
 """By name, which is that of the scheme's folder. A new scheme is one name more."""
 
-DEFAULT_ENCRYPTION = "ckks"
+DEFAULT_ENCRYPTION = "kahe"
 """Of methods that ask for none."""
+
+DEFAULT_PUBLIC_KEY_ENCRYPTION = "ckks"
+"""Beside updates under a public key, for what has to be summed with encrypted weights."""
 
 
 KEY_SIZES = tuple(sorted({bits for scheme in REGISTRY.values() for bits in scheme.key_sizes}))
@@ -37,9 +42,9 @@ DEFAULT_KEY_BITS: KeyBits = 3072
 
 
 def scheme_of(one: Any) -> Scheme:
-    """Return the scheme of parameters or a public key. Raises ParameterError for what is neither."""
+    """Return the scheme of parameters, a public key or a client's key. Raises ParameterError for what is neither."""
     for scheme in reversed(REGISTRY.values()):  # one that is added may derive from another's classes
-        if isinstance(one, (scheme.Parameters, scheme.PublicKey)):
+        if isinstance(one, tuple(filter(None, (scheme.Parameters, scheme.PublicKey, scheme.ClientKey)))):
             return scheme
     names = " or ".join(f"{name}.Parameters" for name in REGISTRY)
     raise ParameterError(f"params must be {names}, not {type(one).__name__}")
@@ -63,6 +68,12 @@ def checked_encryption(encryption: str, key_bits: int) -> Scheme:
 def encryptions() -> tuple[str, ...]:
     """Return the names by which settings choose a scheme and its packing."""
     return tuple(name for scheme in REGISTRY.values() for name in scheme.encryptions)
+
+
+def weighing_encryptions() -> tuple[str, ...]:
+    """Return those of :func:`encryptions` in which a weight travels encrypted beside the values."""
+    schemes = [scheme for scheme in REGISTRY.values() if not scheme.integer_weights]
+    return tuple(name for scheme in schemes for name in scheme.encryptions)
 
 
 def calibrations() -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from shieldfl.methods.masked_average.authority import MaskedAverageAuthority
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_keys import RoundKeys
+from shieldfl.roles.round_signer import RoundSigner
 from shieldfl.scheme.registry import scheme_of
 from shieldfl.selection import positions_in_budget, top_k
 
@@ -21,7 +21,7 @@ __all__ = ["AgreedMaskAuthority"]
 class AgreedMaskAuthority(MaskedAverageAuthority):
     """Opens the mean of the scores alone, takes the highest, and sends the mask with every model."""
 
-    def __init__(self, context: RoleContext, initial: GlobalModel, keys: RoundKeys, ratio: float) -> None:
+    def __init__(self, context: RoleContext, initial: GlobalModel, keys: RoundSigner, ratio: float) -> None:
         super().__init__(context, initial, keys, None)
         self._ratio = ratio
 

@@ -26,14 +26,14 @@ from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.privacy.events import NO_NOISE, ClearUpload
 from shieldfl.roles.message import Message, Part
 from shieldfl.scheme.interface import UnionMask
-from shieldfl.scheme.registry import DEFAULT_ENCRYPTION, scheme_of
+from shieldfl.scheme.registry import DEFAULT_PUBLIC_KEY_ENCRYPTION, scheme_named, scheme_of
 from shieldfl.selection import positions_in_budget
 from shieldfl.stateful import refuse_unless
 from shieldfl.training.local_update import StartingPoint
 
 if TYPE_CHECKING:
     from shieldfl.methods.protocol.steps import AuthoritySteps
-    from shieldfl.roles.round_keys import RoundKeys
+    from shieldfl.roles.round_signer import RoundSigner
 
 __all__ = [
     "SCORES",
@@ -112,7 +112,7 @@ class AgreedMaskClient(MaskedAverageClient):
             key = self._round_key("scores")
             batch = (
                 scheme_of(key)
-                .Encryptor(key, context.threads)
+                .encryptor(key, context.threads, "scores")
                 .encrypt(
                     np.abs(self.trained_scores),
                     None,
@@ -172,8 +172,9 @@ class AgreedMaskAggregator(MaskedAverageAggregator):
     def _begin(self, phase: str, round_number: int) -> None:
         key = self._round_key(round_number, "scores")
         everything = UnionMask(Mask.full(self.context.plan.parameters))
-        self._scores = scheme_of(key).aggregator(
-            key, self.context.threads, round_number, everything, weighted=True
+        self._scheme = scheme_of(key)
+        self._scores = self._scheme.aggregator(
+            key, self.context.threads, round_number, everything, weighted=True, purpose="scores"
         )
         self._weight = 0
 
@@ -181,7 +182,7 @@ class AgreedMaskAggregator(MaskedAverageAggregator):
         assert self._scores is not None
         with self.clock.stage("negotiate"):
             weight = stated_weight(client, message, self.weights)
-            self._scores.add(message["scores"])
+            self._scheme.add(self._scores, client, message["scores"], weight, None)
             self._weight += weight
 
     def _conclude(self, phase: str) -> Message:
@@ -214,7 +215,10 @@ class AgreedMask(MaskedAverage):
         other_keys = {}
         if settled is None:
             fixed_point = FixedPoint(SCORE_BITS, SCORE_FRACTION_BITS)
-            other_keys["scores"] = update_parameters(DEFAULT_ENCRYPTION, plan.clients, fixed_point)
+            # All under keys of one kind: clients enrol, or they do not.
+            own = settings.encryption
+            chosen = own if scheme_named(own).enrols else DEFAULT_PUBLIC_KEY_ENCRYPTION
+            other_keys["scores"] = update_parameters(chosen, plan.clients, fixed_point)
         super().__init__(name, settings, plan, settled, count=count, other_keys=other_keys)
         if not self.agrees:
             self.phases, self.scores = (UPDATE,), None
@@ -251,7 +255,7 @@ class AgreedMask(MaskedAverage):
         )
 
     def _authority_steps(
-        self, initial: GlobalModel, context: RoleContext, keys: RoundKeys, shared_secret: bytes | None
+        self, initial: GlobalModel, context: RoleContext, keys: RoundSigner, shared_secret: bytes | None
     ) -> AuthoritySteps:
         if not self.agrees:
             return super()._authority_steps(initial, context, keys, shared_secret)

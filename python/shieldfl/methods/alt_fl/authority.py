@@ -9,7 +9,7 @@ from shieldfl.methods.alt_fl.rounds import ZonesOfRounds
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_keys import RoundKeys
+from shieldfl.roles.round_signer import RoundSigner
 
 __all__ = ["AltFlAuthority"]
 
@@ -21,7 +21,7 @@ class AltFlAuthority(AgreedMaskAuthority):
         self,
         context: RoleContext,
         initial: GlobalModel,
-        keys: RoundKeys,
+        keys: RoundSigner,
         share: float,
         zones: ZonesOfRounds,
     ) -> None:

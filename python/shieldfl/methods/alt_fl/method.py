@@ -26,7 +26,7 @@ from shieldfl.roles.message import Message
 
 if TYPE_CHECKING:
     from shieldfl.methods.protocol.steps import AuthoritySteps
-    from shieldfl.roles.round_keys import RoundKeys
+    from shieldfl.roles.round_signer import RoundSigner
 
 __all__ = ["AltFl", "AltFlWithoutEncryption"]
 
@@ -124,7 +124,7 @@ class AltFl(AgreedMask):
         return AltFlAggregator(context, weights, self._zones)
 
     def _authority_steps(
-        self, initial: GlobalModel, context: RoleContext, keys: RoundKeys, shared_secret: bytes | None
+        self, initial: GlobalModel, context: RoleContext, keys: RoundSigner, shared_secret: bytes | None
     ) -> AuthoritySteps:
         from shieldfl.methods.alt_fl.authority import AltFlAuthority
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,9 +13,9 @@ from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
 from shieldfl.methods.masked_average.authority import MaskedAverageAuthority
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.steps import RoleContext
-from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_keys import RoundKeys
+from shieldfl.roles.round_signer import RoundSigner
+from shieldfl.roles.total_opener import TotalOpener
 
 __all__ = ["BatchCryptAuthority"]
 
@@ -25,14 +27,14 @@ class BatchCryptAuthority(MaskedAverageAuthority):
         self,
         context: RoleContext,
         initial: GlobalModel,
-        keys: RoundKeys,
+        keys: RoundSigner,
         zone: Mask,
         quantisation: Quantisation,
     ) -> None:
         super().__init__(context, initial, keys, zone, sends_rest=False)
         self._quantisation = quantisation
 
-    def _open_mean(self, claim: MixedTotal, keys: KeyAuthority, message: Message) -> NDArray[np.float64]:
+    def _open_mean(self, claim: MixedTotal, keys: TotalOpener[Any], message: Message) -> NDArray[np.float64]:
         agreed = self._quantisation
         bounds = agreed.read_bounds(message)
         claim.check_weights(1)

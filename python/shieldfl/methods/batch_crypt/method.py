@@ -38,7 +38,7 @@ from shieldfl.stateful import refuse_unless
 
 if TYPE_CHECKING:
     from shieldfl.methods.protocol.steps import AuthoritySteps
-    from shieldfl.roles.round_keys import RoundKeys
+    from shieldfl.roles.round_signer import RoundSigner
 
 __all__ = ["BatchCrypt", "BatchCryptSettings"]
 
@@ -238,7 +238,7 @@ class BatchCrypt(MaskedAverage):
         )
 
     def _authority_steps(
-        self, initial: GlobalModel, context: RoleContext, keys: RoundKeys, shared_secret: bytes | None
+        self, initial: GlobalModel, context: RoleContext, keys: RoundSigner, shared_secret: bytes | None
     ) -> AuthoritySteps:
         from shieldfl.methods.batch_crypt.authority import BatchCryptAuthority
 

@@ -19,7 +19,7 @@ from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.reports import Note
 from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_keys import RoundKeys
+from shieldfl.roles.round_signer import RoundSigner
 from shieldfl.stateful import refuse_unless
 
 __all__ = ["DictPflAuthority"]
@@ -34,7 +34,7 @@ class DictPflAuthority(MaskedAverageAuthority):
         self,
         context: RoleContext,
         initial: GlobalModel,
-        keys: RoundKeys,
+        keys: RoundSigner,
         history: PruningHistory,
     ) -> None:
         super().__init__(context, initial, keys, None, sends_rest=False)

@@ -25,13 +25,13 @@ from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.privacy.events import NO_NOISE
 from shieldfl.roles.message import Message
-from shieldfl.scheme.registry import DEFAULT_ENCRYPTION
+from shieldfl.scheme.registry import weighing_encryptions
 
 if TYPE_CHECKING:
     from torch import nn
 
     from shieldfl.methods.protocol.steps import AuthoritySteps
-    from shieldfl.roles.round_keys import RoundKeys
+    from shieldfl.roles.round_signer import RoundSigner
 
 __all__ = ["DictPfl"]
 
@@ -87,11 +87,11 @@ class DictPfl(MaskedAverage):
     phases = (COUNT, UPDATE)
 
     needs_shared_secret = True
-    schemes = (DEFAULT_ENCRYPTION,)
+    schemes = weighing_encryptions()
 
     def __init__(self, name: str, settings: DictPflSettings, plan: FederationPlan) -> None:
         self._encryption = EncryptionSettings(
-            value_bits=settings.value_bits, fraction_bits=settings.fraction_bits
+            settings.value_bits, settings.fraction_bits, settings.encryption
         )
         super().__init__(name, settings, plan, None, encryption=self._encryption, sends_rest=False)
 
@@ -121,7 +121,7 @@ class DictPfl(MaskedAverage):
         return DictPflAggregator(context, weights)
 
     def _authority_steps(
-        self, initial: GlobalModel, context: RoleContext, keys: RoundKeys, shared_secret: bytes | None
+        self, initial: GlobalModel, context: RoleContext, keys: RoundSigner, shared_secret: bytes | None
     ) -> AuthoritySteps:
         from shieldfl.methods.dict_pfl.authority import DictPflAuthority
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from shieldfl.methods.encrypted_sum.encryption_settings import FixedPoint
+from shieldfl.methods.encrypted_sum.encryption_settings import WeighedEncryption
 from shieldfl.settings import Count, Probability, Settings, Share, about
 
 __all__ = ["DictPflSettings", "FactorisationSettings", "PruningSettings"]
@@ -67,5 +67,5 @@ class FactorisationSettings(Settings):
 
 
 @dataclass(frozen=True)
-class DictPflSettings(FixedPoint, FactorisationSettings, PruningSettings):
+class DictPflSettings(WeighedEncryption, FactorisationSettings, PruningSettings):
     """How layers are factorised, positions pruned and values encrypted."""

@@ -8,10 +8,23 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from shieldfl.scheme.interface import KeyBits, SumNeeds
-from shieldfl.scheme.registry import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS, encryptions, scheme_named
+from shieldfl.scheme.registry import (
+    DEFAULT_ENCRYPTION,
+    DEFAULT_KEY_BITS,
+    encryptions,
+    scheme_named,
+    weighing_encryptions,
+)
 from shieldfl.settings import Settings, Share, about
 
-__all__ = ["EncryptionSettings", "FedMlHeSettings", "FixedPoint", "MaskCryptSettings", "update_parameters"]
+__all__ = [
+    "EncryptionSettings",
+    "FedMlHeSettings",
+    "FixedPoint",
+    "MaskCryptSettings",
+    "WeighedEncryption",
+    "update_parameters",
+]
 
 
 @dataclass(frozen=True)
@@ -32,6 +45,13 @@ class EncryptionSettings(FixedPoint):
         DEFAULT_ENCRYPTION
     )
     key_bits: Annotated[KeyBits, about("Bits of a Paillier modulus.")] = DEFAULT_KEY_BITS
+
+
+@dataclass(frozen=True)
+class WeighedEncryption(FixedPoint):
+    """How updates are encrypted beside which weights travel encrypted."""
+
+    encryption: Annotated[str, about("The scheme.", choices=weighing_encryptions)] = DEFAULT_ENCRYPTION
 
 
 @dataclass(frozen=True)

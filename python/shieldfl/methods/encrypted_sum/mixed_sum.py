@@ -72,7 +72,7 @@ class MixedSum(Stateful):
         self.positions = self._scheme.positions_of(list(masks), threads)
         self.union = self.positions.mask
         self._ciphertexts = self._scheme.aggregator(
-            key, threads, round_number, self.positions, weighted=weighted
+            key, threads, round_number, self.positions, weighted=weighted, purpose="update"
         )
         self._rest = ~self.union
         self._sums: NDArray[np.float64] = np.zeros(self._rest.count if has_rest else 0)
@@ -100,7 +100,7 @@ class MixedSum(Stateful):
                 dense: NDArray[np.float32] = np.zeros(self.union.size, dtype=np.float32)
                 clear.scatter(values, dense, self._threads)
                 fields, values = self.positions.gather(dense), self._rest.gather(dense, self._threads)
-            self._scheme.add(self._ciphertexts, message["ciphertexts"], weight, fields)
+            self._scheme.add(self._ciphertexts, client, message["ciphertexts"], weight, fields)
             self._sums += weight * values.astype(np.float64)
             self._weight += weight
             self._clients += 1

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from shieldfl.errors import WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
+from shieldfl.roles.total_opener import TotalOpener
 from shieldfl.scheme.encryption import SchemeTotal
 from shieldfl.scheme.interface import Positions
 from shieldfl.scheme.parameters import SchemeParameters
@@ -83,7 +83,7 @@ class MixedTotal:
         (~self.positions).scatter(self.sums / self.weight, mean)
         return mean
 
-    def open_mean(self, keys: KeyAuthority, most_weight: int) -> NDArray[np.float64]:
+    def open_mean(self, keys: TotalOpener[Any], most_weight: int) -> NDArray[np.float64]:
         """Open the total and return the weighted mean (N,), zero where nothing was sent.
 
         Raises PolicyError, WireFormatError, and RangeError where the encrypted weights do not sum to the stated ones.

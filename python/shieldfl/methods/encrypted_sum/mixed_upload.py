@@ -11,7 +11,6 @@ from shieldfl.errors import PolicyError
 from shieldfl.masks import Mask
 from shieldfl.roles.message import Message, Part
 from shieldfl.scheme.interface import Positions
-from shieldfl.scheme.keys import SchemePublicKey
 from shieldfl.scheme.registry import scheme_of
 from shieldfl.selection import positions_in_budget
 
@@ -23,7 +22,7 @@ class MixedUpload:
 
     Parameters
     ----------
-    key : the public key.
+    key : the public key, or the client's own, where clients enrol.
     weight, most_weight : what this client counts, and the largest that any counts.
     sends_rest : whether values that are not encrypted are sent in the clear, or not at all.
     threads : for the core; None for as many as the work is worth.
@@ -31,7 +30,7 @@ class MixedUpload:
 
     def __init__(
         self,
-        key: SchemePublicKey[Any],
+        key: Any,
         weight: int,
         most_weight: int,
         threads: int | None,
@@ -40,7 +39,7 @@ class MixedUpload:
     ) -> None:
         self.key = key
         self._scheme = scheme_of(key)
-        self.encryptor = self._scheme.Encryptor(key, threads)
+        self.encryptor = self._scheme.encryptor(key, threads, "update")
         self._threads = threads
         self._weight = weight
         self._encrypted_weight = None if most_weight == 1 else weight / most_weight

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,9 @@ from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.round_authority import RoundAuthority
 from shieldfl.methods.protocol.steps import RoleContext
-from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_keys import RoundKeys
+from shieldfl.roles.round_signer import RoundSigner
+from shieldfl.roles.total_opener import TotalOpener
 from shieldfl.stateful import refuse_unless
 
 __all__ = ["MaskedAverageAuthority"]
@@ -39,7 +39,7 @@ class MaskedAverageAuthority(RoundAuthority):
         self,
         context: RoleContext,
         initial: GlobalModel,
-        keys: RoundKeys,
+        keys: RoundSigner,
         zone: Mask | None,
         *,
         sends_rest: bool = True,
@@ -91,6 +91,6 @@ class MaskedAverageAuthority(RoundAuthority):
         """Return the positions that the round's total must cover."""
         return self.zone
 
-    def _open_mean(self, claim: MixedTotal, keys: KeyAuthority, message: Message) -> NDArray[np.float64]:
+    def _open_mean(self, claim: MixedTotal, keys: TotalOpener[Any], message: Message) -> NDArray[np.float64]:
         """Return the mean update, float64 (N,)."""
         return claim.open_mean(keys, self.context.most_weight)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from shieldfl.methods.protocol.steps import AuthoritySteps
-    from shieldfl.roles.round_keys import RoundKeys
+    from shieldfl.roles.round_signer import RoundSigner
 
 __all__ = ["FullEncryption", "LastLayerEncryption", "MaskedAverage"]
 
@@ -102,7 +102,7 @@ class MaskedAverage(Method):
         return MaskedAverageAggregator(context, weights, self.zone, sends_rest=self.sends_rest)
 
     def _authority_steps(
-        self, initial: GlobalModel, context: RoleContext, keys: RoundKeys, shared_secret: bytes | None
+        self, initial: GlobalModel, context: RoleContext, keys: RoundSigner, shared_secret: bytes | None
     ) -> AuthoritySteps:
         from shieldfl.methods.masked_average.authority import MaskedAverageAuthority
 

@@ -14,6 +14,7 @@ from shieldfl.methods.protocol.plan import checked_weights
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.protocol.reports import Reporter
 from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps, ClientSteps
+from shieldfl.roles.message import Message
 from shieldfl.roles.role_state import SEALING_KEY_BYTES
 
 __all__ = ["EmbeddedRoles"]
@@ -58,14 +59,18 @@ class EmbeddedRoles:
         self.setup = PublicSetup.from_bytes(made.to_bytes(), made.digest)
         self.clients = [self.new_client(index) for index in range(method.plan.clients)]
         self.aggregator = self.new_aggregator()
+        for index, client in enumerate(self.clients):
+            request = client.enrolment()
+            if request:
+                assert self.authority is not None
+                self.authority.enrol(index, Message.from_bytes(request.to_bytes()))
         if restarts_roles:
             self.clients = [
                 _restarted(one, partial(self.new_client, index)) for index, one in enumerate(self.clients)
             ]
             self.aggregator = _restarted(self.aggregator, self.new_aggregator)
             if self.authority is not None:
-                key = secrets.token_bytes(SEALING_KEY_BYTES)
-                self.authority = _restarted(self.authority, self.new_authority, key)
+                self.authority = _restarted(self.authority, self.new_authority)
 
     def new_client(self, index: int) -> ClientSteps:
         """Make a client, from the public set-up alone."""
@@ -96,7 +101,8 @@ class EmbeddedRoles:
             account.take(role.report())
 
 
-def _restarted(role: Role, make: Callable[[], Role], key: bytes | None = None) -> Role:
+def _restarted(role: Role, make: Callable[[], Role]) -> Role:
+    key = secrets.token_bytes(SEALING_KEY_BYTES) if role.needs_sealing else None
     return cast(Role, _Restarted(role, make, key))
 
 

@@ -24,12 +24,13 @@ from shieldfl.privacy.events import PrivacyReading
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import SESSION_BYTES, RoundKeyCheck
 from shieldfl.scheme.parameters import SchemeParameters
+from shieldfl.scheme.registry import scheme_of
 from shieldfl.settings import plain_settings
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from shieldfl.roles.round_keys import RoundKeys
+    from shieldfl.roles.round_signer import RoundSigner
 
 __all__ = ["Method", "Phase", "SyntheticDemand"]
 
@@ -141,7 +142,8 @@ class Method(abc.ABC):
         """Make the key authority, where the method has one, and what everybody else needs to know.
 
         The only step that makes secrets. ``shared_secret`` is for methods in which clients and key authority share one.
-        Raises what :func:`check_sizes` does for a model that is not of the plan, and what :class:`RoundKeys` refuses.
+        Raises what :func:`check_sizes` does for a model that is not of the plan, and what :class:`RoundKeys` or, where
+        clients enrol, :class:`SessionKeys` refuses.
         """
         check_sizes(initial, self.plan)
         initial = initial.kept()
@@ -149,7 +151,9 @@ class Method(abc.ABC):
         if not self.purposes:
             return None, PublicSetup(*public, session=secrets.token_bytes(SESSION_BYTES))
         keys = self._made_round_keys(threads)
-        setup = PublicSetup(*public, session=keys.check.session, verifying_key=keys.check.verifying_key)
+        check = keys.check
+        setup = PublicSetup(*public, check.session, check.verifying_key, check.enrolment_key)
+        keys.settle(self._context(setup, threads).keys)
         return self._bound_authority(setup, initial, keys, threads, shared_secret), setup
 
     def authority_steps(
@@ -170,23 +174,32 @@ class Method(abc.ABC):
         keys = self._made_round_keys(threads, self._context(setup, threads).keys)
         return self._bound_authority(setup, initial, keys, threads, shared_secret)
 
-    def _made_round_keys(self, threads: int | None, check: RoundKeyCheck | None = None) -> RoundKeys:
+    def _made_round_keys(self, threads: int | None, check: RoundKeyCheck | None = None) -> RoundSigner:
         # Only here: what makes clients and aggregators imports nothing that holds a secret.
         from shieldfl.roles.round_keys import RoundKeys
+        from shieldfl.roles.session_keys import SessionKeys
 
-        return RoundKeys(
-            self.purposes,
-            self.plan.min_clients,
-            weight_bounds=(1 / self.most_weight, 1.0),
-            threads=threads,
-            check=check,
-        )
+        parameters, clients, bounds = self.purposes, self.plan.min_clients, (1 / self.most_weight, 1.0)
+        if self._enrols:
+            return SessionKeys(
+                parameters,
+                clients,
+                most_values=self.plan.update_size,
+                weight_bounds=bounds,
+                threads=threads,
+                check=check,
+            )
+        return RoundKeys(parameters, clients, weight_bounds=bounds, threads=threads, check=check)
+
+    @property
+    def _enrols(self) -> bool:
+        return any(scheme_of(own).enrols for own in self.purposes.values())
 
     def _bound_authority(
         self,
         setup: PublicSetup,
         initial: GlobalModel,
-        keys: RoundKeys,
+        keys: RoundSigner,
         threads: int | None,
         shared_secret: bytes | None,
     ) -> AuthoritySteps:
@@ -199,7 +212,7 @@ class Method(abc.ABC):
         return shared_secret if self.needs_shared_secret else None
 
     def _authority_steps(
-        self, initial: GlobalModel, context: RoleContext, keys: RoundKeys, shared_secret: bytes | None
+        self, initial: GlobalModel, context: RoleContext, keys: RoundSigner, shared_secret: bytes | None
     ) -> AuthoritySteps:
         """Make the key authority's steps; for methods with keys alone."""
         raise NotImplementedError
@@ -277,9 +290,15 @@ class Method(abc.ABC):
             raise ParameterError(
                 "the public set-up is of another method, plan or settings: make the method from it"
             )
-        if bool(self.purposes) != bool(setup.verifying_key):
-            raise ParameterError("a public set-up has a signing key if and only if its method encrypts")
-        check = RoundKeyCheck(setup.verifying_key, setup.session, self.purposes)
+        if (bool(self.purposes), self._enrols) != (bool(setup.verifying_key), bool(setup.enrolment_key)):
+            raise ParameterError(
+                "a public set-up has a signing key if and only if its method encrypts, and an enrolment key where its "
+                "clients enrol"
+            )
+        manifest = setup.digest if self._enrols else b""
+        check = RoundKeyCheck(
+            setup.verifying_key, setup.session, self.purposes, setup.enrolment_key, manifest
+        )
         phases = tuple(phase.name for phase in self.phases)
         answered = [phase for phase in self.phases if phase.answered_by_authority]
         return RoleContext(

@@ -58,6 +58,8 @@ class PublicSetup:
     """Of this federation alone: 16 random bytes."""
     verifying_key: bytes = b""
     """The key authority's Ed25519 public key, 32 bytes; empty for a method without keys."""
+    enrolment_key: bytes = b""
+    """Clients seal to it what they will share with the key authority, 1,216 bytes; empty where they share nothing."""
     format: Literal["shieldfl public set-up 1"] = "shieldfl public set-up 1"
 
     def __post_init__(self) -> None:
@@ -65,9 +67,11 @@ class PublicSetup:
             len(self.session) != 16
             or len(self.initial_digest) != 32
             or len(self.verifying_key) not in (0, 32)
+            or len(self.enrolment_key) not in (0, 1216)
         ):
             raise ParameterError(
-                "a public set-up has a session of 16 bytes, a digest of 32 and a verifying key of 32 or none"
+                "a public set-up has a session of 16 bytes, a digest of 32, a verifying key of 32 or none, and an "
+                "enrolment key of 1,216 or none"
             )
         if not isinstance(self.method, str) or not isinstance(self.settings, Mapping):
             raise ParameterError("a public set-up has a method's name and a table of settings")

@@ -115,7 +115,7 @@ class Reporter(Stateful):
 
     changes: ClassVar[Mapping[str, object]] = {"_untold": list[_Untold]}
 
-    needs_sealing: ClassVar[bool] = False
+    needs_sealing: bool = False
     """Whether a state holds secret keys, and is given under a key alone."""
 
     def __init__(self) -> None:

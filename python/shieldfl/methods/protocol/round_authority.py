@@ -8,14 +8,16 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from shieldfl.array_view import as_unsigned
-from shieldfl.errors import PolicyError
+from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.protocol.replies import Replies
 from shieldfl.methods.protocol.steps import AuthoritySteps, RoleContext
 from shieldfl.privacy.events import OpenedSum
-from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import digest_of_parts
 from shieldfl.roles.round_keys import RoundKeys
+from shieldfl.roles.round_signer import RoundSigner
+from shieldfl.roles.session_keys import SessionKeys
+from shieldfl.roles.total_opener import TotalOpener
 from shieldfl.scheme.encryption import SchemeTotal
 from shieldfl.stateful import refuse_unless
 
@@ -34,23 +36,45 @@ class RoundAuthority(AuthoritySteps):
     keys : the rounds' keys, which open the totals.
     """
 
-    changes: ClassVar = {"keys": RoundKeys, "_replies": Replies}
+    changes: ClassVar = {
+        "_round_keys": RoundKeys | None,
+        "_session_keys": SessionKeys | None,
+        "_replies": Replies,
+    }
 
-    def __init__(self, context: RoleContext, keys: RoundKeys) -> None:
+    def __init__(self, context: RoleContext, keys: RoundSigner) -> None:
         super().__init__()
         self.context = context
-        self.keys = keys
+        # One of both; a state says in which class to read it.
+        self._round_keys = keys if isinstance(keys, RoundKeys) else None
+        self._session_keys = keys if isinstance(keys, SessionKeys) else None
         self._replies = Replies()
 
     def check_changed(self) -> None:
         """Raise WireFormatError for other rounds or phases than the plan's, and a last answer of another model."""
         super().check_changed()
+        refuse_unless((self._session_keys is not None) == self.context.keys.enrols)
+        refuse_unless((self._round_keys is None) == self.context.keys.enrols)
         self._check_untold(self.context.plan.rounds, range(self.context.plan.clients))
         rounds, phases = self.context.plan.rounds, self.context.answered
         refuse_unless(-1 <= self.keys.newest_round <= rounds)
         refuse_unless(all(self._replies.newest(phase)[0] <= rounds for phase in phases))
         refuse_unless(self._replies.phases <= set(phases))
         refuse_unless(self._keeps(self.newest_model()))
+
+    @property
+    def keys(self) -> RoundSigner:
+        """The federation's secrets."""
+        keys = self._session_keys or self._round_keys
+        assert keys is not None
+        return keys
+
+    def enrol(self, client: int, enrolment: Message) -> None:
+        """Share with a client, from now on, what its request says. Raises as :meth:`RoundSigner.enrol` does."""
+        if as_unsigned(client, "client") >= self.context.plan.clients:
+            raise ParameterError(f"the plan has clients 0 to {self.context.plan.clients - 1}")
+        with self._lock:
+            self.keys.enrol(client, enrolment["enrolment"])
 
     def newest_model(self) -> Message:
         """Return the answer to the last phase of the last round that came so far; before that, the initial model."""
@@ -98,7 +122,9 @@ class RoundAuthority(AuthoritySteps):
         return Message({**answer, **self.keys.sign_answer(phase, digest_of_parts(answer))})
 
     @contextmanager
-    def _recording(self, round_number: int, keys: KeyAuthority, total: SchemeTotal[Any]) -> Iterator[None]:
+    def _recording(
+        self, round_number: int, keys: TotalOpener[Any], total: SchemeTotal[Any]
+    ) -> Iterator[None]:
         """Record that the total was opened in here: once, and also where what comes of it is refused."""
         known = keys.has_opened(total.round)
         try:

@@ -35,6 +35,13 @@ class ClientSteps(Reporter, abc.ABC):
     """What has left the client in its round, and how: each message adds to it, and the begin of another round starts
     from nothing. A round that is begun again goes on with what it had."""
 
+    def enrolment(self) -> Message:
+        """Return what the key authority has to get from this client before its first round; here nothing.
+
+        It has to come to it on a channel that tells who sent it.
+        """
+        return Message()
+
     @abc.abstractmethod
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Take the round's first message: the global model and, in methods that encrypt, the round's public keys.
@@ -112,6 +119,14 @@ class AuthoritySteps(Reporter, abc.ABC):
     """The key authority: makes each round's keys, opens totals and keeps the global model."""
 
     needs_sealing = True
+
+    def enrol(self, client: int, enrolment: Message) -> None:
+        """Take what :meth:`ClientSteps.enrolment` returned. Whoever calls this vouches that it is this client's.
+
+        Raises KeyMismatchError, PolicyError for a client that was enrolled before, WireFormatError; ParameterError
+        where none enrols.
+        """
+        raise ParameterError("clients of this method share nothing with the key authority: none enrols")
 
     @abc.abstractmethod
     def newest_model(self) -> Message:

@@ -15,6 +15,7 @@ from shieldfl.methods.protocol.global_model import GlobalModel, joined
 from shieldfl.methods.protocol.replies import Replies
 from shieldfl.methods.protocol.steps import ClientSteps, RoleContext
 from shieldfl.privacy.events import ClearUpload, EncryptedUpload, NoisedUpload
+from shieldfl.roles.client_keys import ClientKeys
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import RoundKeyReader
 from shieldfl.stateful import refuse_unless
@@ -57,6 +58,7 @@ class TrainingClient(ClientSteps):
         "_begun_with": tuple[int, Message] | None,
         "_replies": Replies,
         "_round_keys": RoundKeyReader | None,
+        "_own_keys": ClientKeys | None,
     }
 
     def __init__(
@@ -88,6 +90,8 @@ class TrainingClient(ClientSteps):
         self._begun_with: tuple[int, Message] | None = None
         self._replies = Replies()
         self._round_keys = RoundKeyReader(context.keys) if context.keys.parameters else None
+        self._own_keys = ClientKeys(context.keys, index) if context.keys.enrols else None
+        self.needs_sealing = self._own_keys is not None
 
     def check_changed(self) -> None:
         """Raise WireFormatError for a round, sizes, scores or an update that no client of the plan has."""
@@ -114,8 +118,14 @@ class TrainingClient(ClientSteps):
             or (begun is None) != (self._begun_with is None)
             or ((self._has_trained or self._has_told) and begun is None)
             or (self._round_keys is None) != (not self.context.keys.parameters)
+            or (self._own_keys is None) == self.context.keys.enrols
+            or (self._own_keys is not None and self._own_keys.round != self.round)
         ):
             raise WireFormatError("the state is of a round or a model that the client cannot have")
+
+    def enrolment(self) -> Message:
+        """Return the request that enrols the client, where clients do."""
+        return Message() if self._own_keys is None else Message({"enrolment": self._own_keys.request})
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the client's own model, given the global one.
@@ -176,6 +186,8 @@ class TrainingClient(ClientSteps):
         start = self._read_model(model)
         if self._round_keys is not None:
             self._round_keys.begin_round(round_number, model)
+        if self._own_keys is not None:
+            self._own_keys.begin_round(round_number)
         # A round that is begun again has disclosed what it had: its messages are repeated.
         if round_number != self.round:
             self.disclosure = Disclosure.of_nothing(self._size)
@@ -185,8 +197,13 @@ class TrainingClient(ClientSteps):
         return replace(self._merged_model(start), scores=self.scores)
 
     def _round_key(self, purpose: str) -> Any:
-        """Return the round's public key for a purpose. Raises PolicyError where its first message did not bring it."""
+        """Return what the client encrypts under for a purpose in this round: the public key, or one of its own.
+
+        Raises PolicyError where the round's first message did not bring it.
+        """
         assert self._round_keys is not None
+        if self._own_keys is not None:
+            return self._own_keys.key(purpose)
         return self._round_keys.key(self.round, purpose)
 
     def finish_training(self, update: LocalUpdate) -> None:

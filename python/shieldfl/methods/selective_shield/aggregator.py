@@ -134,8 +134,9 @@ class SelectiveShieldAggregator(CollectingAggregator):
 
     def _sum_under(self, purpose: str, round_number: int, positions: Mask) -> Any:
         key = self._round_key(round_number, purpose)
-        return scheme_of(key).aggregator(
-            key, self._threads, round_number, UnionMask(positions), weighted=False
+        self._scheme = scheme_of(key)
+        return self._scheme.aggregator(
+            key, self._threads, round_number, UnionMask(positions), weighted=False, purpose=purpose
         )
 
     def _collect(self, phase: str, client: int, message: Message) -> None:
@@ -150,7 +151,7 @@ class SelectiveShieldAggregator(CollectingAggregator):
 
     def _receive_vote(self, client: int, message: Message) -> None:
         if self._ciphertexts is not None:
-            self._ciphertexts.add(message["votes"])
+            self._scheme.add(self._ciphertexts, client, message["votes"], 1, None)
             return
         mask = Mask.from_bytes(message["mask"], expected_size=self._size)
         self._votes.add(mask, self._threads)
@@ -163,7 +164,7 @@ class SelectiveShieldAggregator(CollectingAggregator):
         with self.clock.stage("aggregate"):
             assert self._ciphertexts is not None
             # Everything that can be refused has been looked at before the ciphertexts are added.
-            self._ciphertexts.add(message["ciphertexts"])
+            self._scheme.add(self._ciphertexts, client, message["ciphertexts"], 1, None)
             if self._sums is None:
                 self._sums = np.zeros(self._size if positions is not None else values.size)
             if positions is None:

@@ -17,7 +17,7 @@ from shieldfl.methods.protocol.round_authority import RoundAuthority
 from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_keys import RoundKeys
+from shieldfl.roles.round_signer import RoundSigner
 from shieldfl.scheme.encryption import SchemeTotal
 from shieldfl.scheme.registry import scheme_of
 from shieldfl.stateful import refuse_unless
@@ -49,7 +49,7 @@ class SelectiveShieldAuthority(RoundAuthority):
         initial: GlobalModel,
         settings: SelectiveShieldSettings,
         context: RoleContext,
-        keys: RoundKeys,
+        keys: RoundSigner,
     ) -> None:
         super().__init__(context, keys)
         self._model = self._initial = initial

@@ -120,7 +120,7 @@ class SelectiveShieldClient(TrainingClient):
 
     def _encryptor(self, purpose: str) -> Any:
         key = self._round_key(purpose)
-        return scheme_of(key).Encryptor(key, self._threads)
+        return scheme_of(key).encryptor(key, self._threads, purpose)
 
     @property
     def _chooses_by_data(self) -> bool:

@@ -25,11 +25,11 @@ from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.privacy.accountant import noise_multiplier_for
 from shieldfl.privacy.discrete_gaussian import float32_grid
 from shieldfl.privacy.events import Noise, PrivacyReading
-from shieldfl.scheme.registry import DEFAULT_ENCRYPTION
+from shieldfl.scheme.registry import weighing_encryptions
 
 if TYPE_CHECKING:
     from shieldfl.methods.protocol.steps import AuthoritySteps
-    from shieldfl.roles.round_keys import RoundKeys
+    from shieldfl.roles.round_signer import RoundSigner
 
 __all__ = ["SelectiveShield"]
 
@@ -66,7 +66,7 @@ class SelectiveShield(Method):
     aggregator_sees = "noised values and their positions, every client's mask or the negotiated zone"
 
     weighs_all_alike = True
-    schemes = ("ckks",)
+    schemes = weighing_encryptions()
     averages_all = False
     phases = (
         Phase("negotiate", answered_by_authority=False),
@@ -99,13 +99,13 @@ class SelectiveShield(Method):
             )
         parameters = {
             "update": update_parameters(
-                DEFAULT_ENCRYPTION, plan.clients, FixedPoint(settings.value_bits, settings.fraction_bits)
+                settings.encryption, plan.clients, FixedPoint(settings.value_bits, settings.fraction_bits)
             )
         }
         if encrypted_votes:
             # A vote is 0 or 1: two bits with the sign, several to a coefficient.
             parameters["votes"] = update_parameters(
-                DEFAULT_ENCRYPTION, plan.clients, FixedPoint(2, 0), count=plan.parameters
+                settings.encryption, plan.clients, FixedPoint(2, 0), count=plan.parameters
             )
         self.purposes = parameters
 
@@ -132,7 +132,7 @@ class SelectiveShield(Method):
         return SelectiveShieldAggregator(context, self._shared_buffers, self._settings)
 
     def _authority_steps(
-        self, initial: GlobalModel, context: RoleContext, keys: RoundKeys, shared_secret: bytes | None
+        self, initial: GlobalModel, context: RoleContext, keys: RoundSigner, shared_secret: bytes | None
     ) -> AuthoritySteps:
         from shieldfl.methods.selective_shield.authority import SelectiveShieldAuthority
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from shieldfl.errors import ParameterError
-from shieldfl.methods.encrypted_sum.encryption_settings import FixedPoint
+from shieldfl.methods.encrypted_sum.encryption_settings import WeighedEncryption
 from shieldfl.settings import Delta, NotNegative, Positive, Share, about
 
 __all__ = ["SelectiveShieldSettings"]
@@ -20,7 +20,7 @@ _Threshold = Annotated[float, Meta(le=1.0)]
 
 
 @dataclass(frozen=True)
-class SelectiveShieldSettings(FixedPoint):
+class SelectiveShieldSettings(WeighedEncryption):
     """Settings of SelectiveShield. Raises ParameterError for those that contradict each other too."""
 
     threshold: Annotated[

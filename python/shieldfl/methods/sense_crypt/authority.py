@@ -16,7 +16,7 @@ from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.methods.sense_crypt.client import cluster_model, cluster_round
 from shieldfl.roles.message import Message, Part
 from shieldfl.roles.round_key_check import digest_of_parts
-from shieldfl.roles.round_keys import RoundKeys
+from shieldfl.roles.round_signer import RoundSigner
 from shieldfl.stateful import refuse_unless
 
 __all__ = ["SenseCryptAuthority"]
@@ -37,7 +37,7 @@ class SenseCryptAuthority(RoundAuthority):
         "_clusters": NDArray[np.int64],
     }
 
-    def __init__(self, initial: GlobalModel, context: RoleContext, keys: RoundKeys) -> None:
+    def __init__(self, initial: GlobalModel, context: RoleContext, keys: RoundSigner) -> None:
         super().__init__(context, keys)
         self._initial = initial
         self._models: dict[int, GlobalModel] = {}

@@ -31,7 +31,7 @@ from shieldfl.scheme.registry import encryptions
 
 if TYPE_CHECKING:
     from shieldfl.methods.protocol.steps import AuthoritySteps
-    from shieldfl.roles.round_keys import RoundKeys
+    from shieldfl.roles.round_signer import RoundSigner
 
 __all__ = ["SenseCrypt"]
 
@@ -130,7 +130,7 @@ class SenseCrypt(Method):
         )
 
     def _authority_steps(
-        self, initial: GlobalModel, context: RoleContext, keys: RoundKeys, shared_secret: bytes | None
+        self, initial: GlobalModel, context: RoleContext, keys: RoundSigner, shared_secret: bytes | None
     ) -> AuthoritySteps:
         from shieldfl.methods.sense_crypt.authority import SenseCryptAuthority
 

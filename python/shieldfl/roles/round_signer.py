@@ -1,0 +1,86 @@
+"""A key authority's side of rounds, whatever the scheme: what it signs, so that nobody goes on with another one."""
+
+from __future__ import annotations
+
+import abc
+import threading
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from shieldfl.errors import ParameterError
+from shieldfl.roles.message import Part
+from shieldfl.roles.round_key_check import (
+    ANSWER_SIGNATURE,
+    RoundKeyCheck,
+    model_signature_name,
+    signed_answer,
+    signed_model,
+)
+from shieldfl.roles.total_opener import TotalOpener
+from shieldfl.stateful import Stateful, Uncopied
+
+__all__ = ["RoundSigner"]
+
+
+class RoundSigner(Stateful, Uncopied, abc.ABC):
+    """Holds a federation's secrets, begins its rounds, and signs for the one that was begun last.
+
+    Parameters
+    ----------
+    signing_key : an Ed25519 private key.
+    check : what clients and aggregator hold of the federation.
+    """
+
+    changes: ClassVar = {"_round": int}
+
+    def __init__(self, signing_key: Any, check: RoundKeyCheck) -> None:
+        self._signing_key = signing_key
+        self.check = check
+        """What clients and aggregator hold from set-up."""
+        self._lock = threading.Lock()
+        self._round = -1
+
+    @property
+    def newest_round(self) -> int:
+        """The round that was begun last; -1 before the first."""
+        return self._round
+
+    def settle(self, check: RoundKeyCheck) -> None:
+        """Take what the public set-up, which was made since, says besides."""
+        self.check = check
+
+    def sign_model(self, digest: bytes, client: int | None = None) -> dict[str, bytes]:
+        """Return, as a part of its first message, what binds the newest round to a model: for one client or for all.
+
+        ``digest`` is what :func:`digest_of_parts` returns. Whoever signs a second model of a round undoes the first.
+        """
+        name = model_signature_name(client)
+        with self._lock:
+            signed = signed_model(self.check.session, self._round, name, digest)
+            return {name: self._signing_key.sign(signed)}
+
+    def sign_answer(self, phase: str, digest: bytes) -> dict[str, bytes]:
+        """Return, as a part of it, what binds an answer, of which ``digest`` is, to the newest round and a phase."""
+        with self._lock:
+            signed = signed_answer(self.check.session, self._round, phase, digest)
+            return {ANSWER_SIGNATURE: self._signing_key.sign(signed)}
+
+    def enrol(self, client: int, request: Part) -> None:
+        """Take what a client shares with the authority from now on. Raises ParameterError where none does."""
+        raise ParameterError("clients of this federation encrypt to public keys: none enrols")
+
+    @abc.abstractmethod
+    def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:
+        """Begin a round, and return what its first message has to bring of keys for these purposes.
+
+        Secrets of the round before are wiped. A round that is begun again has the same keys. Raises PolicyError for a
+        round before the newest: rounds only go up.
+        """
+
+    @abc.abstractmethod
+    def authority(self, round_number: int, purpose: str = "update") -> TotalOpener[Any]:
+        """Return what opens the round's total. Raises PolicyError for other rounds than the newest, and wiped keys."""
+
+    @abc.abstractmethod
+    def wipe(self, round_number: int, purpose: str = "update") -> None:
+        """Open no more for a purpose of the newest round, once its one total was answered."""

@@ -1,0 +1,171 @@
+"""The key authority's side of rounds where clients enrol: one memory and one session for each purpose."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from shieldfl.array_view import as_unsigned
+from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
+from shieldfl.roles.authority_secrets import AuthoritySecrets
+from shieldfl.roles.authority_store import AuthorityStore
+from shieldfl.roles.message import Part
+from shieldfl.roles.round_key_check import SESSION_BYTES, RoundKeyCheck
+from shieldfl.roles.round_signer import RoundSigner
+from shieldfl.roles.sum_key_authority import SumKeyAuthority
+from shieldfl.roles.total_opener import check_min_clients, checked_weight_bounds
+from shieldfl.scheme.parameters import SchemeParameters
+from shieldfl.stateful import refuse_unless
+
+__all__ = ["SessionKeys"]
+
+
+class SessionKeys(RoundSigner):
+    """Enrols clients, and opens one total of each purpose in each round by what it shares with those who are in it.
+
+    Parameters
+    ----------
+    parameters : by purpose: ``"update"``, and what else is encrypted.
+    min_clients : the fewest clients of a total that is opened, at least 2.
+    weight_bounds : of encrypted weights.
+    most_values : the most that a total may have.
+    threads : for opening; None for as many as the work is worth.
+    check : of a federation that was set up before: it goes on once the state of its authority was taken.
+
+    Raises ParameterError, and ShieldError where the ``cryptography`` package is missing.
+    """
+
+    _why_uncopied = "hold clients' keys and are neither copied nor pickled"
+
+    changes: ClassVar = {"_secrets": bytes, "_memory": bytes, "_begun": set[str]}
+
+    def __init__(
+        self,
+        parameters: Mapping[str, SchemeParameters[Any, Any]],
+        min_clients: int,
+        *,
+        most_values: int,
+        weight_bounds: tuple[float, float] = (1.0, 1.0),
+        threads: int | None = None,
+        check: RoundKeyCheck | None = None,
+    ) -> None:
+        for own in parameters.values():
+            check_min_clients(own, min_clients)
+        self._owner = AuthoritySecrets()
+        identity = self._owner.identity
+        session = secrets.token_bytes(SESSION_BYTES)
+        keys = identity.verifying_key, session, dict(parameters), identity.enrolment_key
+        super().__init__(self._owner.signing_key, check or RoundKeyCheck(*keys))
+        self.min_clients = min_clients
+        self._weight_bounds = checked_weight_bounds(weight_bounds)
+        self._most_values = most_values
+        self._threads = threads
+        self._begun: set[str] = set()
+        self._authorities: dict[str, SumKeyAuthority[Any]] = {}
+        self._store: AuthorityStore | None = None
+
+    def settle(self, check: RoundKeyCheck) -> None:
+        """Begin the sessions of a public set-up; of one that was set up before, restoring the state does."""
+        super().settle(check)
+        if check.identity == self._owner.identity:
+            self._take(AuthorityStore.in_memory(self._owner.store_key, self._store_id))
+
+    @property
+    def _store_id(self) -> bytes:
+        return hashlib.sha256(self._owner.identity.id).digest()
+
+    def _take(self, store: AuthorityStore) -> None:
+        self._store = store
+        self._authorities = {
+            purpose: SumKeyAuthority(
+                own,
+                self.min_clients,
+                threads=self._threads,
+                weight_bounds=self._weight_bounds,
+                most_values=self._most_values,
+                owner=self._owner,
+                store=store,
+                public_key=self.check.session_key(purpose),
+            )
+            for purpose, own in self.check.parameters.items()
+        }
+
+    @property
+    def _secrets(self) -> bytes:
+        self._held_store()
+        return self._owner.export()
+
+    @_secrets.setter
+    def _secrets(self, exported: bytes) -> None:
+        try:
+            self._owner = AuthoritySecrets(exported)
+        except (ParameterError, ValueError):
+            refuse_unless(False)
+        self._signing_key = self._owner.signing_key
+        if self._owner.identity != self.check.identity:
+            raise KeyMismatchError("the state has the secrets of another federation")
+
+    @property
+    def _memory(self) -> bytes:
+        return self._held_store().serialised()
+
+    @_memory.setter
+    def _memory(self, content: bytes) -> None:
+        self._take(AuthorityStore.in_memory(self._owner.store_key, self._store_id, content))
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for purposes that the federation does not have."""
+        super().check_changed()
+        refuse_unless(self._begun <= self.check.parameters.keys())
+
+    def _held_store(self) -> AuthorityStore:
+        if self._store is None:
+            raise PolicyError("this key authority has no keys: restore the state of the one that made them")
+        return self._store
+
+    def enrol(self, client: int, request: Part) -> None:
+        """Take what a client shares with the authority, for all purposes.
+
+        Whoever calls this vouches for the channel. Raises KeyMismatchError for a request of another client, session or
+        to another authority, PolicyError for a client that was enrolled before, WireFormatError.
+        """
+        with self._lock:
+            store = self._held_store()
+            named, secret = self._owner.unseal(request, self.check.manifest_digest)
+            if named != client:
+                raise KeyMismatchError(f"the request that client {client} sent is of another client")
+            keys = {one.public_key.id: one.shared(client, secret) for one in self._authorities.values()}
+            store.enrol_in(keys)
+
+    def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:
+        """Begin a round: the keys of those before are overwritten. None comes along with its first message."""
+        number = as_unsigned(round_number, "round_number")
+        with self._lock:
+            self._held_store()
+            if number < self._round:
+                raise PolicyError(
+                    f"round {number} is over since round {self._round} began, and its keys were overwritten: begin a "
+                    "later round"
+                )
+            if number > self._round:
+                if number:
+                    for authority in self._authorities.values():
+                        authority.close_round(number - 1)
+                self._round, self._begun = number, set()
+            self._begun |= set(purposes)
+            return {}
+
+    def authority(self, round_number: int, purpose: str = "update") -> SumKeyAuthority[Any]:
+        """Return what opens the purpose's totals."""
+        with self._lock:
+            if round_number == self._round and purpose in self._begun:
+                return self._authorities[purpose]
+        raise PolicyError(
+            f"nothing of round {round_number} is opened for {purpose!r}: the round was not begun, or is over. Begin a "
+            "later round"
+        )
+
+    def wipe(self, round_number: int, purpose: str = "update") -> None:
+        """Do nothing: the memory has the answer, and gives no other one."""

@@ -1,0 +1,222 @@
+"""The key authority of schemes in which clients enrol: it answers who is in a total with what opens it, once."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import struct
+from importlib import import_module
+from typing import Any
+
+from shieldfl.array_view import Buffer, as_frame, as_unsigned
+from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
+from shieldfl.roles.authority_secrets import AuthoritySecrets
+from shieldfl.roles.authority_store import AuthorityStore, SessionRules
+from shieldfl.roles.authority_store import ClientKey as StoredKey
+from shieldfl.roles.opened_totals import Answer
+from shieldfl.roles.store_records import Keys
+from shieldfl.roles.total_opener import LEAST_THAT_HIDES, WEIGHT_BOUNDS, Key, TotalOpener, check_min_clients
+from shieldfl.scheme.enrolment import SECRET_BYTES, client_number, grant_key, sealed_grant
+from shieldfl.scheme.parameters import SchemeParameters
+from shieldfl.scheme.registry import scheme_of
+from shieldfl.scheme.sealed_answer import read_answer, sealed_answer
+
+__all__ = ["MOST_VALUES", "SumKeyAuthority"]
+
+MOST_VALUES = 2**32
+"""Of a total that is answered for, where nothing else is said: a number in a request decides how much is computed."""
+
+_MANIFEST_DOMAIN = b"shieldfl session 1\0"
+_ROUNDS_KEPT = 2
+
+
+class SumKeyAuthority(TotalOpener[Key]):
+    """Shares a key with each client, and gives for each round one answer: what opens the total of those who are in it.
+
+    It needs the list of participants and a digest of the total, never the total itself. Whom it has answered for, with
+    what, is in its store before an answer leaves: a client is answered for once in each round, purpose and part.
+
+    Parameters
+    ----------
+    params : of a scheme in which clients enrol, such as kahe.Parameters.
+    min_clients : the fewest clients of a list that is answered, at least 2.
+    one_total_per_round : True; anything else would tell single updates.
+    threads : None for as many as the work is worth.
+    weight_bounds : of encrypted weights, as for :class:`~shieldfl.roles.key_authority.KeyAuthority`.
+    most_values : the most that a total may have.
+    owner : the authority's own secrets; None draws them.
+    store : its memory; None for one that ends with the process.
+    public_key : of a session that was settled before; None begins one.
+
+    Raises ParameterError, ShieldError where the ``cryptography`` package is missing, and what the store raises.
+    """
+
+    _why_uncopied = "holds clients' keys and is neither copied nor pickled: open its store where it is used"
+
+    def __init__(
+        self,
+        params: SchemeParameters[Any, Key],
+        min_clients: int = LEAST_THAT_HIDES,
+        one_total_per_round: bool = True,
+        *,
+        threads: int | None = None,
+        weight_bounds: tuple[float, float] = WEIGHT_BOUNDS,
+        most_values: int = MOST_VALUES,
+        owner: AuthoritySecrets | None = None,
+        store: AuthorityStore | None = None,
+        public_key: Any = None,
+    ) -> None:
+        check_min_clients(params, min_clients)
+        if one_total_per_round is not True:
+            raise ParameterError(
+                "one_total_per_round must be True: two answers for one client tell its update"
+            )
+        self.most_values = as_unsigned(most_values, "most_values")
+        self._owner = owner or AuthoritySecrets()
+        identity = self._owner.identity
+        if public_key is None:
+            settled = struct.pack("<QQ", min_clients, self.most_values)
+            manifest = _MANIFEST_DOMAIN + secrets.token_bytes(32) + params.id + settled
+            digest = hashlib.sha256(manifest).digest()
+            public_key = scheme_of(params).PublicKey.of_session(params, digest, identity)
+        super().__init__(public_key, min_clients, weight_bounds, threads)
+        self._opening = import_module(self._scheme.opening)
+        self._store = store or AuthorityStore.in_memory(
+            self._owner.store_key, hashlib.sha256(identity.id).digest()
+        )
+        rules = SessionRules(public_key.manifest_digest, min_clients, 0, _ROUNDS_KEPT)
+        self._store.add_session(public_key.id, rules)
+        self._grants: dict[int, bytes] = {}
+
+    @property
+    def _session(self) -> bytes:
+        return self._public_key.id
+
+    def enrol(self, client: int | str) -> Any:
+        """Enrol a client in the same process, and return its secret ``ClientKey``, which can open answers.
+
+        ``client`` is a number below 2**31, or a name. Raises PolicyError for one that was enrolled before, revoked or
+        not; ParameterError.
+        """
+        secret = bytearray(secrets.token_bytes(SECRET_BYTES))
+        try:
+            self._enrol(client, secret)
+            key = self._scheme.ClientKey.of_secret(self._public_key, client, secret)
+        finally:
+            secret[:] = bytes(SECRET_BYTES)
+        key.take_grant(self._grants[key.client])
+        return key
+
+    def accept(self, request: Buffer) -> int | str:
+        """Enrol who sent a request, as ``ClientKey.request`` made it, and return its name or number.
+
+        Whoever calls this vouches for the channel: that the request came from whom it names, and not from whoever
+        carries ciphertexts, who could enrol inventions. Raises WireFormatError; KeyMismatchError for a request to
+        another authority or session; PolicyError for a client that was enrolled before.
+        """
+        client, secret = self._owner.unseal(request, self._session)
+        self._enrol(client, secret)
+        return client
+
+    def shared(self, client: int | str, secret: Buffer) -> Keys:
+        """Return what a store keeps of a client that shares this secret: to enrol it in several sessions at once."""
+        key = self._scheme.ClientKey.of_secret(self._public_key, client, secret)
+        return {key.client: _stored(key)}
+
+    def _enrol(self, client: int | str, secret: Buffer) -> None:
+        number = client_number(client)
+        self._store.enrol(self._session, self.shared(client, secret))
+        self._grants[number] = sealed_grant(
+            grant_key(secret, self._session), self._session, self._owner.opening_key
+        )
+
+    def grant(self, client: int | str) -> bytes:
+        """Return what lets an enrolled client open answers, sealed for it alone. Raises PolicyError for others."""
+        found = self._grants.get(client_number(client))
+        if found is None:
+            raise PolicyError(f"client {client!r} is not enrolled: accept its request first")
+        return found
+
+    def revoke(self, client: int | str) -> None:
+        """Delete a client's key: no list that names it is answered any more. Raises PolicyError; ParameterError.
+
+        What it was granted it keeps: it can open answers of this session until another one begins.
+        """
+        number = client_number(client)
+        self._store.revoke(self._session, number)
+        self._grants.pop(number, None)
+
+    def sum_key(self, request: Buffer) -> bytes:
+        """Answer who is in a total with what opens it, signed for this request and sealed for those with a grant.
+
+        The same request gets the same bytes, for the newest rounds. Raises WireFormatError; KeyMismatchError for a
+        request of another session; PolicyError for lists below ``min_clients``, with duplicates, or with clients that
+        are not enrolled, were revoked or answered for in this round before, for more than ``most_values`` values, and
+        for rounds that are over.
+        """
+        frame = bytes(as_frame(request))
+        asked = self._opening.SumRequest.from_bytes(frame)
+        if asked.key_id != self._session:
+            raise KeyMismatchError("the request is of another session: ask the authority of that one")
+        if asked.count > self.most_values:
+            raise PolicyError(
+                f"the request is for {asked.count:,} values, more than the {self.most_values:,} that were settled: "
+                "raise most_values, or send the model in parts"
+            )
+        return self._store.answer(
+            self._session,
+            asked.round,
+            f"{asked.purpose.hex()}/{asked.part}",
+            asked.participants,
+            asked.total_digest,
+            lambda held: self._computed(asked, frame, held),
+        )
+
+    def _computed(self, asked: Any, frame: bytes, held: Keys) -> tuple[bytes, Keys]:
+        keys = [self._live(client, held[client], asked.round) for client, _ in asked.participants]
+        sum_key = self._opening.sum_key(self._public_key, frame, keys, threads=self._threads or None)
+        answer = sealed_answer(
+            self._owner.signing_key, self._owner.opening_key, self._session, frame, sum_key
+        )
+        sum_key[:] = bytes(len(sum_key))
+        return answer, {key.client: _stored(key) for key in keys}
+
+    def _live(self, client: int, stored: StoredKey, round_number: int) -> Any:
+        key = self._scheme.ClientKey(self._public_key, client, stored.key, stored.round)
+        key.advance_to(round_number)
+        return key
+
+    def close_round(self, round_number: int) -> None:
+        """End a round, and all below it: their keys are overwritten, and what was not asked for stays closed."""
+        number = as_unsigned(round_number, "round_number")
+
+        def ratchet(held: Keys) -> Keys:
+            return {
+                client: _stored(self._live(client, stored, max(stored.round, number + 1)))
+                for client, stored in held.items()
+            }
+
+        self._store.close_round(self._session, number, ratchet)
+
+    def has_opened(self, round_number: int) -> bool:
+        """Say whether a request of this round was answered."""
+        return self._store.has_answered(self._session, round_number)
+
+    def _answer(self, total: Any) -> Answer:
+        request = total.request()
+        identity, opening_key = self._owner.identity, self._owner.opening_key
+        sealed = self.sum_key(request)
+        sum_key = read_answer(identity.verifying_key, opening_key, self._session, request, sealed)
+        return Answer(
+            *self._opening.open_total(self._public_key, total, sum_key, threads=self._threads or None)
+        )
+
+    def __repr__(self) -> str:
+        return f"KeyAuthority(key_id={self._session.hex()}, min_clients={self.min_clients})"
+
+
+def _stored(key: Any) -> StoredKey:
+    secret = key.export_secret()
+    stored = StoredKey(key.round, bytes(secret))
+    secret[:] = bytes(len(secret))
+    return stored
