@@ -66,10 +66,8 @@ CORE_SIDE = {
 PYTHON_LAYERS = {
     "reference": set(),
     # Schemes never import each other.
-    "scheme": {"_core", "array_view", "errors", "masks", "stateful"},
-    **{
-        name: {"_core", "array_view", "errors", "masks", "scheme", "stateful"} for name in [*REGISTRY, "kahe"]
-    },
+    "scheme": {"_core", "array_view", "errors", "installing", "masks", "stateful"},
+    **{name: {"_core", "array_view", "errors", "masks", "scheme", "stateful"} for name in REGISTRY},
     "profiling": {"errors"},
     "settings": {"errors"},
     "toml_files": {"errors", "settings"},
@@ -120,7 +118,7 @@ PYTHON_LIBRARIES = {
     "jinja2": {"reporting"},
     "rich": {"cli"},
     "typer": {"cli"},
-    "cryptography": {"roles"},
+    "cryptography": {"roles", "scheme"},
     "sqlite3": {"roles"},
     "msgspec": {"benchmarks", "settings", "stateful", "methods", "simulation", "fleet", "cli"},
     "pytest": {"testing"},
@@ -224,8 +222,10 @@ def test_only_the_key_authority_makes_what_holds_a_secret_key():
             if re.search(pattern, path.read_text())
         }
 
-    assert naming(r"CkksDecryptor|PaillierDecryptor") == {f"{name}/opening.py" for name in REGISTRY}
-    importers = {f"{name}/scheme.py" for name in [*REGISTRY, "kahe"]} | {"roles/key_authority.py"}
+    opening = {f"{name}/opening.py" for name in REGISTRY}
+    assert naming(r"CkksDecryptor|PaillierDecryptor|kahe_sum_key") == opening
+    makers = {"roles/key_authority.py", "roles/sum_key_authority.py"}
+    importers = {f"{name}/scheme.py" for name in REGISTRY} | makers
     assert naming(r"shieldfl\.\w+\.opening\b|scheme\.opening\b") == importers
     # Nor does anybody else import an authority's memory.
     assert all("roles/" in name for name in naming(r"roles\.(authority_store|store_\w+) import"))

@@ -73,7 +73,7 @@ def test_a_plan_takes_the_ring_that_is_best_at_its_goal(settings, count):
 def test_no_ring_makes_a_shorter_frame_than_the_one_planned_for_size(count):
     def frame_bytes(parameters):
         public_key = sf.kahe.PublicKey.of_session(parameters, bytes(32), bytes(16))
-        key = sf.kahe.ClientKey.of_session(public_key, 0, bytes(32))
+        key = sf.kahe.ClientKey.of_secret(public_key, 0, bytes(32))
         return sf.kahe.Encryptor(key).encrypt(np.zeros(count, np.float32)).nbytes
 
     planned = sf.kahe.Parameters.plan(goal="size", count=count)
