@@ -21,7 +21,8 @@ from shieldfl.errors import (
     SecretCopyError,
     WireFormatError,
 )
-from shieldfl.kahe.opening import open_total, sum_key
+from shieldfl.kahe.answers import open_total
+from shieldfl.kahe.opening import sum_key
 
 AUTHORITY = bytes(range(16))
 

@@ -14,7 +14,8 @@ from core.wire_twin import reseal
 from shieldfl import frame_inspection, kahe
 from shieldfl.ckks.scheme import SCHEME as CKKS
 from shieldfl.errors import ParameterError, PolicyError
-from shieldfl.kahe.opening import open_total, sum_key
+from shieldfl.kahe.answers import open_total
+from shieldfl.kahe.opening import sum_key
 from shieldfl.kahe.scheme import SCHEME
 from shieldfl.scheme.interface import SumNeeds, UnionMask
 

@@ -9,8 +9,9 @@ import pytest
 
 from core.product_ring import ProductRing
 from shieldfl import _core, _testing, kahe
+from shieldfl.kahe.answers import open_total
 from shieldfl.kahe.encryption import purpose_id
-from shieldfl.kahe.opening import open_total, sum_key
+from shieldfl.kahe.opening import sum_key
 from shieldfl.reference import ckks
 from shieldfl.reference import kahe as twin
 

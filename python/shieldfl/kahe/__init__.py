@@ -2,12 +2,21 @@
 
 Each client shares a key of its own with the key authority, and hides each update with a one-time secret from it.
 Whoever sums ciphertexts asks the authority for the sum of the secrets of those who are in the sum; the authority sees
-neither ciphertexts nor what they open to. See ``docs/kahe.md``. These are the building blocks: no method uses them yet,
-and what an authority has to remember of its answers is up to its owner.
+neither ciphertexts nor what they open to. See ``docs/kahe.md``.
 """
 
+from shieldfl.kahe.answers import open
 from shieldfl.kahe.encryption import Aggregator, CiphertextBatch, Encryptor, Total
 from shieldfl.kahe.keys import ClientKey
 from shieldfl.kahe.parameters import Parameters, PublicKey
 
-__all__ = ["Aggregator", "CiphertextBatch", "ClientKey", "Encryptor", "Parameters", "PublicKey", "Total"]
+__all__ = [
+    "Aggregator",
+    "CiphertextBatch",
+    "ClientKey",
+    "Encryptor",
+    "Parameters",
+    "PublicKey",
+    "Total",
+    "open",
+]

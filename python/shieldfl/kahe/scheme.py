@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 import shieldfl._core as _core
 from shieldfl.array_view import Buffer, as_frame
 from shieldfl.errors import KeyMismatchError, WireFormatError
+from shieldfl.kahe.answers import open_total
 from shieldfl.kahe.encryption import Aggregator, CiphertextBatch, Encryptor, Total
 from shieldfl.kahe.keys import ClientKey
 from shieldfl.kahe.parameters import Parameters, PublicKey
@@ -85,6 +86,12 @@ class Kahe(RingScheme):
         return Aggregator(
             key, threads, round=round_number, positions=positions.mask, weighted=weighted, purpose=purpose
         )
+
+    def open_total(
+        self, key: Any, total: Any, sum_key: Buffer, threads: int | None
+    ) -> tuple[NDArray[np.float64], float | None]:
+        """Open a total with the sum of its participants' one-time secrets."""
+        return open_total(key, total, sum_key, threads=threads)
 
     def add(
         self,

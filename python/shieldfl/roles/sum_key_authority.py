@@ -207,9 +207,7 @@ class SumKeyAuthority(TotalOpener[Key]):
         identity, opening_key = self._owner.identity, self._owner.opening_key
         sealed = self.sum_key(request)
         sum_key = read_answer(identity.verifying_key, opening_key, self._session, request, sealed)
-        return Answer(
-            *self._opening.open_total(self._public_key, total, sum_key, threads=self._threads or None)
-        )
+        return Answer(*self._scheme.open_total(self._public_key, total, sum_key, self._threads or None))
 
     def __repr__(self) -> str:
         return f"KeyAuthority(key_id={self._session.hex()}, min_clients={self.min_clients})"

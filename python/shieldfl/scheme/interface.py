@@ -162,7 +162,7 @@ class Scheme(abc.ABC):
     opening: ClassVar[str]
     """The module that the key authority alone imports: ``Decryptor``, ``KeyPair`` (the core's public key) and
     ``opened_coefficients(total)``, what a total counts for in the budget of the key. Where clients enrol:
-    ``SumRequest`` (the core's), ``sum_key`` and ``open_total``."""
+    ``SumRequest`` (the core's) and ``sum_key``."""
 
     encryptions: ClassVar[tuple[str, ...]]
     """The names by which settings choose the scheme and its packing."""
@@ -259,6 +259,15 @@ class Scheme(abc.ABC):
     ) -> Any:
         """Return an aggregator that takes batches of these positions alone; ``weighted``: with encrypted weights."""
         return self.Aggregator(key, threads, round=round_number, positions=positions.mask, weighted=weighted)
+
+    def open_total(
+        self, key: Any, total: Any, sum_key: Buffer, threads: int | None
+    ) -> tuple[NDArray[np.float64], float | None]:
+        """Open a total with what the authority answered, where clients enrol: sums, and the sum of encrypted weights.
+
+        Raises KeyMismatchError for the answer to another total, WireFormatError for what opens to no sums in range.
+        """
+        raise NotImplementedError
 
     def add(
         self, aggregator: Any, client: int, frame: Buffer, weight: int, clear: NDArray[np.float32] | None

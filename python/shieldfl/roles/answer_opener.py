@@ -1,0 +1,57 @@
+"""Opens totals with answers of the key authority, for whoever was granted them: a client, as a rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shieldfl.array_view import Buffer
+from shieldfl.errors import PolicyError
+from shieldfl.roles.opened_totals import Answer
+from shieldfl.roles.total_opener import TotalOpener
+from shieldfl.scheme.sealed_answer import read_answer
+
+__all__ = ["AnswerOpener"]
+
+
+class AnswerOpener(TotalOpener[Any]):
+    """Opens those totals that the authority has answered for, and no others; holds no client's key.
+
+    Parameters
+    ----------
+    public_key : of the session, with the authority's identity.
+    opening_key : what the authority granted; 32 bytes, secret.
+    min_clients, weight_bounds, threads : as for :class:`TotalOpener`.
+    """
+
+    _why_uncopied = "holds what opens answers and is neither copied nor pickled"
+
+    def __init__(
+        self,
+        public_key: Any,
+        opening_key: bytes,
+        min_clients: int,
+        weight_bounds: tuple[float, float],
+        threads: int | None = None,
+    ) -> None:
+        super().__init__(public_key, min_clients, weight_bounds, threads)
+        self._opening_key = opening_key
+        self._given: Buffer | None = None
+        self._opened: set[int] = set()
+
+    def take(self, answer: Buffer) -> None:
+        """Take the answer to the total that is opened next."""
+        self._given = answer
+
+    def has_opened(self, round_number: int) -> bool:
+        """Say whether a total of this round was opened here."""
+        return round_number in self._opened
+
+    def _answer(self, total: Any) -> Answer:
+        if self._given is None:
+            raise PolicyError("there is no answer to this total: ask the key authority with total.request()")
+        key = self._public_key
+        request = total.request()
+        sum_key = read_answer(key.identity.verifying_key, self._opening_key, key.id, request, self._given)
+        answer = Answer(*self._scheme.open_total(key, total, sum_key, self._threads or None))
+        self._opened.add(total.round)
+        return answer
