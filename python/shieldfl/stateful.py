@@ -10,6 +10,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
+from inspect import isabstract
 from types import UnionType
 from typing import Any, ClassVar, NoReturn, Self, Union, get_args, get_origin
 
@@ -31,7 +32,8 @@ class Stateful:
 
     changes: ClassVar[Mapping[str, Any]] = {}
     """Attributes, or properties that can be set, and their types; those of base classes come before them. A type is a
-    plain one, a dataclass, a stateful class, one with ``to_bytes`` and ``from_bytes``, NDArray, or made up of these."""
+    plain one, a dataclass, a stateful class, one with ``to_bytes`` and ``from_bytes``, NDArray, or made up of these.
+    Where an attribute's is an abstract stateful class, or has one in it, what the object has decides."""
 
     @classmethod
     def all_changes(cls) -> dict[str, Any]:
@@ -93,27 +95,55 @@ def encode_record(record: Mapping[str, Any], seconds: Mapping[str, float]) -> by
 
 
 def decode_record(
-    data: bytes, kind: Any, readers: Mapping[type, Callable[[bytes], Any]]
+    data: bytes, own: Stateful, readers: Mapping[type, Callable[[bytes], Any]]
 ) -> tuple[dict[str, Any], dict[str, float]]:
-    """Read a record of a stateful class and the times beside it. Raises WireFormatError for what is none.
+    """Read a record of an object like this one and the times beside it. Raises WireFormatError for what is none.
 
     ``readers`` take the place of ``from_bytes`` of types whose few bytes may state a lot of memory.
     """
     import msgspec
 
     try:
-        form: Any = tuple.__class_getitem__((_struct_of(kind), dict[str, float]))
+        kind: Any = type(own)
+        form: Any = tuple.__class_getitem__((_struct_of(kind, _chosen(own)), dict[str, float]))
         record, seconds = msgspec.msgpack.decode(data, type=form, dec_hook=partial(_typed, readers))
         return msgspec.structs.asdict(record), seconds
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise WireFormatError("these bytes are no state of this kind of role") from error
 
 
+Chosen = tuple[tuple[str, Any], ...]
+"""The classes of attributes whose declared ones are abstract, each with what it chooses in turn."""
+
+
+def _chosen(own: Stateful) -> Chosen:
+    found: list[tuple[str, Any]] = []
+    for name, kind in own.all_changes().items():
+        if _is_open(kind):
+            part = getattr(own, name)
+            found.append((name, None if part is None else (type(part), _chosen(part))))
+    return tuple(found)
+
+
 @functools.cache
-def _struct_of(kind: Any) -> Any:
+def _is_open(kind: Any) -> bool:
+    """Say whether a type, or one in it, is an abstract stateful class."""
+    if get_origin(kind) is UnionType:
+        return any(map(_is_open, get_args(kind)))
+    if not (isinstance(kind, type) and get_origin(kind) is None and issubclass(kind, Stateful)):
+        return False
+    return isabstract(kind) or any(map(_is_open, kind.all_changes().values()))
+
+
+@functools.cache
+def _struct_of(kind: Any, chosen: Chosen = ()) -> Any:
     import msgspec
 
-    fields = [(name, _wire_type(of)) for name, of in kind.all_changes().items()]
+    concrete = {name: None if part is None else _struct_of(*part) for name, part in chosen}
+    fields = [
+        (name, concrete[name] if name in concrete else _wire_type(of))
+        for name, of in kind.all_changes().items()
+    ]
     return msgspec.defstruct(kind.__name__, fields, forbid_unknown_fields=True)
 
 

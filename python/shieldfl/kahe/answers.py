@@ -40,7 +40,7 @@ def open(total: Total, answer: Buffer, key: ClientKey, *, threads: int | None = 
 
 
 def open_total(
-    public_key: PublicKey, total: Total, key: Buffer, *, threads: int | None = None
+    public_key: PublicKey, total: Total, key: Buffer, *, beside: bytes = b"", threads: int | None = None
 ) -> tuple[NDArray[np.float64], float | None]:
     """Open a total: the sums, float64 (count,), by ascending position, and the sum of encrypted weights, if any.
 
@@ -49,6 +49,7 @@ def open_total(
     public_key : of the session.
     total : what the aggregator gave.
     key : what :func:`sum_key` gave for this very total.
+    beside : what the request was made with.
     threads : None for as many as the work is worth.
 
     Raises KeyMismatchError for a key of another total, WireFormatError for what does not open to sums in range: the
@@ -59,7 +60,7 @@ def open_total(
     return _core.kahe_open(
         PublicKey.core_of(public_key),
         total.parse(threads),
-        digest_of_total(total.to_bytes()),
+        digest_of_total(total.to_bytes(), beside),
         as_frame(key),
         as_threads(threads),
     )

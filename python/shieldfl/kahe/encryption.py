@@ -30,9 +30,11 @@ def purpose_id(purpose: str) -> bytes:
     return hashlib.blake2b(purpose.encode(), digest_size=16).digest()
 
 
-def digest_of_total(frame: bytes) -> bytes:
-    """Return what binds an answer to a total: SHA-256, 32 bytes, of its frame."""
-    return hashlib.sha256(frame).digest()
+def digest_of_total(frame: bytes, beside: bytes = b"") -> bytes:
+    """Return what binds an answer to a total: SHA-256, 32 bytes, of its frame, and of what is sent beside it."""
+    digest = hashlib.sha256(frame)
+    digest.update(beside)
+    return digest.digest()
 
 
 def _checked_part(part: int) -> int:
@@ -65,9 +67,12 @@ class Total(SchemeTotal[_core.KaheCiphertext]):
         """Client's number and 16 bytes of the frame's id, by client in ascending order."""
         return self.parsed.participants
 
-    def request(self) -> bytes:
-        """Return the frame that asks the key authority for the key of this total: the list, and a digest."""
-        return _core.KaheSumRequest(self.parsed, digest_of_total(self._frame)).to_bytes()
+    def request(self, beside: bytes = b"") -> bytes:
+        """Return the frame that asks the key authority for the key of this total: the list, and a digest.
+
+        ``beside`` is a digest, 32 bytes, of what travels with the total: the answer is bound to that too.
+        """
+        return _core.KaheSumRequest(self.parsed, digest_of_total(self._frame, beside)).to_bytes()
 
 
 class Encryptor(SchemeEncryptor[CiphertextBatch]):

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import shieldfl._core as _core
 from shieldfl.array_view import Buffer, as_frame, as_threads
+from shieldfl.kahe.encryption import purpose_id
 from shieldfl.kahe.keys import ClientKey
 from shieldfl.kahe.parameters import PublicKey
 
-__all__ = ["SumRequest", "sum_key"]
+__all__ = ["SumRequest", "purpose_id", "sum_key"]
 
 SumRequest = _core.KaheSumRequest
 

@@ -88,10 +88,10 @@ class Kahe(RingScheme):
         )
 
     def open_total(
-        self, key: Any, total: Any, sum_key: Buffer, threads: int | None
+        self, key: Any, total: Any, sum_key: Buffer, threads: int | None, beside: bytes = b""
     ) -> tuple[NDArray[np.float64], float | None]:
         """Open a total with the sum of its participants' one-time secrets."""
-        return open_total(key, total, sum_key, threads=threads)
+        return open_total(key, total, sum_key, beside=beside, threads=threads)
 
     def add(
         self,

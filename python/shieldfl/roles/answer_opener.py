@@ -36,11 +36,14 @@ class AnswerOpener(TotalOpener[Any]):
         super().__init__(public_key, min_clients, weight_bounds, threads)
         self._opening_key = opening_key
         self._given: Buffer | None = None
+        self._beside = b""
+        self.request = b""
+        """What the total that was opened last was asked for with."""
         self._opened: set[int] = set()
 
-    def take(self, answer: Buffer) -> None:
-        """Take the answer to the total that is opened next."""
-        self._given = answer
+    def take(self, answer: Buffer, beside: bytes = b"") -> None:
+        """Take the answer to the total that is opened next; ``beside`` is what its request was made with."""
+        self._given, self._beside = answer, beside
 
     def has_opened(self, round_number: int) -> bool:
         """Say whether a total of this round was opened here."""
@@ -50,8 +53,9 @@ class AnswerOpener(TotalOpener[Any]):
         if self._given is None:
             raise PolicyError("there is no answer to this total: ask the key authority with total.request()")
         key = self._public_key
-        request = total.request()
+        request = total.request(self._beside)
         sum_key = read_answer(key.identity.verifying_key, self._opening_key, key.id, request, self._given)
-        answer = Answer(*self._scheme.open_total(key, total, sum_key, self._threads or None))
+        answer = Answer(*self._scheme.open_total(key, total, sum_key, self._threads or None, self._beside))
         self._opened.add(total.round)
+        self.request = request
         return answer

@@ -5,9 +5,10 @@ from __future__ import annotations
 import secrets
 from typing import Any, ClassVar
 
+from shieldfl.array_view import Buffer
 from shieldfl.errors import ShieldError
 from shieldfl.roles.round_key_check import RoundKeyCheck
-from shieldfl.scheme.enrolment import SECRET_BYTES, EnrolmentRequest
+from shieldfl.scheme.enrolment import SECRET_BYTES, EnrolmentRequest, grant_key, read_grant
 from shieldfl.scheme.registry import scheme_of
 from shieldfl.stateful import Stateful, Uncopied, refuse_unless
 
@@ -25,7 +26,11 @@ class ClientKeys(Stateful, Uncopied):
 
     _why_uncopied = "hold a client's secrets and are neither copied nor pickled"
 
-    changes: ClassVar = {"request": bytes, "_held": dict[str, tuple[int, bytes]]}
+    changes: ClassVar = {
+        "request": bytes,
+        "_held": dict[str, tuple[int, bytes]],
+        "_grant_key": bytes,
+    }
 
     def __init__(self, check: RoundKeyCheck, client: int) -> None:
         self._check = check
@@ -35,6 +40,7 @@ class ClientKeys(Stateful, Uncopied):
             purpose: scheme_of(own).ClientKey.of_secret(check.session_key(purpose), client, secret)
             for purpose, own in check.parameters.items()
         }
+        self._grant_key = grant_key(secret, check.manifest_digest)
         sealed = EnrolmentRequest.of(check.identity, check.manifest_digest, client, secret)
         self.request = sealed.to_bytes()
         """What enrols the client, for the key authority alone to read."""
@@ -60,6 +66,7 @@ class ClientKeys(Stateful, Uncopied):
         """Raise WireFormatError for keys at different rounds, or the request of another client."""
         super().check_changed()
         refuse_unless(len({key.round for key in self._keys.values()}) == 1)
+        refuse_unless(len(self._grant_key) == SECRET_BYTES)
         refuse_unless(EnrolmentRequest.from_bytes(self.request).client == self._client)
 
     @property
@@ -71,6 +78,10 @@ class ClientKeys(Stateful, Uncopied):
         """Move all keys on to a round. Raises PolicyError for one that is over or too far ahead."""
         for key in self._keys.values():
             key.advance_to(round_number)
+
+    def granted(self, grant: Buffer) -> bytes:
+        """Return what opens the authority's answers; secret. Raises KeyMismatchError for another client's grant."""
+        return read_grant(self._grant_key, self._check.manifest_digest, grant)
 
     def key(self, purpose: str) -> Any:
         """Return the ``ClientKey`` for a purpose."""

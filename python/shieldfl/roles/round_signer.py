@@ -65,8 +65,11 @@ class RoundSigner(Stateful, Uncopied, abc.ABC):
             signed = signed_answer(self.check.session, self._round, phase, digest)
             return {ANSWER_SIGNATURE: self._signing_key.sign(signed)}
 
-    def enrol(self, client: int, request: Part) -> None:
-        """Take what a client shares with the authority from now on. Raises ParameterError where none does."""
+    def enrol(self, client: int, request: Part) -> bytes:
+        """Take what a client shares with the authority from now on; return what lets it open answers.
+
+        Raises ParameterError where none enrols.
+        """
         raise ParameterError("clients of this federation encrypt to public keys: none enrols")
 
     @abc.abstractmethod
@@ -80,6 +83,12 @@ class RoundSigner(Stateful, Uncopied, abc.ABC):
     @abc.abstractmethod
     def authority(self, round_number: int, purpose: str = "update") -> TotalOpener[Any]:
         """Return what opens the round's total. Raises PolicyError for other rounds than the newest, and wiped keys."""
+
+    def sum_key(self, round_number: int, purpose: str, request: Part) -> bytes:
+        """Answer a list of participants with what opens their total. Raises ParameterError where none enrols."""
+        raise ParameterError(
+            "clients of this federation encrypt to public keys: lists of them are not answered"
+        )
 
     @abc.abstractmethod
     def wipe(self, round_number: int, purpose: str = "update") -> None:

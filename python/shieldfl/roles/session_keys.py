@@ -16,6 +16,7 @@ from shieldfl.roles.round_key_check import SESSION_BYTES, RoundKeyCheck
 from shieldfl.roles.round_signer import RoundSigner
 from shieldfl.roles.sum_key_authority import SumKeyAuthority
 from shieldfl.roles.total_opener import check_min_clients, checked_weight_bounds
+from shieldfl.scheme.enrolment import grant_key, sealed_grant
 from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.stateful import refuse_unless
 
@@ -125,8 +126,8 @@ class SessionKeys(RoundSigner):
             raise PolicyError("this key authority has no keys: restore the state of the one that made them")
         return self._store
 
-    def enrol(self, client: int, request: Part) -> None:
-        """Take what a client shares with the authority, for all purposes.
+    def enrol(self, client: int, request: Part) -> bytes:
+        """Take what a client shares with the authority, for all purposes; return what lets it open answers.
 
         Whoever calls this vouches for the channel. Raises KeyMismatchError for a request of another client, session or
         to another authority, PolicyError for a client that was enrolled before, WireFormatError.
@@ -138,6 +139,8 @@ class SessionKeys(RoundSigner):
                 raise KeyMismatchError(f"the request that client {client} sent is of another client")
             keys = {one.public_key.id: one.shared(client, secret) for one in self._authorities.values()}
             store.enrol_in(keys)
+            session = self.check.manifest_digest
+            return sealed_grant(grant_key(secret, session), session, self._owner.opening_key)
 
     def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:
         """Begin a round: the keys of those before are overwritten. None comes along with its first message."""
@@ -166,6 +169,10 @@ class SessionKeys(RoundSigner):
             f"nothing of round {round_number} is opened for {purpose!r}: the round was not begun, or is over. Begin a "
             "later round"
         )
+
+    def sum_key(self, round_number: int, purpose: str, request: Part) -> bytes:
+        """Answer a list of the newest round. Raises as :meth:`SumKeyAuthority.sum_key_for` does."""
+        return self.authority(round_number, purpose).sum_key_for(round_number, purpose, request)
 
     def wipe(self, round_number: int, purpose: str = "update") -> None:
         """Do nothing: the memory has the answer, and gives no other one."""

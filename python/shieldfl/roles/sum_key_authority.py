@@ -172,6 +172,15 @@ class SumKeyAuthority(TotalOpener[Key]):
             lambda held: self._computed(asked, frame, held),
         )
 
+    def sum_key_for(self, round_number: int, purpose: str, request: Buffer) -> bytes:
+        """Answer as :meth:`sum_key` does a request of this round and purpose. Raises PolicyError for another one's."""
+        asked = self._opening.SumRequest.from_bytes(as_frame(request))
+        if (asked.round, asked.purpose) != (round_number, self._opening.purpose_id(purpose)):
+            raise PolicyError(
+                f"the request is not for {purpose!r} of round {round_number}: ask with the total of what runs"
+            )
+        return self.sum_key(request)
+
     def _computed(self, asked: Any, frame: bytes, held: Keys) -> tuple[bytes, Keys]:
         keys = [self._live(client, held[client], asked.round) for client, _ in asked.participants]
         sum_key = self._opening.sum_key(self._public_key, frame, keys, threads=self._threads or None)

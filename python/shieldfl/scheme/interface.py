@@ -162,7 +162,7 @@ class Scheme(abc.ABC):
     opening: ClassVar[str]
     """The module that the key authority alone imports: ``Decryptor``, ``KeyPair`` (the core's public key) and
     ``opened_coefficients(total)``, what a total counts for in the budget of the key. Where clients enrol:
-    ``SumRequest`` (the core's) and ``sum_key``."""
+    ``SumRequest`` (the core's), ``purpose_id`` and ``sum_key``."""
 
     encryptions: ClassVar[tuple[str, ...]]
     """The names by which settings choose the scheme and its packing."""
@@ -261,9 +261,11 @@ class Scheme(abc.ABC):
         return self.Aggregator(key, threads, round=round_number, positions=positions.mask, weighted=weighted)
 
     def open_total(
-        self, key: Any, total: Any, sum_key: Buffer, threads: int | None
+        self, key: Any, total: Any, sum_key: Buffer, threads: int | None, beside: bytes = b""
     ) -> tuple[NDArray[np.float64], float | None]:
         """Open a total with what the authority answered, where clients enrol: sums, and the sum of encrypted weights.
+
+        ``beside`` is what the request was made with.
 
         Raises KeyMismatchError for the answer to another total, WireFormatError for what opens to no sums in range.
         """

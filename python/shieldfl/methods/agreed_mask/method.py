@@ -208,6 +208,7 @@ class AgreedMask(MaskedAverage):
     """
 
     phases: tuple[Phase, ...] = (SCORES, UPDATE)
+    clients_can_open = False  # the aggregator has to know the mask, which follows from opened scores
 
     def __init__(self, name: str, settings: Any, plan: FederationPlan, *, ratio: float) -> None:
         settled = settled_positions(ratio, plan.parameters, plan.buffers)

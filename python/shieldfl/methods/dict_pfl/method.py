@@ -85,6 +85,9 @@ class DictPfl(MaskedAverage):
     aggregator_sees = "ciphertexts, their number, which follows from all clients' updates, and weights"
 
     phases = (COUNT, UPDATE)
+    clients_can_open = (
+        False  # the aggregator has to know how many positions are left, which follows from opened sums
+    )
 
     needs_shared_secret = True
     schemes = weighing_encryptions()

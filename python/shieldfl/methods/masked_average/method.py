@@ -47,6 +47,7 @@ class MaskedAverage(Method):
     """
 
     phases: tuple[Phase, ...] = (UPDATE,)
+    clients_can_open = True
     schemes: ClassVar[tuple[str, ...]] = encryptions()
 
     def __init__(

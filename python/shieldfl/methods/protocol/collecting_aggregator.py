@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError, WireFormatError
+from shieldfl.methods.protocol.client_opening import sum_request
+from shieldfl.methods.protocol.missed_rounds import MissedRounds
 from shieldfl.methods.protocol.steps import AggregatorSteps, RoleContext
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import RoundKeyReader
@@ -32,6 +34,7 @@ class CollectingAggregator(AggregatorSteps):
         "_answer": Message | None,
         "_seen": set[int],
         "_closed": Message | None,
+        "_missed": MissedRounds | None,
     }
 
     sums: ClassVar[tuple[str, ...]] = ()
@@ -47,6 +50,7 @@ class CollectingAggregator(AggregatorSteps):
         self._answer: Message | None = None
         self._seen: set[int] = set()
         self._closed: Message | None = None
+        self._missed = MissedRounds(self._clients) if context.plan.opener == "clients" else None
 
     def check_changed(self) -> None:
         """Raise WireFormatError for a round, a phase, clients or keys that the federation does not have."""
@@ -58,6 +62,8 @@ class CollectingAggregator(AggregatorSteps):
             or not 0 <= self.round <= self.context.plan.rounds
             or not self._seen <= set(range(self._clients))
             or (self._round_keys is None) != (not self.context.keys.parameters)
+            or (self._missed is None) != (self.context.plan.opener != "clients")
+            or (self._missed is not None and not self._missed.is_of(self._clients))
         ):
             raise WireFormatError("the state is of a round, a phase or clients that the plan does not have")
 
@@ -126,6 +132,29 @@ class CollectingAggregator(AggregatorSteps):
             if self._closed is None:
                 self._closed = self._result(phase)
             return self._closed
+
+    def request(self, phase: str) -> Message:
+        """Return the list of participants and a digest of the phase's result."""
+        with self._lock:
+            self._check_phase(phase)
+            if self._missed is None:
+                return super().request(phase)
+            if self._closed is None:
+                raise ParameterError(f"phase {phase!r} is open: close it first")
+            return sum_request(self.context.keys.parameters[phase], self._closed)
+
+    def keep(self, answer: Message, finished: Sequence[int]) -> None:
+        """Keep a round's end for those that are not in it."""
+        with self._lock:
+            if self._missed is None:
+                super().keep(answer, finished)
+            else:
+                self._missed.add(answer, finished)
+
+    def missed(self, client: int) -> Message:
+        """Return the ends of rounds that a client has not been sent."""
+        with self._lock:
+            return super().missed(client) if self._missed is None else Message(self._missed.parts(client))
 
     def take_changed(self, record: Mapping[str, Any]) -> None:
         """Take what has changed; the phase that runs is begun again, and its sums go on from theirs."""

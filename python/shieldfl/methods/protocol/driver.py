@@ -109,6 +109,9 @@ class RoundDriver:
 
         def sent(client: int) -> Message:
             model = self._method.message_for(client, first)
+            missed = self._aggregator.missed(client)
+            if missed:
+                model = Message({**model, **Message.from_bytes(missed.to_bytes())})
             traffic.bytes_down += model.nbytes
             return model
 
@@ -130,6 +133,8 @@ class RoundDriver:
         assert answer is not None
         self.model = answer
         traffic.finished = left
+        if self._method.plan.opener == "clients":
+            self._aggregator.keep(answer, left)
         self._clients.end_round(left, self._part_of(answer))
         return traffic
 
@@ -183,5 +188,9 @@ class RoundDriver:
         result = self._aggregator.close(phase.name)
         if phase.answered_by_authority:
             assert self._authority is not None
+            if self._method.plan.opener == "clients":
+                asked = self._aggregator.request(phase.name)
+                answer = self._authority.answer(phase.name, Message.from_bytes(asked.to_bytes()))
+                return Message({**result, **answer}), left
             result = self._authority.answer(phase.name, Message.from_bytes(result.to_bytes()))
         return result, left

@@ -63,7 +63,8 @@ class EmbeddedRoles:
             request = client.enrolment()
             if request:
                 assert self.authority is not None
-                self.authority.enrol(index, Message.from_bytes(request.to_bytes()))
+                granted = self.authority.enrol(index, Message.from_bytes(request.to_bytes()))
+                client.enrolled(Message.from_bytes(granted.to_bytes()))
         if restarts_roles:
             self.clients = [
                 _restarted(one, partial(self.new_client, index)) for index, one in enumerate(self.clients)

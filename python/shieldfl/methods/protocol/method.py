@@ -81,6 +81,8 @@ class Method(abc.ABC):
     """How updates can be encrypted, by the registry's names; nothing for a method without keys."""
     averages_all: ClassVar[bool] = True
     """Whether the weighted mean of all updates is what it gives, up to rounding, where no noise is added."""
+    clients_can_open: bool = False
+    """Whether each client can work the model out itself: where no other role needs to know what a sum opened to."""
     hides_all: ClassVar[bool] = False
     """Whether ciphertexts, and what :data:`PUBLIC_PARTS` names, are all that ever leaves a client."""
 
@@ -203,7 +205,14 @@ class Method(abc.ABC):
         threads: int | None,
         shared_secret: bytes | None,
     ) -> AuthoritySteps:
-        steps = self._authority_steps(initial, self._context(setup, threads), keys, shared_secret)
+        context = self._context(setup, threads)
+        steps: AuthoritySteps
+        if self.plan.opener == "clients":
+            from shieldfl.methods.protocol.list_authority import ListAuthority
+
+            steps = ListAuthority(context, keys)
+        else:
+            steps = self._authority_steps(initial, context, keys, shared_secret)
         secret = self._bound_secret(shared_secret)
         steps.bind(setup.digest, "key authority", self.plan.update_size, secret)
         return steps
@@ -238,7 +247,10 @@ class Method(abc.ABC):
         if not 1 <= as_unsigned(weight, "weight") <= self.plan.most_weight:
             raise ParameterError(f"the plan has weights from 1 to {self.plan.most_weight}")
         own = 1 if self.weighs_all_alike else weight
-        steps = self._client(self._context(setup, threads), index, own, initial, shared_secret)
+        context = self._context(setup, threads)
+        steps = self._client(context, index, own, initial, shared_secret)
+        if self.plan.opener == "clients":
+            steps.open_by(lambda keys: self._authority_steps(initial, context, keys, shared_secret))
         secret = self._bound_secret(shared_secret)
         steps.bind(setup.digest, f"client {int(index)} of weight {int(own)}", self.plan.update_size, secret)
         return steps
@@ -296,6 +308,10 @@ class Method(abc.ABC):
                 "clients enrol"
             )
         manifest = setup.digest if self._enrols else b""
+        if self.plan.opener == "clients" and not (self._enrols and self.clients_can_open):
+            raise ParameterError(
+                f'clients of {self.name} cannot open sums as it is set: take opener = "authority", or another scheme'
+            )
         check = RoundKeyCheck(
             setup.verifying_key, setup.session, self.purposes, setup.enrolment_key, manifest
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -52,6 +52,14 @@ class FederationPlan(Settings):
             "Of all clients together, where it is known: 1/N is the delta of what is private for each sample."
         ),
     ] = None
+
+    opener: Annotated[
+        Literal["authority", "clients"],
+        about(
+            "Who opens sums. authority: the key authority, which gets them. clients: each client, with the authority's "
+            "answer to a list of participants; neither aggregator nor authority then sees an opened value."
+        ),
+    ] = "authority"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -186,7 +186,7 @@ class Reporter(Stateful):
             content = unpack_state(self._bound(), state, key)
             try:
                 masks = partial(Mask.from_bytes, most_positions=self._positions)
-                changed, seconds = decode_record(content, type(self), {Mask: masks})
+                changed, seconds = decode_record(content, self, {Mask: masks})
                 refuse_unless(all(0.0 <= spent < math.inf for spent in seconds.values()))
                 other = self.revived(changed)
             except (WireFormatError, KeyMismatchError):

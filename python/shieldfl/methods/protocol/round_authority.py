@@ -14,9 +14,7 @@ from shieldfl.methods.protocol.steps import AuthoritySteps, RoleContext
 from shieldfl.privacy.events import OpenedSum
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import digest_of_parts
-from shieldfl.roles.round_keys import RoundKeys
 from shieldfl.roles.round_signer import RoundSigner
-from shieldfl.roles.session_keys import SessionKeys
 from shieldfl.roles.total_opener import TotalOpener
 from shieldfl.scheme.encryption import SchemeTotal
 from shieldfl.stateful import refuse_unless
@@ -36,25 +34,17 @@ class RoundAuthority(AuthoritySteps):
     keys : the rounds' keys, which open the totals.
     """
 
-    changes: ClassVar = {
-        "_round_keys": RoundKeys | None,
-        "_session_keys": SessionKeys | None,
-        "_replies": Replies,
-    }
+    changes: ClassVar = {"keys": RoundSigner, "_replies": Replies}
 
     def __init__(self, context: RoleContext, keys: RoundSigner) -> None:
         super().__init__()
         self.context = context
-        # One of both; a state says in which class to read it.
-        self._round_keys = keys if isinstance(keys, RoundKeys) else None
-        self._session_keys = keys if isinstance(keys, SessionKeys) else None
+        self.keys = keys
         self._replies = Replies()
 
     def check_changed(self) -> None:
         """Raise WireFormatError for other rounds or phases than the plan's, and a last answer of another model."""
         super().check_changed()
-        refuse_unless((self._session_keys is not None) == self.context.keys.enrols)
-        refuse_unless((self._round_keys is None) == self.context.keys.enrols)
         self._check_untold(self.context.plan.rounds, range(self.context.plan.clients))
         rounds, phases = self.context.plan.rounds, self.context.answered
         refuse_unless(-1 <= self.keys.newest_round <= rounds)
@@ -62,25 +52,23 @@ class RoundAuthority(AuthoritySteps):
         refuse_unless(self._replies.phases <= set(phases))
         refuse_unless(self._keeps(self.newest_model()))
 
-    @property
-    def keys(self) -> RoundSigner:
-        """The federation's secrets."""
-        keys = self._session_keys or self._round_keys
-        assert keys is not None
-        return keys
-
-    def enrol(self, client: int, enrolment: Message) -> None:
-        """Share with a client, from now on, what its request says. Raises as :meth:`RoundSigner.enrol` does."""
+    def enrol(self, client: int, enrolment: Message) -> Message:
+        """Share with a client, from now on, what its request says; it gets nothing, since nothing is for it to open."""
         if as_unsigned(client, "client") >= self.context.plan.clients:
             raise ParameterError(f"the plan has clients 0 to {self.context.plan.clients - 1}")
         with self._lock:
             self.keys.enrol(client, enrolment["enrolment"])
+        return Message()
 
     def newest_model(self) -> Message:
         """Return the answer to the last phase of the last round that came so far; before that, the initial model."""
         with self._lock:
             _, newest = self._replies.newest(self.context.phases[-1])
             return self._first_model() if newest is None else newest
+
+    def newest_reply(self) -> tuple[int, Message | None]:
+        """Return the last round whose model was moved, and that model; -1 and None before the first."""
+        return self._replies.newest(self.context.phases[-1])
 
     def begin_round(self, round_number: int) -> Message:
         """Make the round's keys, wipe those of the round before, sign them and the model."""

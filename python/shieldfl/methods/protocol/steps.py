@@ -9,6 +9,7 @@ many machines.
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +42,13 @@ class ClientSteps(Reporter, abc.ABC):
         It has to come to it on a channel that tells who sent it.
         """
         return Message()
+
+    def enrolled(self, answer: Message) -> None:
+        """Take the key authority's answer to the enrolment: what lets this client open sums, where clients do."""
+
+    def open_by(self, make: Callable[[Any], Any]) -> None:
+        """Let the client open sums itself. Raises ParameterError for one that cannot."""
+        raise ParameterError("this client opens nothing: the key authority gets the totals")
 
     @abc.abstractmethod
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
@@ -114,14 +122,33 @@ class AggregatorSteps(Reporter, abc.ABC):
         Asked again, it returns the same.
         """
 
+    def request(self, phase: str) -> Message:
+        """Return what asks the key authority for what opens a closed phase's total, where clients open.
+
+        The answer is bound to all of the phase's result, so that all clients open the same.
+        """
+        raise ParameterError("clients open nothing in this method: the key authority gets the total")
+
+    def keep(self, answer: Message, finished: Sequence[int]) -> None:
+        """Keep what every client gets at a round's end, where clients open, for those that are not ``finished``."""
+        raise ParameterError(
+            "clients open nothing in this method: each round's first message brings the model"
+        )
+
+    def missed(self, client: int) -> Message:
+        """Return, to be sent with a round's first message, what a client has to open first; nothing if it has all."""
+        return Message()
+
 
 class AuthoritySteps(Reporter, abc.ABC):
     """The key authority: makes each round's keys, opens totals and keeps the global model."""
 
     needs_sealing = True
 
-    def enrol(self, client: int, enrolment: Message) -> None:
-        """Take what :meth:`ClientSteps.enrolment` returned. Whoever calls this vouches that it is this client's.
+    def enrol(self, client: int, enrolment: Message) -> Message:
+        """Take what :meth:`ClientSteps.enrolment` returned, and return what is for :meth:`ClientSteps.enrolled`.
+
+        Whoever calls this vouches that it is this client's.
 
         Raises KeyMismatchError, PolicyError for a client that was enrolled before, WireFormatError; ParameterError
         where none enrols.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -10,12 +11,15 @@ import numpy as np
 
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
+from shieldfl.methods.protocol.client_opening import ClientOpening
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel, joined
 from shieldfl.methods.protocol.replies import Replies
+from shieldfl.methods.protocol.round_authority import RoundAuthority
 from shieldfl.methods.protocol.steps import ClientSteps, RoleContext
 from shieldfl.privacy.events import ClearUpload, EncryptedUpload, NoisedUpload
 from shieldfl.roles.client_keys import ClientKeys
+from shieldfl.roles.granted_keys import GrantedKeys
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import RoundKeyReader
 from shieldfl.stateful import refuse_unless
@@ -59,6 +63,7 @@ class TrainingClient(ClientSteps):
         "_replies": Replies,
         "_round_keys": RoundKeyReader | None,
         "_own_keys": ClientKeys | None,
+        "_opening": ClientOpening | None,
     }
 
     def __init__(
@@ -92,6 +97,7 @@ class TrainingClient(ClientSteps):
         self._round_keys = RoundKeyReader(context.keys) if context.keys.parameters else None
         self._own_keys = ClientKeys(context.keys, index) if context.keys.enrols else None
         self.needs_sealing = self._own_keys is not None
+        self._opening: ClientOpening | None = None
 
     def check_changed(self) -> None:
         """Raise WireFormatError for a round, sizes, scores or an update that no client of the plan has."""
@@ -120,12 +126,29 @@ class TrainingClient(ClientSteps):
             or (self._round_keys is None) != (not self.context.keys.parameters)
             or (self._own_keys is None) == self.context.keys.enrols
             or (self._own_keys is not None and self._own_keys.round != self.round)
+            or (self._opening is None) != (self.context.plan.opener != "clients")
         ):
             raise WireFormatError("the state is of a round or a model that the client cannot have")
 
     def enrolment(self) -> Message:
         """Return the request that enrols the client, where clients do."""
         return Message() if self._own_keys is None else Message({"enrolment": self._own_keys.request})
+
+    def enrolled(self, answer: Message) -> None:
+        """Take what lets the client open sums, where clients do."""
+        if self._opening is not None and self._own_keys is not None:
+            with self._lock:
+                self._opening.keys.grant(self._own_keys.granted(answer["grant"]))
+
+    def open_by(self, make: Callable[[GrantedKeys], RoundAuthority]) -> None:
+        """Let the client open sums itself; ``make`` gives what turns them into models, for keys that open answers."""
+        keys = GrantedKeys(
+            self.context.keys,
+            self.context.plan.min_clients,
+            weight_bounds=(1 / self.context.most_weight, 1.0),
+            threads=self.context.threads,
+        )
+        self._opening = ClientOpening(make(keys), self.context.phases[-1])
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the client's own model, given the global one.
@@ -155,7 +178,10 @@ class TrainingClient(ClientSteps):
                         "something of it: begin a later round"
                     )
             self._check_round(number, participants)
-            if self._round_keys is not None:
+            begun_with = participants, model
+            if self._opening is not None:
+                model = self._opening.begin_round(self.context.keys, number, self.index, model)
+            elif self._round_keys is not None:
                 self.context.keys.check_model(model, number, self.index)
             elif not model.keys() <= GlobalModel.parts:
                 # No signature says what belongs to the message, and it is kept whole.
@@ -163,7 +189,7 @@ class TrainingClient(ClientSteps):
             start = self._begin_round(number, participants, model)
             self._beginnings += 1
             self._begun = replace(start, round=number, beginning=self._beginnings)
-            self._begun_with = participants, model
+            self._begun_with = begun_with
             self._has_told = False
             return self._begun
 
@@ -305,7 +331,7 @@ class TrainingClient(ClientSteps):
     def end_round(self, answer: Message) -> None:
         """Take the answer to the last phase."""
         with self._lock:
-            self._end_round(answer)
+            self._end_round(answer if self._opening is None else self._opening.end_round(answer))
 
     def _end_round(self, answer: Message) -> None:
         """Nothing is kept from round to round."""
@@ -313,7 +339,8 @@ class TrainingClient(ClientSteps):
     def merged_model(self, model: Message) -> StartingPoint:
         """Return the client's own model, given the global one."""
         with self._lock:
-            return self._merged_model(self._read_model(model))
+            own = model if self._opening is None else self._opening.model()
+            return self._merged_model(self._read_model(own))
 
     def _merged_model(self, current: GlobalModel) -> StartingPoint:
         """The global model is everybody's."""

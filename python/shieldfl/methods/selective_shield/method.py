@@ -89,6 +89,8 @@ class SelectiveShield(Method):
         self.scores = settings.sensitivity
         self.delta = settings.delta
         encrypted_votes = settings.negotiation == "encrypted"
+        # Of encrypted votes the aggregator has to know the zone.
+        self.clients_can_open = not encrypted_votes
         if encrypted_votes:
             self.phases = (Phase("negotiate", answered_by_authority=True), self.phases[1])
         if settings.adaptive_clip and settings.noise_multiplier > 0.0:

@@ -1,0 +1,99 @@
+"""A key authority that answers who took part, and opens nothing: each client works the model out itself."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import ClassVar
+
+from shieldfl.array_view import as_unsigned
+from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.methods.protocol.replies import Replies
+from shieldfl.methods.protocol.steps import AuthoritySteps, RoleContext
+from shieldfl.privacy.events import OpenedSum
+from shieldfl.roles.message import Message
+from shieldfl.roles.round_key_check import digest_of_parts
+from shieldfl.roles.round_signer import RoundSigner
+from shieldfl.stateful import refuse_unless
+
+__all__ = ["ANSWER", "ANSWERED_ROUND", "HISTORY_BYTES", "ListAuthority", "next_history"]
+
+HISTORY_BYTES = 32
+
+ANSWER, ANSWERED_ROUND = "answer", "answered round"
+"""Parts of an answer, which clients get beside the phase's result."""
+
+
+def next_history(history: bytes, request: bytes) -> bytes:
+    """Return the digest of all answered requests, in their order, once one more is answered."""
+    return hashlib.sha256(b"shieldfl history 1\0" + history + hashlib.sha256(request).digest()).digest()
+
+
+class ListAuthority(AuthoritySteps):
+    """The same for every method: it sees lists of participants and digests, no total and no model.
+
+    Its rounds' first message is what it signs: the number of the round, and the digest of all that it has answered so
+    far, by which clients know that they have, and agree on, every opened sum.
+
+    Parameters
+    ----------
+    context : what all roles of the federation know.
+    keys : what it shares with the clients.
+    """
+
+    changes: ClassVar = {"keys": RoundSigner, "_replies": Replies, "_history": bytes}
+
+    def __init__(self, context: RoleContext, keys: RoundSigner) -> None:
+        super().__init__()
+        self.context = context
+        self.keys = keys
+        self._replies = Replies()
+        self._history = bytes(HISTORY_BYTES)
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for other rounds or phases than the plan's."""
+        super().check_changed()
+        self._check_untold(self.context.plan.rounds, range(self.context.plan.clients))
+        rounds, phases = self.context.plan.rounds, self.context.answered
+        refuse_unless(-1 <= self.keys.newest_round <= rounds and len(self._history) == HISTORY_BYTES)
+        refuse_unless(all(self._replies.newest(phase)[0] <= rounds for phase in phases))
+        refuse_unless(self._replies.phases <= set(phases))
+
+    def enrol(self, client: int, enrolment: Message) -> Message:
+        """Share with a client, from now on, what its request says; return what lets it open answers."""
+        if as_unsigned(client, "client") >= self.context.plan.clients:
+            raise ParameterError(f"the plan has clients 0 to {self.context.plan.clients - 1}")
+        with self._lock:
+            return Message({"grant": self.keys.enrol(client, enrolment["enrolment"])})
+
+    def newest_model(self) -> Message:
+        """Return what stands for the model: the digest of all answers that it comes of."""
+        with self._lock:
+            return Message({"history": self._history})
+
+    def begin_round(self, round_number: int) -> Message:
+        """Sign the round: its number, and what was answered before."""
+        number = as_unsigned(round_number, "round_number")
+        with self._lock:
+            if not 1 <= number <= self.context.plan.rounds:
+                raise PolicyError(
+                    f"round {number} is none of the plan's {self.context.plan.rounds:,}: it is not begun"
+                )
+            if number <= self._replies.newest(self.context.phases[-1])[0]:
+                raise PolicyError(f"round {number} has been answered: begin a later round")
+            self.keys.begin_round(number, tuple(self.context.keys.parameters))
+            first = Message({"round": Message.from_number(number), "history": self._history})
+            return Message({**first, **self.keys.sign_model(digest_of_parts(first))})
+
+    def answer(self, phase: str, message: Message) -> Message:
+        """Answer a list with what opens its total, sealed for clients; a repeated one gets its answer again."""
+        self.context.check_answered(phase)
+        with self._lock, self.clock.stage("open"):
+            number = message.number("round")
+            return self._replies.reply(phase, number, message, lambda: self._answered(phase, number, message))
+
+    def _answered(self, phase: str, number: int, message: Message) -> Message:
+        request = bytes(message["request"])
+        answer = self.keys.sum_key(number, phase, request)
+        self._history = next_history(self._history, request)
+        self.record(OpenedSum(number))
+        return Message({ANSWER: answer, ANSWERED_ROUND: Message.from_number(number)})

@@ -1,0 +1,108 @@
+"""What opens a round's totals at a client: the key authority's answers, which it was granted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from shieldfl.array_view import Buffer, as_unsigned
+from shieldfl.errors import PolicyError
+from shieldfl.roles.answer_opener import AnswerOpener
+from shieldfl.roles.round_key_check import RoundKeyCheck
+from shieldfl.roles.round_signer import RoundSigner
+from shieldfl.scheme.enrolment import SECRET_BYTES
+from shieldfl.stateful import refuse_unless
+
+__all__ = ["GrantedKeys"]
+
+
+class GrantedKeys(RoundSigner):
+    """In the place of an authority's keys: opens what the authority has answered, signs nothing.
+
+    Parameters
+    ----------
+    check : of the federation.
+    min_clients, weight_bounds, threads : as for the authority's keys.
+    """
+
+    _why_uncopied = "hold what opens answers and are neither copied nor pickled"
+
+    changes: ClassVar = {"_opening_key": bytes | None}
+
+    def __init__(
+        self,
+        check: RoundKeyCheck,
+        min_clients: int,
+        *,
+        weight_bounds: tuple[float, float],
+        threads: int | None,
+    ) -> None:
+        super().__init__(None, check)
+        self._opening_key: bytes | None = None
+        self._min_clients = min_clients
+        self._weight_bounds = weight_bounds
+        self._threads = threads
+        self._openers: dict[str, AnswerOpener] = {}
+        self._newest_request = b""
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for what opens no answers."""
+        super().check_changed()
+        refuse_unless(self._opening_key is None or len(self._opening_key) == SECRET_BYTES)
+
+    def grant(self, opening_key: bytes) -> None:
+        """Take what opens the authority's answers, 32 bytes; secret."""
+        self._opening_key = opening_key
+
+    def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:
+        """Begin a round. Raises PolicyError for one before the newest."""
+        number = as_unsigned(round_number, "round_number")
+        if number < self._round:
+            raise PolicyError(f"round {number} is over since round {self._round} began: begin a later round")
+        self._round = number
+        return {}
+
+    def sign_model(self, digest: bytes, client: int | None = None) -> dict[str, bytes]:
+        """Sign nothing: every client works the model out itself."""
+        return {}
+
+    def sign_answer(self, phase: str, digest: bytes) -> dict[str, bytes]:
+        """Sign nothing."""
+        return {}
+
+    def take(self, purpose: str, answer: Buffer, beside: bytes) -> None:
+        """Take the authority's answer to the newest round's total for a purpose. Raises PolicyError before a grant."""
+        if self._opening_key is None:
+            raise PolicyError(
+                "this client was granted no answers: have it enrolled, and take what comes back"
+            )
+        opener = AnswerOpener(
+            self.check.session_key(purpose),
+            self._opening_key,
+            self._min_clients,
+            self._weight_bounds,
+            self._threads,
+        )
+        opener.take(answer, beside)
+        self._openers[purpose] = opener
+
+    def go_back(self, round_number: int) -> None:
+        """Stand at an earlier round, with no answer: the one that was begun was none of the authority's."""
+        self._round, self._openers = round_number, {}
+
+    @property
+    def newest_request(self) -> bytes:
+        """What the last total that was opened was asked for with."""
+        return self._newest_request
+
+    def authority(self, round_number: int, purpose: str = "update") -> AnswerOpener:
+        """Return what opens the total that was answered for last."""
+        if round_number == self._round and purpose in self._openers:
+            return self._openers[purpose]
+        raise PolicyError(f"there is no answer for {purpose!r} of round {round_number}")
+
+    def wipe(self, round_number: int, purpose: str = "update") -> None:
+        """Forget the answer, which was used."""
+        opener = self._openers.pop(purpose, None)
+        if opener is not None:
+            self._newest_request = opener.request
