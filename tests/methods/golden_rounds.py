@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 from methods.method_conformance import SteppedRun
-from methods.variants import Variant, variants
+from methods.variants import Variant, twins, variants
 from shieldfl import _core, _testing
 from shieldfl.masks import Mask
 from shieldfl.roles.message import Message
@@ -36,14 +36,15 @@ NOISED = {"noise_multiplier": 0.8, "clip_norm": 0.3}
 
 
 def golden_variants() -> list[Variant]:
-    """Those of the conformance suite, and those that noise, with as much noise as users have."""
+    """Those of the conformance suite, those that noise, with as much noise as users have, and the twins of all."""
     found = [_for_five(variant) for variant in variants()]
     by_label = {variant.label: variant for variant in found}
     for label in ("clear", "hidden", "hidden-discrete"):
         variant = by_label[f"selective-shield/{label}"].with_settings(**NOISED)
         found.append(dataclasses.replace(variant, label=f"{variant.label}/noised"))
     noised = by_label["dp-fedavg"].with_others(**NOISED)
-    return [*found, dataclasses.replace(noised, label="dp-fedavg/noised")]
+    found.append(dataclasses.replace(noised, label="dp-fedavg/noised"))
+    return found + twins(found)
 
 
 def _for_five(variant: Variant) -> Variant:

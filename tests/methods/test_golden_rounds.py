@@ -8,6 +8,7 @@ import json
 import pytest
 
 from methods.golden_rounds import GOLDEN, Variant, golden_rounds, golden_variants
+from methods.variants import twins
 from shieldfl.methods.discovery import BUILT_IN
 
 
@@ -27,6 +28,25 @@ def test_rounds_come_to_what_they_did(variant: Variant, restarts: bool) -> None:
     for number, (new, old) in enumerate(zip(now["rounds"], then["rounds"], strict=True), 1):
         assert new == old, f"round {number}"
     assert now["events"] == then["events"]
+
+
+def what_all_schemes_come_to(entry: dict) -> dict:
+    """A record without what is of the scheme: how many bytes there are."""
+    sizes = ("sent", "closed", "answers")
+    of_scheme = ("encryption", "bytes_per_encrypted_value")
+    rounds = [{name: fact for name, fact in one.items() if name not in sizes} for one in entry["rounds"]]
+    settings = {name: value for name, value in entry["settings"].items() if name not in of_scheme}
+    return entry | {"rounds": rounds, "settings": settings}
+
+
+@pytest.mark.parametrize(
+    "variant", [one for one in golden_variants() if one.enrols], ids=lambda variant: variant.label
+)
+def test_models_do_not_depend_on_whether_clients_enrol(variant: Variant) -> None:
+    """Both sum exactly what was quantised alike, with weights too: not a bit differs, whatever a method does."""
+    (twin,) = twins([variant])
+    assert what_all_schemes_come_to(golden()[variant.label]) == what_all_schemes_come_to(golden()[twin.label])
+    assert golden()[variant.label]["settings"] != golden()[twin.label]["settings"]
 
 
 def test_every_method_is_recorded() -> None:

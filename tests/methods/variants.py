@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from shieldfl.methods.discovery import BUILT_IN, method_class
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
 from shieldfl.methods.settings import MethodSettings
+from shieldfl.scheme.registry import DEFAULT_PUBLIC_KEY_ENCRYPTION, scheme_named
 from shieldfl.settings import settings_of
 from shieldfl.testing import MethodCase
 
@@ -39,10 +41,20 @@ class Variant:
         return method_class(self.method).averages_all
 
     @property
+    def encryption(self) -> str | None:
+        """The scheme of what its clients encrypt, and its packing; None where they encrypt nothing."""
+        own = self.all_settings().of(self.method)
+        return getattr(own, "encryption", None) if method_class(self.method).schemes else None
+
+    @property
+    def enrols(self) -> bool:
+        """Whether each of its clients shares a key with the key authority."""
+        return self.encryption is not None and scheme_named(self.encryption).enrols
+
+    @property
     def layer_offsets(self) -> tuple[int, ...]:
         """The layers of the model that it is tried with: a small one where each value gets its own ciphertext."""
-        single = getattr(self.others.of(self.method), "encryption", None) == "paillier-single"
-        return FEW_LAYER_OFFSETS if single else LAYER_OFFSETS
+        return FEW_LAYER_OFFSETS if self.encryption == "paillier-single" else LAYER_OFFSETS
 
     @property
     def size(self) -> int:
@@ -85,6 +97,11 @@ class Variant:
     def with_settings(self, **changes: object) -> Variant:
         return replace(self, settings=replace(self.settings, **changes))
 
+    def under(self, encryption: str) -> Variant:
+        """Encrypt by another scheme."""
+        changed = self.with_settings(encryption=encryption).with_others(encryption=encryption)
+        return replace(changed, label=f"{self.label}/{encryption}")
+
     def losing_nothing(self, fraction_bits: int) -> Variant:
         """Every position is encrypted or sent in the clear, with so many bits behind the point."""
         changed = self.with_settings(threshold=-1.0, consensus=1.0, fraction_bits=fraction_bits)
@@ -126,7 +143,7 @@ _SENSE_CRYPT = {
     "single": {"encryption": "paillier-single", "clustering": "none"},
     "dense": {"clustering": "none", "bandwidths": (4.0, 3.0, 2.0, 1.0)},
     "ckks": {"encryption": "ckks", "clustering": "none", "compute_speeds": (1.0, 0.3)},
-    "clusters": {"encryption": "ckks"},
+    "clusters": {"encryption": "kahe"},
 }
 
 
@@ -177,9 +194,20 @@ def variants() -> list[Variant]:
     return found
 
 
+def twins(of: Sequence[Variant]) -> list[Variant]:
+    """Return those whose clients enrol as they are under round keys: ``full-he/ckks`` for ``full-he``."""
+    return [one.under(DEFAULT_PUBLIC_KEY_ENCRYPTION) for one in of if one.enrols]
+
+
 def labelled(label: str) -> Variant:
-    """Return the variant of this label."""
-    return next(one for one in variants() if one.label == label)
+    """Return the variant of this label, or the twin."""
+    return next(one for one in variants() + twins(variants()) if one.label == label)
 
 
 every_variant = pytest.mark.parametrize("variant", variants(), ids=lambda variant: variant.label)
+every_variant_and_twin = pytest.mark.parametrize(
+    "variant", variants() + twins(variants()), ids=lambda variant: variant.label
+)
+every_enrolling_variant = pytest.mark.parametrize(
+    "variant", [one for one in variants() if one.enrols], ids=lambda variant: variant.label
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from shieldfl.array_view import Buffer
@@ -39,15 +40,15 @@ class AnswerOpener(TotalOpener[Any]):
         self._beside = b""
         self.request = b""
         """What the total that was opened last was asked for with."""
-        self._opened: set[int] = set()
+        self._opened: set[bytes] = set()
 
     def take(self, answer: Buffer, beside: bytes = b"") -> None:
         """Take the answer to the total that is opened next; ``beside`` is what its request was made with."""
         self._given, self._beside = answer, beside
 
-    def has_opened(self, round_number: int) -> bool:
-        """Say whether a total of this round was opened here."""
-        return round_number in self._opened
+    def has_opened(self, total: Any) -> bool:
+        """Say whether this total was opened here."""
+        return _digest(total) in self._opened
 
     def _answer(self, total: Any) -> Answer:
         if self._given is None:
@@ -56,6 +57,10 @@ class AnswerOpener(TotalOpener[Any]):
         request = total.request(self._beside)
         sum_key = read_answer(key.identity.verifying_key, self._opening_key, key.id, request, self._given)
         answer = Answer(*self._scheme.open_total(key, total, sum_key, self._threads or None, self._beside))
-        self._opened.add(total.round)
+        self._opened.add(_digest(total))
         self.request = request
         return answer
+
+
+def _digest(total: Any) -> bytes:
+    return hashlib.sha256(total.to_bytes()).digest()

@@ -312,13 +312,14 @@ class AuthorityStore(Uncopied):
             drop_answers(journal, session, rules)
         return answer
 
-    def has_answered(self, session: bytes, round_number: int) -> bool:
-        """Say whether any request of this session and round was answered."""
+    def has_answered(self, session: bytes, round_number: int, total_digest: bytes) -> bool:
+        """Say whether a request of this session, round and total was answered."""
         as_bytes(session, SESSION_BYTES, "session")
-        number = as_number(round_number, "round_number")
+        asked = session, as_number(round_number, "round_number"), total_digest
         with self._transaction() as journal:
-            select = "SELECT 1 FROM journal WHERE session = ? AND kind = 'answer' AND round = ? LIMIT 1"
-            return journal.connection.execute(select, (session, number)).fetchone() is not None
+            select = """SELECT 1 FROM journal JOIN answers USING (number)
+                WHERE session = ? AND kind = 'answer' AND round = ? AND total_digest = ? LIMIT 1"""
+            return journal.connection.execute(select, asked).fetchone() is not None
 
     def close(self) -> None:
         """Give the file up: nothing more is answered, and another process can open it."""

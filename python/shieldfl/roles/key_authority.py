@@ -131,10 +131,10 @@ class KeyAuthority(TotalOpener[Key]):
                 )
         return answer
 
-    def has_opened(self, round_number: int) -> bool:
-        """Say whether a total of this round was opened."""
+    def has_opened(self, total: Total) -> bool:
+        """Say whether a total of this one's round was opened."""
         with self._lock:
-            return round_number in self._opened.digests
+            return total.round in self._opened.digests
 
     def contents(self) -> key_file.Contents:
         """Return the key pair, whose secret the receiver overwrites, with what was opened so far."""

@@ -207,9 +207,10 @@ class SumKeyAuthority(TotalOpener[Key]):
 
         self._store.close_round(self._session, number, ratchet)
 
-    def has_opened(self, round_number: int) -> bool:
-        """Say whether a request of this round was answered."""
-        return self._store.has_answered(self._session, round_number)
+    def has_opened(self, total: Any) -> bool:
+        """Say whether the request of this total was answered."""
+        asked = self._opening.SumRequest.from_bytes(total.request())
+        return self._store.has_answered(self._session, asked.round, asked.total_digest)
 
     def _answer(self, total: Any) -> Answer:
         request = total.request()

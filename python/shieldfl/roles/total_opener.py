@@ -166,8 +166,8 @@ class TotalOpener(Uncopied, abc.ABC, Generic[Key]):
         return answer.sums, answer.weight_sum, total.total_weight
 
     @abc.abstractmethod
-    def has_opened(self, round_number: int) -> bool:
-        """Say whether a total of this round was opened."""
+    def has_opened(self, total: Total) -> bool:
+        """Say whether this total was opened, or, where each round has one alone, that of its round."""
 
     @abc.abstractmethod
     def _answer(self, total: Total) -> Answer:

@@ -114,11 +114,11 @@ class RoundAuthority(AuthoritySteps):
         self, round_number: int, keys: TotalOpener[Any], total: SchemeTotal[Any]
     ) -> Iterator[None]:
         """Record that the total was opened in here: once, and also where what comes of it is refused."""
-        known = keys.has_opened(total.round)
+        known = keys.has_opened(total)
         try:
             yield
         finally:
-            if total.count and not known and keys.has_opened(total.round):
+            if total.count and not known and keys.has_opened(total):
                 self.record(OpenedSum(round_number))
 
     def _check_runs(self, round_number: int) -> None:

@@ -163,7 +163,7 @@ class SenseCryptAggregator(CollectingAggregator):
         sums = {}
         for cluster in sorted({int(clusters[client]) for client in self._masks}):
             masks = [mask for client, mask in self._masks.items() if clusters[client] == cluster]
-            number = cluster_round(round_number, cluster, clusters.size)
+            number = cluster_round(self.context, round_number, cluster)
             sums[cluster] = MixedSum(
                 key, masks, number, self._weights, self.clock, self._threads, weighted=self._weighted
             )

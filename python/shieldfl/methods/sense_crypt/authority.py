@@ -126,7 +126,7 @@ class SenseCryptAuthority(RoundAuthority):
 
     def _read(self, message: Message, round_number: int, cluster: int) -> MixedTotal:
         size = self._initial.parameters.size + self._initial.buffers.size
-        number = cluster_round(round_number, cluster, self._clients)
+        number = cluster_round(self.context, round_number, cluster)
         return MixedTotal.read(message, f" {cluster}", self.keys.check.parameters["update"], size, number)
 
     def _model_of(self, cluster: int) -> GlobalModel:

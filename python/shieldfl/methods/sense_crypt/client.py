@@ -34,12 +34,16 @@ class Capability:
     weight: int
 
 
-def cluster_round(round_number: int, cluster: int, clients: int) -> int:
-    """Return the number under which a cluster's ciphertexts of a round travel: no two clusters share one.
+def cluster_round(context: RoleContext, round_number: int, cluster: int) -> int:
+    """Return the number under which a cluster's ciphertexts of a round travel.
 
-    The key authority opens one total for each. There are at most as many clusters as clients.
+    Of each number the key authority opens one total, so no two clusters share one; there are at most as many clusters
+    as clients. Where clients enrol it is the round's own, by which their keys go on: whoever is in one cluster's total
+    is answered for in no other.
     """
-    return round_number * clients + cluster
+    if context.keys.enrols:
+        return round_number
+    return round_number * context.plan.clients + cluster
 
 
 def cluster_model(message: Message, cluster: int) -> Message:
@@ -196,7 +200,7 @@ class SenseCryptClient(TrainingClient):
         with self.clock.stage("merge"):
             update = self._difference()
         mask = encrypted_positions(self.selection.mask, self._buffer_count)
-        number = cluster_round(self.round, self._cluster, self._clients)
+        number = cluster_round(self.context, self.round, self._cluster)
         with self.clock.stage("encrypt"):
             upload = self._upload_under_round_key()
             union = upload.read_union(answer, mask.size)
