@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import kahe_targets
 import mask_targets
 import noise_targets
 import process_targets
 import scheme_targets
-from target import Sizes, Target
+from shieldfl.benchmarks.target import Target
+from sizes import Sizes
 
 
 def measure_all(sizes: Sizes, on_part: Callable[[str], None] = lambda part: None) -> list[Target]:
@@ -16,6 +18,7 @@ def measure_all(sizes: Sizes, on_part: Callable[[str], None] = lambda part: None
     targets: list[Target] = []
     parts: dict[str, Callable[[Sizes], Iterator[Target]]] = {
         "encryption": scheme_targets.measure,
+        "key-additive encryption": kahe_targets.measure,
         "instruction sets and memory": process_targets.measure,
         "masks": mask_targets.measure,
         "noise": noise_targets.measure,

@@ -1,7 +1,7 @@
 """The whole experiment: this library beside others on the same values, in one run.
 
-    python bench/baselines.py             # CKKS beside SEAL and TenSEAL, every size and share: a quarter of an hour
-    python bench/baselines.py --targets   # the figures that CKKS, masks and noise are held to, met or missed
+    python bench/baselines.py             # CKKS and kahe beside SEAL, TenSEAL and Flower, every size and share
+    python bench/baselines.py --targets   # the figures that these, masks and noise are held to, met or missed
     python bench/baselines.py --values 1e6 --share 1 --threads 1 --json baselines.json
     python bench/baselines.py paillier   # Paillier beside phe and HEU: several minutes
     python bench/baselines.py paillier --targets
@@ -23,20 +23,22 @@ import all_targets
 import paillier_targets
 from shieldfl.benchmarks import Effort
 from shieldfl.benchmarks.comparison import describe_machine
+from shieldfl.benchmarks.target import Target
 from shieldfl.cli.bench import command as bench
 from shieldfl.cli.bench.table import print_machine
+from shieldfl.cli.bench.targets import print_targets
 from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
 from shieldfl.cli.result_console import result_console
 from shieldfl.cli.setting_options import given_settings, with_options
-from target import QUICK, Sizes, Target, print_targets
+from sizes import QUICK, Sizes
 
 Seconds = Annotated[float, typer.Option(help="How long each case is measured, all schemes together.")]
 Targets = Annotated[bool, typer.Option("--targets", help="Measure the targets instead of the tables.")]
 
 
 @dataclass(frozen=True)
-class WholeCkksGrid(bench.CkksGrid):
+class WholeUpdateGrid(bench.UpdateGrid):
     """Every size and share."""
 
     values: bench.ValueCounts = (100_000, 1_000_000, 25_000_000)
@@ -54,8 +56,8 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 @app.command()
-@with_options((WholeCkksGrid, ""))
-def ckks(
+@with_options((WholeUpdateGrid, ""))
+def updates(
     context: typer.Context,
     *,
     seconds: Seconds = 10.0,
@@ -64,7 +66,7 @@ def ckks(
     json_file: JsonFile = None,
     **settings: Any,
 ) -> None:
-    """Measure CKKS beside SEAL and TenSEAL, print the tables, check every sum."""
+    """Measure CKKS and key-additive encryption beside others, print the tables, check every sum."""
     cases = bench.given_grid(context, settings, quick).cases()
     if targets_only:
         _show_targets(lambda: all_targets.measure_all(QUICK if quick else Sizes(), _tell), json_file)
@@ -114,6 +116,6 @@ def _tell(part: str) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] not in (["ckks"], ["paillier"], ["--help"]):
-        sys.argv.insert(1, "ckks")  # what is meant where nothing is said
+    if sys.argv[1:2] not in (["updates"], ["paillier"], ["--help"]):
+        sys.argv.insert(1, "updates")  # what is meant where nothing is said
     app()

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from target import Sizes, Target, at_least
-from turns import median_seconds_in_turns
+from shieldfl.benchmarks.target import Target, at_least
+from shieldfl.benchmarks.turns import median_seconds_in_turns
+from sizes import Sizes
 
 NORM = 1.0
 DEVIATION = 0.01

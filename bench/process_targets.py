@@ -1,6 +1,7 @@
 """Figures that need a process of their own: a forced instruction set, and peak memory.
 
 SHIELDFL_SIMD=avx2 python bench/process_targets.py speed
+SHIELDFL_SIMD=scalar python bench/process_targets.py kahe
 python bench/process_targets.py memory
 """
 
@@ -18,16 +19,23 @@ from typing import Any
 import shieldfl as sf
 from peak_memory import with_extra_peak_bytes
 from shieldfl.benchmarks.measurement import measure as measure_schemes
+from shieldfl.benchmarks.own_kahe import own_kahe
 from shieldfl.benchmarks.own_schemes import OwnScheme, authority_of
-from shieldfl.benchmarks.scheme import select
+from shieldfl.benchmarks.scheme import Scheme, select
 from shieldfl.benchmarks.seal_baseline import seal_baselines
-from target import QUICK, Sizes, Target, at_least, at_most
+from shieldfl.benchmarks.target import Target, at_least, at_most
+from sizes import QUICK, Sizes
 
 
 def measure(sizes: Sizes) -> Iterator[Target]:
     """Yield the lines of this page."""
     for instruction_set, target, stretch in (("scalar", 2, 3), ("avx2", 6, 12)):
-        yield _forced(instruction_set, target, stretch, sizes)
+        yield _forced(
+            "speed", instruction_set, "encrypt, against SEAL's encode and encrypt", target, stretch, sizes
+        )
+    for instruction_set, target in (("scalar", 12), ("avx2", 50)):
+        stages = "kahe 24/64: encrypt and serialise, against SEAL"
+        yield _forced("kahe", instruction_set, stages, target, None, sizes)
     facts = _in_a_process("memory", sizes, {})
     name = f"extra peak memory over the frame, encrypting {sizes.sparse:,} values"
     if "extra_bytes" not in facts:
@@ -37,9 +45,11 @@ def measure(sizes: Sizes) -> Iterator[Target]:
     yield at_most(name, facts["extra_bytes"] / facts["frame_bytes"], 1.2, 1.05, note=note)
 
 
-def _forced(instruction_set: str, target: float, stretch: float, sizes: Sizes) -> Target:
-    name = f"{instruction_set} path, encrypt, against SEAL's encode and encrypt"
-    facts = _in_a_process("speed", sizes, {"SHIELDFL_SIMD": instruction_set})
+def _forced(
+    what: str, instruction_set: str, stages: str, target: float, stretch: float | None, sizes: Sizes
+) -> Target:
+    name = f"{instruction_set} path, {stages}"
+    facts = _in_a_process(what, sizes, {"SHIELDFL_SIMD": instruction_set})
     if facts.get("instruction_set") != instruction_set:
         problem = facts.get("problem", f"the process used {facts.get('instruction_set')}")
         return at_least(name, None, target, stretch, problem)
@@ -61,17 +71,24 @@ def _in_a_process(what: str, sizes: Sizes, environment: dict[str, str]) -> dict[
 
 
 def _speed(sizes: Sizes) -> dict[str, Any]:
-    from scheme_targets import effort_of, fastest
+    from scheme_targets import fastest
 
-    schemes = [
-        OwnScheme("speed", authority_of(fastest(), 1), 1),
-        *seal_baselines(1, sizes.baseline_values)[:1],
-    ]
+    return _beside_seal(OwnScheme("speed", authority_of(fastest(), 1), 1), "encrypt", sizes)
+
+
+def _kahe(sizes: Sizes) -> dict[str, Any]:
+    return _beside_seal(own_kahe(1)[0], "encrypt and serialise", sizes)
+
+
+def _beside_seal(scheme: Scheme, stage: str, sizes: Sizes) -> dict[str, Any]:
+    from scheme_targets import effort_of
+
+    schemes = [scheme, *seal_baselines(1, sizes.baseline_values)[:1]]
     own, seal = measure_schemes(schemes, select(sizes.dense, 1.0), effort_of(sizes))
     return {
         "instruction_set": sf.build_info()["instruction_set"],
-        "own_ns": own.stage_ns["encrypt"],
-        "seal_ns": seal.stage_ns["encrypt"],
+        "own_ns": own.stage_ns[stage],
+        "seal_ns": seal.stage_ns[stage],
     }
 
 
@@ -91,11 +108,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("speed", "memory"))
+    parts = {"speed": _speed, "kahe": _kahe, "memory": _memory}
+    parser.add_argument("what", choices=parts)
     parser.add_argument("--quick", action="store_true")
     arguments = parser.parse_args()
     sizes = QUICK if arguments.quick else Sizes()
-    print(json.dumps(_speed(sizes) if arguments.what == "speed" else _memory(sizes)))
+    print(json.dumps(parts[arguments.what](sizes)))
 
 
 if __name__ == "__main__":

@@ -14,9 +14,10 @@ from shieldfl.benchmarks.measurement import measure as measure_schemes
 from shieldfl.benchmarks.own_schemes import OwnScheme, authority_of
 from shieldfl.benchmarks.scheme import Scheme, select
 from shieldfl.benchmarks.seal_baseline import seal_baselines
+from shieldfl.benchmarks.target import Target, at_least, at_most
 from shieldfl.benchmarks.tenseal_baseline import HOW_TO_INSTALL, tenseal_baselines
-from target import Sizes, Target, at_least, at_most
-from turns import median_seconds_in_turns
+from shieldfl.benchmarks.turns import median_seconds_in_turns
+from sizes import Sizes
 
 _ONCE = Effort(seconds=0.0, fewest_repetitions=1)
 
@@ -55,14 +56,14 @@ def _against_baselines(sizes: Sizes) -> Iterator[Target]:
         tenseal[0].encrypt_and_serialise_ns / own.encrypt_and_serialise_ns if tenseal else None,
         100,
         200,
-        _beside(own, tenseal[0], "encrypt and serialise") if tenseal else HOW_TO_INSTALL,
+        beside(own, tenseal[0], "encrypt and serialise") if tenseal else HOW_TO_INSTALL,
     )
     yield at_least(
         "encrypt, against SEAL's encode and encrypt, N = 2048, one prime",
         seal.stage_ns["encrypt"] / own.stage_ns["encrypt"],
         20,
         40,
-        _beside(own, seal, "encrypt"),
+        beside(own, seal, "encrypt"),
     )
     limit, note = _bandwidth_limit_ns(own)
     yield at_most("add a frame to the sum", own.stage_ns["add"], 4.0, min(4.0, limit), "ns/value", note)
@@ -70,7 +71,8 @@ def _against_baselines(sizes: Sizes) -> Iterator[Target]:
     yield at_most("open a total, policy included", own.stage_ns["open"], 15.0, 8.0, "ns/value", digest)
 
 
-def _beside(own: Figure, baseline: Figure, stage: str) -> str:
+def beside(own: Figure, baseline: Figure, stage: str) -> str:
+    """Say what a stage takes, ours first."""
     return f"{own.stage_ns[stage]:.2f} ns a value beside {baseline.stage_ns[stage]:,.1f}"
 
 

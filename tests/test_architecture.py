@@ -122,10 +122,7 @@ PYTHON_LIBRARIES = {
     "sqlite3": {"roles"},
     "msgspec": {"benchmarks", "settings", "stateful", "methods", "simulation", "fleet", "cli"},
     "pytest": {"testing"},
-    "tenseal": {"benchmarks"},
-    "phe": {"benchmarks"},
-    "gmpy2": {"benchmarks"},
-    "heu": {"benchmarks"},
+    **{compared: {"benchmarks"} for compared in ("tenseal", "phe", "gmpy2", "heu", "flwr")},
 }
 
 # More than this is several concepts in one file, and more than a reader keeps in mind.
@@ -224,7 +221,7 @@ def test_only_the_key_authority_makes_what_holds_a_secret_key():
 
     opening = {f"{name}/opening.py" for name in REGISTRY}
     assert naming(r"CkksDecryptor|PaillierDecryptor|kahe_sum_key") == opening
-    makers = {"roles/key_authority.py", "roles/sum_key_authority.py"}
+    makers = {"roles/key_authority.py", "roles/sum_key_authority.py", "benchmarks/own_kahe.py"}
     importers = {f"{name}/scheme.py" for name in REGISTRY} | makers
     assert naming(r"shieldfl\.\w+\.opening\b|scheme\.opening\b") == importers
     # Nor does anybody else import an authority's memory.
@@ -240,7 +237,7 @@ UNWANTED = {
     "shieldfl.fleet.measure.measured_client": ("torch", "sklearn", "opacus", "matplotlib", "scipy"),
     "shieldfl.roles.message": ("torch", "sklearn", "opacus", "sqlite3"),
     "shieldfl.frame_inspection": ("torch", "sklearn", "opacus"),
-    "shieldfl.benchmarks": ("torch", "sklearn", "opacus", "rich", "typer", "tenseal", "phe", "heu"),
+    "shieldfl.benchmarks": ("torch", "sklearn", "opacus", "rich", "typer", "tenseal", "phe", "heu", "flwr"),
     "shieldfl.methods.sense_crypt.client_clustering": ("torch", "sklearn", "opacus"),
     "shieldfl.methods.selective_shield.settings": ("torch", "sklearn", "opacus"),
     "shieldfl.simulation.config": ("torch", "sklearn", "opacus"),

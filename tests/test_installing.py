@@ -34,8 +34,9 @@ def test_a_hint_names_what_the_extra_installs(extra: str):
     assert set(EXTRAS[extra]) == packages_of(extra)
 
 
-def test_baselines_are_those_of_the_extra():
+def test_baselines_are_those_of_the_extras():
     assert set(EXTRAS["tenseal"] + EXTRAS["phe"] + EXTRAS["heu"]) == packages_of("baselines")
+    assert set(EXTRAS["flower"]) == packages_of("flower")
 
 
 def test_every_hint_comes_from_one_place():

@@ -137,7 +137,13 @@ ENDS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
 
 def test_all_settings_classes_are_found() -> None:
     names = {one.__name__ for one in CLASSES}
-    assert {"RunConfig", "SelectiveShieldSettings", "CalibrationSettings", "ClientKind", "CkksGrid"} <= names
+    assert {
+        "RunConfig",
+        "SelectiveShieldSettings",
+        "CalibrationSettings",
+        "ClientKind",
+        "UpdateGrid",
+    } <= names
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda one: one.__name__)

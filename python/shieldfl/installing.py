@@ -30,6 +30,7 @@ EXTRAS = {
     "tenseal": ("tenseal",),
     "phe": ("phe", "gmpy2"),
     "heu": ("sf-heu",),
+    "flower": ("flwr",),
 }
 """What each part of the library needs, as indexes name it. A test holds the first two equal to pyproject.toml's."""
 

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from itertools import product
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from msgspec import Meta
 
-from shieldfl.benchmarks import heu_baseline, phe_baseline, tenseal_baseline
+from shieldfl.benchmarks import flower_baseline, heu_baseline, phe_baseline, tenseal_baseline
+from shieldfl.benchmarks.kahe_authority import authority_lines
 from shieldfl.benchmarks.measurement import Ciphertexts, Effort, Figure, measure, run_on_cores
+from shieldfl.benchmarks.negotiation import negotiation_over_reading
+from shieldfl.benchmarks.own_kahe import own_kahe
 from shieldfl.benchmarks.own_schemes import OwnScheme, authority_of, own_ckks, paillier_parameters
+from shieldfl.benchmarks.plain_copy import PlainCopy
 from shieldfl.benchmarks.scheme import Scheme, select
 from shieldfl.benchmarks.seal_baseline import seal_baselines
+from shieldfl.benchmarks.target import Target
 from shieldfl.build_info import build_info, machine_facts
 from shieldfl.scheme.interface import KeyBits
 from shieldfl.settings import Settings, Share, Threads
 
 __all__ = [
     "CaseResult",
-    "CkksCase",
     "Comparison",
     "PaillierCase",
+    "UpdateCase",
+    "UpdateScheme",
     "Values",
     "compare",
     "describe_machine",
@@ -41,20 +47,38 @@ Measured = tuple[list[Figure], list[str]]
 """Of all schemes, this library's default first; and how to install those that are missing."""
 
 
+UpdateScheme = Literal["ckks", "kahe"]
+"""Of ours, that encrypts whole updates."""
+
+
 @dataclass(frozen=True)
-class CkksCase(Settings):
+class _Own:
+    """What of one of our schemes is measured."""
+
+    schemes: Callable[[int], Sequence[Scheme]]
+    """With so many threads; the first one is its default parameters."""
+    lines: Callable[[int, int], Iterable[Target]] = lambda threads, repetitions: ()
+    """What its roles take that is no matter of values, with so many threads, so many times."""
+
+
+_OWN: dict[UpdateScheme, _Own] = {"ckks": _Own(own_ckks), "kahe": _Own(own_kahe, authority_lines)}
+
+
+@dataclass(frozen=True)
+class UpdateCase(Settings):
     """An update of ``values`` values, of which a random ``share`` is encrypted on ``threads`` threads."""
 
     values: Values
     share: Share
     threads: Threads
+    schemes: Annotated[tuple[UpdateScheme, ...], Meta(min_length=1)] = ("ckks", "kahe")
 
     def __str__(self) -> str:
         return f"{self.values:,} values, share {self.share:g}, threads {self.threads}"
 
     def measure(self, baselines: bool, effort: Effort) -> Measured:
-        """Time CKKS, SEAL and TenSEAL. Raises WrongSumError."""
-        schemes: list[Scheme] = [*own_ckks(self.threads)]
+        """Time our schemes, SEAL, TenSEAL, Flower and a plain copy. Raises WrongSumError."""
+        schemes = [scheme for name in self.schemes for scheme in _OWN[name].schemes(self.threads)]
         missing: list[str] = []
         if baselines:
             schemes += seal_baselines(self.threads, effort.baseline_values)
@@ -62,10 +86,22 @@ class CkksCase(Settings):
                 (
                     tenseal_baseline,
                     lambda: tenseal_baseline.tenseal_baselines(self.threads, effort.baseline_values),
-                )
+                ),
+                (flower_baseline, lambda: flower_baseline.flower_baselines(effort.baseline_values)),
             )
-            schemes += others
+            schemes += [*others, PlainCopy()]
         return measure(schemes, select(self.values, self.share), effort), missing
+
+    @classmethod
+    def measure_lines(cls, cases: Sequence[UpdateCase], effort: Effort) -> list[Target]:
+        """Measure what is the same for all cases: negotiating masks, and what roles take. Raises WrongSumError."""
+        repetitions = effort.most_repetitions
+        # Each once, in the order in which the cases have them.
+        named = dict.fromkeys((name, case.threads) for case in cases for name in case.schemes)
+        return [
+            *(line for name, threads in named for line in _OWN[name].lines(threads, repetitions)),
+            negotiation_over_reading(effort.mask_positions, repetitions),
+        ]
 
 
 @dataclass(frozen=True)
@@ -82,8 +118,13 @@ class PaillierCase(Settings):
         """Time Paillier, phe and HEU in a process that is bound to as many cores as threads. Raises WrongSumError."""
         return run_on_cores(self.threads, _measure_on_cores, self, baselines, effort)
 
+    @classmethod
+    def measure_lines(cls, cases: Sequence[PaillierCase], effort: Effort) -> list[Target]:
+        """Return nothing: all that is measured is in the cases."""
+        return []
 
-Case = TypeVar("Case", CkksCase, PaillierCase)
+
+Case = TypeVar("Case", UpdateCase, PaillierCase)
 
 
 @dataclass(frozen=True)
@@ -114,19 +155,22 @@ class Comparison(Generic[Case]):
 
     machine: dict[str, Any]
     cases: list[CaseResult[Case]] = field(default_factory=list)
+    lines: list[Target] = field(default_factory=list)
+    """What is measured once, for all cases."""
     missing: list[str] = field(default_factory=list)
     """What could not be compared with, and how to install it."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types, for ``--json``; times are nanoseconds for each value."""
+        """Return plain JSON types, for ``--json``; times of cases are nanoseconds for each value."""
         return {
             "machine": self.machine,
             "missing": self.missing,
             "cases": [result.to_json() for result in self.cases],
+            "lines": [line.to_json() for line in self.lines],
         }
 
 
-def grid(case: Callable[..., Case], *axes: Sequence[float]) -> list[Case]:
+def grid(case: Callable[..., Case], *axes: Sequence[Any]) -> list[Case]:
     """Return the cases of every combination. Raises ParameterError for a number out of range."""
     return [case(*combination) for combination in product(*axes)]
 
@@ -148,11 +192,13 @@ def compare(
 
     Raises WrongSumError when a scheme opens a wrong sum.
     """
+    effort = effort or Effort()
     comparison: Comparison[Case] = Comparison(describe_machine())
     for done, case in enumerate(cases):
         on_case(done, case)
-        figures, comparison.missing = case.measure(baselines, effort or Effort())
+        figures, comparison.missing = case.measure(baselines, effort)
         comparison.cases.append(CaseResult(case, figures))
+    comparison.lines = type(cases[0]).measure_lines(cases, effort) if cases else []
     return comparison
 
 
@@ -222,6 +268,7 @@ def describe_machine() -> dict[str, Any]:
         "phe": _version("phe"),
         "gmpy2": _version("gmpy2"),
         "heu": _version("sf-heu"),
+        "flwr": _version("flwr"),
     }
 
 

@@ -48,6 +48,8 @@ class Effort:
     baseline_values: int = 48 * 4096
     """Others are measured on at most this many values, since their cost is linear; they fill whole ciphertexts."""
     ciphertexts: Ciphertexts = field(default_factory=Ciphertexts)
+    mask_positions: int = 10_000_000
+    """Of each mask that is negotiated."""
 
     def is_enough(self, repetitions: int, seconds: float) -> bool:
         """Say whether a case has been measured for long enough."""
@@ -67,6 +69,7 @@ class Figure:
     repetitions: int
     bytes_per_value: float
     stage_ns: dict[str, float]
+    """Without stages that this scheme has not, or whose time says nothing."""
     cores: float
     """Processor time over time while encrypting: how many cores were at work."""
     values_per_ciphertext: int
@@ -118,7 +121,11 @@ class _Record:
             values=self.values,
             repetitions=len(both),
             bytes_per_value=self.bytes_per_value,
-            stage_ns={stage: 1e9 * median(times) / self.values for stage, times in times_of.items()},
+            stage_ns={
+                stage: 1e9 * median(times) / self.values
+                for stage, times in times_of.items()
+                if stage not in scheme.untimed
+            },
             cores=median(processor_seconds["encrypt"]) / median(seconds["encrypt"]),
             values_per_ciphertext=scheme.values_per_ciphertext,
         )
@@ -141,13 +148,14 @@ def _repeat(
             frame = scheme.load(frame)
         with clock("add with plaintext"):
             scheme.add_with_clear(mixed, frame, clear)
-        scheme.check(scheme.open(scheme.close(mixed)), values, times=2, clear=clear)
+        scheme.check(scheme.open(scheme.answer(scheme.close(mixed))), values, times=2, clear=clear)
     with clock("add"):
         scheme.add(total, frame)
     with clock("close"):
         closed = scheme.close(total)
+    answered = scheme.answer(closed)
     with clock("open"):
-        opened = scheme.open(closed)
+        opened = scheme.open(answered)
     scheme.check(opened, values, times=2)
 
 
@@ -172,7 +180,7 @@ def measure(
 
 def _warm_up(scheme: Scheme, selection: Selection) -> _Record:
     frame = scheme.serialise(scheme.encrypt(selection))
-    opened = scheme.open(scheme.close(scheme.start_sum(frame)))
+    opened = scheme.open(scheme.answer(scheme.close(scheme.start_sum(frame))))
     scheme.check(opened, selection.values, times=1)
     return _Record(frame, opened.size, scheme.size_bytes(frame) / opened.size)
 

@@ -76,6 +76,7 @@ class OwnScheme(Scheme):
     """
 
     own = True
+    untimed = frozenset()
 
     def __init__(
         self,

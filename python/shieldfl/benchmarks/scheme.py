@@ -81,6 +81,8 @@ class Scheme(ABC):
 
     own: bool = False
     """Whether it is this library."""
+    untimed: frozenset[str] = frozenset({"close"})
+    """Stages whose time would say nothing: there is nothing to do, or other roles do it in a round."""
 
     def __init__(
         self,
@@ -102,7 +104,7 @@ class Scheme(ABC):
 
     @abstractmethod
     def encrypt(self, selection: Selection) -> Any:
-        """Encrypt the selected values under the public key."""
+        """Encrypt the selected values as a client does."""
 
     @abstractmethod
     def serialise(self, encrypted: Any) -> Any:
@@ -129,8 +131,15 @@ class Scheme(ABC):
         raise NotImplementedError
 
     def close(self, total: Any) -> Any:
-        """Turn the sum into what the key holder opens."""
+        """Turn the sum into what leaves the aggregator: what the key holder opens, or what an authority is asked."""
         return total
+
+    def answer(self, closed: Any) -> Any:
+        """Have an authority that does not open sums answer what it is asked; the result is what ``open`` takes.
+
+        Is not timed here: it costs by the clients, not by the values.
+        """
+        return closed
 
     @abstractmethod
     def open(self, closed: Any) -> NDArray[np.float64]:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from msgspec import Meta
 
-from shieldfl.benchmarks.comparison import Case, CkksCase, PaillierCase, Values, compare, grid
+from shieldfl.benchmarks.comparison import Case, PaillierCase, UpdateCase, UpdateScheme, Values, compare, grid
 from shieldfl.benchmarks.measurement import Ciphertexts, Effort
 from shieldfl.build_info import build_info
 from shieldfl.cli.failures import failures_on_stderr, interruptible
@@ -24,11 +24,11 @@ from shieldfl.settings import Settings, Share, ThreadCounts, about
 
 __all__ = [
     "QUICK",
-    "CkksGrid",
     "KeySizes",
     "PaillierGrid",
     "Quick",
     "Shares",
+    "UpdateGrid",
     "ValueCounts",
     "bench",
     "given_grid",
@@ -38,7 +38,14 @@ __all__ = [
 
 # A minute on two cores, TenSEAL included; --quick only shows that everything works.
 _SHORT = Effort(seconds=6.0, baseline_values=12 * 4096)
-QUICK = Effort(0.0, 1, 1, baseline_values=4096, ciphertexts=Ciphertexts(fast=16, medium=8, slow=2))
+QUICK = Effort(
+    0.0,
+    1,
+    1,
+    baseline_values=4096,
+    ciphertexts=Ciphertexts(fast=16, medium=8, slow=2),
+    mask_positions=100_000,
+)
 _QUICK_GRID = {"values": (10_000,)}
 
 
@@ -61,15 +68,16 @@ KeySizes = Annotated[tuple[KeyBits, ...], Meta(min_length=1), about("Paillier's 
 
 
 @dataclass(frozen=True)
-class CkksGrid(_ThreadCounts):
-    """Which cases of CKKS are measured: every combination."""
+class UpdateGrid(_ThreadCounts):
+    """Which cases of whole updates are measured: every combination."""
 
     values: ValueCounts = (1_000_000,)
     share: Shares = (1.0, 0.1)
+    schemes: tuple[UpdateScheme, ...] = ("ckks", "kahe")
 
-    def cases(self) -> list[CkksCase]:
+    def cases(self) -> list[UpdateCase]:
         """Return them, by values first."""
-        return grid(CkksCase, self.values, self.share, self.thread_counts())
+        return grid(UpdateCase, self.values, self.share, self.thread_counts(), [self.schemes])
 
 
 @dataclass(frozen=True)
@@ -96,25 +104,37 @@ class SchemeName(StrEnum):
     """What is measured."""
 
     CKKS = "ckks"
+    KAHE = "kahe"
     PAILLIER = "paillier"
 
 
-# Options that mean something for one scheme only.
-_ONLY_FOR = {"values": SchemeName.CKKS, "share": SchemeName.CKKS, "key_bits": SchemeName.PAILLIER}
+# What each encrypts whole updates with; where none is named, all are measured side by side.
+_OF_UPDATES: dict[SchemeName | None, tuple[UpdateScheme, ...]] = {
+    None: ("ckks", "kahe"),
+    SchemeName.CKKS: ("ckks",),
+    SchemeName.KAHE: ("kahe",),
+}
+# Options that mean nothing for Paillier, and those that mean something for it alone.
+_FOR_UPDATES, _FOR_PAILLIER = ("values", "share"), ("key_bits",)
 
 
-@with_options((CkksGrid, ""), (PaillierGrid, ""))
+@with_options((UpdateGrid, ""), (PaillierGrid, ""))
 def bench(
     context: typer.Context,
     *,
     scheme: Annotated[
-        SchemeName, typer.Option(metavar="|".join(SchemeName), help="Which encryption is measured.")
-    ] = SchemeName.CKKS,
+        SchemeName | None,
+        typer.Option(
+            metavar="|".join(SchemeName),
+            help="Which encryption is measured; by default ckks and kahe side by side.",
+        ),
+    ] = None,
     baselines: Annotated[
         bool,
         typer.Option(
             "--baselines/--no-baselines",
-            help="Measure other libraries as well: SEAL and TenSEAL, or phe and HEU, where they are installed.",
+            help="Measure others as well, where they are installed: SEAL, TenSEAL, Flower's secure aggregation and a "
+            "plain copy, or phe and HEU.",
         ),
     ] = True,
     quick: Quick = False,
@@ -125,20 +145,25 @@ def bench(
 
     Takes about a minute. Each scheme's sums are checked against the plain ones.
     """
-    for option, only_for in _ONLY_FOR.items():
-        if only_for != scheme and is_given(context, option):
-            raise typer.BadParameter(f"--{option.replace('_', '-')} is for --scheme {only_for}")
+    of_updates = _OF_UPDATES.get(scheme)
+    for option in _FOR_PAILLIER if of_updates else _FOR_UPDATES:
+        if is_given(context, option):
+            name = option.replace("_", "-")
+            raise typer.BadParameter(
+                f"--{name} is {'' if of_updates else 'not '}for --scheme {SchemeName.PAILLIER}"
+            )
     effort = QUICK if quick else _SHORT
-    if scheme is SchemeName.PAILLIER:
-        run_bench(given_settings(PaillierGrid, settings).cases(), baselines, effort, json_file)
+    if of_updates:
+        asked = given_grid(context, settings | {"schemes": of_updates}, quick)
+        run_bench(asked.cases(), baselines, effort, json_file)
     else:
-        run_bench(given_grid(context, settings, quick).cases(), baselines, effort, json_file)
+        run_bench(given_settings(PaillierGrid, settings).cases(), baselines, effort, json_file)
 
 
-def given_grid(context: typer.Context, settings: Mapping[str, Any], quick: bool) -> CkksGrid:
+def given_grid(context: typer.Context, settings: Mapping[str, Any], quick: bool) -> UpdateGrid:
     """Return the cases that the options ask for; a quick run has few values unless somebody said how many."""
     few = where_not_given(context, _QUICK_GRID) if quick else {}
-    return given_settings(CkksGrid, {**settings, **few})
+    return given_settings(UpdateGrid, {**settings, **few})
 
 
 def run_bench(cases: Sequence[Case], baselines: bool, effort: Effort, json_file: Path | None) -> None:

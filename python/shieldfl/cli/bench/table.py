@@ -9,8 +9,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from shieldfl.benchmarks.comparison import CaseResult, CkksCase, Comparison
+from shieldfl.benchmarks.comparison import CaseResult, Comparison, UpdateCase
 from shieldfl.benchmarks.measurement import Figure
+from shieldfl.cli.bench.targets import print_targets
 from shieldfl.cli.result_console import result_table
 
 __all__ = ["print_comparison", "print_machine"]
@@ -28,12 +29,12 @@ class _Layout:
     tables: dict[str, Callable[[Figure], int]]
     """For what each table is, to how many values that has."""
     cores: bool
-    digits: str
-    """Format of times below 100."""
+    small: Callable[[float], str]
+    """Writes times below 100."""
     reading: str
 
 
-_CKKS = _Layout(
+_UPDATES = _Layout(
     "Medians, nanoseconds and bytes for each value.",
     1.0,
     {
@@ -41,12 +42,14 @@ _CKKS = _Layout(
         "serialise": "serialise",
         "both": "encrypt and serialise",
         "add": "add",
+        "close": "close",
         "open": "open",
     },
     {"": lambda figure: 1},
     cores=False,
-    digits=".1f",
-    reading='"both" is from float32 values to bytes, "add" from bytes into a sum, "open" from a sum to values; '
+    small=lambda value: f"{value:.2f}" if value < 9.95 else f"{value:.1f}",
+    reading='"both" is from float32 values to bytes, "add" from bytes into a sum, "close" from a sum to the bytes that '
+    'leave the aggregator (kahe: with the request for its key), "open" from a sum to values; '
     '"× time" compares "both" with that of {first}. '
     "shieldfl makes its frame while it encrypts, so serialising is nothing more. Every opened sum was checked.",
 )
@@ -66,7 +69,7 @@ _PAILLIER = _Layout(
         "for each value": lambda figure: 1,
     },
     cores=True,
-    digits="#.3g",
+    small=lambda value: f"{value:#.3g}",
     reading='"load" is from the bytes that travelled to what "add" takes, "add" adds to a sum, "add, with plaintext" '
     'adds as many values in the clear as well, "decrypt" is from a sum to values; '
     '"× time" compares encrypting and serialising with that of {first}; '
@@ -79,7 +82,7 @@ _PAILLIER = _Layout(
 def print_comparison(comparison: Comparison[Any], console: Console) -> None:
     """Print every case, then what the names of the schemes stand for."""
     print_machine(comparison.machine, console)
-    layout = _CKKS if isinstance(comparison.cases[0].case, CkksCase) else _PAILLIER
+    layout = _UPDATES if isinstance(comparison.cases[0].case, UpdateCase) else _PAILLIER
     console.print(layout.unit)
     for result in comparison.cases:
         console.print()
@@ -92,13 +95,16 @@ def print_comparison(comparison: Comparison[Any], console: Console) -> None:
     names = (f"{scheme}: {setting}" for setting, scheme in settings.items())
     for line in (*names, reading, *comparison.missing):
         console.print(line, soft_wrap=True)
+    if comparison.lines:
+        console.print()
+        print_targets(comparison.lines, console)
 
 
 def print_machine(machine: dict[str, Any], console: Console) -> None:
     """Print what the run ran on."""
     versions = [
         f"{name} {machine[name]}"
-        for name in ("shieldfl", "seal", "tenseal", "gmp", "phe", "gmpy2", "heu", "numpy", "python")
+        for name in ("shieldfl", "seal", "tenseal", "gmp", "phe", "gmpy2", "heu", "flwr", "numpy", "python")
         if machine[name]
     ]
     console.print(
@@ -112,28 +118,29 @@ def print_machine(machine: dict[str, Any], console: Console) -> None:
 def _title(result: CaseResult[Any]) -> str:
     case = result.case
     threads = "1 thread" if case.threads == 1 else f"{case.threads} threads"
-    if not isinstance(case, CkksCase):
+    if not isinstance(case, UpdateCase):
         return f"{case.key_bits:,}-bit keys, {threads}"
     which = "all values" if case.share >= 1.0 else f"a random {case.share:.3g} of them: {result.selected:,}"
     return f"{case.values:,} values, {which}, {threads}"
 
 
 def _table(layout: _Layout, what: str, values_of: Callable[[Figure], int], result: CaseResult[Any]) -> Table:
-    def time_of(figure: Figure, stage: str) -> float:
-        return figure.stage_ns[stage] * values_of(figure) / layout.nanoseconds
-
     def number(value: float) -> str:
-        return f"{value:,.0f}" if value >= 99.5 else f"{value:{layout.digits}}"
+        return f"{value:,.0f}" if value >= 99.5 else layout.small(value)
+
+    def time_of(figure: Figure, stage: str) -> str:
+        if stage not in figure.stage_ns:
+            return "–"
+        return number(figure.stage_ns[stage] * values_of(figure) / layout.nanoseconds)
 
     table = result_table([what, *layout.stages, "bytes", *(["cores"] if layout.cores else []), "× time"])
-    both = "encrypt and serialise"
     for figure in result.figures:
         table.add_row(
             figure.scheme,
-            *(number(time_of(figure, stage)) for stage in layout.stages.values()),
+            *(time_of(figure, stage) for stage in layout.stages.values()),
             f"{figure.bytes_per_value * values_of(figure):,.2f}",
             *([f"{figure.cores:.2f}"] if layout.cores else []),
-            number(time_of(figure, both) / time_of(result.figures[0], both)),
+            number(result.times_own(figure) * values_of(figure) / values_of(result.figures[0])),
             style="bold" if figure.own else None,
         )
     return table
@@ -145,7 +152,7 @@ def _sampled(comparison: Comparison[Any]) -> str:
         figure.values
         for result in comparison.cases
         for figure in result.figures
-        if isinstance(result.case, CkksCase) and not figure.own and figure.values < result.selected
+        if isinstance(result.case, UpdateCase) and not figure.own and figure.values < result.selected
     }
     return (
         f" The others were measured on the first {max(sampled):,} values where there are more."

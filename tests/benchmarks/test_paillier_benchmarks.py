@@ -29,7 +29,7 @@ from shieldfl.benchmarks.own_schemes import OwnScheme, authority_of, paillier_pa
 from shieldfl.benchmarks.phe_baseline import PheBaseline, phe_baseline
 from shieldfl.benchmarks.scheme import Scheme, WrongSumError, select, to_fixed_point
 
-BENCH = Path(__file__).resolve().parents[1] / "bench"
+BENCH = Path(__file__).resolve().parents[2] / "bench"
 FEW = Ciphertexts(fast=8, medium=8, slow=2)
 ONCE = Effort(seconds=0.0, fewest_repetitions=1, most_repetitions=1, ciphertexts=FEW)
 STAGES = {
@@ -38,7 +38,6 @@ STAGES = {
     "load",
     "add",
     "add with plaintext",
-    "close",
     "open",
     "encrypt and serialise",
 }

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from statistics import median
 
+__all__ = ["median_seconds_in_turns"]
 
-def median_seconds_in_turns(functions: dict[str, Callable[[], object]], repetitions: int) -> dict[str, float]:
-    """Return the median seconds of each function, after one call of each that is not counted."""
+
+def median_seconds_in_turns(
+    functions: Mapping[str, Callable[[], object]],
+    repetitions: int,
+    before: Callable[[], object] = lambda: None,
+) -> dict[str, float]:
+    """Return the median seconds of each function, after one call of each that is not counted.
+
+    ``before`` is called before each of them and not timed.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in functions}
     for function in functions.values():
         function()
     for _ in range(repetitions):
         for name, function in functions.items():
+            before()
             begin = time.perf_counter()
             result = function()
             seconds[name].append(time.perf_counter() - begin)

@@ -1,0 +1,57 @@
+"""Key-additive encryption: client, aggregator and opener beside other libraries, bytes on the wire, the authority."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+
+from scheme_targets import beside, effort_of
+from shieldfl import kahe
+from shieldfl.benchmarks.kahe_authority import measure_authority
+from shieldfl.benchmarks.measurement import Figure
+from shieldfl.benchmarks.measurement import measure as measure_schemes
+from shieldfl.benchmarks.own_kahe import kahe_parameter_sets, own_kahe
+from shieldfl.benchmarks.scheme import Scheme, select
+from shieldfl.benchmarks.target import Target, at_least, at_most
+from shieldfl.benchmarks.tenseal_baseline import HOW_TO_INSTALL, tenseal_baselines
+from sizes import Sizes
+
+_FIRST = next(iter(kahe_parameter_sets()))
+
+
+def measure(sizes: Sizes) -> Iterator[Target]:
+    """Yield the lines of this page."""
+    own: list[Scheme] = [*own_kahe(1)]
+    tenseal = tenseal_baselines(1, sizes.baseline_values)[:1] if importlib.util.find_spec("tenseal") else []
+    figures = measure_schemes([*own, *tenseal], select(sizes.dense, 1.0), effort_of(sizes))
+    first = figures[0]
+    name = f"{_FIRST}: encrypt and serialise, against TenSEAL 8192 [60,40,40,60]"
+    if tenseal:
+        other, stage = figures[-1], "encrypt and serialise"
+        ratio = other.encrypt_and_serialise_ns / first.encrypt_and_serialise_ns
+        yield at_least(name, ratio, 300, note=beside(first, other, stage))
+    else:
+        yield at_least(name, None, 300, note=HOW_TO_INSTALL)
+    for figure, limit in zip(figures, (4.1, 2.9, 3.6), strict=False):
+        yield _wire(figure, limit)
+    yield at_most(f"{_FIRST}: add a frame to the sum", first.stage_ns["add"], 0.7, unit="ns/value")
+    yield at_most(f"{_FIRST}: open a total, digest included", first.stage_ns["open"], 5.0, unit="ns/value")
+    yield from _authority(sizes)
+
+
+def _wire(figure: Figure, limit: float) -> Target:
+    name = figure.scheme.removeprefix("shieldfl ")
+    whole = kahe_parameter_sets()[name].bytes_per_value
+    note = f"{whole:.2f} where ciphertexts are full: the last one of {figure.values:,} values is not"
+    return at_most(f"{name}: wire", figure.bytes_per_value, limit, unit="bytes/value", note=note)
+
+
+def _authority(sizes: Sizes) -> Iterator[Target]:
+    few = measure_authority(kahe_parameter_sets()[_FIRST], 64, 1, sizes.repetitions)
+    name = "authority of kahe, N = 4096, one secret each"
+    yield at_most(f"{name}: 64 clients", 1e3 * few.seconds, 1.0, unit="ms", note=few.note)
+    clients = sizes.authority_clients
+    largest = kahe.Parameters(max_clients=clients, value_bits=24, fraction_bits=20, ring_degree=4096)
+    many = measure_authority(largest, clients, 1, 1)
+    yield at_most(f"{name}: {clients:,} clients", many.seconds, 10.0, unit="s", note=many.note)
+    yield at_most(f"{name}: answer for {clients:,} clients", many.answer_bytes / 1e3, 16.0, unit="kB")

@@ -1,0 +1,120 @@
+"""Key-additive encryption in the comparisons: real frames, an authority's answer, sums that are right."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shieldfl as sf
+from shieldfl.benchmarks import Effort, UpdateCase, compare, grid
+from shieldfl.benchmarks.kahe_authority import authority_lines, measure_authority
+from shieldfl.benchmarks.measurement import STAGES, measure
+from shieldfl.benchmarks.own_kahe import KaheScheme, KaheSession, kahe_parameter_sets, own_kahe
+from shieldfl.benchmarks.scheme import WrongSumError, select
+
+ONCE = Effort(0.0, 1, 1, baseline_values=4096, mask_positions=2000)
+
+
+def test_the_parameter_sets_are_what_their_names_say():
+    for name, parameters in kahe_parameter_sets().items():
+        bits, clients = map(int, name.removeprefix("kahe ").partition(",")[0].split("/"))
+        assert (parameters._facts["value_bits"], parameters.max_clients) == (bits, clients)
+        assert parameters.ring_degree == (8192 if "8192" in name else 4096)
+    assert next(iter(kahe_parameter_sets().values())) == sf.kahe.Parameters()
+
+
+@pytest.mark.parametrize("share", [0.1, 1.0])
+def test_figures_are_those_of_real_frames_and_every_stage_has_one(share):
+    selection = select(5000, share)
+    for scheme, figure in zip(own_kahe(1), measure(own_kahe(1), selection, ONCE), strict=True):
+        frame = scheme.serialise(scheme.encrypt(selection))
+        assert figure.own
+        assert figure.scheme == scheme.name
+        assert figure.bytes_per_value == len(frame) / selection.values.size
+        assert set(figure.stage_ns) == {*STAGES, "encrypt and serialise"}
+
+
+def opened(scheme: KaheScheme, selection, times: int):
+    total = scheme.start_sum(scheme.serialise(scheme.encrypt(selection)))
+    for _ in range(times - 1):
+        scheme.add(total, scheme.serialise(scheme.encrypt(selection)))
+    return scheme.open(scheme.answer(scheme.close(total)))
+
+
+def test_the_check_is_exact():
+    scheme, selection = own_kahe(1)[0], select(100, 1.0)
+    sums = opened(scheme, selection, times=2)
+    scheme.check(sums, selection.values, times=2)
+    sums[7] += 2.0**-20
+    with pytest.raises(WrongSumError):
+        scheme.check(sums, selection.values, times=2)
+
+
+def test_nothing_opens_without_the_authority_s_answer():
+    scheme, selection = own_kahe(1)[0], select(100, 1.0)
+    total, _ = scheme.close(scheme.start_sum(scheme.serialise(scheme.encrypt(selection))))
+    other = scheme.close(scheme.start_sum(scheme.serialise(scheme.encrypt(selection))))
+    _, key_of_other = scheme.answer(other)
+    with pytest.raises(sf.KeyMismatchError):
+        scheme.open((total, key_of_other))
+
+
+def test_an_authority_that_answers_for_others_is_a_wrong_sum_or_an_error():
+    class Forgetful(KaheSession):
+        def answer(self, request, participants, threads):
+            return super().answer(request, participants[:-1], threads)
+
+    scheme = KaheScheme("forgetful", Forgetful(sf.kahe.Parameters(), 2), 1)
+    with pytest.raises(sf.ShieldError):
+        opened(scheme, select(100, 1.0), times=2)
+
+
+@pytest.mark.parametrize("clients", [2, 20])
+def test_the_authority_is_measured_with_as_many_clients_as_asked_for(clients):
+    figure = measure_authority(sf.kahe.Parameters(max_clients=clients), clients, 1, 3)
+    assert figure.clients == clients
+    assert figure.seconds > 0.0
+    # An answer has bits for a coefficient of the sum of all secrets, a request 20 bytes for each client.
+    assert figure.answer_bytes > 4096 * np.ceil(np.log2(2 * 42 * clients)) / 8
+    assert figure.request_bytes > 20 * clients
+    assert f"answer of {figure.answer_bytes:,}" in figure.note
+
+
+def test_an_authority_s_wrong_key_is_no_figure(monkeypatch):
+    def off(*arguments, **options):
+        return np.zeros(100), None
+
+    monkeypatch.setattr("shieldfl.benchmarks.kahe_authority.open_total", off)
+    with pytest.raises(WrongSumError, match="3 clients"):
+        measure_authority(sf.kahe.Parameters(max_clients=3), 3, 1, 1)
+
+
+def test_a_line_for_each_parameter_set_with_all_its_clients():
+    lines = list(authority_lines(1, 1))
+    sets = kahe_parameter_sets()
+    assert [line.figure for line in lines] == [
+        f"authority of {name}: answer for {parameters.max_clients:,} clients, 1 thread"
+        for name, parameters in sets.items()
+    ]
+    assert all(line.measured > 0.0 and line.verdict == "" for line in lines)
+
+
+@pytest.mark.parametrize("schemes", [("ckks",), ("kahe",), ("ckks", "kahe"), ("kahe", "ckks")])
+def test_a_case_measures_the_schemes_that_it_names_and_an_authority_where_one_has_it(schemes):
+    cases = grid(UpdateCase, [300], [1.0], [1, 2], [schemes])
+    comparison = compare(cases, baselines=False, effort=ONCE)
+    for result in comparison.cases:
+        of_kahe = [figure.scheme.startswith("shieldfl kahe") for figure in result.figures]
+        assert set(of_kahe) == {name == "kahe" for name in schemes}
+        assert of_kahe[0] == (schemes[0] == "kahe")
+    figures = [line.figure for line in comparison.lines]
+    authorities = [figure for figure in figures if figure.startswith("authority")]
+    assert len(authorities) == (2 * len(kahe_parameter_sets()) if "kahe" in schemes else 0)
+    assert figures[len(authorities) :] == ["negotiate 20 masks of 2,000, over reading them once"]
+    assert comparison.to_json()["lines"][-1]["target"] == 1.25
+
+
+def test_a_case_without_a_scheme_is_refused():
+    for schemes in ((), ("bfv",)):
+        with pytest.raises(sf.ParameterError):
+            grid(UpdateCase, [300], [1.0], [1], [schemes])
