@@ -7,7 +7,7 @@ import pytest
 
 from methods.honest_outcome import recorded
 from methods.method_conformance import SteppedRun, contraction, run_of
-from methods.variants import CLIENTS, every_variant
+from methods.variants import CLIENTS, every_variant_and_twin
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, ShieldError, WireFormatError
 from shieldfl.methods.agreed_mask.method import AgreedMaskAggregator
 from shieldfl.methods.masked_average.client import MaskedAverageClient
@@ -19,6 +19,9 @@ from shieldfl.methods.selective_shield.aggregator import SelectiveShieldAggregat
 from shieldfl.methods.sense_crypt.aggregator import SenseCryptAggregator
 from shieldfl.methods.sense_crypt.client import SenseCryptClient
 from shieldfl.roles.message import Message
+from shieldfl.roles.role_state import unpack_state
+from shieldfl.roles.round_signer import RoundSigner
+from shieldfl.roles.session_keys import SessionKeys
 from shieldfl.stateful import Stateful, encode_record
 
 KEY = bytes(range(32))
@@ -40,11 +43,20 @@ def key_of(role: Reporter) -> bytes | None:
     return KEY if role.needs_sealing else None
 
 
+def state_of(role: Reporter) -> bytes:
+    return role.state(key_of(role))
+
+
+def opened(role: Reporter) -> bytes:
+    """What a state of it holds, without what seals it: sealed twice, it is not the same bytes."""
+    return unpack_state(role._bound(), state_of(role), key_of(role))
+
+
 def plain(value: object) -> bytes:
     return bytes(encode_record({"": value.changed() if isinstance(value, Stateful) else value}, {}))
 
 
-@every_variant
+@every_variant_and_twin
 def test_everything_that_steps_change_is_declared(variant):
     """An attribute that was forgotten would be as it was made after a restart; what cannot be encoded fails."""
     run = SteppedRun(variant)
@@ -63,44 +75,42 @@ def test_everything_that_steps_change_is_declared(variant):
                 assert plain(before) == plain(after), f"{type(used).__name__}.{name}"
 
 
-@every_variant
+@every_variant_and_twin
 def test_a_state_of_a_state_is_the_same(variant):
     run = SteppedRun(variant)
     run.run_round()
     makers = [(run.clients[1], lambda: run.new_client(1)), (run.aggregator, run.new_aggregator)]
     for role, make in makers:
-        state = role.state()
-        again = make()
-        again.restore(state)
-        assert again.state() == state
+        assert opened(_again(role, make())) == opened(role)
 
 
-@every_variant
+@every_variant_and_twin
 def test_damaged_and_foreign_states_change_nothing(variant):
     run, other = SteppedRun(variant), SteppedRun(variant)
     for one in (run, other):
         one.run_round()
-    state = run.clients[0].state()
+    state, key = state_of(run.clients[0]), key_of(run.clients[0])
     fresh = run.new_client(0)
-    before = fresh.state()
+    before = opened(fresh)
+    damage = WireFormatError if key is None else (WireFormatError, KeyMismatchError)
     for damaged in (b"", state[:-1], state[: len(state) // 2], state + b"\0", b"x" + state[1:]):
-        with pytest.raises(WireFormatError):
-            fresh.restore(damaged)
+        with pytest.raises(damage):
+            fresh.restore(damaged, key)
     for position in range(0, len(state), max(1, len(state) // 200)):
         altered = bytearray(state)
         altered[position] ^= 1
         with pytest.raises((WireFormatError, KeyMismatchError)):
-            fresh.restore(bytes(altered))
-    foreign = [other.clients[0].state(), run.clients[1].state(), run.aggregator.state()]
+            fresh.restore(bytes(altered), key)
+    foreign = [state_of(other.clients[0]), state_of(run.clients[1]), state_of(run.aggregator)]
     for one in foreign:
         with pytest.raises(KeyMismatchError, match="another"):
-            fresh.restore(one)
-    assert fresh.state() == before
-    fresh.restore(state)
-    assert fresh.state() == state
+            fresh.restore(one, key)
+    assert opened(fresh) == before
+    fresh.restore(state, key)
+    assert opened(fresh) == opened(run.clients[0])
 
 
-@every_variant
+@every_variant_and_twin
 def test_a_state_of_other_weights_is_refused(variant):
     run = SteppedRun(variant, weights=(3, 2, 1, 4))
     run.run_round()
@@ -110,10 +120,10 @@ def test_a_state_of_other_weights_is_refused(variant):
         other = run.method.client_steps(
             run.setup, 0, weights[0], run.initial, shared_secret=run.shared_secret
         )
-        before = other.state()
+        before = opened(other)
         with pytest.raises(KeyMismatchError, match="another"):
-            other.restore(run.clients[0].state())
-        assert other.state() == before
+            other.restore(state_of(run.clients[0]), key_of(other))
+        assert opened(other) == before
         initial = run.initial if run.authority is None else None
         other = run.method.aggregator_steps(run.setup, weights, initial=initial)
         before = other.state()
@@ -128,14 +138,25 @@ def test_a_state_of_another_shared_secret_is_refused():
     arguments = run.setup, run.initial
     other = run.method.client_steps(run.setup, 0, 1, run.initial, shared_secret=bytes(32))
     with pytest.raises(KeyMismatchError, match="another"):
-        other.restore(run.clients[0].state())
+        other.restore(state_of(run.clients[0]), KEY)
     authority = run.method.authority_steps(*arguments, shared_secret=bytes(32))
     with pytest.raises(KeyMismatchError, match="another"):
         authority.restore(run.authority.state(KEY), KEY)
 
 
-def test_an_authority_gives_its_secrets_under_a_key_alone():
-    run = run_of("full-he")
+def secrets_of(keys: RoundSigner) -> list[bytes]:
+    """What an authority signs with, and what it opens totals by."""
+    if isinstance(keys, SessionKeys):
+        held = keys._owner
+        signing = held.signing_key.private_bytes_raw()
+        return [signing, held._mlkem.private_bytes_raw(), held.opening_key, held.store_key]
+    contents = keys._authorities["update"].contents()  # overwritten as soon as nobody holds it
+    return [keys._secret_signing_key, bytes(contents.secret)]
+
+
+@pytest.mark.parametrize("label", ["full-he", "full-he/ckks"])
+def test_an_authority_gives_its_secrets_under_a_key_alone(label):
+    run = run_of(label)
     first = run.begin_round(1)
     with pytest.raises(PolicyError, match="secret"):
         run.authority.state()
@@ -143,10 +164,10 @@ def test_an_authority_gives_its_secrets_under_a_key_alone():
         with pytest.raises(ParameterError, match="32"):
             run.authority.state(wrong)
     sealed = run.authority.state(KEY)
-    secret = run.authority.keys._authorities["update"].contents().secret
-    signing = run.authority.keys._secret_signing_key
-    assert bytes(secret) not in sealed
-    assert signing not in sealed
+    within = opened(run.authority)
+    for secret in secrets_of(run.authority.keys):
+        assert secret not in sealed
+        assert secret in within
     assert sealed != run.authority.state(KEY)
     fresh = run.new_authority()
     with pytest.raises(PolicyError, match="no keys"):
@@ -158,8 +179,8 @@ def test_an_authority_gives_its_secrets_under_a_key_alone():
         (sealed[:-1], KEY, KeyMismatchError),
         (sealed[:60], KEY, ShieldError),
         (sealed, None, ParameterError),
-        (run.clients[0].state(), KEY, KeyMismatchError),
-        (run_of("full-he").authority.state(KEY), KEY, KeyMismatchError),
+        (state_of(run.clients[0]), KEY, KeyMismatchError),
+        (run_of(label).authority.state(KEY), KEY, KeyMismatchError),
     ):
         with pytest.raises(error):
             fresh.restore(bad, key)
@@ -167,6 +188,31 @@ def test_an_authority_gives_its_secrets_under_a_key_alone():
         fresh.begin_round(1)
     fresh.restore(sealed, KEY)
     assert fresh.begin_round(1) == first
+
+
+def test_a_client_that_enrols_gives_its_secrets_under_a_key_alone():
+    """Whoever reads one opens what the client sends, this round and later."""
+    run = run_of("selective-shield/encrypted")
+    run.run_round()
+    client = run.clients[0]
+    with pytest.raises(PolicyError, match="secret"):
+        client.state()
+    with pytest.raises(ParameterError, match="32"):
+        client.state(b"")
+    sealed, within = client.state(KEY), opened(client)
+    held = [secret for _, secret in client._own_keys._held.values()]
+    assert len(held) == len(client.context.keys.parameters) > 1
+    for secret in (*held, client._own_keys._grant_key):
+        assert secret not in sealed
+        assert secret in within
+    fresh = run.new_client(0)
+    for key, error in ((bytes(32), KeyMismatchError), (None, ParameterError)):
+        with pytest.raises(error):
+            fresh.restore(sealed, key)
+    # Another client of this number has drawn other secrets: what it had sent, the authority would not know.
+    assert client._own_keys._held != fresh._own_keys._held
+    fresh.restore(sealed, KEY)
+    assert client._own_keys._held == fresh._own_keys._held
 
 
 def test_a_client_can_be_sealed_too():
@@ -182,7 +228,7 @@ def test_a_client_can_be_sealed_too():
         fresh.restore(run.clients[0].state(), KEY)
 
 
-@every_variant
+@every_variant_and_twin
 def test_what_was_reported_is_not_reported_again_and_the_rest_is_not_lost(variant):
     kept, reported = SteppedRun(variant), SteppedRun(variant)
     for run in (kept, reported):
@@ -203,7 +249,7 @@ def _again(role: Reporter, fresh: Reporter) -> Reporter:
     return fresh
 
 
-@every_variant
+@every_variant_and_twin
 def test_a_client_that_was_restored_answers_a_round_once(variant):
     """The same bytes again, no other update, no other model, and no round before."""
     run = SteppedRun(variant)
@@ -237,7 +283,7 @@ def test_an_update_of_a_beginning_before_is_refused_after_a_restart():
         client.finish_training(update)
 
 
-@every_variant
+@every_variant_and_twin
 def test_restarted_aggregators_and_authorities_refuse_what_they_did(variant):
     run = SteppedRun(variant)
 

@@ -172,8 +172,7 @@ class AgreedMaskAggregator(MaskedAverageAggregator):
     def _begin(self, phase: str, round_number: int) -> None:
         key = self._round_key(round_number, "scores")
         everything = UnionMask(Mask.full(self.context.plan.parameters))
-        self._scheme = scheme_of(key)
-        self._scores = self._scheme.aggregator(
+        self._scores = scheme_of(key).aggregator(
             key, self.context.threads, round_number, everything, weighted=True, purpose="scores"
         )
         self._weight = 0
@@ -182,7 +181,8 @@ class AgreedMaskAggregator(MaskedAverageAggregator):
         assert self._scores is not None
         with self.clock.stage("negotiate"):
             weight = stated_weight(client, message, self.weights)
-            self._scheme.add(self._scores, client, message["scores"], weight, None)
+            scheme = scheme_of(self.context.keys.parameters["scores"])
+            scheme.add(self._scores, client, message["scores"], weight, None)
             self._weight += weight
 
     def _conclude(self, phase: str) -> Message:

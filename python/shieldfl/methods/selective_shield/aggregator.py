@@ -13,7 +13,7 @@ from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions
 from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
-from shieldfl.roles.message import Message
+from shieldfl.roles.message import Message, Part
 from shieldfl.scheme.interface import UnionMask
 from shieldfl.scheme.registry import scheme_of
 from shieldfl.stateful import refuse_unless
@@ -134,10 +134,13 @@ class SelectiveShieldAggregator(CollectingAggregator):
 
     def _sum_under(self, purpose: str, round_number: int, positions: Mask) -> Any:
         key = self._round_key(round_number, purpose)
-        self._scheme = scheme_of(key)
-        return self._scheme.aggregator(
+        return scheme_of(key).aggregator(
             key, self._threads, round_number, UnionMask(positions), weighted=False, purpose=purpose
         )
+
+    def _add_ciphertexts(self, client: int, frame: Part) -> None:
+        # All purposes are encrypted by one scheme.
+        scheme_of(self.context.parameters).add(self._ciphertexts, client, frame, 1, None)
 
     def _collect(self, phase: str, client: int, message: Message) -> None:
         if phase == "negotiate":
@@ -151,7 +154,7 @@ class SelectiveShieldAggregator(CollectingAggregator):
 
     def _receive_vote(self, client: int, message: Message) -> None:
         if self._ciphertexts is not None:
-            self._scheme.add(self._ciphertexts, client, message["votes"], 1, None)
+            self._add_ciphertexts(client, message["votes"])
             return
         mask = Mask.from_bytes(message["mask"], expected_size=self._size)
         self._votes.add(mask, self._threads)
@@ -164,7 +167,7 @@ class SelectiveShieldAggregator(CollectingAggregator):
         with self.clock.stage("aggregate"):
             assert self._ciphertexts is not None
             # Everything that can be refused has been looked at before the ciphertexts are added.
-            self._scheme.add(self._ciphertexts, client, message["ciphertexts"], 1, None)
+            self._add_ciphertexts(client, message["ciphertexts"])
             if self._sums is None:
                 self._sums = np.zeros(self._size if positions is not None else values.size)
             if positions is None:
