@@ -162,7 +162,7 @@ class EmbeddedFederation(EmbeddedRoles):
 
         In every method the same clients leave.
         """
-        phases = [phase.name for phase in self.method.phases_of(self.model, round_number)]
+        phases = [phase.name for phase in self.method.round_phases(self.model, round_number)]
         draws = self._dropouts.random((len(participants), 2))
         return {
             index: phases[int(moment * len(phases))]

@@ -226,7 +226,7 @@ class SteppedRun(EmbeddedRoles):
         chosen = list(range(len(self.clients))) if participants is None else list(participants)
         self._round += 1
         self.sent = {}
-        (*_, last) = self.method.phases_of(self.model, self._round)
+        (*_, last) = self.method.round_phases(self.model, self._round)
         driver = self._driver(intrude)
         # The aggregator or the authority says what becomes of a round of too few.
         driver.run_round(self._round, chosen, min_clients=0, leaving=dict.fromkeys(dropping, last.name))

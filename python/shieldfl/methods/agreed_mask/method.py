@@ -19,6 +19,7 @@ from shieldfl.methods.masked_average.aggregator import MaskedAverageAggregator
 from shieldfl.methods.masked_average.client import MaskedAverageClient
 from shieldfl.methods.masked_average.method import UPDATE, MaskedAverage
 from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.list_authority import newest_answer
 from shieldfl.methods.protocol.method import Phase
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan
@@ -41,9 +42,10 @@ __all__ = [
     "AgreedMaskAggregator",
     "AgreedMaskClient",
     "FedMlHe",
+    "is_agreed",
 ]
 
-SCORES = Phase("scores", answered_by_authority=True)
+SCORES = Phase("scores", answered_by_authority=True, opens="scores")
 SCORE_BITS = 40
 """Scores span many orders of magnitude: the widest fixed point that the core has, most of it behind the point."""
 SCORE_FRACTION_BITS = 36
@@ -208,7 +210,6 @@ class AgreedMask(MaskedAverage):
     """
 
     phases: tuple[Phase, ...] = (SCORES, UPDATE)
-    clients_can_open = False  # the aggregator has to know the mask, which follows from opened scores
 
     def __init__(self, name: str, settings: Any, plan: FederationPlan, *, ratio: float) -> None:
         settled = settled_positions(ratio, plan.parameters, plan.buffers)
@@ -232,7 +233,7 @@ class AgreedMask(MaskedAverage):
 
     def phases_of(self, model: Message, round_number: int) -> tuple[Phase, ...]:
         """Scores first, until a model comes with the mask."""
-        return self.phases if "zone" not in model else (UPDATE,)
+        return (UPDATE,) if is_agreed(model) else self.phases
 
     def _client(
         self,
@@ -263,6 +264,13 @@ class AgreedMask(MaskedAverage):
         from shieldfl.methods.agreed_mask.authority import AgreedMaskAuthority
 
         return AgreedMaskAuthority(context, initial, keys, self.ratio)
+
+
+def is_agreed(model: Message) -> bool:
+    """Say whether a round that begins so has a mask: it comes with the model, or with all rounds that were opened."""
+    if newest_answer("update") not in model:
+        return "zone" in model
+    return model.number(newest_answer("update")) >= max(model.number(newest_answer("scores")), 1)
 
 
 class FedMlHe(AgreedMask):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from shieldfl.methods.agreed_mask.method import SCORES, AgreedMask
+from shieldfl.methods.agreed_mask.method import SCORES, AgreedMask, is_agreed
 from shieldfl.methods.alt_fl.roles import AltFlAggregator, AltFlClient
 from shieldfl.methods.alt_fl.rounds import ZonesOfRounds, rounds_of, trains_synthetic
 from shieldfl.methods.alt_fl.settings import AltFlSettings
@@ -105,7 +105,7 @@ class AltFl(AgreedMask):
 
     def phases_of(self, model: Message, round_number: int) -> tuple[Phase, ...]:
         """Scores first in a round that encrypts, until a model comes with the mask."""
-        negotiates = self._zones.needs_mask(round_number) and "zone" not in model
+        negotiates = self._zones.needs_mask(round_number) and not is_agreed(model)
         return (SCORES, UPDATE) if negotiates else (UPDATE,)
 
     def _client(

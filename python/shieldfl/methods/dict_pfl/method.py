@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["DictPfl"]
 
 # Its tag is made with the shared secret, and a client looks whether it is its own.
-COUNT = Phase("count", answered_by_authority=True, signs_answer=False)
+COUNT = Phase("count", answered_by_authority=True, opens=None, signs_answer=False)
 """Says how many values the round encrypts. The aggregator must know it before the first batch, which must not decide
 it, and must not know more; the clients' messages carry nothing. A tag beside it tells clients alone whether they have
 the same active positions as the authority."""
@@ -85,9 +85,6 @@ class DictPfl(MaskedAverage):
     aggregator_sees = "ciphertexts, their number, which follows from all clients' updates, and weights"
 
     phases = (COUNT, UPDATE)
-    clients_can_open = (
-        False  # the aggregator has to know how many positions are left, which follows from opened sums
-    )
 
     needs_shared_secret = True
     schemes = weighing_encryptions()

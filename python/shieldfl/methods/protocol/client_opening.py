@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from shieldfl.errors import PolicyError
-from shieldfl.methods.protocol.list_authority import ANSWER, ANSWERED_ROUND, HISTORY_BYTES, next_history
+from shieldfl.methods.protocol.list_authority import (
+    ANSWER,
+    ANSWERED_PHASE,
+    ANSWERED_ROUND,
+    HISTORY_BYTES,
+    next_history,
+)
 from shieldfl.methods.protocol.missed_rounds import missed_parts
 from shieldfl.methods.protocol.round_authority import RoundAuthority
 from shieldfl.roles.granted_keys import GrantedKeys
@@ -15,9 +23,13 @@ from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.scheme.registry import scheme_of
 from shieldfl.stateful import Stateful, refuse_unless
 
-__all__ = ["ClientOpening", "sum_request"]
+__all__ = ["OPENED", "ClientOpening", "most_told", "sum_request"]
+
+OPENED = "opened"
+"""The phase in which clients tell the aggregator what it has to know of a sum that they have opened."""
 
 _TOTAL = "total"
+_OF_ANSWERS = {ANSWER, ANSWERED_ROUND, ANSWERED_PHASE}
 
 
 def _beside(result: Message) -> bytes:
@@ -30,21 +42,29 @@ def sum_request(parameters: SchemeParameters[Any, Any], result: Message) -> Mess
     return Message({"round": Message.from_number(total.round), "request": total.request(_beside(result))})
 
 
+def most_told(told: Mapping[int, Message]) -> Message:
+    """Return what most clients say that a sum opened to; of several, what the first of them says."""
+    said = Counter(message.to_bytes() for message in told.values())
+    (most, _), *_ = said.most_common(1)
+    return Message.from_bytes(most)
+
+
 class ClientOpening(Stateful):
     """Opens rounds' totals one after the other, and refuses to go on from another history than the authority signed.
 
     Parameters
     ----------
     opener : what turns totals into models; the same as an authority's where that opens.
-    phase : whose total moves the model.
+    answered : the phases whose answer it gives, and for what purpose each opens a total, None for none.
     """
 
-    changes: ClassVar = {"opener": RoundAuthority, "_history": bytes}
+    changes: ClassVar = {"opener": RoundAuthority, "_history": bytes, "_told": Message | None}
 
-    def __init__(self, opener: RoundAuthority, phase: str) -> None:
+    def __init__(self, opener: RoundAuthority, answered: Mapping[str, str | None]) -> None:
         self.opener = opener
-        self._phase = phase
+        self._answered = answered
         self._history = bytes(HISTORY_BYTES)
+        self._told: Message | None = None
 
     def check_changed(self) -> None:
         """Raise WireFormatError for a history that is none."""
@@ -66,12 +86,12 @@ class ClientOpening(Stateful):
         """Open what was missed, and return the round's model.
 
         Raises as :meth:`RoundKeyCheck.check_model` does for a message that the authority did not sign for this round,
-        PolicyError where what came along is not all that it has answered, and as :meth:`end_round` does.
+        PolicyError where what came along is not all that it has answered, and as :meth:`open` does.
         """
         first, missed = missed_parts(message)
         check.check_model(first, round_number, client)
         for end in missed:
-            self.end_round(end)
+            self.open(end)
         if bytes(first["history"]) != self._history:
             raise PolicyError(
                 f"round {round_number} begins from other sums than this client has opened: get the ends of all rounds "
@@ -79,26 +99,44 @@ class ClientOpening(Stateful):
             )
         return self.opener.begin_round(round_number)
 
-    def end_round(self, message: Message) -> Message:
-        """Open a round's total and return the new model; the end of a round that is known changes nothing.
+    def open(self, message: Message, phase: str | None = None) -> Message:
+        """Open a phase's total and return what an authority would have answered; what is open already changes nothing.
 
-        Raises KeyMismatchError for what the authority did not answer, WireFormatError for what opens to no sums in
-        range, PolicyError for a sum of too few; then nothing has changed.
+        ``phase`` is needed where it opens no total. Raises KeyMismatchError for what the authority did not answer,
+        WireFormatError for what opens to no sums in range, PolicyError for a sum of too few; then nothing has changed.
         """
-        number = message.number(ANSWERED_ROUND)
-        result = Message(
-            {name: part for name, part in message.items() if name not in (ANSWER, ANSWERED_ROUND)}
-        )
-        last, _ = self.opener.newest_reply()
-        if number <= last:
-            return self.opener.answer(self._phase, result)  # what it was, or refused
+        if ANSWER not in message:
+            if phase is None or self._answered.get(phase, "") is not None:
+                raise PolicyError("the key authority's answer is missing: nothing was opened")
+            return self.opener.answer(phase, message)
+        number, name = message.number(ANSWERED_ROUND), bytes(message[ANSWERED_PHASE]).decode(errors="replace")
+        purpose = self._answered.get(name)
+        if purpose is None or phase not in (None, name):
+            raise PolicyError(f"there is no total of phase {name!r} to open now")
+        result = Message({part: message[part] for part in message.keys() - _OF_ANSWERS})
+        if number <= self.opener.newest_answer(name):
+            return self.opener.answer(name, result)  # what it was, or refused
         begun = self.keys.newest_round
         try:
             self.opener.begin_round(number)
-            self.keys.take(self._phase, message[ANSWER], _beside(result))
-            model = self.opener.answer(self._phase, result)
+            self.keys.take(purpose, message[ANSWER], _beside(result))
+            answer = self.opener.answer(name, result)
         except BaseException:
             self.keys.go_back(begun)
             raise
         self._history = next_history(self._history, self.keys.newest_request)
-        return model
+        return answer
+
+    def tell(self, phase: str, message: Message) -> Message:
+        """Open the total of a phase that another one follows, and return what the aggregator has to know of it."""
+        self._told = self.open(message, phase)
+        return self._told
+
+    def goes_on(self, answer: Message | None) -> Message:
+        """Return what was opened before a phase. Raises PolicyError where the aggregator goes on with anything else."""
+        if self._told is None or answer != self._told:
+            raise PolicyError(
+                "most clients say that the sum has opened to something else: one of them lies, or this client was sent "
+                "another total. It leaves the round"
+            )
+        return self._told

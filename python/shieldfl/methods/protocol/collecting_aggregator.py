@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError, WireFormatError
-from shieldfl.methods.protocol.client_opening import sum_request
+from shieldfl.methods.protocol.client_opening import OPENED, most_told, sum_request
 from shieldfl.methods.protocol.missed_rounds import MissedRounds
 from shieldfl.methods.protocol.steps import AggregatorSteps, RoleContext
 from shieldfl.roles.message import Message
@@ -35,6 +35,7 @@ class CollectingAggregator(AggregatorSteps):
         "_seen": set[int],
         "_closed": Message | None,
         "_missed": MissedRounds | None,
+        "_told": dict[int, Message],
     }
 
     sums: ClassVar[tuple[str, ...]] = ()
@@ -50,6 +51,8 @@ class CollectingAggregator(AggregatorSteps):
         self._answer: Message | None = None
         self._seen: set[int] = set()
         self._closed: Message | None = None
+        # By client: what it says that a sum opened to.
+        self._told: dict[int, Message] = {}
         self._missed = MissedRounds(self._clients) if context.plan.opener == "clients" else None
 
     def check_changed(self) -> None:
@@ -97,11 +100,13 @@ class CollectingAggregator(AggregatorSteps):
                     f"round {number} is over since round {self.round} began: begin a later round"
                 )
             self.context.check_answer(phase, number, answer)
-            self._begin_phase(phase, number, answer)
+            if phase != OPENED:
+                self._begin_phase(phase, number, answer)
             self.round = number
             self._phase = phase
             self._answer = answer
             self._seen = set()
+            self._told = {}
             self._closed = None
 
     def receive(self, phase: str, client: int, message: Message) -> None:
@@ -120,7 +125,10 @@ class CollectingAggregator(AggregatorSteps):
                 raise PolicyError(f"phase {phase!r} is closed: the message of client {client} came too late")
             if message.number("round") != self.round:
                 raise PolicyError(f"client {client} sent a message of another round: it was not used")
-            self._collect(phase, client, message)
+            if phase == OPENED:
+                self._told[client] = Message({name: message[name] for name in message if name != "round"})
+            else:
+                self._collect(phase, client, message)
             self._seen.add(client)
 
     def close(self, phase: str) -> Message:
@@ -130,7 +138,7 @@ class CollectingAggregator(AggregatorSteps):
             if not self._seen:
                 raise ParameterError("no message has arrived: wait for at least one client")
             if self._closed is None:
-                self._closed = self._result(phase)
+                self._closed = most_told(self._told) if phase == OPENED else self._result(phase)
             return self._closed
 
     def request(self, phase: str) -> Message:
@@ -141,7 +149,9 @@ class CollectingAggregator(AggregatorSteps):
                 return super().request(phase)
             if self._closed is None:
                 raise ParameterError(f"phase {phase!r} is open: close it first")
-            return sum_request(self.context.keys.parameters[phase], self._closed)
+            purpose = self.context.answered[phase]
+            assert purpose is not None
+            return sum_request(self.context.keys.parameters[purpose], self._closed)
 
     def keep(self, answer: Message, finished: Sequence[int]) -> None:
         """Keep a round's end for those that are not in it."""
@@ -159,7 +169,8 @@ class CollectingAggregator(AggregatorSteps):
     def take_changed(self, record: Mapping[str, Any]) -> None:
         """Take what has changed; the phase that runs is begun again, and its sums go on from theirs."""
         super().take_changed({name: value for name, value in record.items() if name not in self.sums})
-        if self._phase is not None:
+        if self._phase not in (None, OPENED):
+            assert self._phase is not None
             self._begin_phase(self._phase, self.round, self._answer)
             super().take_changed(record)
             self.check_sums()

@@ -118,7 +118,7 @@ class RoundDriver:
         self._clients.begin_round(participants, round_number, len(participants), sent)
         left = list(participants)
         answer: Message | None = None
-        for phase in self._method.phases_of(first, round_number):
+        for phase in self._method.round_phases(first, round_number):
             left = [index for index in left if (leaving or {}).get(index) != phase.name]
             if answer is not None:
                 traffic.bytes_down += sum(self._method.message_for(index, answer).nbytes for index in left)
@@ -133,10 +133,19 @@ class RoundDriver:
         assert answer is not None
         self.model = answer
         traffic.finished = left
-        if self._method.plan.opener == "clients":
-            self._aggregator.keep(answer, left)
         self._clients.end_round(left, self._part_of(answer))
         return traffic
+
+    def _opened_by_clients(self, phase: Phase, result: Message, told: Sequence[int]) -> Message:
+        """Return what clients get to open: the phase's result, and what the authority says to the list of clients."""
+        assert self._authority is not None
+        if phase.opens is None:
+            return result
+        asked = self._aggregator.request(phase.name)
+        answer = self._authority.answer(phase.name, Message.from_bytes(asked.to_bytes()))
+        both = Message({**result, **answer})
+        self._aggregator.keep(both, told)
+        return both
 
     def _part_of(self, message: Message) -> Callable[[int], Message]:
         return lambda client: self._method.message_for(client, message)
@@ -189,8 +198,6 @@ class RoundDriver:
         if phase.answered_by_authority:
             assert self._authority is not None
             if self._method.plan.opener == "clients":
-                asked = self._aggregator.request(phase.name)
-                answer = self._authority.answer(phase.name, Message.from_bytes(asked.to_bytes()))
-                return Message({**result, **answer}), left
+                return self._opened_by_clients(phase, result, left), left
             result = self._authority.answer(phase.name, Message.from_bytes(result.to_bytes()))
         return result, left

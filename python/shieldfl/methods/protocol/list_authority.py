@@ -15,12 +15,25 @@ from shieldfl.roles.round_key_check import digest_of_parts
 from shieldfl.roles.round_signer import RoundSigner
 from shieldfl.stateful import refuse_unless
 
-__all__ = ["ANSWER", "ANSWERED_ROUND", "HISTORY_BYTES", "ListAuthority", "next_history"]
+__all__ = [
+    "ANSWER",
+    "ANSWERED_PHASE",
+    "ANSWERED_ROUND",
+    "HISTORY_BYTES",
+    "ListAuthority",
+    "newest_answer",
+    "next_history",
+]
 
 HISTORY_BYTES = 32
 
-ANSWER, ANSWERED_ROUND = "answer", "answered round"
+ANSWER, ANSWERED_ROUND, ANSWERED_PHASE = "answer", "answered round", "answered phase"
 """Parts of an answer, which clients get beside the phase's result."""
+
+
+def newest_answer(phase: str) -> str:
+    """Return the name of the part of a round's first message that says which round was last answered in a phase."""
+    return f"newest answer {phase}"
 
 
 def next_history(history: bytes, request: bytes) -> bytes:
@@ -31,8 +44,9 @@ def next_history(history: bytes, request: bytes) -> bytes:
 class ListAuthority(AuthoritySteps):
     """The same for every method: it sees lists of participants and digests, no total and no model.
 
-    Its rounds' first message is what it signs: the number of the round, and the digest of all that it has answered so
-    far, by which clients know that they have, and agree on, every opened sum.
+    Its rounds' first message is what it signs: the number of the round, the digest of all that it has answered so far,
+    by which clients know that they have, and agree on, every opened sum, and the last round that it answered in each
+    phase.
 
     Parameters
     ----------
@@ -66,9 +80,14 @@ class ListAuthority(AuthoritySteps):
             return Message({"grant": self.keys.enrol(client, enrolment["enrolment"])})
 
     def newest_model(self) -> Message:
-        """Return what stands for the model: the digest of all answers that it comes of."""
+        """Return what stands for the model: the digest of all answers that it comes of, and the rounds of the last."""
         with self._lock:
-            return Message({"history": self._history})
+            return self._newest()
+
+    def _newest(self) -> Message:
+        last = {phase: max(self._replies.newest(phase)[0], 0) for phase in self.context.answered}
+        rounds = {newest_answer(phase): Message.from_number(number) for phase, number in last.items()}
+        return Message({"history": self._history, **rounds})
 
     def begin_round(self, round_number: int) -> Message:
         """Sign the round: its number, and what was answered before."""
@@ -81,7 +100,7 @@ class ListAuthority(AuthoritySteps):
             if number <= self._replies.newest(self.context.phases[-1])[0]:
                 raise PolicyError(f"round {number} has been answered: begin a later round")
             self.keys.begin_round(number, tuple(self.context.keys.parameters))
-            first = Message({"round": Message.from_number(number), "history": self._history})
+            first = Message({"round": Message.from_number(number), **self._newest()})
             return Message({**first, **self.keys.sign_model(digest_of_parts(first))})
 
     def answer(self, phase: str, message: Message) -> Message:
@@ -93,7 +112,14 @@ class ListAuthority(AuthoritySteps):
 
     def _answered(self, phase: str, number: int, message: Message) -> Message:
         request = bytes(message["request"])
-        answer = self.keys.sum_key(number, phase, request)
+        purpose = self.context.answered[phase]
+        if purpose is None:
+            raise ParameterError(
+                f"phase {phase!r} opens nothing: its answer follows from sums that were opened before"
+            )
+        answer = self.keys.sum_key(number, purpose, request)
         self._history = next_history(self._history, request)
         self.record(OpenedSum(number))
-        return Message({ANSWER: answer, ANSWERED_ROUND: Message.from_number(number)})
+        return Message(
+            {ANSWER: answer, ANSWERED_ROUND: Message.from_number(number), ANSWERED_PHASE: phase.encode()}
+        )

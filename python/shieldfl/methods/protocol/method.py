@@ -15,6 +15,7 @@ from shieldfl.array_view import as_unsigned
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
 from shieldfl.methods.protocol.account import Account
+from shieldfl.methods.protocol.client_opening import OPENED
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan, checked_weights
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from shieldfl.roles.round_signer import RoundSigner
 
-__all__ = ["Method", "Phase", "SyntheticDemand"]
+__all__ = ["TELL_OPENED", "Method", "Phase", "SyntheticDemand"]
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,15 @@ class Phase:
     name: str
     answered_by_authority: bool
     """Whether the aggregator's message goes to the key authority, whose answer the clients get."""
+    opens: str | None = "update"
+    """The purpose of the total that the answer comes of, where the authority answers; None where it opens none."""
     signs_answer: bool = True
     """Whether the authority then signs its answer, and nobody goes on with another one: not the last phase's, which is
     signed as the next round's model, and not where the method itself tells a true answer from others."""
+
+
+TELL_OPENED = Phase(OPENED, answered_by_authority=False, opens=None)
+"""Behind a phase whose total clients open, where another one follows: they tell the aggregator what it has to know."""
 
 
 @dataclass(frozen=True)
@@ -315,15 +322,18 @@ class Method(abc.ABC):
         check = RoundKeyCheck(
             setup.verifying_key, setup.session, self.purposes, setup.enrolment_key, manifest
         )
-        phases = tuple(phase.name for phase in self.phases)
+        phases = tuple(phase.name for phase in self._with_opened(self.phases))
         answered = [phase for phase in self.phases if phase.answered_by_authority]
+        clients_open = self.plan.opener == "clients"
         return RoleContext(
             self.plan,
             check,
             self.most_weight,
             phases,
-            tuple(phase.name for phase in answered),
-            tuple(phase.name for phase in answered if phase.signs_answer and phase != self.phases[-1]),
+            {phase.name: phase.opens for phase in answered},
+            ()
+            if clients_open
+            else tuple(phase.name for phase in answered if phase.signs_answer and phase != self.phases[-1]),
             self.scores,
             threads,
         )
@@ -335,6 +345,19 @@ class Method(abc.ABC):
     def phases_of(self, model: Message, round_number: int) -> tuple[Phase, ...]:
         """Return the phases of a round that starts from this model; what was agreed on before travels with it."""
         return self.phases
+
+    def round_phases(self, model: Message, round_number: int) -> tuple[Phase, ...]:
+        """Return what a round goes through: its phases, and, where clients open sums, what they tell in between."""
+        return self._with_opened(self.phases_of(model, round_number))
+
+    def _with_opened(self, phases: tuple[Phase, ...]) -> tuple[Phase, ...]:
+        if self.plan.opener != "clients":
+            return phases
+        tells = [phase.answered_by_authority for phase in phases[:-1]]
+        found = [
+            (phase, TELL_OPENED) if told else (phase,) for phase, told in zip(phases[:-1], tells, strict=True)
+        ]
+        return (*(one for both in found for one in both), *phases[-1:])
 
     def message_for(self, client: int, message: Message) -> Message:
         """Return the part of the last phase's answer, or of an earlier one, that this client gets: here all of it."""

@@ -66,9 +66,9 @@ class RoundAuthority(AuthoritySteps):
             _, newest = self._replies.newest(self.context.phases[-1])
             return self._first_model() if newest is None else newest
 
-    def newest_reply(self) -> tuple[int, Message | None]:
-        """Return the last round whose model was moved, and that model; -1 and None before the first."""
-        return self._replies.newest(self.context.phases[-1])
+    def newest_answer(self, phase: str) -> int:
+        """Return the last round that was answered in a phase; -1 before the first."""
+        return self._replies.newest(phase)[0]
 
     def begin_round(self, round_number: int) -> Message:
         """Make the round's keys, wipe those of the round before, sign them and the model."""

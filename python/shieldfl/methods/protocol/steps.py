@@ -9,7 +9,7 @@ many machines.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -191,8 +191,8 @@ class RoleContext:
     """The largest that a client counts; 1 where the method weighs all alike."""
     phases: tuple[str, ...]
     """The names of every phase that a round may have."""
-    answered: tuple[str, ...]
-    """Of these, those that the key authority answers."""
+    answered: Mapping[str, str | None]
+    """Of these, those whose answer is the key authority's, or comes of it; for what purpose they open a total."""
     signed: tuple[str, ...]
     """Of these, those whose answer it signs."""
     scores: str | None = None

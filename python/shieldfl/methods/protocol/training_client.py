@@ -11,7 +11,7 @@ import numpy as np
 
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
-from shieldfl.methods.protocol.client_opening import ClientOpening
+from shieldfl.methods.protocol.client_opening import OPENED, ClientOpening
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel, joined
 from shieldfl.methods.protocol.replies import Replies
@@ -148,7 +148,7 @@ class TrainingClient(ClientSteps):
             weight_bounds=(1 / self.context.most_weight, 1.0),
             threads=self.context.threads,
         )
-        self._opening = ClientOpening(make(keys), self.context.phases[-1])
+        self._opening = ClientOpening(make(keys), self.context.answered)
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the client's own model, given the global one.
@@ -279,6 +279,14 @@ class TrainingClient(ClientSteps):
         if not self._has_trained:
             raise ParameterError("there is nothing to send before training has finished")
         self.context.check_answer(phase, self.round, answer)
+        if self._opening is not None and answer is not None:
+            phases = self.context.phases
+            last = phases[phases.index(phase) - 1]
+            if phase == OPENED:
+                told = self._opening.tell(last, answer)
+                return Message({"round": Message.from_number(self.round), **told})
+            if last == OPENED:
+                answer = self._opening.goes_on(answer)
         before, reported = self.disclosure, self.pending()
         try:
             message = self._make(phase, answer)
@@ -331,7 +339,7 @@ class TrainingClient(ClientSteps):
     def end_round(self, answer: Message) -> None:
         """Take the answer to the last phase."""
         with self._lock:
-            self._end_round(answer if self._opening is None else self._opening.end_round(answer))
+            self._end_round(answer if self._opening is None else self._opening.open(answer))
 
     def _end_round(self, answer: Message) -> None:
         """Nothing is kept from round to round."""

@@ -214,6 +214,6 @@ class SelectiveShieldAggregator(CollectingAggregator):
 
     def _close_negotiation(self) -> Message:
         if self._ciphertexts is not None:
-            return Message({"votes": self._ciphertexts.total().to_bytes()})
+            return Message({"total": self._ciphertexts.total().to_bytes()})
         zone = self._votes.consensus(self._settings.consensus, self._threads)
         return Message({"encrypted zone": zone.to_bytes()})

@@ -83,8 +83,8 @@ class SelectiveShieldAuthority(RoundAuthority):
         """Answer votes with the encrypted zone, sums with the new global model."""
         voting = phase == "negotiate"
         with self.clock.stage("negotiate" if voting else "open"):
-            purpose, part = ("votes", "votes") if voting else ("update", "total")
-            total = scheme_of(self.keys.check.parameters[purpose]).Total.from_bytes(message[part])
+            purpose = "votes" if voting else "update"
+            total = scheme_of(self.keys.check.parameters[purpose]).Total.from_bytes(message["total"])
             return self._reply(
                 phase,
                 total.round,

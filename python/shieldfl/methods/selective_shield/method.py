@@ -68,6 +68,7 @@ class SelectiveShield(Method):
     weighs_all_alike = True
     schemes = weighing_encryptions()
     averages_all = False
+    clients_can_open = True
     phases = (
         Phase("negotiate", answered_by_authority=False),
         Phase("update", answered_by_authority=True),
@@ -89,10 +90,8 @@ class SelectiveShield(Method):
         self.scores = settings.sensitivity
         self.delta = settings.delta
         encrypted_votes = settings.negotiation == "encrypted"
-        # Of encrypted votes the aggregator has to know the zone.
-        self.clients_can_open = not encrypted_votes
         if encrypted_votes:
-            self.phases = (Phase("negotiate", answered_by_authority=True), self.phases[1])
+            self.phases = (Phase("negotiate", answered_by_authority=True, opens="votes"), self.phases[1])
         if settings.adaptive_clip and settings.noise_multiplier > 0.0:
             self.notes.append("the clipping norm follows the data, so the stated epsilon is no guarantee")
         if self._target_epsilon is not None:
