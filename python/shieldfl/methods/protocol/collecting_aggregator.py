@@ -53,7 +53,7 @@ class CollectingAggregator(AggregatorSteps):
         self._closed: Message | None = None
         # By client: what it says that a sum opened to.
         self._told: dict[int, Message] = {}
-        self._missed = MissedRounds(self._clients) if context.plan.opener == "clients" else None
+        self._missed = MissedRounds(self._clients) if context.clients_open else None
 
     def check_changed(self) -> None:
         """Raise WireFormatError for a round, a phase, clients or keys that the federation does not have."""
@@ -65,7 +65,7 @@ class CollectingAggregator(AggregatorSteps):
             or not 0 <= self.round <= self.context.plan.rounds
             or not self._seen <= set(range(self._clients))
             or (self._round_keys is None) != (not self.context.keys.parameters)
-            or (self._missed is None) != (self.context.plan.opener != "clients")
+            or (self._missed is None) == self.context.clients_open
             or (self._missed is not None and not self._missed.is_of(self._clients))
         ):
             raise WireFormatError("the state is of a round, a phase or clients that the plan does not have")

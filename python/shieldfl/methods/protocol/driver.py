@@ -197,7 +197,7 @@ class RoundDriver:
         result = self._aggregator.close(phase.name)
         if phase.answered_by_authority:
             assert self._authority is not None
-            if self._method.plan.opener == "clients":
+            if self._method.clients_open:
                 return self._opened_by_clients(phase, result, left), left
             result = self._authority.answer(phase.name, Message.from_bytes(result.to_bytes()))
         return result, left

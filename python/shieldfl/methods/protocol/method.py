@@ -201,6 +201,18 @@ class Method(abc.ABC):
         return RoundKeys(parameters, clients, weight_bounds=bounds, threads=threads, check=check)
 
     @property
+    def clients_open(self) -> bool:
+        """Whether each client opens sums itself; otherwise the key authority does, if there is one."""
+        return self.plan.opener != "authority" and self._enrols and self.clients_can_open
+
+    @property
+    def opened_by(self) -> str:
+        """Who opens sums, in words; "nobody" for a method without keys."""
+        if not self.purposes:
+            return "nobody"
+        return "each client" if self.clients_open else "the key authority"
+
+    @property
     def _enrols(self) -> bool:
         return any(scheme_of(own).enrols for own in self.purposes.values())
 
@@ -214,7 +226,7 @@ class Method(abc.ABC):
     ) -> AuthoritySteps:
         context = self._context(setup, threads)
         steps: AuthoritySteps
-        if self.plan.opener == "clients":
+        if self.clients_open:
             from shieldfl.methods.protocol.list_authority import ListAuthority
 
             steps = ListAuthority(context, keys)
@@ -256,7 +268,7 @@ class Method(abc.ABC):
         own = 1 if self.weighs_all_alike else weight
         context = self._context(setup, threads)
         steps = self._client(context, index, own, initial, shared_secret)
-        if self.plan.opener == "clients":
+        if self.clients_open:
             steps.open_by(lambda keys: self._authority_steps(initial, context, keys, shared_secret))
         secret = self._bound_secret(shared_secret)
         steps.bind(setup.digest, f"client {int(index)} of weight {int(own)}", self.plan.update_size, secret)
@@ -315,7 +327,7 @@ class Method(abc.ABC):
                 "clients enrol"
             )
         manifest = setup.digest if self._enrols else b""
-        if self.plan.opener == "clients" and not (self._enrols and self.clients_can_open):
+        if self.plan.opener == "clients" and not self.clients_open:
             raise ParameterError(
                 f'clients of {self.name} cannot open sums as it is set: take opener = "authority", or another scheme'
             )
@@ -324,7 +336,6 @@ class Method(abc.ABC):
         )
         phases = tuple(phase.name for phase in self._with_opened(self.phases))
         answered = [phase for phase in self.phases if phase.answered_by_authority]
-        clients_open = self.plan.opener == "clients"
         return RoleContext(
             self.plan,
             check,
@@ -332,10 +343,11 @@ class Method(abc.ABC):
             phases,
             {phase.name: phase.opens for phase in answered},
             ()
-            if clients_open
+            if self.clients_open
             else tuple(phase.name for phase in answered if phase.signs_answer and phase != self.phases[-1]),
             self.scores,
             threads,
+            self.clients_open,
         )
 
     def account(self) -> Account:
@@ -351,7 +363,7 @@ class Method(abc.ABC):
         return self._with_opened(self.phases_of(model, round_number))
 
     def _with_opened(self, phases: tuple[Phase, ...]) -> tuple[Phase, ...]:
-        if self.plan.opener != "clients":
+        if not self.clients_open:
             return phases
         tells = [phase.answered_by_authority for phase in phases[:-1]]
         found = [

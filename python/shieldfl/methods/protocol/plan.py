@@ -12,9 +12,18 @@ from shieldfl.array_view import as_unsigned
 from shieldfl.errors import ParameterError
 from shieldfl.settings import Count, Positive, Settings, about
 
-__all__ = ["FederationPlan", "checked_weights", "stated_weights"]
+__all__ = ["FederationPlan", "Opener", "checked_weights", "stated_weights"]
 
 _Size = Annotated[int, Meta(ge=1)]
+
+Opener = Annotated[
+    Literal["authority", "clients"] | None,
+    about(
+        "Who opens sums. authority: the key authority, which gets them. clients: each client, with the authority's "
+        "answer to a list of participants; neither aggregator nor authority then sees an opened value. None: clients "
+        "where they enrol, else the authority."
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -53,13 +62,7 @@ class FederationPlan(Settings):
         ),
     ] = None
 
-    opener: Annotated[
-        Literal["authority", "clients"],
-        about(
-            "Who opens sums. authority: the key authority, which gets them. clients: each client, with the authority's "
-            "answer to a list of participants; neither aggregator nor authority then sees an opened value."
-        ),
-    ] = "authority"
+    opener: Opener = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

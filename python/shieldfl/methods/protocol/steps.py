@@ -199,6 +199,8 @@ class RoleContext:
     """What training brings along in every round, see ``StartingPoint.scores``; None where rounds differ, or nothing."""
     threads: int | None = None
     """For the core; None for as many as the work is worth."""
+    clients_open: bool = False
+    """Whether each client opens sums itself, with the key authority's answers."""
 
     def __post_init__(self) -> None:
         as_threads(self.threads)

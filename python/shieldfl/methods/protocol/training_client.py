@@ -126,7 +126,7 @@ class TrainingClient(ClientSteps):
             or (self._round_keys is None) != (not self.context.keys.parameters)
             or (self._own_keys is None) == self.context.keys.enrols
             or (self._own_keys is not None and self._own_keys.round != self.round)
-            or (self._opening is None) != (self.context.plan.opener != "clients")
+            or (self._opening is None) == self.context.clients_open
         ):
             raise WireFormatError("the state is of a round or a model that the client cannot have")
 
