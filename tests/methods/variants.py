@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -34,6 +35,8 @@ class Variant:
     label: str
     others: MethodSettings = field(default_factory=MethodSettings)
     """The settings of all methods but SelectiveShield."""
+    opener: Literal["authority", "clients"] = "authority"
+    """Who opens sums."""
 
     @property
     def averages_all(self) -> bool:
@@ -77,7 +80,8 @@ class Variant:
     def case(self) -> MethodCase:
         """What the importable suite tries."""
         tolerance = FAINT_TOLERANCE if self.noisy else 0.0
-        return MethodCase(self.method, self.all_settings(), self.layer_offsets, BUFFERS, CLIENTS, tolerance)
+        settings, layers = self.all_settings(), self.layer_offsets
+        return MethodCase(self.method, settings, layers, BUFFERS, CLIENTS, tolerance, self.opener)
 
     def all_settings(self) -> MethodSettings:
         return self.others.replaced("selective-shield", self.settings)

@@ -13,7 +13,7 @@ from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.driver import RoundDriver
 from shieldfl.methods.protocol.embedded_roles import EmbeddedRoles
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.plan import FederationPlan
+from shieldfl.methods.protocol.plan import FederationPlan, Opener
 from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
@@ -39,6 +39,8 @@ class MethodCase:
     clients: int = 4
     tolerance: float = 0.0
     """How far the parameters of two runs may be apart: noise that is added."""
+    opener: Opener = None
+    """Who opens sums: as of the plan."""
     fraction_bits: int = 20
     """Behind the point of an encrypted value: a mean of values that are rounded alone is off by half of their step."""
 
@@ -170,6 +172,7 @@ class SteppedRun(EmbeddedRoles):
             "parameters": parameters,
             "buffers": model.buffers.size,
             "layer_offsets": case.layer_offsets if parameters == case.size else (),
+            "opener": case.opener,
         }
         plan = FederationPlan.for_weights(weights, **{**facts, **changes})
         method = make_method(case.method, case.settings, plan)
@@ -178,7 +181,8 @@ class SteppedRun(EmbeddedRoles):
         )
         self.entry = case.settings.of(case.method)
         """The method's settings."""
-        self.model = (self.authority or self.aggregator).newest_model()
+        self.model = self.clients[0].global_model((self.authority or self.aggregator).newest_model())
+        """The global model, as a message brings it, or as clients that open sums have it."""
         self.starts: dict[int, StartingPoint] = {}
         """By client: what it trained from in the last round."""
         self.sent: dict[str, Messages] = {}
@@ -229,8 +233,10 @@ class SteppedRun(EmbeddedRoles):
         (*_, last) = self.method.round_phases(self.model, self._round)
         driver = self._driver(intrude)
         # The aggregator or the authority says what becomes of a round of too few.
-        driver.run_round(self._round, chosen, min_clients=0, leaving=dict.fromkeys(dropping, last.name))
-        self.model = driver.model
+        left = set(dropping)
+        driver.run_round(self._round, chosen, min_clients=0, leaving=dict.fromkeys(left, last.name))
+        stayed = next((index for index in chosen if index not in left), chosen[0])
+        self.model = self.clients[stayed].global_model(driver.model)
 
     def _driver(self, intrude: Intrude | None = None) -> RoundDriver:
         """Return a driver of one round: tests may put other roles in the places of these at any time."""

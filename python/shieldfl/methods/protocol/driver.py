@@ -131,7 +131,7 @@ class RoundDriver:
                 )
                 return traffic
         assert answer is not None
-        self.model = answer
+        self.model = answer if self._authority is None else self._authority.newest_model()
         traffic.finished = left
         self._clients.end_round(left, self._part_of(answer))
         return traffic

@@ -78,6 +78,10 @@ class ClientSteps(Reporter, abc.ABC):
     def end_round(self, answer: Message) -> None:
         """Take the answer to the last phase: the new global model."""
 
+    def global_model(self, model: Message) -> Message:
+        """Return the newest global model as this client knows it: here what a message brings."""
+        return model
+
     @abc.abstractmethod
     def merged_model(self, model: Message) -> StartingPoint:
         """Return the client's own model, given the global one: what it would use for inference."""

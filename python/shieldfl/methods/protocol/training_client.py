@@ -347,8 +347,12 @@ class TrainingClient(ClientSteps):
     def merged_model(self, model: Message) -> StartingPoint:
         """Return the client's own model, given the global one."""
         with self._lock:
-            own = model if self._opening is None else self._opening.model()
-            return self._merged_model(self._read_model(own))
+            return self._merged_model(self._read_model(self.global_model(model)))
+
+    def global_model(self, model: Message) -> Message:
+        """Return the newest global model: what a message brings, or what this client has opened."""
+        with self._lock:
+            return model if self._opening is None else self._opening.model()
 
     def _merged_model(self, current: GlobalModel) -> StartingPoint:
         """The global model is everybody's."""
