@@ -9,7 +9,7 @@ import pytest
 
 from methods.method_conformance import SteppedRun, contraction
 from methods.selective_shield.selective_shield_twin import twin_round
-from methods.variants import CLIENTS, FAINT_TOLERANCE, Variant, every_variant, variants
+from methods.variants import CLIENTS, FAINT_TOLERANCE, Variant, every_variant, opened_by_clients, variants
 from shieldfl.methods.discovery import BUILT_IN
 from shieldfl.testing import MethodConformance
 from shieldfl.testing.round_checks import float_spacing
@@ -32,7 +32,7 @@ def test_every_registered_method_is_covered():
 
 
 class TestMethodsOfThisPackage(MethodConformance):
-    @pytest.fixture(params=variants(), ids=lambda variant: variant.label)
+    @pytest.fixture(params=[*variants(), *opened_by_clients(variants())], ids=lambda variant: variant.label)
     def variant(self, request):
         return request.param
 

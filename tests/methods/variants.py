@@ -203,6 +203,11 @@ def twins(of: Sequence[Variant]) -> list[Variant]:
     return [one.under(DEFAULT_PUBLIC_KEY_ENCRYPTION) for one in of if one.enrols]
 
 
+def opened_by_clients(of: Sequence[Variant]) -> list[Variant]:
+    """Return those whose clients enrol with clients that open sums themselves."""
+    return [replace(one, opener="clients", label=f"{one.label}/opened by clients") for one in of if one.enrols]
+
+
 def labelled(label: str) -> Variant:
     """Return the variant of this label, or the twin."""
     return next(one for one in variants() + twins(variants()) if one.label == label)

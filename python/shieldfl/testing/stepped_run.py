@@ -233,10 +233,22 @@ class SteppedRun(EmbeddedRoles):
         (*_, last) = self.method.round_phases(self.model, self._round)
         driver = self._driver(intrude)
         # The aggregator or the authority says what becomes of a round of too few.
-        left = set(dropping)
-        driver.run_round(self._round, chosen, min_clients=0, leaving=dict.fromkeys(left, last.name))
-        stayed = next((index for index in chosen if index not in left), chosen[0])
-        self.model = self.clients[stayed].global_model(driver.model)
+        leaving = dict.fromkeys(dropping, last.name)
+        traffic = driver.run_round(self._round, chosen, min_clients=0, leaving=leaving)
+        if self.method.clients_open:
+            for phase in self.answers.keys() & self.closed.keys():
+                self.answers[phase] = Message({**self.closed[phase], **self.answers[phase]})
+        if traffic.finished:
+            self.model = self.clients[traffic.finished[0]].global_model(driver.model)
+
+    def answer_again(self, phase: str) -> Message:
+        """Return what clients get where the last round's result of a phase is closed and answered again."""
+        result = self.aggregator.close(phase)
+        if self.authority is None:
+            return result
+        if not self.method.clients_open:
+            return self.authority.answer(phase, result)
+        return Message({**result, **self.authority.answer(phase, self.aggregator.request(phase))})
 
     def _driver(self, intrude: Intrude | None = None) -> RoundDriver:
         """Return a driver of one round: tests may put other roles in the places of these at any time."""
