@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -203,9 +203,13 @@ def twins(of: Sequence[Variant]) -> list[Variant]:
     return [one.under(DEFAULT_PUBLIC_KEY_ENCRYPTION) for one in of if one.enrols]
 
 
-def opened_by_clients(of: Sequence[Variant]) -> list[Variant]:
+def opened_by_clients(of: Iterable[Variant]) -> list[Variant]:
     """Return those whose clients enrol with clients that open sums themselves."""
-    return [replace(one, opener="clients", label=f"{one.label}/opened by clients") for one in of if one.enrols]
+    return [
+        replace(one, opener="clients", label=f"{one.label}/opened by clients")
+        for one in of
+        if one.enrols and method_class(one.method).clients_can_open
+    ]
 
 
 def labelled(label: str) -> Variant:

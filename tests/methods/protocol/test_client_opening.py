@@ -1,0 +1,199 @@
+"""Each client opens sums itself: what the others then cannot do, and that nothing else changes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from methods.method_conformance import SteppedRun
+from methods.variants import labelled, opened_by_clients, variants
+from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, ShieldError, WireFormatError
+from shieldfl.methods.protocol.client_opening import OPENED
+from shieldfl.methods.protocol.list_authority import ANSWER, ANSWERED_PHASE, ANSWERED_ROUND
+from shieldfl.roles.message import Message
+from shieldfl.scheme.enrolment import grant_key, sealed_grant
+
+OPENED_BY_CLIENTS = [one for one in opened_by_clients(variants()) if not one.noisy]
+each_method = pytest.mark.parametrize("variant", OPENED_BY_CLIENTS, ids=lambda variant: variant.label)
+
+
+def run_of(label: str, **options: object) -> SteppedRun:
+    (variant,) = opened_by_clients([labelled(label)])
+    return SteppedRun(variant, **options)
+
+
+def end_of(run: SteppedRun) -> Message:
+    """What every client gets at the end of the last round."""
+    return run.answers["update"]
+
+
+@each_method
+def test_the_models_are_those_that_the_authority_opens_whoever_was_in_which_round(variant):
+    opened = SteppedRun(variant)
+    answered = SteppedRun(labelled(variant.label.removesuffix("/opened by clients")))
+    for participants in ([0, 1, 2, 3], [0, 1, 2], [1, 2, 3], [0, 1, 2, 3]):
+        for run in (opened, answered):
+            run.run_round(participants)
+    for client in range(4):
+        own, others = opened.merged(client), answered.merged(client)
+        np.testing.assert_array_equal(own.parameters, others.parameters)
+        np.testing.assert_array_equal(own.buffers, others.buffers)
+
+
+@each_method
+def test_the_authority_sees_no_total_and_the_aggregator_no_model(variant):
+    run = SteppedRun(variant)
+    seen = []
+    honest = run.authority.answer
+    run.authority.answer = lambda phase, message: (seen.append(message), honest(phase, message))[1]
+    run.run_round()
+    assert seen
+    assert all(message.keys() == {"round", "request"} for message in seen)
+    model = run.clients[0].global_model(run.model)["parameters"]
+    for part in (bytes(part) for message in run.answers.values() for part in message.values()):
+        assert bytes(model) not in part
+    # A list of four clients takes no more than a few hundred bytes, however long the update is.
+    assert max(message.nbytes for message in seen) < 600
+
+
+def test_a_client_that_was_given_no_grant_opens_nothing():
+    run = run_of("full-he")
+    run.run_round()
+    stranger = run.new_client(3)
+    with pytest.raises(PolicyError, match="granted no answers"):
+        stranger.end_round(end_of(run))
+
+
+def test_a_grant_for_another_is_refused():
+    run = run_of("full-he")
+    session = run.setup.digest
+    for key, of in ((bytes(32), session), (grant_key(bytes(32), session), bytes(32))):
+        with pytest.raises(KeyMismatchError, match="another client or session"):
+            run.clients[0].enrolled(Message({"grant": sealed_grant(key, of, bytes(32))}))
+    with pytest.raises(PolicyError, match="enrolled in the session before"):
+        run.authority.enrol(0, run.new_client(0).enrolment())
+    with pytest.raises(KeyMismatchError, match="is of another client"):
+        run.authority.enrol(1, run.new_client(0).enrolment())
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"sums": bytes(8)}, (KeyMismatchError, WireFormatError)),
+        ({"weight": Message.from_number(5)}, (KeyMismatchError, WireFormatError)),
+        ({"round": Message.from_number(2)}, (KeyMismatchError, WireFormatError, PolicyError)),
+        ({"more": b"1"}, KeyMismatchError),
+        ({ANSWERED_ROUND: Message.from_number(2)}, ShieldError),
+        ({ANSWERED_ROUND: Message.from_number(10**6)}, PolicyError),
+        ({ANSWERED_PHASE: b"scores"}, PolicyError),
+        ({ANSWERED_PHASE: b"\xff"}, PolicyError),
+        ({ANSWER: bytes(200)}, KeyMismatchError),
+    ],
+)
+def test_one_client_cannot_be_given_another_end_of_a_round(change, error):
+    """A model made for one client: the answer is bound to all that the aggregator sends with the total."""
+    run = run_of("full-he")
+    driver_end = {}
+    client = run.clients[0]
+    honest = client.end_round
+    client.end_round = lambda message: driver_end.setdefault("message", message)
+    run.run_round()
+    client.end_round = honest
+    end = driver_end["message"]
+    before = client.global_model(run.model)
+    with pytest.raises(error):
+        client.end_round(Message({**end, **change}))
+    assert client.global_model(run.model) == before
+    client.end_round(end)
+    assert client.global_model(run.model) == run.clients[1].global_model(run.model) != before
+
+
+def test_who_missed_a_round_gets_it_or_does_not_go_on():
+    run = run_of("full-he")
+    run.run_round([0, 1, 2])
+    first = run.begin_round(2)
+    with pytest.raises(PolicyError, match="other sums than this client has opened"):
+        run.clients[3].begin_round(2, 4, first)
+    missed = run.aggregator.missed(3)
+    assert list(missed)
+    assert run.aggregator.missed(0).keys() == set()
+    run.clients[3].begin_round(2, 4, Message({**first, **missed}))
+    assert run.clients[3].global_model(first) == run.clients[0].global_model(first)
+
+
+def test_an_older_first_message_is_refused():
+    run = run_of("full-he")
+    first = run.begin_round(1)
+    run.run_round()
+    with pytest.raises((PolicyError, KeyMismatchError)):
+        run.clients[0].begin_round(2, 4, first)
+    again = {**run.begin_round(2), "history": bytes(32)}
+    with pytest.raises(KeyMismatchError):
+        run.clients[0].begin_round(2, 4, Message(again))
+
+
+@pytest.mark.parametrize("label", ["fedml-he", "dict-pfl", "selective-shield/encrypted"])
+def test_a_minority_that_lies_of_what_opened_decides_nothing(label):
+    lying, honest = run_of(label), run_of(label)
+
+    def lie(phase, aggregator, messages):
+        if phase == OPENED:
+            told = messages[2]
+            name = next(name for name in told if name != "round")
+            messages[2] = Message({**told, name: bytes(len(told[name]))})
+
+    # The liar itself has opened the same as the others, and goes on.
+    lying.run_round(intrude=lie)
+    honest.run_round()
+    assert lying.model == honest.model
+
+
+@pytest.mark.parametrize("label", ["fedml-he", "dict-pfl", "selective-shield/encrypted"])
+def test_a_client_does_not_go_on_with_what_it_has_not_opened(label):
+    run = run_of(label)
+
+    def lie(phase, aggregator, messages):
+        if phase == OPENED:
+            for client in (0, 2, 3):
+                name = next(name for name in messages[client] if name != "round")
+                messages[client] = Message({**messages[client], name: bytes(len(messages[client][name]))})
+
+    with pytest.raises((PolicyError, WireFormatError)):
+        run.run_round(intrude=lie)
+
+
+def test_an_authority_answers_for_the_round_and_purpose_that_run():
+    run = run_of("full-he")
+    run.run_round()
+    request = run.aggregator.request("update")
+    assert run.authority.answer("update", request)[ANSWER] == end_of(run)[ANSWER]
+    with pytest.raises(PolicyError):
+        run.authority.answer("update", Message({**request, "round": Message.from_number(2)}))
+    run.begin_round(2)
+    with pytest.raises(PolicyError, match="not for 'update' of round 2"):
+        run.authority.answer("update", Message({**request, "round": Message.from_number(2)}))
+    with pytest.raises(ParameterError):
+        run.authority.answer("scores", request)
+
+
+def test_a_phase_that_opens_nothing_is_not_answered_by_the_authority():
+    run = run_of("dict-pfl")
+    run.begin_round(1)
+    with pytest.raises(ParameterError, match="opens nothing"):
+        run.authority.answer("count", Message({"round": Message.from_number(1), "request": b""}))
+
+
+@pytest.mark.parametrize("label", ["full-he/ckks", "plain-he", "fedavg"])
+def test_clients_that_do_not_enrol_open_nothing(label):
+    with pytest.raises(ParameterError, match="cannot open sums"):
+        SteppedRun(labelled(label), opener="clients")
+
+
+def test_roles_of_the_other_kind_say_so():
+    run = SteppedRun(labelled("full-he"))
+    run.run_round()
+    with pytest.raises(ParameterError):
+        run.aggregator.request("update")
+    with pytest.raises(ParameterError):
+        run.aggregator.keep(Message(), [])
+    assert not run.aggregator.missed(0)
