@@ -252,6 +252,12 @@ class AuthorityStore(Uncopied):
             row = journal.append("close", session, round_number=number)
             write_keys(journal, row, session, ratcheted)
 
+    def newest_closed_round(self, session: bytes) -> int:
+        """Return the newest round that :meth:`close_round` has ended, -1 before the first."""
+        as_bytes(session, SESSION_BYTES, "session")
+        with self._transaction() as journal:
+            return newest_round(journal, session, "close")
+
     def answer(
         self,
         session: bytes,

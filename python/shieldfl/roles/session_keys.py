@@ -117,9 +117,11 @@ class SessionKeys(RoundSigner):
         self._take(AuthorityStore.in_memory(self._owner.store_key, self._store_id, content))
 
     def check_changed(self) -> None:
-        """Raise WireFormatError for purposes that the federation does not have."""
+        """Raise WireFormatError for purposes that the federation does not have, and a memory of another round."""
         super().check_changed()
         refuse_unless(self._begun <= self.check.parameters.keys())
+        ended = max(self._round, 0) - 1
+        refuse_unless(all(one.newest_closed_round == ended for one in self._authorities.values()))
 
     def _held_store(self) -> AuthorityStore:
         if self._store is None:

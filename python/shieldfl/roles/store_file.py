@@ -196,6 +196,8 @@ class StoreFile(Uncopied):
         connection = _connected(self._path)
         try:
             if self._path is MEMORY:
+                if not self._content:  # by SQLite's own words it would be out of memory
+                    raise WireFormatError("the content of a store in memory is empty")
                 connection.deserialize(self._content)
                 self._content = b""
             connection.execute("BEGIN EXCLUSIVE")

@@ -207,6 +207,11 @@ class SumKeyAuthority(TotalOpener[Key]):
 
         self._store.close_round(self._session, number, ratchet)
 
+    @property
+    def newest_closed_round(self) -> int:
+        """The newest round that was ended, -1 before the first."""
+        return self._store.newest_closed_round(self._session)
+
     def has_opened(self, total: Any) -> bool:
         """Say whether the request of this total was answered."""
         asked = self._opening.SumRequest.from_bytes(total.request())
