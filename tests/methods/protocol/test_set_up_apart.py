@@ -15,15 +15,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 import shieldfl
 import shieldfl._core as _core
 from methods.method_conformance import SteppedRun, run_of
 from methods.variants import every_variant, variants
+from shieldfl import kahe
 from shieldfl.methods.discovery import BUILT_IN, method_class
 from shieldfl.methods.protocol.steps import AuthoritySteps, ClientSteps
+from shieldfl.roles.authority_secrets import AuthoritySecrets
+from shieldfl.roles.authority_store import AuthorityStore
+from shieldfl.roles.client_keys import ClientKeys
 from shieldfl.roles.key_authority import KeyAuthority
-from shieldfl.roles.round_keys import RoundKeys
+from shieldfl.roles.round_signer import RoundSigner
+from shieldfl.roles.sum_key_authority import SumKeyAuthority
 from shieldfl.scheme.registry import REGISTRY
 
 WEIGHTS = (10_007, 10_009, 10_037, 10_061)
@@ -31,10 +38,18 @@ SECRETS = (
     AuthoritySteps,
     ClientSteps,
     KeyAuthority,
-    RoundKeys,
+    RoundSigner,
+    AuthoritySecrets,
+    AuthorityStore,
+    SumKeyAuthority,
+    ClientKeys,
+    kahe.ClientKey,
     Ed25519PrivateKey,
+    MLKEM768PrivateKey,
+    X25519PrivateKey,
     _core.CkksDecryptor,
     _core.PaillierDecryptor,
+    _core.KaheClientKey,
 )
 PACKAGE = Path(shieldfl.__file__).parent
 # What holds secrets, or opens what was encrypted.
@@ -42,6 +57,10 @@ HOLDERS = (
     "shieldfl.roles.key_authority",
     "shieldfl.roles.round_keys",
     "shieldfl.roles.key_file",
+    "shieldfl.roles.session_keys",
+    "shieldfl.roles.sum_key_authority",
+    "shieldfl.roles.authority_secrets",
+    "shieldfl.roles.authority_store",
     *(scheme.opening for scheme in REGISTRY.values()),
 )
 
@@ -85,6 +104,20 @@ def count_of(one: object, values: np.ndarray) -> int:
     return int(np.count_nonzero(np.isin(one, values))) if is_number or is_array else 0
 
 
+def own_keys(role: object) -> list[object]:
+    """What a client that enrols shares with the key authority, and so has itself."""
+    if getattr(role, "_own_keys", None) is None:
+        return []
+    keys = list(role._own_keys._keys.values())
+    return [role._own_keys, *keys, *(key._core for key in keys)]
+
+
+def bytes_of_keys(client: object) -> list[bytes]:
+    """The secrets in a client's own keys."""
+    keys = getattr(client, "_own_keys", None)
+    return [] if keys is None else [keys._grant_key, *(secret for _, secret in keys._held.values())]
+
+
 def secrets_in(role: object, run: SteppedRun, own_weight: int | None) -> list[str]:
     """Name what a role holds that it must not."""
     found = []
@@ -95,9 +128,13 @@ def secrets_in(role: object, run: SteppedRun, own_weight: int | None) -> list[st
     updates = np.concatenate(trained)[~np.isin(np.concatenate(trained), run.initial.parameters)]
     models = np.concatenate((run.initial.parameters, run.parameters))
     is_client_of_secret = own_weight is not None and run.method.needs_shared_secret
+    own = own_keys(role)
+    shared = [secret for one in run.clients if one is not role for secret in bytes_of_keys(one)]
     for one in reachable(role):
-        if one is not role and isinstance(one, SECRETS):
+        if one is not role and isinstance(one, SECRETS) and not any(one is key for key in own):
             found.append(type(one).__name__)
+        if isinstance(one, (bytes, bytearray)) and any(secret in one for secret in shared):
+            found.append("client's key")
         if own_weight is not None and count_of(one, weights):
             found.append("weight")
         # Chance alone makes two random float32 equal now and then.
@@ -119,23 +156,57 @@ def test_clients_and_aggregator_reach_no_secret_of_others(variant):
     assert secrets_in(run.aggregator, run, None) == []
 
 
-@pytest.mark.parametrize("label", ["full-he", "selective-shield/encrypted", "sense-crypt/dense"])
+def test_the_walk_knows_a_client_s_own_keys_and_no_other_s():
+    """They are the only secrets that it may hold, and no secret of the authority's is among them."""
+    run = run_of("selective-shield/encrypted", weights=WEIGHTS)
+    client, other = run.clients[:2]
+    found = [
+        one for one in reachable(client) if isinstance(one, (ClientKeys, kahe.ClientKey, _core.KaheClientKey))
+    ]
+    assert {id(one) for one in found} == {id(one) for one in own_keys(client)}
+    assert len(found) == 1 + 2 * len(client.context.keys.parameters)
+    assert set(bytes_of_keys(client)).isdisjoint(bytes_of_keys(other))
+    run.run_round()
+    owner = run.authority.keys._owner
+    for planted, name in (
+        (other._own_keys, "ClientKeys"),
+        (other._own_keys.key("update"), "ClientKey"),
+        (other._own_keys.key("update")._core, "KaheClientKey"),
+        (other._own_keys._held, "client's key"),
+        (b"more" + other._own_keys._grant_key, "client's key"),
+        (owner, "AuthoritySecrets"),
+        (run.authority.keys._store, "AuthorityStore"),
+        (run.authority.keys._authorities, "SumKeyAuthority"),
+        (owner._mlkem, "PrivateKey"),
+        (owner._x25519, "PrivateKey"),
+    ):
+        for role, weight in ((client, WEIGHTS[0]), (run.aggregator, None)):
+            assert secrets_in(role, run, weight) == []
+            role._planted = planted
+            assert any(name in one for one in secrets_in(role, run, weight)), name
+            del role._planted
+
+
+@pytest.mark.parametrize(
+    "label", ["full-he", "full-he/ckks", "selective-shield/encrypted", "sense-crypt/dense"]
+)
 def test_a_planted_secret_is_found(label):
     run = run_of(label, weights=WEIGHTS)
     run.run_round()
-    keys = next(one for one in reachable(run.authority) if isinstance(one, RoundKeys))
+    keys = next(one for one in reachable(run.authority) if isinstance(one, RoundSigner))
+    signer = type(keys).__name__
     client, aggregator, other = run.clients[0], run.aggregator, run.clients[1]
     for planted, name in (
         (run.authority, "AuthoritySteps"),
-        (lambda: keys, "RoundKeys"),
-        (lambda held=keys: held, "RoundKeys"),
-        (functools.partial(print, keys), "RoundKeys"),
-        (functools.lru_cache(lambda: keys), "RoundKeys"),
-        (types.MappingProxyType({"key": keys}), "RoundKeys"),
-        (collections.deque([keys]), "RoundKeys"),
-        ([keys].append, "RoundKeys"),
-        ((one for one in [keys]), "RoundKeys"),
-        (np.array([keys, None], dtype=object), "RoundKeys"),
+        (lambda: keys, signer),
+        (lambda held=keys: held, signer),
+        (functools.partial(print, keys), signer),
+        (functools.lru_cache(lambda: keys), signer),
+        (types.MappingProxyType({"key": keys}), signer),
+        (collections.deque([keys]), signer),
+        ([keys].append, signer),
+        ((one for one in [keys]), signer),
+        (np.array([keys, None], dtype=object), signer),
         ({"key": [keys._signing_key]}, "PrivateKey"),
         (other.step, "Client"),
         (other.update.parameters, "update"),
