@@ -17,7 +17,7 @@ from shieldfl.kahe.answers import open_total
 from shieldfl.kahe.encryption import Aggregator, CiphertextBatch, Encryptor, Total
 from shieldfl.kahe.keys import ClientKey
 from shieldfl.kahe.parameters import Parameters, PublicKey
-from shieldfl.scheme.interface import Fact, FrameBody, Positions
+from shieldfl.scheme.interface import Fact, FrameBody, Positions, SumNeeds
 from shieldfl.scheme.ring_scheme import RingScheme
 
 __all__ = ["SCHEME", "Kahe"]
@@ -54,6 +54,10 @@ class Kahe(RingScheme):
             "kahe sum request": _request_body,
             "kahe sum key": _sum_key_body,
         }
+
+    def _planned_count(self, needs: SumNeeds) -> int | None:
+        """Return the most that there can be where the count is not known: rings differ by more than four to one."""
+        return needs.most_count if needs.count is None else needs.count
 
     def _public_key_body(self, frame: bytes) -> FrameBody:
         key = _core.KahePublicKey.from_bytes(frame)

@@ -13,8 +13,9 @@ from shieldfl.masks import Mask
 from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.method import Method, Phase
+from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.named_method import NamedMethod
+from shieldfl.methods.protocol.phase import Phase
 from shieldfl.methods.protocol.plan import stated_weights
 from shieldfl.methods.protocol.steps import AggregatorSteps, ClientSteps, RoleContext
 from shieldfl.methods.protocol.training_client import TrainingClient

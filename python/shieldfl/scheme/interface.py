@@ -133,6 +133,8 @@ class SumNeeds:
     """Of these, behind the binary point."""
     count: int | None = None
     """How many values a client encrypts; None where that is not known before the first round."""
+    most_count: int | None = None
+    """The most that it can be, where ``count`` is not known."""
     most_weight: int = 1
     """The largest weight of a client."""
     mean_weight: float | None = None

@@ -36,9 +36,10 @@ class RingScheme(Scheme):
         behind the point, as make up for it on average. Where the count is not known, the default ring.
         """
         make: Callable[..., Any] = self.Parameters
-        if needs.count is not None:
+        count = self._planned_count(needs)
+        if count is not None:
             # Where weights differ, each is encrypted behind the values.
-            fields = needs.count + 1 if needs.most_weight > 1 else max(needs.count, 1)
+            fields = count + 1 if needs.most_weight > 1 else max(count, 1)
             make = partial(self.Parameters.plan, goal="size", count=fields)
 
         def with_more(bits: int) -> Any:
@@ -51,6 +52,10 @@ class RingScheme(Scheme):
             except ParameterError:  # no room for so many
                 continue
         return with_more(0)
+
+    def _planned_count(self, needs: SumNeeds) -> int | None:
+        """Return how many values the ring is chosen for; None for the default ring."""
+        return needs.count
 
     def _public_key_body(self, frame: bytes) -> FrameBody:
         parameters = self.PublicKey.from_bytes(frame).parameters

@@ -134,14 +134,16 @@ class EmbeddedFederation(EmbeddedRoles):
             self._trained,
             self.account,
         )
+        # One of the clients that went through the last round that was not given up.
+        self._newest = 0
         self._sampling = np.random.default_rng([seed, len(trainers)])
         # Of its own, so that dropouts do not change who is drawn.
         self._dropouts = np.random.default_rng([seed, len(trainers), 1])
 
     @property
     def model(self) -> Message:
-        """The message that the next round starts from."""
-        return self._driver.model
+        """The newest global model, as a message brings it, or as clients that open sums have it."""
+        return self.clients[self._newest].global_model(self._driver.model)
 
     def draw(self, sample_rate: float, min_clients: int) -> list[int]:
         """Draw each client with the same probability; draw again, and charge it, when too few came.
@@ -162,7 +164,7 @@ class EmbeddedFederation(EmbeddedRoles):
 
         In every method the same clients leave.
         """
-        phases = [phase.name for phase in self.method.round_phases(self.model, round_number)]
+        phases = [phase.name for phase in self.method.round_phases(self._driver.model, round_number)]
         draws = self._dropouts.random((len(participants), 2))
         return {
             index: phases[int(moment * len(phases))]
@@ -181,6 +183,7 @@ class EmbeddedFederation(EmbeddedRoles):
         try:
             traffic = self._driver.run_round(round_number, participants, min_clients, leaving)
             traffic.losses = self._trained.losses
+            self._newest = next(iter(traffic.finished), self._newest)
             return traffic
         finally:
             # Also what left in a round that something stopped.

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shieldfl.methods.protocol.method import TELL_OPENED, Method
+from shieldfl.methods.protocol.method import Method
+from shieldfl.methods.protocol.phase import TELL_OPENED
 from shieldfl.methods.protocol.training_client import PUBLIC_PARTS
 from shieldfl.privacy.events import ClearUpload, EncryptedUpload, NoisedUpload, OpenedSum
 from shieldfl.testing.stepped_run import MethodCase, SteppedRun

@@ -20,8 +20,8 @@ from shieldfl.methods.masked_average.client import MaskedAverageClient
 from shieldfl.methods.masked_average.method import UPDATE, MaskedAverage
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.list_authority import newest_answer
-from shieldfl.methods.protocol.method import Phase
 from shieldfl.methods.protocol.named_method import NamedMethod
+from shieldfl.methods.protocol.phase import Phase
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.privacy.events import NO_NOISE, ClearUpload

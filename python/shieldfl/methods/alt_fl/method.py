@@ -17,8 +17,8 @@ from shieldfl.methods.masked_average.method import UPDATE
 from shieldfl.methods.noised_average.dp_sgd import BY_DP_SGD, DpSgdAveraging, DpSgdRounds
 from shieldfl.methods.noised_average.rounds import KindsOfRounds
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.method import Phase, SyntheticDemand
 from shieldfl.methods.protocol.named_method import NamedMethod
+from shieldfl.methods.protocol.phase import Phase, SyntheticDemand
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.privacy.events import PrivacyReading

@@ -13,8 +13,9 @@ from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSetting
 from shieldfl.methods.masked_average.aggregator import MaskedAverageAggregator
 from shieldfl.methods.masked_average.client import MaskedAverageClient
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.method import Method, Phase
+from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.named_method import NamedMethod
+from shieldfl.methods.protocol.phase import Phase
 from shieldfl.methods.protocol.plan import FederationPlan, stated_weights
 from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.privacy.events import NO_NOISE
@@ -76,6 +77,7 @@ class MaskedAverage(Method):
             plan.clients,
             chosen,
             count=count if zone is None else zone.count,
+            most_count=plan.update_size,
             most_weight=self.most_weight,
             mean_weight=1.0 if self.weighs_all_alike else plan.mean_weight,
             key_bits=chosen.key_bits,

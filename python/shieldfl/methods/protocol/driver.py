@@ -7,7 +7,8 @@ from typing import Protocol
 
 from shieldfl.errors import RangeError
 from shieldfl.methods.protocol.account import Account
-from shieldfl.methods.protocol.method import Method, Phase
+from shieldfl.methods.protocol.method import Method
+from shieldfl.methods.protocol.phase import Phase
 from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import round_key_parts

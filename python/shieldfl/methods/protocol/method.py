@@ -6,7 +6,6 @@ import abc
 import math
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,9 +14,9 @@ from shieldfl.array_view import as_unsigned
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
 from shieldfl.methods.protocol.account import Account
-from shieldfl.methods.protocol.client_opening import OPENED
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.named_method import NamedMethod
+from shieldfl.methods.protocol.phase import TELL_OPENED, Phase, SyntheticDemand
 from shieldfl.methods.protocol.plan import FederationPlan, checked_weights
 from shieldfl.methods.protocol.public_setup import PublicSetup, check_sizes, model_digest
 from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps, ClientSteps, RoleContext
@@ -33,36 +32,7 @@ if TYPE_CHECKING:
 
     from shieldfl.roles.round_signer import RoundSigner
 
-__all__ = ["TELL_OPENED", "Method", "Phase", "SyntheticDemand"]
-
-
-@dataclass(frozen=True)
-class Phase:
-    """One exchange of messages in a round."""
-
-    name: str
-    answered_by_authority: bool
-    """Whether the aggregator's message goes to the key authority, whose answer the clients get."""
-    opens: str | None = "update"
-    """The purpose of the total that the answer comes of, where the authority answers; None where it opens none."""
-    signs_answer: bool = True
-    """Whether the authority then signs its answer, and nobody goes on with another one: not the last phase's, which is
-    signed as the next round's model, and not where the method itself tells a true answer from others."""
-
-
-TELL_OPENED = Phase(OPENED, answered_by_authority=False, opens=None)
-"""Behind a phase whose total clients open, where another one follows: they tell the aggregator what it has to know."""
-
-
-@dataclass(frozen=True)
-class SyntheticDemand:
-    """What synthetic data set a method's rounds train on, if nobody brings one."""
-
-    epsilon: float
-    """What it may cost the real data."""
-    delta: float
-    samples: int | None
-    """For all clients together; None for as many as there are real ones."""
+__all__ = ["Method"]
 
 
 class Method(abc.ABC):
@@ -188,17 +158,11 @@ class Method(abc.ABC):
         from shieldfl.roles.round_keys import RoundKeys
         from shieldfl.roles.session_keys import SessionKeys
 
-        parameters, clients, bounds = self.purposes, self.plan.min_clients, (1 / self.most_weight, 1.0)
+        needs: Any = {"weight_bounds": (1 / self.most_weight, 1.0), "threads": threads, "check": check}
         if self._enrols:
-            return SessionKeys(
-                parameters,
-                clients,
-                most_values=self.plan.update_size,
-                weight_bounds=bounds,
-                threads=threads,
-                check=check,
-            )
-        return RoundKeys(parameters, clients, weight_bounds=bounds, threads=threads, check=check)
+            needs["most_values"] = self.plan.update_size
+        made = SessionKeys if self._enrols else RoundKeys
+        return made(self.purposes, self.plan.min_clients, **needs)
 
     @property
     def clients_open(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -11,17 +11,14 @@ import numpy as np
 
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
-from shieldfl.methods.protocol.client_opening import OPENED, ClientOpening
+from shieldfl.methods.protocol.client_opening import OPENED
 from shieldfl.methods.protocol.disclosure import Disclosure
+from shieldfl.methods.protocol.enrolling_client import EnrollingClient
 from shieldfl.methods.protocol.global_model import GlobalModel, joined
 from shieldfl.methods.protocol.replies import Replies
-from shieldfl.methods.protocol.round_authority import RoundAuthority
-from shieldfl.methods.protocol.steps import ClientSteps, RoleContext
+from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.privacy.events import ClearUpload, EncryptedUpload, NoisedUpload
-from shieldfl.roles.client_keys import ClientKeys
-from shieldfl.roles.granted_keys import GrantedKeys
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import RoundKeyReader
 from shieldfl.stateful import refuse_unless
 from shieldfl.training.local_update import FloatVector, LocalUpdate, StartingPoint
 
@@ -34,7 +31,7 @@ PUBLIC_PARTS = ("weight", "capability")
 _NO_SCORES: FloatVector = np.empty(0, dtype=np.float32)
 
 
-class TrainingClient(ClientSteps):
+class TrainingClient(EnrollingClient):
     """Sends nothing before training has finished, and no second reply; what it keeps and says: ``_keep``, ``_make``.
 
     Once a message of a round tells of an update, the round's other messages are of that update, whatever is trained
@@ -48,7 +45,7 @@ class TrainingClient(ClientSteps):
     shares_buffers : whether the global model has them.
     """
 
-    changes: ClassVar = {
+    changes: ClassVar[Mapping[str, Any]] = {
         "disclosure": Disclosure,
         "round": int,
         "start": GlobalModel,
@@ -61,9 +58,6 @@ class TrainingClient(ClientSteps):
         "_begun": StartingPoint | None,
         "_begun_with": tuple[int, Message] | None,
         "_replies": Replies,
-        "_round_keys": RoundKeyReader | None,
-        "_own_keys": ClientKeys | None,
-        "_opening": ClientOpening | None,
     }
 
     def __init__(
@@ -74,8 +68,7 @@ class TrainingClient(ClientSteps):
         *,
         shares_buffers: bool = True,
     ) -> None:
-        super().__init__()
-        self.index = index
+        super().__init__(index, context)
         self.disclosure = Disclosure.of_nothing(initial.parameters.size)
         self.round = 0
         self.start = initial
@@ -84,7 +77,6 @@ class TrainingClient(ClientSteps):
         """What training gave: not the difference, the model itself."""
         self.trained_scores: FloatVector = _NO_SCORES
         self._size, self._buffer_count = initial.parameters.size, initial.buffers.size
-        self.context = context
         self.scores = context.scores
         """What training brings along in the round, see ``StartingPoint.scores``."""
         self._shares_buffers = shares_buffers
@@ -94,10 +86,6 @@ class TrainingClient(ClientSteps):
         self._begun: StartingPoint | None = None
         self._begun_with: tuple[int, Message] | None = None
         self._replies = Replies()
-        self._round_keys = RoundKeyReader(context.keys) if context.keys.parameters else None
-        self._own_keys = ClientKeys(context.keys, index) if context.keys.enrols else None
-        self.needs_sealing = self._own_keys is not None
-        self._opening: ClientOpening | None = None
 
     def check_changed(self) -> None:
         """Raise WireFormatError for a round, sizes, scores or an update that no client of the plan has."""
@@ -123,32 +111,9 @@ class TrainingClient(ClientSteps):
             or (begun is not None and (begun.round, begun.beginning) != (self.round, self._beginnings))
             or (begun is None) != (self._begun_with is None)
             or ((self._has_trained or self._has_told) and begun is None)
-            or (self._round_keys is None) != (not self.context.keys.parameters)
-            or (self._own_keys is None) == self.context.keys.enrols
             or (self._own_keys is not None and self._own_keys.round != self.round)
-            or (self._opening is None) == self.context.clients_open
         ):
             raise WireFormatError("the state is of a round or a model that the client cannot have")
-
-    def enrolment(self) -> Message:
-        """Return the request that enrols the client, where clients do."""
-        return Message() if self._own_keys is None else Message({"enrolment": self._own_keys.request})
-
-    def enrolled(self, answer: Message) -> None:
-        """Take what lets the client open sums, where clients do."""
-        if self._opening is not None and self._own_keys is not None:
-            with self._lock:
-                self._opening.keys.grant(self._own_keys.granted(answer["grant"]))
-
-    def open_by(self, make: Callable[[GrantedKeys], RoundAuthority]) -> None:
-        """Let the client open sums itself; ``make`` gives what turns them into models, for keys that open answers."""
-        keys = GrantedKeys(
-            self.context.keys,
-            self.context.plan.min_clients,
-            weight_bounds=(1 / self.context.most_weight, 1.0),
-            threads=self.context.threads,
-        )
-        self._opening = ClientOpening(make(keys), self.context.answered)
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the client's own model, given the global one.
@@ -221,16 +186,6 @@ class TrainingClient(ClientSteps):
         self._has_trained = False
         self.start = start
         return replace(self._merged_model(start), scores=self.scores)
-
-    def _round_key(self, purpose: str) -> Any:
-        """Return what the client encrypts under for a purpose in this round: the public key, or one of its own.
-
-        Raises PolicyError where the round's first message did not bring it.
-        """
-        assert self._round_keys is not None
-        if self._own_keys is not None:
-            return self._own_keys.key(purpose)
-        return self._round_keys.key(self.round, purpose)
 
     def finish_training(self, update: LocalUpdate) -> None:
         """Keep what training gave. What is refused changes nothing."""
@@ -348,11 +303,6 @@ class TrainingClient(ClientSteps):
         """Return the client's own model, given the global one."""
         with self._lock:
             return self._merged_model(self._read_model(self.global_model(model)))
-
-    def global_model(self, model: Message) -> Message:
-        """Return the newest global model: what a message brings, or what this client has opened."""
-        with self._lock:
-            return model if self._opening is None else self._opening.model()
 
     def _merged_model(self, current: GlobalModel) -> StartingPoint:
         """The global model is everybody's."""

@@ -15,8 +15,9 @@ from shieldfl.errors import ParameterError
 from shieldfl.methods.encrypted_sum.encryption_settings import FixedPoint, update_parameters
 from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.method import Method, Phase
+from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.named_method import NamedMethod
+from shieldfl.methods.protocol.phase import Phase
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.methods.selective_shield.aggregator import SelectiveShieldAggregator
@@ -100,7 +101,10 @@ class SelectiveShield(Method):
             )
         parameters = {
             "update": update_parameters(
-                settings.encryption, plan.clients, FixedPoint(settings.value_bits, settings.fraction_bits)
+                settings.encryption,
+                plan.clients,
+                FixedPoint(settings.value_bits, settings.fraction_bits),
+                most_count=plan.update_size,
             )
         }
         if encrypted_votes:

@@ -15,8 +15,9 @@ import numpy as np
 from shieldfl.errors import WireFormatError
 from shieldfl.methods.encrypted_sum.encryption_settings import update_parameters
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.method import Method, Phase
+from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.named_method import NamedMethod
+from shieldfl.methods.protocol.phase import Phase
 from shieldfl.methods.protocol.plan import FederationPlan, stated_weights
 from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.methods.sense_crypt.aggregator import SenseCryptAggregator
