@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from methods.small_plan import small_plan
 from shieldfl.errors import ConvergenceError
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.public_setup import PublicSetup
+from shieldfl.roles.message import Message
 from shieldfl.simulation.federation import EmbeddedFederation
 
 NO_MODEL = GlobalModel(np.zeros(0, dtype=np.float32), np.zeros(0, dtype=np.float32))
@@ -20,6 +22,7 @@ class _Draws:
     """Enough of a method to draw clients for."""
 
     needs_shared_secret = False
+    clients_open = False
 
     def __init__(self, clients: int) -> None:
         self.plan = small_plan([1] * clients, clients=clients)
@@ -29,7 +32,7 @@ class _Draws:
         return None, PublicSetup("fedavg", {}, self.plan, bytes(32), bytes(16))
 
     def client_steps(self, setup, index, weight, initial, **others):
-        return index
+        return SimpleNamespace(enrolment=Message)
 
     def aggregator_steps(self, setup, weights, **others):
         return self

@@ -33,8 +33,11 @@ class _EmbeddedClients:
         seed: int,
         layout: ParameterLayout | None,
         account: Account,
+        *,
+        opens: bool,
     ) -> None:
         self._steps = steps
+        self._opens = opens
         self._trainers = trainers
         self._seed = seed
         self._layout = layout
@@ -87,7 +90,7 @@ class _EmbeddedClients:
 
     def end_round(self, clients: Sequence[int], message_of: Callable[[int], Message]) -> None:
         for index in clients:
-            with self._account.clock.stage("merge"):
+            with self._account.clock.stage("open" if self._opens else "merge"):
                 self._steps[index].end_round(message_of(index))
 
 
@@ -126,7 +129,9 @@ class EmbeddedFederation(EmbeddedRoles):
             restarts_roles=restarts_roles,
         )
         self.account = method.account() if account is None else account
-        self._trained = _EmbeddedClients(self.clients, trainers, seed, layout, self.account)
+        self._trained = _EmbeddedClients(
+            self.clients, trainers, seed, layout, self.account, opens=method.clients_open
+        )
         self._driver = RoundDriver(
             method,
             self.authority,

@@ -134,6 +134,9 @@ class RoundDriver:
         assert answer is not None
         self.model = answer if self._authority is None else self._authority.newest_model()
         traffic.finished = left
+        if self._method.clients_open:
+            # What clients open travels at the end of a round; a model would with the next one's first message.
+            traffic.bytes_down += sum(self._method.message_for(index, answer).nbytes for index in left)
         self._clients.end_round(left, self._part_of(answer))
         return traffic
 

@@ -53,17 +53,16 @@ class EnrollingClient(ClientSteps):
         refuse_unless((self._opening is not None) == self.context.clients_open)
 
     def report(self) -> Report:
-        """Return what there is to tell, with remarks of what the client has opened; that it was opened, others tell."""
+        """Return what there is to tell, with remarks of what the client has opened.
+
+        That it was opened, the authority tells, for all clients; what time it took, whoever has the client open it.
+        """
         own = super().report()
         if self._opening is None:
             return own
         told = self._opening.opener.report()
         remarks = tuple(note for note in told.notes if isinstance(note, Note))
-        seconds = {
-            stage: own.seconds.get(stage, 0.0) + told.seconds.get(stage, 0.0)
-            for stage in {*own.seconds, *told.seconds}
-        }
-        return Report(own.events, own.notes + remarks, seconds)
+        return Report(own.events, own.notes + remarks, own.seconds)
 
     def enrolment(self) -> Message:
         """Return the request that enrols the client, where clients do."""
