@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from methods.variants import BUFFERS, PARAMETERS, Variant, labelled
-from shieldfl import ckks, paillier
+from shieldfl import ckks, kahe, paillier
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.roles.message import Message, Part
 from shieldfl.roles.round_key_check import ANSWER_SIGNATURE, RoundKeyReader, digest_of_parts
+from shieldfl.scheme.encryption import SchemeBatch, SchemeEncryptor
+from shieldfl.scheme.registry import scheme_of
 from shieldfl.testing import stepped_run
 from shieldfl.testing.stepped_run import contraction
 
@@ -43,15 +45,15 @@ class SteppedRun(stepped_run.SteppedRun):
         """The first client's keys."""
         return self.clients[0]._round_keys
 
-    def encryptor(self, purpose: str = "update") -> ckks.Encryptor | paillier.Encryptor:
-        """What encrypts under the key of the round that the first client is in."""
-        key = self.reader._keys[purpose]
-        return paillier.Encryptor(key) if isinstance(key, paillier.PublicKey) else ckks.Encryptor(key)
+    def encryptor(self, purpose: str = "update", client: int = 0) -> SchemeEncryptor[Any]:
+        """What encrypts under the key of the round that a client is in, where it enrolled its own."""
+        key = self.clients[client]._round_key(purpose)
+        return scheme_of(key).encryptor(key, 1, purpose)
 
-    def batch(self, frame: bytes) -> ckks.CiphertextBatch | paillier.CiphertextBatch:
-        """Read a batch of the scheme that the first client encrypts with."""
-        scheme = paillier if isinstance(self.reader.check.parameters["update"], paillier.Parameters) else ckks
-        return scheme.CiphertextBatch.from_bytes(frame)
+    def batch(self, frame: bytes, purpose: str = "update") -> SchemeBatch[Any]:
+        """Read a batch of the scheme that a purpose's values are encrypted by."""
+        batches = {"ckks": ckks.CiphertextBatch, "kahe": kahe.CiphertextBatch, "paillier": paillier.CiphertextBatch}
+        return batches[scheme_of(self.reader.check.parameters[purpose]).name].from_bytes(frame)
 
 
 def run_of(label: str, **changes: Any) -> SteppedRun:
