@@ -52,7 +52,11 @@ class SteppedRun(stepped_run.SteppedRun):
 
     def batch(self, frame: bytes, purpose: str = "update") -> SchemeBatch[Any]:
         """Read a batch of the scheme that a purpose's values are encrypted by."""
-        batches = {"ckks": ckks.CiphertextBatch, "kahe": kahe.CiphertextBatch, "paillier": paillier.CiphertextBatch}
+        batches = {
+            "ckks": ckks.CiphertextBatch,
+            "kahe": kahe.CiphertextBatch,
+            "paillier": paillier.CiphertextBatch,
+        }
         return batches[scheme_of(self.reader.check.parameters[purpose]).name].from_bytes(frame)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 
 import numpy as np
@@ -163,7 +164,11 @@ def test_keys_of_clients_go_on_by_the_round_and_what_they_were_is_gone(variant):
             assert (run.clients[client].round == number) == (client in participants)
         with pytest.raises(PolicyError, match="over"):
             run.clients[0]._own_keys.key("update").advance_to(number - 1)
-        assert all(keys[purpose] != before[purpose] for keys, before in zip(stored, earlier, strict=bool(earlier)) for purpose in keys)
+        assert all(
+            keys[purpose] != before[purpose]
+            for keys, before in zip(stored, earlier, strict=bool(earlier))
+            for purpose in keys
+        )
         earlier = stored
 
 
@@ -209,12 +214,11 @@ def test_a_total_of_a_round_that_is_over_is_not_answered(variant):
             del messages[1], messages[2], messages[3]
 
     authority = keys_of(run)._authorities["update"]
-    try:
+    # A cluster of too few keeps its model, and the round ends; elsewhere it does not.
+    ends = variant.method == "sense-crypt"
+    with contextlib.nullcontext() if ends else pytest.raises(PolicyError, match="min_clients"):
         run.run_round(intrude=leave)
-    except PolicyError as error:
-        assert "min_clients" in str(error)
-    else:
-        assert any("too few" in note for note in run.account.notes)
+    assert ends == any("too few" in note for note in run.account.notes)
     np.testing.assert_array_equal(run.parameters, run.initial.parameters)
     run.begin_round(2)
     with pytest.raises(PolicyError, match="round 1 is over"):

@@ -10,7 +10,6 @@ import pytest
 from methods.dict_pfl.dict_pfl_run import SECRET, active_of, ask_count, held_by, run_of
 from methods.method_conformance import contraction, resigned
 from methods.variants import BUFFERS, PARAMETERS
-from shieldfl import ckks
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory
@@ -166,10 +165,11 @@ def test_an_authority_refuses_a_total_of_fewer_values():
     run.run_round()
     aggregator, count = run.new_aggregator(), 40
     aggregator.begin_round(2, run.begin_round(2))
-    encryptor = ckks.Encryptor(aggregator._round_keys.key(2, "update"))
     aggregator.begin_phase("update", 2, Message({"count": Message.from_number(count)}))
     for client in (0, 1):
-        batch = encryptor.encrypt(np.zeros(count, dtype=np.float32), Mask.full(count), round=2)
+        batch = run.encryptor("update", client).encrypt(
+            np.zeros(count, dtype=np.float32), Mask.full(count), round=2
+        )
         parts = {"round": Message.from_number(2), "weight": Message.from_number(1)}
         aggregator.receive("update", client, Message({**parts, "ciphertexts": batch.to_bytes()}))
     with pytest.raises(WireFormatError):

@@ -40,6 +40,12 @@ def test_each_federation_in_one_process_draws_its_own_secret():
 
 @pytest.mark.parametrize("secret", [None, b"", b"too short", "x" * 32, bytearray(32)])
 def test_a_secret_that_is_none_is_refused_at_set_up(secret):
-    method = make_method("dict-pfl", MethodSettings(), small_plan())
-    with pytest.raises(ParameterError, match=r"at least 16 random bytes|share a secret"):
+    words = r"at least 16 random bytes|share a secret"
+    method = make_method("dict-pfl", MethodSettings(), small_plan(opener="authority"))
+    with pytest.raises(ParameterError, match=words):
         method.authority_setup(initial_model(), shared_secret=secret)
+    # An authority that opens nothing needs no secret, and the clients do.
+    method = make_method("dict-pfl", MethodSettings(), small_plan(opener="clients"))
+    _, setup = method.authority_setup(initial_model(), shared_secret=secret)
+    with pytest.raises(ParameterError, match=words):
+        method.client_steps(setup, 0, 1, initial_model(), shared_secret=secret)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -20,6 +22,7 @@ from shieldfl.methods.mask_crypt.method import MaskCrypt
 from shieldfl.methods.masked_average.method import FullEncryption
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.roles.key_authority import KeyAuthority
+from shieldfl.scheme.registry import weighing_encryptions
 
 CLIENTS = 20
 
@@ -73,31 +76,42 @@ def test_an_unknown_encryption_is_refused() -> None:
         update_parameters("rot13", 3, FixedPoint())
 
 
-@pytest.mark.parametrize(("share", "degree"), [(0.01, 2048), (0.5, 4096)])
-def test_a_share_of_the_parameters_takes_the_ring_of_that_share(share: float, degree: int) -> None:
+@pytest.mark.parametrize(
+    ("encryption", "share", "degree"),
+    [("ckks", 0.01, 2048), ("ckks", 0.5, 4096), ("kahe", 0.01, 2048), ("kahe", 1.0, 4096)],
+)
+def test_a_share_of_the_parameters_takes_the_ring_of_that_share(
+    encryption: str, share: float, degree: int
+) -> None:
     for make, settings in (
-        (FedMlHe, FedMlHeSettings(ratio=share)),
-        (MaskCrypt, MaskCryptSettings(ratio=share)),
+        (FedMlHe, FedMlHeSettings(ratio=share, encryption=encryption)),
+        (MaskCrypt, MaskCryptSettings(ratio=share, encryption=encryption)),
     ):
-        method = make("by share", settings, small_plan(parameters=24_576, buffers=0))
+        method = make("by share", settings, small_plan(parameters=24_570, buffers=0))
         assert method.update_parameters.ring_degree == degree
 
 
-@pytest.mark.parametrize(("size", "degree"), [(100, 2048), (12_288, 4096)])
-def test_full_encryption_averages_in_either_ring(size: int, degree: int) -> None:
+@pytest.mark.parametrize(
+    ("encryption", "size", "degree"),
+    [("ckks", 100, 2048), ("ckks", 12_288, 4096), ("kahe", 100, 2048), ("kahe", 24_570, 4096)],
+)
+def test_full_encryption_averages_in_either_ring(encryption: str, size: int, degree: int) -> None:
     initial = GlobalModel(np.zeros(size, dtype=np.float32), np.empty(0, dtype=np.float32))
-    plan = small_plan(clients=2, rounds=1, parameters=size, buffers=0)
-    method = FullEncryption("full-he", EncryptionSettings(), plan)
+    plan = small_plan(clients=2, rounds=1, parameters=size, buffers=0, opener="authority")
+    method = FullEncryption("full-he", EncryptionSettings(encryption=encryption), plan)
     assert method.update_parameters.ring_degree == degree
     authority, setup = method.authority_setup(initial)
     aggregator = method.aggregator_steps(setup, (1, 1))
+    clients = [method.client_steps(setup, index, 1, initial) for index in range(2)]
+    for index, client in enumerate(clients):
+        if request := client.enrolment():
+            authority.enrol(index, request)
     first = authority.begin_round(1)
     aggregator.begin_round(1, first)
     aggregator.begin_phase("update", 1, None)
     # Multiples of the step of 2^-20, so that nothing is lost.
     updates = np.random.default_rng(7).integers(-(2**19), 2**19, (2, size)).astype(np.float32) * 2.0**-19
-    for index, update in enumerate(updates):
-        client = method.client_steps(setup, index, 1, initial)
+    for index, (client, update) in enumerate(zip(clients, updates, strict=True)):
         start = client.begin_round(1, 2, first)
         client.finish_training(start.trained(update, initial.buffers))
         aggregator.receive("update", index, client.step("update", None))
@@ -126,6 +140,24 @@ def test_weights_that_differ_cost_a_mean_no_precision() -> None:
     assert largest_error(plain, None) <= 0.5
     assert largest_error(kept, weights) <= 0.51  # what rounding the weights does is far below a step
     assert largest_error(update_parameters("ckks", 8, FixedPoint(), most_weight=400), weights) > 0.9
+
+
+def test_clients_that_enrol_quantise_as_those_with_round_keys() -> None:
+    """So that models do not depend on which it is."""
+    seen = set()
+    for clients, fixed_point, (most, mean) in itertools.product(
+        (2, 64, 1000),
+        (FixedPoint(24, 20), FixedPoint(12, 8), FixedPoint(38, 20), FixedPoint(24, 50), FixedPoint(40, 20)),
+        ((1, None), (400, None), (400, 1.999), (400, 50.0)),
+    ):
+        chosen = [
+            update_parameters(name, clients, fixed_point, most_weight=most, mean_weight=mean)
+            for name in weighing_encryptions()
+        ]
+        bits = {(one.value_bits, one.fraction_bits) for one in chosen}
+        assert len(bits) == 1 < len(chosen)
+        seen |= bits
+    assert len(seen) > 5
 
 
 def test_bits_for_weights_end_where_the_core_has_no_room() -> None:

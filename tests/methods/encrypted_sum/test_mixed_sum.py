@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import or_
+from typing import Any
 
 import numpy as np
 import pytest
 
 from core.paillier_keys import authority_for
-from shieldfl.errors import PolicyError, RangeError, WireFormatError
+from shieldfl.errors import KeyMismatchError, PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_sum.encryption_settings import FixedPoint, update_parameters
 from shieldfl.methods.encrypted_sum.mixed_sum import MixedSum
@@ -18,7 +19,8 @@ from shieldfl.methods.encrypted_sum.mixed_upload import MixedUpload
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
-from shieldfl.scheme.registry import encryptions
+from shieldfl.roles.sum_key_authority import SumKeyAuthority
+from shieldfl.scheme.registry import encryptions, scheme_of, weighing_encryptions
 
 SIZE = 130  # no multiple of 64
 WEIGHTS = (1, 3, 2)
@@ -46,18 +48,26 @@ class Round:
         parameters = update_parameters(
             encryption, 3, FixedPoint(), most_weight=3, key_bits=2048, takes_clear_values=True
         )
-        self.keys = (
-            KeyAuthority(parameters, min_clients=1) if encryption == "ckks" else authority_for(parameters)
-        )
+        scheme = scheme_of(parameters)
+        self.keys: Any
+        if scheme.enrols:
+            self.keys = SumKeyAuthority(parameters, min_clients=2)
+        else:
+            self.keys = (
+                authority_for(parameters) if scheme.key_sizes else KeyAuthority(parameters, min_clients=1)
+            )
+        public_key = self.keys.public_key
+        self.client_keys = [self.keys.enrol(client) if scheme.enrols else public_key for client in range(3)]
         self.masks = masks
         self.sends_rest = sends_rest
         generator = np.random.default_rng(1)
         self.updates = generator.normal(0.0, 0.1, (3, SIZE)).astype(np.float32)
-        key, clock = self.keys.public_key, StageClock()
-        self.sum = MixedSum(key, masks, ROUND, WEIGHTS, clock, 1, weighted=True, has_rest=sends_rest)
+        clock = StageClock()
+        self.sum = MixedSum(public_key, masks, ROUND, WEIGHTS, clock, 1, weighted=True, has_rest=sends_rest)
         union = Message(self.sum.union_parts(""))
         self.messages = []
-        for update, mask, weight in zip(self.updates, masks, WEIGHTS, strict=True):
+        clients = zip(self.client_keys, self.updates, masks, WEIGHTS, strict=True)
+        for key, update, mask, weight in clients:
             upload = MixedUpload(key, weight, max(WEIGHTS), 1, sends_rest=sends_rest)
             frame, encrypted = upload.encrypt(update, mask, upload.read_union(union, SIZE), ROUND)
             self.messages.append(Message(upload.parts(update, frame, encrypted)))
@@ -141,7 +151,7 @@ def test_plain_numbers_that_no_field_holds_are_refused_where_others_encrypt():
 @every_encryption
 def test_a_common_zone_is_its_own_union_until_it_changes(encryption):
     one = Round(encryption, masks_of("one for all"))
-    upload = MixedUpload(one.keys.public_key, 1, 3, 1)
+    upload = MixedUpload(one.client_keys[0], 1, 3, 1)
     zone, other = one.masks[0], Mask.full(SIZE)
     union = upload.union_of(zone)
     assert union.to_bytes() == one.sum.union_parts("").popitem()[1]
@@ -150,8 +160,26 @@ def test_a_common_zone_is_its_own_union_until_it_changes(encryption):
     assert upload.union_of(Mask.full(7)).size == 7
 
 
-def test_under_ckks_the_union_holds_all_that_a_client_protects():
-    one = Round("ckks", masks_of("different"))
-    upload = MixedUpload(one.keys.public_key, 1, 3, 1)
+@pytest.mark.parametrize("encryption", weighing_encryptions())
+def test_a_union_that_all_encrypt_holds_all_that_a_client_protects(encryption):
+    one = Round(encryption, masks_of("different"))
+    upload = MixedUpload(one.client_keys[0], 1, 3, 1)
     with pytest.raises(PolicyError, match="leaves out"):
         upload.encrypt(one.updates[0], Mask.full(SIZE), one.sum.positions, ROUND)
+
+
+def test_a_frame_of_a_client_that_enrols_counts_under_no_other_name():
+    """And a list of too few is not answered."""
+    one = Round("kahe", masks_of("different"))
+    honest = one.messages[1]
+    one.messages[1] = Message({**honest, "ciphertexts": one.messages[0]["ciphertexts"]})
+    one.add(0)
+    before = one.sum.parts("")
+    with pytest.raises(KeyMismatchError, match="another client"):
+        one.add(1)
+    assert one.sum.parts("") == before
+    with pytest.raises(PolicyError, match="min_clients"):
+        one.mean()
+    one.messages[1] = honest
+    one.add(1, 2)
+    one.assert_mean()

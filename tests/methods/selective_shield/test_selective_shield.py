@@ -8,7 +8,7 @@ import pytest
 from methods.method_conformance import SteppedRun, contraction
 from methods.selective_shield.selective_shield_noise import shield, zeros
 from methods.selective_shield.selective_shield_twin import twin_merge, twin_round
-from shieldfl import ckks
+from shieldfl import kahe
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.protocol.global_model import GlobalModel
@@ -246,8 +246,8 @@ def test_local_buffers_never_leave_and_encrypted_ones_are_averaged():
             for vector in (initial.buffers + np.float32(0.1 * (client + 1)), initial.buffers):
                 assert vector[:2].tobytes() not in wire
     zone = zone_of(local).sum()
-    assert ckks.CiphertextBatch.from_bytes(local.sent["update"][0]["ciphertexts"]).count == zone
-    assert ckks.CiphertextBatch.from_bytes(shared.sent["update"][0]["ciphertexts"]).count == zone + 4
+    assert local.batch(local.sent["update"][0]["ciphertexts"]).count == zone
+    assert shared.batch(shared.sent["update"][0]["ciphertexts"]).count == zone + 4
     assert local.buffers.size == 0
     for client in range(4):
         own = local.clients[client].merged_model(local.model).buffers
@@ -291,11 +291,11 @@ def test_an_update_of_a_round_without_negotiation_is_not_opened():
     run.run_round()
     run.begin_round(2)
     key = run.aggregator._round_keys.key(2, "update")
-    other = ckks.Aggregator(key)
+    other = kahe.Aggregator(key)
     zone = Mask.from_bool(zone_of(run))
-    for _ in range(3):
+    for client in range(3):
         values = np.zeros(333, dtype=np.float32)
-        other.add(ckks.Encryptor(key).encrypt(values, zone, round=2))
+        other.add(run.encryptor("update", client).encrypt(values, zone, round=2))
     message = Message({**run.closed["update"], "total": other.total().to_bytes()})
     with pytest.raises(PolicyError, match="round 2 has not been negotiated"):
         run.authority.answer("update", message)

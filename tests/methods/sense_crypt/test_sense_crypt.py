@@ -17,14 +17,14 @@ from methods.sense_crypt.sense_crypt_cases import (
     variant,
 )
 from methods.variants import BUFFERS, CLIENTS, PARAMETERS, Variant
-from shieldfl import ckks, paillier
+from shieldfl import ckks, kahe, paillier
 from shieldfl.encryption_budgets import sense_crypt_budgets
 from shieldfl.masks import Mask
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import NoisedUpload
-from shieldfl.scheme.registry import encryptions
+from shieldfl.scheme.registry import encryptions, weighing_encryptions
 from shieldfl.selection import select
 from shieldfl.testing.round_checks import float_spacing
 
@@ -40,7 +40,7 @@ def test_only_what_the_mask_leaves_out_is_sent_in_the_clear(encryption):
         sent = run.sent["update"][index]
         assert set(sent) == {"round", "weight", "ciphertexts", "values"}
         own = np.append(client.selection.mask.to_bool(), np.ones(BUFFERS, dtype=bool))
-        if encryption == "ckks":
+        if encryption in weighing_encryptions():  # every client encrypts the union
             own = Mask.from_bytes(run.answers["mask"]["union 0"], size + BUFFERS).to_bool()
         values = np.frombuffer(sent["values"], dtype=np.float32)
         np.testing.assert_array_equal(values, dense[~own])
@@ -210,7 +210,7 @@ def test_settings_say_what_they_come_to():
     assert single["bytes_per_encrypted_value"] == pytest.approx(512)
     methods = [SteppedRun(variant(encryption=name)).method for name in encryptions()]
     parameters = {type(method.purposes["update"]) for method in methods}
-    assert parameters == {ckks.Parameters, paillier.Parameters}
+    assert parameters == {ckks.Parameters, kahe.Parameters, paillier.Parameters}
 
 
 def test_an_upload_for_clustering_is_charged_though_its_client_left_then():

@@ -193,10 +193,10 @@ class Method(abc.ABC):
         if self.clients_open:
             from shieldfl.methods.protocol.list_authority import ListAuthority
 
-            steps = ListAuthority(context, keys)
+            steps, secret = ListAuthority(context, keys), None
         else:
             steps = self._authority_steps(initial, context, keys, shared_secret)
-        secret = self._bound_secret(shared_secret)
+            secret = self._bound_secret(shared_secret)
         steps.bind(setup.digest, "key authority", self.plan.update_size, secret)
         return steps
 
