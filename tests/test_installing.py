@@ -34,6 +34,15 @@ def test_a_hint_names_what_the_extra_installs(extra: str):
     assert set(EXTRAS[extra]) == packages_of(extra)
 
 
+def test_a_hint_asks_for_the_oldest_version_that_the_extra_takes():
+    """An older one is installed on many a machine, and a hint that leaves it there helps nobody."""
+    (requirement,) = (
+        one for one in BUILD["project"]["optional-dependencies"]["keys"] if one.startswith("cryptography")
+    )
+    for part in ("keys", "simulation"):
+        assert f"'{requirement}'" in how_to_install(part)
+
+
 def test_baselines_are_those_of_the_extras():
     assert set(EXTRAS["tenseal"] + EXTRAS["phe"] + EXTRAS["heu"]) == packages_of("baselines")
     assert set(EXTRAS["flower"]) == packages_of("flower")

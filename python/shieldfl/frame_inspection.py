@@ -25,7 +25,7 @@ class FrameReport(FrameBody):
 
     kind: str
     """``"mask"``, ``"union order"``, ``"ckks public key"``, ``"ckks batch"``, ``"ckks total"``, the same three of
-    ``paillier``, or ``"unknown"``."""
+    ``paillier`` and ``kahe``, ``"kahe sum request"``, ``"kahe sum key"``, or ``"unknown"``."""
     intact: bool
     """Every check passed: length, checksum, and every field of the body that this version can read."""
     problem: str

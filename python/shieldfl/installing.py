@@ -34,13 +34,17 @@ EXTRAS = {
 }
 """What each part of the library needs, as indexes name it. A test holds the first two equal to pyproject.toml's."""
 
+_LEAST = {"cryptography": "50"}
+"""The oldest version that will do, where one is common that lacks what is used: HPKE with ML-KEM-768 and X25519."""
+
 _MODULES = {"sklearn": "scikit-learn", "dp_accounting": "dp-accounting"}
 """Where a package is imported by another name than it is installed by."""
 
 
 def how_to_install(part: str) -> str:
     """Return the command that installs what one of :data:`EXTRAS` needs."""
-    return f"pip install {' '.join(EXTRAS[part])}"
+    wanted = (f"'{name}>={_LEAST[name]}'" if name in _LEAST else name for name in EXTRAS[part])
+    return f"pip install {' '.join(wanted)}"
 
 
 def extra_of(module: str) -> str | None:
@@ -61,4 +65,4 @@ def cryptographic(module: str, what: str) -> Any:
     try:
         return import_module(f"cryptography.hazmat.primitives.{module}")
     except ImportError as error:
-        raise ShieldError(f"{what} need the package 'cryptography': {how_to_install('keys')}") from error
+        raise ShieldError(f"{what} need the package 'cryptography', version {_LEAST['cryptography']} or later: {how_to_install('keys')}") from error

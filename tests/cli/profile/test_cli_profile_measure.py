@@ -17,6 +17,7 @@ from shieldfl.fleet.fleet_file import load_fleet
 from shieldfl.fleet.measure.client_processes import ClientProcesses
 from shieldfl.fleet.measure.processor_quota import processor_quotas
 from shieldfl.fleet.simulate.round_simulation import STAGES
+from shieldfl.scheme.registry import DEFAULT_ENCRYPTION
 
 EXPERIMENTS = Path(__file__).parents[3] / "bench" / "experiments"
 FLEET = """
@@ -61,7 +62,9 @@ def fleet(tmp_path: Path) -> Path:
 def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("profile") / "profile.json"
     calibrate(
-        CalibrationSettings(schemes=("ckks",), threads=(1,), values=5000, seconds=0.0, other_sets=False)
+        CalibrationSettings(
+            schemes=(DEFAULT_ENCRYPTION,), threads=(1,), values=5000, seconds=0.0, other_sets=False
+        )
     ).save(path)
     return path
 
@@ -74,7 +77,7 @@ def test_prints_measured_beside_simulated(fleet: Path, profile: Path, tmp_path: 
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
     assert "\x1b" not in result.stdout
-    assert "two: 2 clients, 3,000 parameters, ckks" in result.stdout
+    assert f"two: 2 clients, 3,000 parameters, {DEFAULT_ENCRYPTION}" in result.stdout
     facts = json.loads(path.read_text())
     assert [one["method"] for one in facts["methods"]] == ["fedavg", "full-he"]
     last = facts["methods"][-1]
@@ -106,9 +109,9 @@ def test_calibrates_first_without_a_profile(fleet: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("shieldfl.cli.profile.measure.calibrate", quick)
     result = invoke(fleet, "--method", "fedavg", "--rounds", 1, "--json", "-")
     assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout)["scheme"] == "ckks"
+    assert json.loads(result.stdout)["scheme"] == DEFAULT_ENCRYPTION
     (settings,) = asked
-    assert (settings.schemes, list(settings.threads), settings.model) == (("ckks",), [1], None)
+    assert (settings.schemes, list(settings.threads), settings.model) == ((DEFAULT_ENCRYPTION,), [1], None)
     # Every client runs here, with the best set.
     assert settings.other_sets is False
 

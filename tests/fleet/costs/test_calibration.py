@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
+import shieldfl._core as _core
 from core.paillier_keys import authority_for
 from shieldfl.fleet.costs import scheme_calibration
 from shieldfl.fleet.costs.calibration import CalibrationSettings, calibrate
@@ -16,6 +17,7 @@ from shieldfl.fleet.fleet import INSTRUCTION_SETS
 from shieldfl.fleet.fleet_file import parse_fleet
 from shieldfl.fleet.simulate.round_simulation import simulate
 from shieldfl.profiling import stages
+from shieldfl.roles.sum_key_authority import SumKeyAuthority
 from shieldfl.scheme.registry import calibrations
 
 TINY = {
@@ -31,7 +33,7 @@ TINY = {
 def authority(parameters, **options):
     """Of Paillier with a key that is at hand: the search for one takes seconds, and is measured by nothing here."""
     if isinstance(parameters, sf.paillier.Parameters):
-        assert options == {"min_clients": 1, "one_total_per_round": False, "threads": 1}
+        assert options == {"min_clients": 2, "one_total_per_round": False, "threads": 1}
         return authority_for(parameters)
     return sf.KeyAuthority(parameters, **options)
 
@@ -52,7 +54,11 @@ def test_every_scheme_is_measured(profile, tmp_path):
     assert by_name["paillier-single"].ciphertext_bytes == 512
     assert by_name["paillier-dense"].values_per_ciphertext > 50
     assert by_name["ckks"].values_per_ciphertext >= 2048
-    assert [scheme.name for scheme in profile.schemes if not scheme.adds_clear_values] == ["ckks"]
+    assert by_name["kahe"].ciphertext_bytes < by_name["ckks"].ciphertext_bytes
+    assert [scheme.name for scheme in profile.schemes if not scheme.adds_clear_values] == ["ckks", "kahe"]
+    assert [one.name for one in profile.schemes if one.clients_open] == ["kahe"]
+    answered = {one.name for one in profile.schemes if one.answer_seconds or one.answer_seconds_per_client}
+    assert answered == {"kahe"}
     assert [one.name for one in profile.schemes if one.pool_seconds] == [
         name for name in calibrations() if name.endswith("-pooled")
     ]
@@ -137,6 +143,26 @@ def test_what_differs_only_in_its_pool_is_measured_under_one_key(monkeypatch):
     work = SchemeWork(np.full(100, 0.25, dtype=np.float32), 1, 2048, (1,), seconds=0.0)
     assert [one.name for one in measure_schemes(names, work)] == list(names)
     assert asked == [scheme_parameters("paillier-dense", 2048)]
+
+
+def test_each_repetition_of_an_answer_is_a_round_whose_list_was_not_answered(monkeypatch):
+    """An authority gives a list that comes again the answer that it gave before, which takes no time."""
+    asked: list[tuple[int, int]] = []
+    answer = SumKeyAuthority.sum_key
+
+    def noted(self, request):
+        read = _core.KaheSumRequest.from_bytes(request)
+        asked.append((read.round, len(read.participants)))
+        return answer(self, request)
+
+    monkeypatch.setattr(SumKeyAuthority, "sum_key", noted)
+    work = SchemeWork(np.full(100, 0.25, dtype=np.float32), 1, 2048, (1,), seconds=0.0)
+    (measured,) = measure_schemes(["kahe"], work)
+    rounds = [number for number, _ in asked]
+    assert len(set(rounds)) == len(rounds) > 2 * 3
+    assert len({clients for _, clients in asked}) == 2
+    assert measured.open_seconds > 0.0
+    assert measured.answer_seconds + measured.answer_seconds_per_client > 0.0
 
 
 def test_a_fast_machine_repeats_more_often_than_a_sum_has_room(monkeypatch):

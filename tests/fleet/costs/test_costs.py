@@ -10,6 +10,7 @@ from fleet.fleets import COSTS, SCHEME, client, fleet_of, three_clients
 from shieldfl.errors import ParameterError
 from shieldfl.fleet.costs.cost_model import CostModel, serial_share, speedup
 from shieldfl.fleet.fleet import Model
+from shieldfl.fleet.simulate.round_simulation import simulate
 
 
 def test_ciphertexts_are_whole():
@@ -33,14 +34,29 @@ def test_bytes_by_hand():
     )
     half_empty = COSTS.upload_bytes(fleet, [25, 90, 0], [50, 100, 0], sends_mask=False)
     np.testing.assert_allclose(half_empty - sent, [200, 40, 0])
-    np.testing.assert_allclose(COSTS.download_bytes(fleet), 400.0)
+    np.testing.assert_allclose(COSTS.download_bytes(fleet, 25), 400.0)
+    opened = replace(COSTS, scheme=replace(COSTS.scheme, clients_open=True))
+    np.testing.assert_allclose(opened.download_bytes(fleet, 25), 3 * 100 + 75 * 4)
+
+
+def test_clients_that_open_take_their_own_time_for_it():
+    fleet = fleet_of(client("one"), client("slow", cpu_share=0.5))
+    opened = replace(COSTS, scheme=replace(COSTS.scheme, clients_open=True, answer_seconds=0.25))
+    np.testing.assert_allclose(COSTS.client_open_seconds(fleet, 25), 0.0)
+    np.testing.assert_allclose(opened.client_open_seconds(fleet, 25), [3 * 0.5, 3 * 1.0])
+    assert opened.open_seconds(fleet, 25, 2) == pytest.approx(3 * 0.25)
+    rounds = simulate("full-he", fleet, COSTS), simulate("full-he", fleet, opened)
+    later = 10 * np.array([0.5, 1.0]) + (10 * 100.0 - 400.0) / fleet.download_bytes_per_second
+    np.testing.assert_allclose(rounds[1].download[0] - rounds[0].download[0], later)
 
 
 def test_the_aggregators_seconds():
     fleet = fleet_of(client("one"), cores=4.0)
     costs = replace(COSTS, add_clear_seconds_per_value=0.5)
     assert costs.add_seconds(fleet, 20) == pytest.approx((2 * 0.25 + 80 * 0.5) / 4)
-    assert costs.open_seconds(fleet, 21) == pytest.approx(3 * 0.5 / 4)
+    assert costs.open_seconds(fleet, 21, 6) == pytest.approx(3 * 0.5 / 4)
+    lists = replace(costs, scheme=replace(costs.scheme, answer_seconds_per_client=0.125))
+    assert lists.open_seconds(fleet, 21, 6) == pytest.approx(3 * (0.5 + 6 * 0.125) / 4)
 
 
 def test_a_fleet_may_state_its_own_training():
@@ -76,7 +92,9 @@ def test_the_serial_share_of_odd_measurements():
     assert serial_share({1: 2.0, 4: 9.0}) == 1.0  # slower than with one
 
 
-@pytest.mark.parametrize("field", ["encrypt_seconds", "add_seconds", "open_seconds", "serial_share"])
+@pytest.mark.parametrize(
+    "field", ["encrypt_seconds", "add_seconds", "open_seconds", "answer_seconds_per_client", "serial_share"]
+)
 @pytest.mark.parametrize("value", [-1.0, math.nan, math.inf])
 def test_no_scheme_costs(field, value):
     with pytest.raises(ParameterError, match="the costs of tens"):

@@ -28,7 +28,7 @@ def test_a_file_gives_the_profile_back(profile, tmp_path):
     path = tmp_path / "profile.json"
     profile.save(path)
     assert load_profile(path) == profile
-    assert json.loads(path.read_text())["version"] == 2
+    assert json.loads(path.read_text())["version"] == 3
     assert path.stat().st_size < 4000
 
 

@@ -68,10 +68,19 @@ def test_clusters_do_not_wait_for_each_other():
     assert rounds.total_seconds == pytest.approx(3 * slow)
     np.testing.assert_allclose(rounds.round_seconds, slow)
     # Both share the aggregator.
-    np.testing.assert_allclose(rounds.opening[0], 2 * COSTS.open_seconds(fleet, rounds.plan.union_values))
+    np.testing.assert_allclose(rounds.opening[0], 2 * COSTS.open_seconds(fleet, rounds.plan.union_values, 1))
     together = simulate("mask-crypt", fleet, COSTS)
     assert together.cluster_seconds.shape == (1, 1)
     assert rounds.stragglers == ["slow", "quick"]
+
+
+def test_an_answer_takes_longer_the_more_clients_stay():
+    costs = replace(COSTS, scheme=replace(COSTS.scheme, answer_seconds_per_client=0.25))
+    fleet = fleet_of(client("stays", count=2), client("leaves", dropout_probability=1.0))
+    whole = float(simulate("full-he", fleet, COSTS).opening[0, 0])
+    assert float(simulate("full-he", fleet, costs).opening[0, 0]) == pytest.approx(
+        whole * (0.5 + 2 * 0.25) / 0.5
+    )
 
 
 def test_the_more_a_method_encrypts_the_longer_it_takes():

@@ -33,8 +33,14 @@ class SchemeCosts:
     """Of a ciphertext, like the two below."""
     add_seconds: float
     open_seconds: float
+    answer_seconds: float = 0.0
+    """Of a ciphertext of a total: of asking the key authority, and of its answer, where that opens nothing itself."""
+    answer_seconds_per_client: float = 0.0
+    """Beside these, for each client in the total."""
+    clients_open: bool = False
+    """Whether each client opens the total, with that answer."""
     serial_share: float = 0.0
-    """Of encryption: what more threads do not shorten (Amdahl)."""
+    """Of encryption, and of opening at clients: what more threads do not shorten (Amdahl)."""
     pool_seconds: float = 0.0
     """Of making a ciphertext's randomiser ahead, which a round pays for as far as the client was not idle."""
     pool_serial_share: float = 0.0
@@ -51,6 +57,8 @@ class SchemeCosts:
             self.encrypt_seconds,
             self.add_seconds,
             self.open_seconds,
+            self.answer_seconds,
+            self.answer_seconds_per_client,
             self.ciphertext_bytes,
             self.pool_seconds,
         )
@@ -171,9 +179,22 @@ class CostModel:
         sent += BYTES_PER_CLEAR_VALUE * (fleet.model.parameters - np.asarray(values, dtype=np.float64))
         return sent + (math.ceil(fleet.model.parameters / BITS_PER_BYTE) if sends_mask else 0)
 
-    def download_bytes(self, fleet: Fleet) -> FloatVector:
-        """Return the bytes down: the model, opened by the key authority, in the clear."""
-        return np.full(fleet.size, float(BYTES_PER_CLEAR_VALUE * fleet.model.parameters))
+    def download_bytes(self, fleet: Fleet, union_values: Any) -> FloatVector:
+        """Return the bytes down: the model in the clear or, where clients open, the total with so many values."""
+        clear = fleet.model.parameters - (np.asarray(union_values) if self.scheme.clients_open else 0)
+        total = (
+            self.scheme.ciphertexts(union_values) * self.scheme.ciphertext_bytes * self.scheme.clients_open
+        )
+        return np.broadcast_to(total + float(BYTES_PER_CLEAR_VALUE) * clear, (fleet.size,))
+
+    def client_open_seconds(self, fleet: Fleet, union_values: Any) -> FloatVector:
+        """Return the seconds that each client takes to open a total, on all of its cores; 0 where it does not."""
+        return self._by_profile(fleet, lambda costs: costs._client_open_seconds(fleet, union_values))
+
+    def _client_open_seconds(self, fleet: Fleet, union_values: Any) -> FloatVector:
+        work = self.scheme.ciphertexts(union_values) * self.scheme.open_seconds * self.scheme.clients_open
+        alone: FloatVector = work * self._set_factors(fleet)
+        return alone / (fleet.core_rate * speedup(fleet.cores, self.scheme.serial_share))
 
     def add_seconds(self, fleet: Fleet, values: Any) -> FloatVector:
         """Return the seconds that the aggregator takes, on all of its cores, for an update encrypted in ``values``."""
@@ -183,11 +204,14 @@ class CostModel:
         seconds: FloatVector = work / fleet.aggregator.cores
         return seconds
 
-    def open_seconds(self, fleet: Fleet, values: Any) -> FloatVector:
-        """Return the seconds that the key authority takes to open a total, on as many cores as the aggregator's."""
-        work: FloatVector = self.scheme.ciphertexts(values) * (
-            self.scheme.open_seconds / fleet.aggregator.cores
-        )
+    def open_seconds(self, fleet: Fleet, values: Any, clients: Any) -> FloatVector:
+        """Return the seconds that the key authority takes for a total, on as many cores as the aggregator's.
+
+        It opens it or, where clients do, answers for those who are in it, ``clients``.
+        """
+        one = self.scheme.answer_seconds + np.asarray(clients) * self.scheme.answer_seconds_per_client
+        one = one + (0.0 if self.scheme.clients_open else self.scheme.open_seconds)
+        work: FloatVector = self.scheme.ciphertexts(values) * one / fleet.aggregator.cores
         return work
 
     def _on_device(self, work: FloatVector, fleet: Fleet, serial: float = 1.0) -> FloatVector:

@@ -18,7 +18,7 @@ from shieldfl.scheme.interface import POOLED
 __all__ = ["FORMAT", "VERSION", "DeviceProfile", "ModelProfile", "SchemeProfile", "load_profile"]
 
 FORMAT = "shieldfl-device-profile"
-VERSION = 2
+VERSION = 3
 
 Count = Annotated[int, Meta(ge=1)]
 SecondsByThreads = dict[Count, float]
@@ -36,6 +36,12 @@ class SchemeProfile:
     add_seconds: float
     open_seconds: float
     adds_clear_values: bool
+    answer_seconds: float = 0.0
+    """Of asking the key authority and its answer, where it answers who is in a total, and others open that."""
+    answer_seconds_per_client: float = 0.0
+    """Beside these, for each client of the total."""
+    clients_open: bool = False
+    """Whether it is each client that opens."""
     pool_seconds: SecondsByThreads = field(default_factory=dict)
     """Of making a randomiser ahead, by number of threads; empty for schemes that take none from a pool."""
     other_sets: dict[str, float] = field(default_factory=dict)
@@ -52,6 +58,9 @@ class SchemeProfile:
             encrypt_seconds=self.encrypt_seconds[1],
             add_seconds=self.add_seconds,
             open_seconds=self.open_seconds,
+            answer_seconds=self.answer_seconds,
+            answer_seconds_per_client=self.answer_seconds_per_client,
+            clients_open=self.clients_open,
             serial_share=serial_share(self.encrypt_seconds),
             pool_seconds=pool[1],
             pool_serial_share=serial_share(pool) if self.pool_seconds else 0.0,
@@ -109,8 +118,14 @@ class DeviceProfile:
         if any(1 not in table or min(table) < 1 for table in tables):
             raise ParameterError("encryption and training must have been measured with one thread")
         times += [seconds for table in tables for seconds in table.values()]
-        if not all(math.isfinite(seconds) and seconds > 0.0 for seconds in times):
-            raise ParameterError("the times and sizes of a device profile must be finite and above zero")
+        answers = [
+            seconds for one in self.schemes for seconds in (one.answer_seconds, one.answer_seconds_per_client)
+        ]
+        whole = all(math.isfinite(seconds) and seconds >= 0.0 for seconds in answers)
+        if not whole or not all(math.isfinite(seconds) and seconds > 0.0 for seconds in times):
+            raise ParameterError(
+                "the times and sizes of a device profile must be finite and above zero, those of answers not below it"
+            )
 
     @property
     def scheme_names(self) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,15 @@ from numpy.typing import NDArray
 from shieldfl.errors import RangeError
 from shieldfl.fleet.costs.device_profile import SchemeProfile
 from shieldfl.profiling.stages import median_seconds
+from shieldfl.roles.answer_opener import AnswerOpener
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.scheme.interface import POOLED, Scheme
 from shieldfl.scheme.registry import scheme_named
 
 __all__ = ["SchemeWork", "measure_schemes", "scheme_parameters"]
+
+# Of the totals that are opened: where an authority answers lists of clients, its work grows with them.
+_FEW_CLIENTS, _MANY_CLIENTS = 2, 18
 
 
 @dataclass(frozen=True)
@@ -49,30 +54,46 @@ def measure_schemes(
     Adding and opening are measured with one thread, without integer weights and clear values.
     Raises RangeError should a sum be opened wrongly.
     """
-    authorities: dict[Any, KeyAuthority] = {}
+    federations: dict[Any, _Federation] = {}
     profiles = []
     for name in names:
         on_step(name)
         parameters = scheme_parameters(name, work.key_bits)
-        if parameters not in authorities:
-            # Each repetition opens anew; without the protection against two totals of a round, which costs nothing to
-            # check.
-            authorities[parameters] = KeyAuthority(
-                parameters, min_clients=1, one_total_per_round=False, threads=1
-            )
-        profiles.append(_measure_scheme(name, work, parameters, authorities[parameters]))
+        if parameters not in federations:
+            federations[parameters] = _Federation(scheme_named(name), parameters)
+        profiles.append(_measure_scheme(name, work, parameters, federations[parameters]))
     return profiles
 
 
-def _measure_scheme(name: str, work: SchemeWork, parameters: Any, authority: KeyAuthority) -> SchemeProfile:
-    scheme = scheme_named(name)
+class _Federation:
+    """A key authority, and what its clients encrypt under; rounds only go up, whoever has them."""
+
+    def __init__(self, scheme: Scheme, parameters: Any) -> None:
+        self.scheme = scheme
+        # Each repetition opens anew. Where an authority answers a list once, each is a round of its own; elsewhere
+        # without the protection against two totals of a round, which costs nothing to check.
+        self.authority: Any = KeyAuthority(
+            parameters, min_clients=_FEW_CLIENTS, one_total_per_round=scheme.enrols, threads=1
+        )
+        self.public_key = self.authority.public_key
+        self.round = 0
+
+    @cached_property
+    def keys(self) -> list[Any]:
+        """Of each client: where they enrol its own, elsewhere the public one."""
+        if not self.scheme.enrols:
+            return [self.public_key] * _FEW_CLIENTS
+        return [self.authority.enrol(client) for client in range(_MANY_CLIENTS)]
+
+
+def _measure_scheme(name: str, work: SchemeWork, parameters: Any, federation: _Federation) -> SchemeProfile:
+    scheme = federation.scheme
     in_one = int(parameters.values_per_ciphertext)
     encrypt_seconds = {}
     pool_seconds = {}
     for threads in work.threads:
         count = in_one * work.slow_ciphertexts * threads if scheme.is_slow else work.update.size
-        encryptor = scheme.Encryptor(authority.public_key, threads=threads)
-        bench = _Bench(scheme, authority, encryptor, np.resize(work.update, count))
+        bench = _Bench(federation, threads, np.resize(work.update, count))
         prepare = None
         if name.endswith(POOLED):
             prepare = bench.fill_pool
@@ -82,14 +103,23 @@ def _measure_scheme(name: str, work: SchemeWork, parameters: Any, authority: Key
         seconds = median_seconds(bench.encrypt, work.seconds, prepare, threads)
         encrypt_seconds[threads] = seconds / (count / in_one)
     bench.check(2.0**-parameters.fraction_bits)
+    ciphertexts = count / in_one
+    answer_seconds, answer_seconds_per_client = (
+        (seconds / ciphertexts for seconds in bench.answer_seconds(work.seconds))
+        if scheme.enrols
+        else (0.0, 0.0)
+    )
     return SchemeProfile(
         name=name,
         setting=repr(parameters),
         values_per_ciphertext=in_one,
         ciphertext_bytes=float(parameters.bytes_per_value) * in_one,
         encrypt_seconds=encrypt_seconds,
-        add_seconds=median_seconds(bench.add, work.seconds, bench.prepare_add) / (count / in_one),
-        open_seconds=median_seconds(bench.open, work.seconds) / (count / in_one),
+        add_seconds=median_seconds(bench.add, work.seconds, bench.start_sum) / ciphertexts,
+        open_seconds=bench.open_seconds(work.seconds) / ciphertexts,
+        answer_seconds=answer_seconds,
+        answer_seconds_per_client=answer_seconds_per_client,
+        clients_open=scheme.enrols,
         adds_clear_values=scheme.adds_clear_values,
         pool_seconds=pool_seconds,
     )
@@ -98,44 +128,75 @@ def _measure_scheme(name: str, work: SchemeWork, parameters: Any, authority: Key
 class _Bench:
     """The roles of one scheme, and the values that they handle."""
 
-    def __init__(
-        self, scheme: Scheme, authority: KeyAuthority, encryptor: Any, values: NDArray[np.float32]
-    ) -> None:
-        self._scheme = scheme
-        self._authority = authority
-        self._encryptor = encryptor
+    def __init__(self, federation: _Federation, threads: int, values: NDArray[np.float32]) -> None:
+        self._federation = federation
+        scheme = federation.scheme
+        self._encryptors = [scheme.Encryptor(key, threads=threads) for key in federation.keys]
         self._values = values
-        self._frame = self._encryptor.encrypt(values).to_bytes()
-        self._aggregator = self._start_sum()
-        self._total = self._aggregator.total()
+        self._frames = [self._encrypted(client) for client in range(_FEW_CLIENTS)]
+        self._aggregator: Any = None
+        self._total: Any = None
+
+    def _encrypted(self, client: int) -> bytes:
+        frame: bytes = self._encryptors[client].encrypt(self._values, round=self._federation.round).to_bytes()
+        return frame
 
     def fill_pool(self) -> None:
-        self._encryptor.precompute(self._encryptor.ciphertexts_for(self._values.size))
-        self._encryptor.wait()
+        encryptor = self._encryptors[-1]
+        encryptor.precompute(encryptor.ciphertexts_for(self._values.size))
+        encryptor.wait()
 
     def encrypt(self) -> None:
-        self._frame = self._encryptor.encrypt(self._values).to_bytes()
+        self._encrypted(-1)
 
-    def prepare_add(self) -> None:
-        """Make a frame that is in no sum yet, since equal ones are refused, and see to a sum that has room for it.
-
-        A new sum begins with the frame before: adding to an empty one would be less work.
-        """
-        if self._aggregator.clients == self._authority.public_key.parameters.max_clients:
-            self._aggregator = self._start_sum()
-        self.encrypt()
+    def start_sum(self) -> None:
+        """Begin a sum with the first client's frame: adding to an empty one would be less work."""
+        self._aggregator = self._federation.scheme.Aggregator(self._federation.public_key, threads=1)
+        self._aggregator.add(self._frames[0])
 
     def add(self) -> None:
-        self._aggregator.add(self._frame)
+        self._aggregator.add(self._frames[1])
 
-    def open(self) -> None:
-        self._authority.open(self._total)
+    def _sum_up_anew(self, clients: int) -> None:
+        """Sum up another round of so many clients."""
+        self._federation.round += 1
+        self._aggregator = self._federation.scheme.Aggregator(self._federation.public_key, threads=1)
+        for client in range(clients):
+            self._aggregator.add(self._encrypted(client))
+        self._total = self._aggregator.total()
+
+    def answer_seconds(self, seconds: float) -> tuple[float, float]:
+        """Time a request and its answer: what both take whoever is in the total, and for each client in it.
+
+        An authority answers a list once, and repeats that answer for nothing: each repetition is a round of its own.
+        """
+
+        def answer() -> None:
+            self._federation.authority.sum_key(self._total.request())
+
+        few, many = (
+            median_seconds(answer, seconds, partial(self._sum_up_anew, clients))
+            for clients in (_FEW_CLIENTS, _MANY_CLIENTS)
+        )
+        # Noise can make more clients seem faster where there is next to nothing to answer.
+        per_client = max(0.0, many - few) / (_MANY_CLIENTS - _FEW_CLIENTS)
+        return max(0.0, few - _FEW_CLIENTS * per_client), per_client
+
+    def open_seconds(self, seconds: float) -> float:
+        """Time what whoever opens does: an authority, or, where clients enrol, one of them that has the answer."""
+        self._sum_up_anew(_FEW_CLIENTS)
+        return median_seconds(self._opener(), seconds)
+
+    def _opener(self) -> Callable[[], NDArray[np.float64]]:
+        opener = self._federation.authority
+        if self._federation.scheme.enrols:
+            key = self._federation.keys[0]
+            opener = AnswerOpener(self._federation.public_key, key.opening_key, _FEW_CLIENTS, (1.0, 1.0), 1)
+            opener.take(self._federation.authority.sum_key(self._total.request()))
+        return lambda: opener.open(self._total)
 
     def check(self, step: float) -> None:
-        if not np.allclose(self._authority.open(self._total), self._values, rtol=0.0, atol=step):
+        self._sum_up_anew(_FEW_CLIENTS)
+        sums = self._opener()()
+        if not np.allclose(sums, _FEW_CLIENTS * self._values, rtol=0.0, atol=_FEW_CLIENTS * step):
             raise RangeError("a sum was opened wrongly: this build cannot be relied on")
-
-    def _start_sum(self) -> Any:
-        aggregator = self._scheme.Aggregator(self._authority.public_key, threads=1)
-        aggregator.add(self._frame)
-        return aggregator

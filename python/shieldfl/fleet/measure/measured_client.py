@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import secrets
 import signal
 import socket
 import sys
@@ -28,6 +29,7 @@ from shieldfl.methods.protocol.training_client import PUBLIC_PARTS
 from shieldfl.methods.registry import method_of
 from shieldfl.profiling.stages import median_seconds
 from shieldfl.roles.message import Message
+from shieldfl.scheme.enrolment import SECRET_BYTES
 from shieldfl.scheme.registry import scheme_named
 from shieldfl.training.local_update import StartingPoint
 
@@ -63,10 +65,14 @@ class _Client:
         self._training = _training_of(task)
         scheme = scheme_named(task.scheme)
         key = scheme.PublicKey.from_bytes(start.parts["public_key"])
+        if scheme.enrols:
+            # Known to nobody else: what the probe encrypts is opened by none.
+            key = scheme.ClientKey.of_secret(key, task.index, secrets.token_bytes(SECRET_BYTES))
         self._encryptor = scheme.Encryptor(key, threads=task.threads)
         self._steps: ClientSteps
         self._begun: tuple[int, int, Message]
         self._start: StartingPoint
+        self._newest: Message
         self._update: np.ndarray[Any, Any] = np.zeros(0, dtype=np.float32)
         self._refusal: str | None = None
         self._selects = False
@@ -79,6 +85,7 @@ class _Client:
         self._connection.send("ready")
         asked = {
             "method": self._begin_method,
+            "enrolled": self._enrolled,
             "probe": self._probe,
             "begin": self._begin_round,
             "train": self._train,
@@ -109,6 +116,10 @@ class _Client:
             self._training.begin_method(method.trained)
         else:
             self._training.begin_method(setup.method, setup.settings)
+        self._connection.send("enrolment", parts={"message": self._steps.enrolment().to_bytes()})
+
+    def _enrolled(self, letter: Letter) -> None:
+        self._steps.enrolled(Message.from_bytes(letter.parts["message"]))
 
     def _probe(self, letter: Letter) -> None:
         """Tell the processor seconds of a training sample and of a ciphertext as they are now, medians.
@@ -177,12 +188,17 @@ class _Client:
         self._connection.send("stage", facts)
 
     def _end_round(self, letter: Letter) -> None:
-        self._connection.send("received", {"at": letter.at})
-        self._steps.end_round(Message.from_bytes(letter.parts["message"]))
+        self._newest = Message.from_bytes(letter.parts["message"])
+        self._steps.end_round(self._newest)
+        # Where clients open sums, it has the model only now.
+        self._connection.send("received", {"at": time.monotonic()})
 
     def _tell(self, letter: Letter) -> None:
-        """Tell what was trained and encrypted: to check the opened sums by, and what a simulation is to be of."""
-        stated = self._steps.disclosure
+        """Tell what was trained and encrypted: to check the opened sums by, and what a simulation is to be of.
+
+        The model comes along where the method has one for all clients.
+        """
+        stated, model = self._steps.disclosure, self._steps.global_model(self._newest)
         facts = {
             "scores": self._start.scores is not None,
             "selects": self._selects,
@@ -190,6 +206,8 @@ class _Client:
             "sends_mask": not set(stated.parts) <= set(PUBLIC_PARTS),
         }
         parts = {"update": self._update.tobytes(), "encrypted": stated.encrypted.to_bytes()}
+        if "parameters" in model:
+            parts["parameters"] = bytes(model["parameters"])
         self._connection.send("told", facts, parts)
 
 

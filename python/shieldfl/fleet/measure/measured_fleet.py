@@ -115,7 +115,7 @@ def measure_fleet(
     tasks = _client_tasks(staying, profile, scheme, [quota.threads for quota in quotas], chosen.seed)
     made = [MeasuredMethod(name, own_settings, staying, tasks[0], rounds) for name in chosen.methods]
     # Rounds have keys of their own; this one is for the probe.
-    frame = KeyAuthority(parameters, min_clients=1).public_key.to_bytes()
+    frame = KeyAuthority(parameters).public_key.to_bytes()
     measured = []
     with ClientProcesses(staying.client_names, tasks, quotas, frame) as processes:
         for one in made:

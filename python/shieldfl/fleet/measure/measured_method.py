@@ -69,6 +69,8 @@ class MeasuredMethod:
         self._fleet = fleet
         self._account = self._method.account()
         self._told: dict[int, Letter] = {}
+        self._model = self._initial.parameters
+        """What a client said that the last round gave."""
         self.times: list[RoundTimes] = []
         """Of each round so far."""
 
@@ -95,6 +97,10 @@ class MeasuredMethod:
         )
         self._processes = processes
         self._clients = MeasuredClients(processes, self._fleet, patience_seconds, self._opening_seconds)
+        for client, request in self._clients.enrolments(processes.alive):
+            if request and self._authority is not None:
+                granted = self._authority.enrol(client, request)
+                processes.send(client, "enrolled", parts={"message": granted.to_bytes()})
         self._driver = RoundDriver(method, self._authority, self._aggregator, self._clients, self._account)
 
     def run_round(self, number: int) -> None:
@@ -104,7 +110,6 @@ class MeasuredMethod:
         if len(alive) < least:
             self.times.append(self._clients.new_round())
             return
-        before = self._driver.model
         finished = self._driver.run_round(number, alive, least).finished
         times = self._clients.times
         self.times.append(times)
@@ -113,11 +118,13 @@ class MeasuredMethod:
             times.clients[client].dropped = True
         told = self._clients.told(finished)
         self._told |= told
-        after = self._driver.model
-        if len(told) == len(finished) and "parameters" in before and "parameters" in after:
-            size = self._initial.parameters.size
-            old, new = (model.vector("parameters", np.float32, size) for model in (before, after))
-            self._check(old, new, list(told.values()))
+        models = [letter.parts["parameters"] for letter in told.values() if "parameters" in letter.parts]
+        if not models:
+            return
+        before, self._model = self._model, np.frombuffer(models[0], dtype=np.float32)
+        if len(told) == len(finished):
+            for model in dict.fromkeys(models):
+                self._check(before, np.frombuffer(model, dtype=np.float32), list(told.values()))
 
     def _check(self, before: NDArray[np.float32], after: NDArray[np.float32], told: Sequence[Letter]) -> None:
         """Compare the model with that of the plain updates, where all of these were sent and no noise was added."""
@@ -149,6 +156,9 @@ class MeasuredMethod:
             encrypt_seconds=longer * calibrated.encrypt_seconds,
             add_seconds=longer * calibrated.add_seconds,
             open_seconds=longer * calibrated.open_seconds,
+            answer_seconds=longer * calibrated.answer_seconds,
+            answer_seconds_per_client=longer * calibrated.answer_seconds_per_client,
+            clients_open=self._method.clients_open,
         )
 
     def observed_plan(self, scheme: SchemeCosts) -> EncryptionPlan:

@@ -79,6 +79,12 @@ class MeasuredClients:
         """By client: when its newest download began."""
         self.times = self.new_round()
 
+    def enrolments(self, clients: Sequence[int]) -> Iterator[tuple[int, Message]]:
+        """Yield what the clients, who were told of the method, have for the key authority; lost ones have nothing."""
+        self._start = time.monotonic()
+        for client, letter in self._letters(clients, "enrolment"):
+            yield client, Message.from_bytes(letter.parts["message"])
+
     def new_round(self) -> RoundTimes:
         """Begin to measure; whoever is gone has dropped out."""
         alive = self._processes.alive

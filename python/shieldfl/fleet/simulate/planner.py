@@ -179,7 +179,7 @@ class _Search:
             return self._uniform(cap)  # all encrypt the union
         # Masks fitted to a target let updates arrive together: the aggregator then has all of them before it.
         adding = self._fleet.size * float(self._costs.add_seconds(self._fleet, cap))
-        latest = self._target - adding - float(self._costs.open_seconds(self._fleet, cap))
+        latest = self._target - adding - float(self._costs.open_seconds(self._fleet, cap, self._fleet.size))
         latest -= float(self._round(self._uniform(cap)).download.max())
         low, high = self._uniform(self._least), self._uniform(cap)
         while (low < high).any():

@@ -193,10 +193,12 @@ def simulate_plan(
     barrier = _by_group(finished, plan, np.maximum)
     complete = _complete(finished, dropped, barrier, costs, fleet, plan)
     aggregation = np.where(failed, 0.0, complete - barrier)
-    opening = np.where(failed, 0.0, groups * costs.open_seconds(fleet, plan.union_values))
-    bytes_down = np.where(dropped | failed[:, plan.groups], 0.0, costs.download_bytes(fleet))
+    opening = np.where(failed, 0.0, groups * costs.open_seconds(fleet, plan.union_values, survivors))
+    unions = plan.union_values[plan.groups]
+    bytes_down = np.where(dropped | failed[:, plan.groups], 0.0, costs.download_bytes(fleet, unions))
     latency = np.where(bytes_down > 0.0, fleet.latency_seconds, 0.0)
-    download = latency + bytes_down / fleet.download_bytes_per_second
+    opened = np.where(bytes_down > 0.0, costs.client_open_seconds(fleet, unions), 0.0)
+    download = latency + bytes_down / fleet.download_bytes_per_second + opened
     return FleetRounds(
         fleet=fleet,
         plan=plan,
