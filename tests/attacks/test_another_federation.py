@@ -7,22 +7,24 @@ from dataclasses import replace
 import pytest
 
 from methods.method_conformance import SteppedRun, contraction, run_of
-from methods.variants import CLIENTS, every_variant
+from methods.variants import CLIENTS, every_variant, labelled
 from shieldfl.errors import KeyMismatchError, PolicyError
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.registry import make_method
-from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.message import Message
 
 
-def test_a_server_cannot_set_the_federation_up_itself():
-    """With a set-up of its own it would hold the secret keys, and let a client be alone in a round."""
-    run = run_of("full-he")
-    plan = replace(run.method.plan, min_clients=1)
-    _, servers = make_method("full-he", MethodSettings(), plan).authority_setup(run.initial)
+@pytest.mark.parametrize(("label", "fewest"), [("full-he/ckks", 1), ("full-he", 2)])
+def test_a_server_cannot_set_the_federation_up_itself(label, fewest):
+    """With a set-up of its own it would hold the secret keys, and let a client be alone, or with one, in a round."""
+    run = run_of(label, min_clients=3)
+    plan = replace(run.method.plan, min_clients=fewest)
+    settings = labelled(label).all_settings()
+    _, servers = make_method("full-he", settings, plan).authority_setup(run.initial)
     mixed = (
         replace(run.setup, session=servers.session),
         replace(run.setup, verifying_key=servers.verifying_key),
+        replace(run.setup, enrolment_key=servers.enrolment_key[::-1] or b"1" * 1216),
     )
     for handed in (servers, *mixed, replace(run.setup, plan=plan)):
         with pytest.raises(KeyMismatchError, match="pinned"):

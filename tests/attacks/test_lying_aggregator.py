@@ -36,9 +36,10 @@ def stay(round_number, client, start):
 
 def told(stated_participants: int, min_clients: int = 3) -> SteppedRun:
     """A client of SelectiveShield uploads zeros, told that so many take part; the noise is 10 times the norm of 1."""
-    run = SteppedRun(
-        shield(noise_multiplier=10.0, clip_norm=1.0), initial=zeros(), train=stay, min_clients=min_clients
-    )
+    # Clients that enrol are never opened alone, whatever the plan says.
+    encryption = "kahe" if min_clients > 1 else "ckks"
+    variant = shield(noise_multiplier=10.0, clip_norm=1.0, encryption=encryption)
+    run = SteppedRun(variant, initial=zeros(), train=stay, min_clients=min_clients)
     client = run.clients[0]
     client.finish_training(stay(1, 0, client.begin_round(1, stated_participants, run.begin_round(1))))
     run.sent["negotiate"] = {0: client.step("negotiate", None)}

@@ -8,8 +8,8 @@ import pytest
 from attacks.linear_clients import variant_of
 from methods.dict_pfl.dict_pfl_run import run_of
 from methods.method_conformance import SteppedRun, contraction, initial_model
-from methods.variants import CLIENTS, every_variant
-from shieldfl import ckks
+from methods.variants import CLIENTS, every_variant, labelled
+from shieldfl import ckks, kahe
 from shieldfl.errors import KeyMismatchError, PolicyError, WireFormatError
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.message import Message
@@ -107,14 +107,21 @@ def test_a_question_for_a_round_that_does_not_run_ends_no_other():
     run.run_round()
 
 
-def test_scores_of_a_round_that_does_not_run_are_not_answered():
+@pytest.mark.parametrize("label", ["fedml-he", "fedml-he/ckks"])
+def test_scores_of_a_round_that_does_not_run_are_not_answered(label):
     """Answered, they would stand in the authority's state as of a round that no plan has: nobody could restore it."""
-    run = SteppedRun(variant_of("fedml-he"), rounds=3)
+    variant = labelled(label)
+    run = SteppedRun(variant, rounds=3)
     run.run_round()
-    # Under a key of its own: that of the round is wiped, and nothing is opened once there is a mask.
-    forger = KeyAuthority(run.authority.context.keys.parameters["scores"], min_clients=2)
-    encryptor, aggregator = ckks.Encryptor(forger.public_key), ckks.Aggregator(forger.public_key)
-    for _ in range(CLIENTS):
+    if variant.enrols:
+        aggregator = kahe.Aggregator(run.reader.check.session_key("scores"), purpose="scores")
+        encryptors = [run.encryptor("scores", client) for client in range(CLIENTS)]
+    else:
+        # Under a key of its own: that of the round is wiped, and nothing is opened once there is a mask.
+        forger = KeyAuthority(run.authority.context.keys.parameters["scores"], min_clients=2)
+        aggregator = ckks.Aggregator(forger.public_key)
+        encryptors = [ckks.Encryptor(forger.public_key)] * CLIENTS
+    for encryptor in encryptors:
         aggregator.add(encryptor.encrypt(np.ones(run.method.plan.parameters), weight=1.0, round=77))
     forged = {
         "round": Message.from_number(77),

@@ -59,7 +59,7 @@ def test_a_secret_key_is_read_from_an_opened_sum_and_opens_all_rounds_of_its_aut
     assert opened_share(later, parameters, secret, updates[0][0]) < 0.01
 
 
-@pytest.mark.parametrize("label", ["full-he", "selective-shield/clear"])
+@pytest.mark.parametrize("label", ["full-he/ckks", "selective-shield/clear/ckks"])
 def test_the_secret_key_of_a_round_opens_that_round_and_no_other(label):
     """As a method: what the attacker has is its own frame, the models, and what it recorded."""
     variant = labelled(label).with_settings(threshold=-1.0)
@@ -124,7 +124,7 @@ def test_a_forged_weight_does_not_scale_the_mean_of_the_raw_api(states):
         assert float(np.linalg.norm(open_mean(5, 0.5))) == pytest.approx(8 * honest)
 
 
-@pytest.mark.parametrize("label", ["full-he", "mask-crypt", "dict-pfl", "sense-crypt/ckks"])
+@pytest.mark.parametrize("label", ["full-he/ckks", "mask-crypt/ckks", "dict-pfl/ckks", "sense-crypt/ckks"])
 def test_a_forged_weight_does_not_scale_the_new_model(label):
     """All weigh 2, the largest. Sums of 2 and 6 are what honest clients could have; the stated ones tell them apart."""
     variant = labelled(label).with_others(ratio=1.0, small_percent=0.0)
@@ -151,13 +151,12 @@ def test_a_forged_weight_does_not_scale_the_new_model(label):
 
 def batches_of_another_layout(run: SteppedRun, part: str, own: bytes) -> list[bytes]:
     """Batches that name the own one's positions: one has a weight where that has none, or none; one half its values."""
-    # Scores and votes are under ckks keys whatever encrypts the update.
-    read = run.batch if part == "ciphertexts" else sf.ckks.CiphertextBatch.from_bytes
-    batch = read(own)
+    purpose = "update" if part == "ciphertexts" else part
+    batch = run.batch(own, purpose)
     if isinstance(batch, sf.paillier.CiphertextBatch):
         encryptor = run.clients[ATTACKER]._upload.encryptor
     else:
-        encryptor = run.encryptor("update" if part == "ciphertexts" else part)
+        encryptor = run.encryptor(purpose, ATTACKER)
     zeros = np.zeros(batch.count, np.float32)
     others = (
         encryptor.encrypt(zeros, weight=None if batch.weighted else 1.0, round=batch.round),
@@ -191,16 +190,86 @@ def test_the_first_client_does_not_keep_all_others_out_of_the_sum(variant):
     assert ("ciphertexts" in refused) == (run.authority is not None)
 
 
+@pytest.mark.parametrize(
+    ("label", "weight"), [("full-he", 0.5), ("full-he/ckks", 0.5), ("full-he", 2.0**-10)]
+)
+def test_a_weight_that_is_encrypted_otherwise_than_stated_is_refused(label, weight):
+    """All weigh 2, the largest, and one encrypts half of that, or next to nothing: the sums tell, and nobody else."""
+    run = SteppedRun(labelled(label), weights=(2,) * CLIENTS)
+
+    def forge(phase, aggregator, messages):
+        size = run.initial.parameters.size + run.initial.buffers.size
+        forged = run.encryptor("update", ATTACKER).encrypt(np.zeros(size, np.float32), weight=weight, round=1)
+        messages[ATTACKER] = Message({**messages[ATTACKER], "ciphertexts": forged.to_bytes()})
+
+    with pytest.raises(sf.RangeError, match="stated"):
+        run.run_round(intrude=forge)
+    np.testing.assert_array_equal(run.parameters, run.initial.parameters)
+    run.run_round()
+    assert not np.array_equal(run.parameters, run.initial.parameters)
+
+
+@pytest.mark.parametrize("label", ["full-he", "selective-shield/clear", "dict-pfl", "sense-crypt/clusters"])
+def test_a_frame_that_no_secret_of_its_client_fits_spoils_its_round_and_tells_nothing(label):
+    """Elsewhere it could read a key out of the sum: here a sum opens by what is made for its frames, or not at all."""
+    run = SteppedRun(labelled(label))
+    public_key = run.reader.check.session_key("update")
+    stranger = sf.kahe.ClientKey(public_key, ATTACKER, bytes(range(32)), 1)
+
+    def forge(phase, aggregator, messages):
+        if phase == "update":
+            own = run.batch(messages[ATTACKER]["ciphertexts"])
+            forged = sf.kahe.Encryptor(stranger).encrypt(np.zeros(own.count, np.float32), round=1).to_bytes()
+            named = reseal(forged.replace(run.batch(forged).parsed.mask_id, own.parsed.mask_id))
+            messages[ATTACKER] = Message({**messages[ATTACKER], "ciphertexts": named})
+
+    with pytest.raises(sf.WireFormatError, match="does not open to sums of values in range"):
+        run.run_round(intrude=forge)
+    np.testing.assert_array_equal(run.parameters, run.initial.parameters)
+    # The same list was answered: no other one is, in which this client is left out.
+    asked = kahe_request_without(run, ATTACKER)
+    with pytest.raises(sf.PolicyError, match="with another list"):
+        run.authority.keys._authorities["update"].sum_key(asked)
+    run.run_round()
+    assert not np.array_equal(run.parameters, run.initial.parameters)
+
+
+def kahe_request_without(run: SteppedRun, left_out: int) -> bytes:
+    """Ask for what opens the sum of the others' updates of the newest round."""
+    sums = sf.kahe.Aggregator(run.reader.check.session_key("update"))
+    for client, message in run.sent["update"].items():
+        if client != left_out:
+            sums.add(message["ciphertexts"])
+    return sums.total().request()
+
+
+def test_a_vote_against_a_position_is_refused_where_clients_enrol():
+    run = SteppedRun(labelled("selective-shield/encrypted"))
+
+    def forge(phase, aggregator, messages, vote):
+        if phase == "negotiate":
+            votes = np.full(run.initial.parameters.size, vote, np.float32)
+            number = run.batch(messages[ATTACKER]["votes"], "votes").round
+            forged = run.encryptor("votes", ATTACKER).encrypt(votes, round=number).to_bytes()
+            messages[ATTACKER] = Message({**messages[ATTACKER], "votes": forged})
+
+    with pytest.raises(sf.RangeError, match="a vote was forged"):
+        run.run_round(intrude=partial(forge, vote=-1.0))
+    assert "update" not in run.sent
+    run.run_round(intrude=partial(forge, vote=1.0))
+    assert not np.array_equal(run.parameters, run.initial.parameters)
+
+
 @pytest.mark.parametrize("forged_weight", [-7.0, 0.5])
 def test_a_forged_weight_of_scores_does_not_decide_what_is_encrypted(forged_weight):
     """A negative sum of weights would turn every mean score below zero: then the first positions are the "highest"."""
-    variant = labelled("fedml-he").with_others(ratio=0.25)
+    variant = labelled("fedml-he/ckks").with_others(ratio=0.25)
     run = SteppedRun(variant)
 
     def forge(phase, aggregator, messages):
         if phase == "scores":
             own = messages[ATTACKER]
-            count = run.batch(own["scores"]).count
+            count = run.batch(own["scores"], "scores").count
             zeros = np.zeros(count, np.float32)
             forged = with_weight(run.encryptor("scores"), own["scores"], zeros, forged_weight)
             messages[ATTACKER] = Message({**own, "scores": forged})
@@ -224,7 +293,7 @@ def votes_of(run: SteppedRun, number: int, votes: np.ndarray, more: int) -> byte
     return batch.with_half(0, 0, first)
 
 
-@pytest.mark.parametrize("label", ["selective-shield/encrypted", "selective-shield/hidden"])
+@pytest.mark.parametrize("label", ["selective-shield/encrypted/ckks", "selective-shield/hidden/ckks"])
 def test_a_forged_vote_does_not_decide_what_is_encrypted(label):
     """The aggregator sees ciphertexts alone. Of four clients one votes six times for a position, or against them."""
     variant = labelled(label)
@@ -233,7 +302,7 @@ def test_a_forged_vote_does_not_decide_what_is_encrypted(label):
     def forge(phase, aggregator, messages, vote, more):
         if phase == "negotiate":
             votes = np.full(variant.size, vote, dtype=np.float32)
-            number = run.batch(messages[ATTACKER]["votes"]).round
+            number = run.batch(messages[ATTACKER]["votes"], "votes").round
             forged = votes_of(run, number, votes, more)
             messages[ATTACKER] = Message({**messages[ATTACKER], "votes": forged})
 

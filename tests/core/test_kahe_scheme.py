@@ -13,7 +13,7 @@ import shieldfl as sf
 from core.wire_twin import reseal
 from shieldfl import frame_inspection, kahe
 from shieldfl.ckks.scheme import SCHEME as CKKS
-from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
 from shieldfl.kahe.answers import open_total
 from shieldfl.kahe.opening import sum_key
 from shieldfl.kahe.scheme import SCHEME
@@ -228,13 +228,15 @@ def test_the_verbs_of_every_scheme_are_its_own():
     public_key = kahe.PublicKey.of_session(SCHEME.update_parameters("kahe", needs), MANIFEST, AUTHORITY)
     masks = [MASK, sf.Mask.from_indices([1, 4], 1000)]
     positions = SCHEME.read_positions(SCHEME.positions_of(masks, None).to_bytes(), 1000)
-    aggregator = SCHEME.aggregator(public_key, None, 3, positions, weighted=True)
+    aggregator = SCHEME.aggregator(public_key, None, 3, positions, weighted=True, purpose="update")
     keys = client_keys(public_key, (0, 1))
     updates = np.random.default_rng(2).integers(-(2**20), 2**20, (2, 1000)) * 2.0**-20
     for key, update, own in zip(keys, updates, masks, strict=True):
-        frame, covered = SCHEME.encrypt(SCHEME.Encryptor(key), update, own, positions, 0.5, 3)
+        frame, covered = SCHEME.encrypt(SCHEME.encryptor(key, None, "update"), update, own, positions, 0.5, 3)
         assert covered == positions.mask
-        SCHEME.add(aggregator, frame, 1, None)
+        with pytest.raises(KeyMismatchError, match="another client"):
+            SCHEME.add(aggregator, key.client + 1, frame, 1, None)
+        SCHEME.add(aggregator, key.client, frame, 1, None)
     total = aggregator.total()
     sums, weights = open_total(public_key, total, sum_key(public_key, total.request(), keys))
     rounded = np.rint(updates * 0.5 * 2.0**20).sum(axis=0) / 2.0**20

@@ -140,7 +140,9 @@ def test_keys_of_the_other_scheme():
 
 def test_bad_parameters_objects():
     for params in ({"key_bits": 2048}, None, sf.paillier.Parameters):
-        with pytest.raises(sf.ParameterError, match=r"ckks\.Parameters or paillier\.Parameters"):
+        with pytest.raises(
+            sf.ParameterError, match=r"ckks\.Parameters or kahe\.Parameters or paillier\.Parameters"
+        ):
             sf.KeyAuthority(params)
 
 
