@@ -65,4 +65,6 @@ def cryptographic(module: str, what: str) -> Any:
     try:
         return import_module(f"cryptography.hazmat.primitives.{module}")
     except ImportError as error:
-        raise ShieldError(f"{what} need the package 'cryptography', version {_LEAST['cryptography']} or later: {how_to_install('keys')}") from error
+        raise ShieldError(
+            f"{what} need the package 'cryptography', of a version that has it all: {how_to_install('keys')}"
+        ) from error

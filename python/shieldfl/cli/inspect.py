@@ -27,7 +27,7 @@ Frame = Annotated[
     Path,
     typer.Argument(
         metavar="FRAME",
-        help='A file that holds one frame: mask, public key, batch or total; "-" for standard input.',
+        help='A file that holds one frame: mask, public key, batch, total, request or sum key; "-" for standard input.',
         callback=_checked,
     ),
 ]

@@ -21,11 +21,12 @@ S = TypeVar("S", bound=Settings)
 
 def with_options(
     *kinds: tuple[type[Settings], str],
+    without: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for each setting of some classes, in place of its ``**settings``.
 
     Each class comes with the panel of the help that its settings are listed under where they name none. A setting that
-    says nothing about itself is for code alone. Defaults are the class's.
+    says nothing about itself is for code alone, and so is one that ``without`` names. Defaults are the class's.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -35,7 +36,7 @@ def with_options(
             setting.name: option_of(setting, panel)
             for kind, panel in kinds
             for setting in settings_of(kind).values()
-            if setting.meaning
+            if setting.meaning and setting.name not in without
         }
         first = [own.pop("context")] if "context" in own else []
         parameters = [*first, *made.values(), *own.values()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,17 @@ from shieldfl.errors import ParameterError
 from shieldfl.methods.discovery import named_method
 from shieldfl.settings import Setting, settings_of
 
-__all__ = ["MethodSettings"]
+__all__ = ["MethodSettings", "has_choice_of_scheme"]
+
+
+def has_choice_of_scheme(entry: Any) -> bool:
+    """Say whether a method with these settings by default takes another scheme, too.
+
+    Not where it has no such setting, and not where its name has another scheme than its kind of settings: then that is
+    what the name says.
+    """
+    known = {} if entry is None else settings_of(type(entry))
+    return "encryption" in known and entry.encryption == known["encryption"].default
 
 
 class MethodSettings:
@@ -50,6 +60,19 @@ class MethodSettings:
         return MethodSettings(
             **{key.replace("-", "_"): one for key, one in {**self._entries, method: entry}.items()}
         )
+
+    def encrypted_by(self, encryption: str, methods: Iterable[str]) -> MethodSettings:
+        """Return settings under which all of these methods that have a choice of scheme encrypt by this one.
+
+        Those without keys keep theirs, and so do those whose name stands for a scheme: ``batch-crypt``, ``plain-he``.
+        Raises ParameterError for a scheme that one of the others does not take.
+        """
+        settings = self
+        for name in methods:
+            entry = named_method(name).settings
+            if has_choice_of_scheme(entry):
+                settings = settings.changed(name, {"encryption": encryption})
+        return settings
 
     def changed(
         self,

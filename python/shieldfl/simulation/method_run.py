@@ -148,8 +148,16 @@ class MethodRun:
             list(self._account.book.readable_parts),
             training=self._training(),
             alternates=method.interleaving is not None,
+            scheme=self._scheme(),
             setup_seconds=setup_seconds,
         )
+
+    def _scheme(self) -> str | None:
+        method = self._method
+        if not method.purposes:
+            return None
+        chosen = method.settings(self._weights).get("encryption")
+        return str(chosen) if chosen else method.schemes[0]
 
     def _training(self) -> str:
         """Say how the clients have trained: all that decides how long it takes but for the data."""

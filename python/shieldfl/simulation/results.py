@@ -92,6 +92,8 @@ class MethodResult:
     """How it trains: methods in which this is the same train alike, so that their training can be timed together."""
     alternates: bool = False
     """Whether kinds of rounds alternate, so that the first is like some of the later ones."""
+    scheme: str | None = None
+    """By which updates are encrypted, with its packing; None for a method without keys."""
     setup_seconds: float = 0.0
     """Wall-clock time until the first round: making the model, keys and clients."""
 

@@ -62,3 +62,27 @@ def test_a_wrong_assignment_is_wrong_usage(asked: dict[str, Any], assignment: st
     assert result.exit_code == 2
     assert not asked
     assert words in " ".join(re.sub(r"[│\n]", " ", result.output).split())
+
+
+def test_one_scheme_for_all_methods_that_have_a_choice(asked: dict[str, Any]) -> None:
+    methods = "fedavg,plain-he,sense-crypt,full-he,batch-crypt,selective-shield"
+    result = invoke("--method", methods, "--scheme", "ckks", "--set", "full-he.encryption=kahe")
+    assert isinstance(result.exception, StoppedError)
+    chosen = {name: asked["settings"].of(name) for name in methods.split(",")}
+    assert {name: getattr(entry, "encryption", None) for name, entry in chosen.items()} == {
+        "fedavg": None,
+        "plain-he": "paillier-single",  # which its name stands for
+        "sense-crypt": "ckks",
+        "full-he": "kahe",  # asked for by name
+        "batch-crypt": None,
+        "selective-shield": "ckks",
+    }
+    assert isinstance(invoke("--method", methods).exception, StoppedError)
+    assert asked["settings"] == MethodSettings()
+
+
+def test_a_scheme_that_a_method_does_not_take_is_wrong_usage(asked: dict[str, Any]) -> None:
+    result = invoke("--method", "full-he,dict-pfl", "--scheme", "paillier-dense")
+    assert result.exit_code == 2
+    assert not asked
+    assert "dict-pfl.encryption must be one of" in " ".join(re.sub(r"[│\n]", " ", result.output).split())

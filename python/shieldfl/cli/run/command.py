@@ -19,7 +19,12 @@ from shieldfl.simulation.config import RunConfig
 __all__ = ["run"]
 
 
-@with_options((options.ComparedMethods, ""), (RunConfig, "Run"), (SelectiveShieldSettings, "SelectiveShield"))
+@with_options(
+    (options.ComparedMethods, ""),
+    (RunConfig, "Run"),
+    (SelectiveShieldSettings, "SelectiveShield"),
+    without=("encryption",),  # --scheme is for all methods
+)
 def run(
     context: typer.Context,
     *,
@@ -47,7 +52,7 @@ def run(
                 typer.echo(read.title)
             run_session(config, read.methods, read.settings, json_file, report, read.paper)
         return
-    methods = given_settings(options.ComparedMethods, settings).methods
+    compared = given_settings(options.ComparedMethods, settings)
     config = given_settings(RunConfig, settings)
     shield = given_settings(SelectiveShieldSettings, settings)
     with interruptible(), failures_on_stderr():
@@ -55,12 +60,14 @@ def run(
         if config.dataset == "digits":
             require("sklearn")
         of_methods = options.apply_assignments(
-            MethodSettings(selective_shield=shield), assignments or (), methods
+            options.apply_scheme(MethodSettings(selective_shield=shield), compared),
+            assignments or (),
+            compared.methods,
         )
         # torch takes seconds to load, and neither --help nor the other commands need it.
         from shieldfl.cli.run.session import run_session
 
-        run_session(config, methods, of_methods, json_file, report)
+        run_session(config, compared.methods, of_methods, json_file, report)
 
 
 def _require_packages(report: Path | None) -> None:

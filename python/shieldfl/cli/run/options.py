@@ -14,6 +14,7 @@ from shieldfl.cli.setting_options import is_given
 from shieldfl.errors import ParameterError
 from shieldfl.methods.discovery import method_names
 from shieldfl.methods.settings import MethodSettings
+from shieldfl.scheme.registry import encryptions
 from shieldfl.settings import Setting, Settings, Text, about, settings_of
 from shieldfl.simulation.config import RunConfig
 
@@ -23,6 +24,7 @@ __all__ = [
     "ExperimentFile",
     "Report",
     "apply_assignments",
+    "apply_scheme",
     "overrides_of",
     "with_overrides",
 ]
@@ -44,6 +46,14 @@ class ComparedMethods(Settings):
             options=("--method",),
         ),
     ] = ("selective-shield",)
+    scheme: Annotated[
+        str | None,
+        about(
+            "The scheme of all methods that have a choice of it, and its packing; by default each has its own. "
+            "Otherwise for one method: --set METHOD.encryption=NAME.",
+            choices=encryptions,
+        ),
+    ] = None
 
 
 Assignments = Annotated[
@@ -80,6 +90,16 @@ Report = Annotated[
         rich_help_panel="Output",
     ),
 ]
+
+
+def apply_scheme(settings: MethodSettings, compared: ComparedMethods) -> MethodSettings:
+    """Return the settings with the scheme that ``--scheme`` names. Raises typer.BadParameter where one refuses it."""
+    if compared.scheme is None:
+        return settings
+    try:
+        return settings.encrypted_by(compared.scheme, compared.methods)
+    except ParameterError as error:
+        raise typer.BadParameter(str(error), param_hint="--scheme") from None
 
 
 def apply_assignments(

@@ -120,12 +120,12 @@ class MaskedAverage(Method):
 
 
 class FullEncryption(MaskedAverage):
-    """Everything is encrypted: ``full-he`` under CKKS, ``plain-he`` with a Paillier ciphertext for each value."""
+    """Everything is encrypted: ``full-he`` by any scheme, ``plain-he`` with a Paillier ciphertext for each value."""
 
     names = (
         NamedMethod(
             "full-he",
-            "everything encrypted under CKKS",
+            "everything encrypted",
             "hiding single updates; the default choice",
             "what papers on selective encryption compare with",
             EncryptionSettings(),

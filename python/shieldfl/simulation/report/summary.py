@@ -102,7 +102,13 @@ def summarise(result: RunResult) -> tuple[Section, ...]:
             "Convergence of the global model",
             (row("converged in round", lambda method: str(method.converged_in_round or "–")),),
         ),
-        Section("Model", (row("trained parameters", lambda method: f"{method.parameters:,}"),)),
+        Section(
+            "Model",
+            (
+                row("trained parameters", lambda method: f"{method.parameters:,}"),
+                row("encrypted by", lambda method: method.scheme or MISSING),
+            ),
+        ),
         Section(
             "Share of parameters, mean over rounds",
             tuple(
