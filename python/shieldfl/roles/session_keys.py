@@ -40,7 +40,7 @@ class SessionKeys(RoundSigner):
 
     _why_uncopied = "hold clients' keys and are neither copied nor pickled"
 
-    changes: ClassVar = {"_secrets": bytes, "_memory": bytes, "_begun": set[str]}
+    changes: ClassVar = {"_secrets": bytes, "_memory": bytes, "_begun": list[str]}
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class SessionKeys(RoundSigner):
         self._weight_bounds = checked_weight_bounds(weight_bounds)
         self._most_values = most_values
         self._threads = threads
-        self._begun: set[str] = set()
+        self._begun: list[str] = []
         self._authorities: dict[str, SumKeyAuthority[Any]] = {}
         self._store: AuthorityStore | None = None
 
@@ -119,7 +119,7 @@ class SessionKeys(RoundSigner):
     def check_changed(self) -> None:
         """Raise WireFormatError for purposes that the federation does not have, and a memory of another round."""
         super().check_changed()
-        refuse_unless(self._begun <= self.check.parameters.keys())
+        refuse_unless(self._begun == sorted(set(self._begun) & self.check.parameters.keys()))
         ended = max(self._round, 0) - 1
         refuse_unless(all(one.newest_closed_round == ended for one in self._authorities.values()))
 
@@ -158,8 +158,8 @@ class SessionKeys(RoundSigner):
                 if number:
                     for authority in self._authorities.values():
                         authority.close_round(number - 1)
-                self._round, self._begun = number, set()
-            self._begun |= set(purposes)
+                self._round, self._begun = number, []
+            self._begun = sorted({*self._begun, *purposes})
             return {}
 
     def authority(self, round_number: int, purpose: str = "update") -> SumKeyAuthority[Any]:

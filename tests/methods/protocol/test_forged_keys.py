@@ -31,7 +31,7 @@ FORGED_KEYS = [
     ("full-he", "authority", ("keys", "_secrets"), lambda now: now[:-1]),
     ("full-he", "authority", ("keys", "_memory"), lambda now: now[:-1]),
     ("full-he", "authority", ("keys", "_memory"), lambda _: b""),
-    ("full-he", "authority", ("keys", "_begun"), lambda _: {"other"}),
+    ("full-he", "authority", ("keys", "_begun"), lambda _: ["other"]),
     ("full-he", "client", ("_own_keys",), lambda _: None),
     ("full-he", "client", ("_own_keys", "request"), lambda now: now[: -(10**6)]),
     ("full-he", "client", ("_own_keys", "request"), of_another_client),

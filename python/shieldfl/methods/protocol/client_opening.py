@@ -92,6 +92,7 @@ class ClientOpening(Stateful):
         check.check_model(first, round_number, client)
         for end in missed:
             self.open(end)
+            self.opener.report()  # was told by those that were in the round
         if bytes(first["history"]) != self._history:
             raise PolicyError(
                 f"round {round_number} begins from other sums than this client has opened: get the ends of all rounds "
