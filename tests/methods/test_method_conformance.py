@@ -16,6 +16,7 @@ from methods.variants import (
     every_variant,
     labelled,
     opened_by_clients,
+    twins,
     variants,
 )
 from shieldfl.methods.discovery import BUILT_IN
@@ -48,13 +49,20 @@ OPENED_BY_CLIENTS = (
 )
 
 
+UNDER_ROUND_KEYS = ("full-he", "fedml-he", "mask-crypt", "dict-pfl", "selective-shield/encrypted")
+
+
 def test_every_registered_method_is_covered():
     assert {variant.method for variant in variants()} == set(BUILT_IN)
 
 
 class TestMethodsOfThisPackage(MethodConformance):
     @pytest.fixture(
-        params=[*variants(), *opened_by_clients(map(labelled, OPENED_BY_CLIENTS))],
+        params=[
+            *variants(),
+            *opened_by_clients(map(labelled, OPENED_BY_CLIENTS)),
+            *twins(list(map(labelled, UNDER_ROUND_KEYS))),
+        ],
         ids=lambda variant: variant.label,
     )
     def variant(self, request):

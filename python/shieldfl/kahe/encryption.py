@@ -67,6 +67,11 @@ class Total(SchemeTotal[_core.KaheCiphertext]):
         """Client's number and 16 bytes of the frame's id, by client in ascending order."""
         return self.parsed.participants
 
+    @property
+    def named_clients(self) -> tuple[int, ...]:
+        """The numbers of those who are in it, ascending."""
+        return tuple(client for client, _ in self.participants)
+
     def request(self, beside: bytes = b"") -> bytes:
         """Return the frame that asks the key authority for the key of this total: the list, and a digest.
 

@@ -151,6 +151,11 @@ class SchemeTotal(Ciphertext[Core]):
         """The sum of the weights that the aggregator gave: ``clients`` where it gave none."""
         return self.clients
 
+    @property
+    def named_clients(self) -> tuple[int, ...]:
+        """The numbers of those who are in it, where clients enrol; empty elsewhere, where nothing says who is."""
+        return ()
+
 
 _POSITION = re.compile(r"the value at position (\d+) ")
 

@@ -19,11 +19,13 @@ from methods.sense_crypt.sense_crypt_cases import (
 from methods.variants import BUFFERS, CLIENTS, PARAMETERS, Variant
 from shieldfl import ckks, kahe, paillier
 from shieldfl.encryption_budgets import sense_crypt_budgets
+from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
 from shieldfl.privacy.accountant import epsilon_of
-from shieldfl.privacy.events import NoisedUpload
+from shieldfl.privacy.events import NoisedUpload, OpenedSum
+from shieldfl.roles.message import Message
 from shieldfl.scheme.registry import encryptions, weighing_encryptions
 from shieldfl.selection import select
 from shieldfl.testing.round_checks import float_spacing
@@ -95,6 +97,58 @@ def test_two_groups_get_models_of_their_own(encryption):
     answer = run.method.message_for(0, run.answers["update"])
     assert set(answer) == {"parameters", "buffers"}
     assert len(run.method.message_for(2, run.answers["mask"])) == 1
+
+
+@pytest.mark.parametrize("encryption", weighing_encryptions())
+def test_a_cluster_s_total_is_opened_for_that_cluster_alone(encryption):
+    """An aggregator that passes one cluster's sums as another's would move a model that their clients do not have."""
+    run = SteppedRun(
+        variant(encryption=encryption, clustering="affinity-propagation"), clients=6, train=grouped
+    )
+    run.run_round()
+    honest = run.authority.newest_model()
+    close, other = run.aggregator.close, {" 0": " 1", " 1": " 0"}
+
+    def close_swapped(phase):
+        message = close(phase)
+        if phase != "update":
+            return message
+        return Message(
+            {name[:-2] + other[name[-2:]] if name[-2:] in other else name: message[name] for name in message}
+        )
+
+    run.aggregator.close = close_swapped
+    with pytest.raises((PolicyError, WireFormatError), match=r"not in it|another round"):
+        run.run_round()
+    assert run.authority.newest_model() == honest
+    run.aggregator.close = close
+    run.run_round()
+    assert run.authority.newest_model() != honest
+
+
+@pytest.mark.parametrize("encryption", weighing_encryptions())
+def test_a_cluster_of_too_few_keeps_its_model_and_the_other_goes_on(encryption):
+    """Also in the round after, of all clients: who was in no list of one round is in one of the next."""
+    run = SteppedRun(
+        variant(encryption=encryption, clustering="affinity-propagation"),
+        clients=6,
+        train=grouped,
+        min_clients=3,
+    )
+    run.run_round()
+    models = [run.merged(client).parameters.copy() for client in (0, 2)]
+    sums = len([one for one in run.account.book.all if isinstance(one, OpenedSum)])
+    run.run_round(dropping=[4])
+    assert any(
+        "round 2: 2 client(s) of cluster 0 sent an update, too few" in note for note in run.account.notes
+    )
+    np.testing.assert_array_equal(run.merged(0).parameters, models[0])
+    assert not np.array_equal(run.merged(2).parameters, models[1])
+    run.run_round()
+    assert not np.array_equal(run.merged(0).parameters, models[0])
+    # Each cluster's sum counts: two of the first round, one of the second, two of the third.
+    assert sums == 2
+    assert len([one for one in run.account.book.all if isinstance(one, OpenedSum)]) == 5
 
 
 def test_clients_without_groups_stay_together_and_the_sensitivity_is_sent_once():

@@ -93,6 +93,12 @@ class SenseCryptAuthority(RoundAuthority):
             for cluster in known
             if f"total {cluster}" in message
         }
+        if any(
+            client >= self._clients or clusters[client] != cluster
+            for cluster, claim in claims.items()
+            for client in claim.total.named_clients
+        ):
+            raise PolicyError("the total of a cluster has an update of a client that is not in it")
         keys = self.keys.authority(round_number)
         notes = [
             f"round {round_number}: {claim.total.clients} client(s) of cluster {cluster} sent an update, too few to "
