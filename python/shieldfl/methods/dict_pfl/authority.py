@@ -91,7 +91,7 @@ class DictPflAuthority(MaskedAverageAuthority):
             f"{history.pruned:,} of {trained:,} trained positions are pruned after round {history.last_round}; pruned "
             f"ones were tried again {history.tried:,} times, and {history.returned:,} times became active again"
         )
-        self.note(Note(text, "pruning"))
+        self.note(Note(text, "pruning", history.last_round))
 
     def _spread(self, values: NDArray[np.float64], active: Mask) -> NDArray[np.float64]:
         """Put the values back to their positions, float64 (N,); the others stay where they are."""

@@ -46,6 +46,7 @@ class Account:
         self._per_draw = per_draw
         self._target_epsilon = target_epsilon
         self._remarks: dict[str, str] = {}
+        self._rounds_of_remarks: dict[str, int] = {}
         self._tallies: dict[str, tuple[int, int]] = {}
         for text in notes:
             self.note(text)
@@ -69,7 +70,10 @@ class Account:
 
     def _add_note(self, note: Note | Tally) -> None:
         if isinstance(note, Note):
-            self._remarks[note.subject or note.text] = note.text
+            subject = note.subject or note.text
+            if note.round >= self._rounds_of_remarks.get(subject, 0):
+                self._rounds_of_remarks[subject] = note.round
+                self._remarks[subject] = note.text
             return
         affected, counted = self._tallies.get(note.what, (0, 0))
         affected, counted = affected + note.affected, counted + note.counted

@@ -39,6 +39,8 @@ class Note:
     text: str
     subject: str | None = None
     """A later note on the same subject takes its place; None where there is no other."""
+    round: int = 0
+    """That it tells of: one of an earlier round, which comes late, takes nobody's place."""
 
 
 @dataclass(frozen=True)
