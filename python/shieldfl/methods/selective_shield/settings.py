@@ -73,7 +73,7 @@ class SelectiveShieldSettings(WeighedEncryption):
     negotiation: Annotated[
         Literal["clear", "encrypted"],
         about(
-            "clear: the aggregator sees every mask, as in the paper. encrypted: only the key authority sees tallies."
+            "clear: the aggregator sees every mask, as in the paper. encrypted: only whoever opens sums sees tallies."
         ),
     ] = "clear"
     hide_personalised: Annotated[
