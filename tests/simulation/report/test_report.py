@@ -17,8 +17,11 @@ from PIL import Image
 
 from page_reader import PageReader, assert_needs_nothing_from_elsewhere
 from shieldfl.errors import ParameterError
+from shieldfl.methods.settings import MethodSettings
 from shieldfl.reporting.figure_style import DARK, LIGHT, Theme, render_png
+from shieldfl.scheme.registry import DEFAULT_ENCRYPTION
 from shieldfl.simulation.config import RunConfig
+from shieldfl.simulation.driver import run_methods
 from shieldfl.simulation.report.page import write_report
 from shieldfl.simulation.report.plots import PLOTS
 from shieldfl.simulation.report.summary import describe_run, summarise
@@ -322,3 +325,15 @@ def test_noise_of_sigma_0_has_no_figure_and_no_page_says_nan(tmp_path: Path) -> 
     assert row[1] == "–"
     assert not re.search(r">\s*nan\s*<", page, re.IGNORECASE)
     assert "NaN" not in (tmp_path / "result.json").read_text("utf-8")
+
+
+def test_the_table_says_by_which_scheme_each_method_encrypts() -> None:
+    config = RunConfig(clients=3, min_clients=3, rounds=1, local_epochs=1, model="linear", threads=1)
+    names = ("fedavg", "full-he", "top-2", "batch-crypt")
+    settings = MethodSettings().encrypted_by("ckks", ("fedavg", "full-he", "batch-crypt"))
+    settings = settings.changed("batch-crypt", {"key_bits": 2048})
+    result = run_methods(config, names, settings)
+    rows = {row.label: row.cells for section in summarise(result) for row in section.rows}
+    assert rows["encrypted by"] == ("–", "ckks", DEFAULT_ENCRYPTION, "paillier-dense")
+    told = [one["scheme"] for one in result.to_json()["methods"]]
+    assert told == [None, "ckks", DEFAULT_ENCRYPTION, "paillier-dense"]
