@@ -82,6 +82,14 @@ class RunConfig(TrainingSettings):
             panel=_FEDERATION,
         ),
     ] = 0.0
+    opener: Annotated[
+        Literal["authority", "clients"] | None,
+        about(
+            "Who opens sums: the key authority, or each client, which needs keys of its own. By default clients where "
+            "they have such keys, else the authority.",
+            panel=_FEDERATION,
+        ),
+    ] = None
     weighting: Annotated[
         Literal["uniform", "samples"],
         about(

@@ -155,6 +155,7 @@ def _make_method(
         buffers=flatten_buffers(model).size,
         layer_offsets=parameter_layout(model).offsets,
         samples=len(dataset.train_labels),
+        opener=config.opener,
     )
     return make_method(name, settings, plan)
 

@@ -149,6 +149,7 @@ class MethodRun:
             training=self._training(),
             alternates=method.interleaving is not None,
             scheme=self._scheme(),
+            opened_by=method.opened_by,
             setup_seconds=setup_seconds,
         )
 

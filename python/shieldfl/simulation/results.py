@@ -94,6 +94,8 @@ class MethodResult:
     """Whether kinds of rounds alternate, so that the first is like some of the later ones."""
     scheme: str | None = None
     """By which updates are encrypted, with its packing; None for a method without keys."""
+    opened_by: str = "nobody"
+    """Who opens sums, in words."""
     setup_seconds: float = 0.0
     """Wall-clock time until the first round: making the model, keys and clients."""
 

@@ -107,6 +107,7 @@ def summarise(result: RunResult) -> tuple[Section, ...]:
             (
                 row("trained parameters", lambda method: f"{method.parameters:,}"),
                 row("encrypted by", lambda method: method.scheme or MISSING),
+                row("opened by", lambda method: method.opened_by),
             ),
         ),
         Section(
