@@ -175,10 +175,10 @@ class TrainingClient(EnrollingClient):
 
     def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         start = self._read_model(model)
+        if self._own_keys is not None:
+            self._own_keys.begin_round(round_number)  # first: what it refuses must move nothing else
         if self._round_keys is not None:
             self._round_keys.begin_round(round_number, model)
-        if self._own_keys is not None:
-            self._own_keys.begin_round(round_number)
         # A round that is begun again has disclosed what it had: its messages are repeated.
         if round_number != self.round:
             self.disclosure = Disclosure.of_nothing(self._size)
