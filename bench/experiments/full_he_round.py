@@ -4,8 +4,8 @@
 
 SelectiveShield's CIFAR-10 setting: its SimpleCNN of 1.1 million parameters, 20 clients, 5 local epochs. The first round
 and the last are shown: FedML-HE scores in the first alone. Full encryption is measured with values of 24 bits,
-its default, also under ckks, and of 16 (|difference| < 2 in steps of 2^-14), next to which the accuracy of the global model says
-what that loses. The round of a client, from the model that it gets to the one that it gets next, is
+its default, also under ckks, and of 16 (|difference| < 2 in steps of 2^-14), next to which the accuracy of the global
+model says what that loses. The round of a client, from the model that it gets to the one that it gets next, is
 
     training + scoring + its own stages + aggregation of all clients + opening + bytes up and down / bandwidth
 
