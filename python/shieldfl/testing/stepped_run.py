@@ -13,6 +13,7 @@ from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.driver import RoundDriver
 from shieldfl.methods.protocol.embedded_roles import EmbeddedRoles
 from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.list_authority import ANSWERED_PHASE, HISTORY
 from shieldfl.methods.protocol.plan import FederationPlan, Opener
 from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps
 from shieldfl.methods.registry import make_method
@@ -126,6 +127,12 @@ class _Watched:
     def answer(self, phase: str, message: Message) -> Message:
         return self._kept(phase, self._role.answer(phase, message))
 
+    def keep(self, answer: Message, request: Message, finished: Sequence[int]) -> None:
+        """Keep what clients get to open in place of what the authority said to a list."""
+        *_, answers = self._results
+        answers[bytes(answer[ANSWERED_PHASE]).decode()] = answer
+        self._role.keep(answer, request, finished)
+
     def _kept(self, phase: str, message: Message) -> Message:
         for results in self._results:
             results[phase] = message
@@ -235,9 +242,6 @@ class SteppedRun(EmbeddedRoles):
         # The aggregator or the authority says what becomes of a round of too few.
         leaving = dict.fromkeys(dropping, last.name)
         traffic = driver.run_round(self._round, chosen, min_clients=0, leaving=leaving)
-        if self.method.clients_open:
-            for phase in self.answers.keys() & self.closed.keys():
-                self.answers[phase] = Message({**self.closed[phase], **self.answers[phase]})
         if traffic.finished:
             self.model = self.clients[traffic.finished[0]].global_model(driver.model)
 
@@ -248,7 +252,8 @@ class SteppedRun(EmbeddedRoles):
             return result
         if not self.method.clients_open:
             return self.authority.answer(phase, result)
-        return Message({**result, **self.authority.answer(phase, self.aggregator.request(phase))})
+        asked = self.aggregator.request(phase)
+        return Message({**result, HISTORY: asked[HISTORY], **self.authority.answer(phase, asked)})
 
     def _driver(self, intrude: Intrude | None = None) -> RoundDriver:
         """Return a driver of one round: tests may put other roles in the places of these at any time."""

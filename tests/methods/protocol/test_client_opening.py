@@ -48,7 +48,7 @@ def test_the_authority_sees_no_total_and_the_aggregator_no_model(variant):
     run.authority.answer = lambda phase, message: (seen.append(message), honest(phase, message))[1]
     run.run_round()
     assert seen
-    assert all(message.keys() == {"round", "request"} for message in seen)
+    assert all(message.keys() == {"round", "request", "history"} for message in seen)
     model = run.clients[0].global_model(run.model)["parameters"]
     for part in (bytes(part) for message in run.answers.values() for part in message.values()):
         assert bytes(model) not in part
@@ -121,6 +121,25 @@ def test_who_missed_a_round_gets_it_or_does_not_go_on():
     assert run.clients[3].global_model(first) == run.clients[0].global_model(first)
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_an_end_of_a_round_that_was_lost_is_sent_again(restarts):
+    run = run_of("full-he", restarts_roles=restarts)
+    lost = run.clients[2]
+    end_round = lost.end_round
+    lost.end_round = lambda message: None
+    run.run_round()
+    run.run_round([0, 1, 3])
+    del lost.end_round
+    assert lost.end_round == end_round or restarts
+    first = run.begin_round(3)
+    missed = run.aggregator.missed(2)
+    with pytest.raises(PolicyError, match="follows sums that this client has not opened"):
+        lost.begin_round(3, 4, Message({**first, **missed}))
+    assert lost.global_model(first)["parameters"] == run.initial.to_message()["parameters"]
+    lost.begin_round(3, 4, Message({**first, **run.aggregator.missed(2, again=True)}))
+    assert lost.global_model(first) == run.clients[0].global_model(first)
+
+
 def test_an_older_first_message_is_refused():
     run = run_of("full-he")
     first = run.begin_round(1)
@@ -170,8 +189,11 @@ def test_an_authority_answers_for_the_round_and_purpose_that_run():
     with pytest.raises(PolicyError):
         run.authority.answer("update", Message({**request, "round": Message.from_number(2)}))
     run.begin_round(2)
-    with pytest.raises(PolicyError, match="not for 'update' of round 2"):
+    with pytest.raises(PolicyError, match="follows other answers"):
         run.authority.answer("update", Message({**request, "round": Message.from_number(2)}))
+    newest = {"round": Message.from_number(2), "history": run.authority.newest_model()["history"]}
+    with pytest.raises(PolicyError, match="not for 'update' of round 2"):
+        run.authority.answer("update", Message({**request, **newest}))
     with pytest.raises(ParameterError):
         run.authority.answer("scores", request)
 
@@ -195,5 +217,5 @@ def test_roles_of_the_other_kind_say_so():
     with pytest.raises(ParameterError):
         run.aggregator.request("update")
     with pytest.raises(ParameterError):
-        run.aggregator.keep(Message(), [])
+        run.aggregator.keep(Message(), Message(), [])
     assert not run.aggregator.missed(0)

@@ -11,6 +11,7 @@ from shieldfl.methods.protocol.list_authority import (
     ANSWER,
     ANSWERED_PHASE,
     ANSWERED_ROUND,
+    HISTORY,
     HISTORY_BYTES,
     next_history,
 )
@@ -29,17 +30,23 @@ OPENED = "opened"
 """The phase in which clients tell the aggregator what it has to know of a sum that they have opened."""
 
 _TOTAL = "total"
-_OF_ANSWERS = {ANSWER, ANSWERED_ROUND, ANSWERED_PHASE}
+_OF_ANSWERS = {ANSWER, ANSWERED_ROUND, ANSWERED_PHASE, HISTORY}
 
 
 def _beside(result: Message) -> bytes:
     return digest_of_parts(result, but=[_TOTAL])
 
 
-def sum_request(parameters: SchemeParameters[Any, Any], result: Message) -> Message:
-    """Return what asks the key authority for what opens a phase's total; bound to all of the phase's result."""
+def sum_request(parameters: SchemeParameters[Any, Any], result: Message, history: bytes) -> Message:
+    """Return what asks the key authority for what opens a phase's total.
+
+    The answer is bound to all of the phase's result and to what was answered before, without which nobody opens it.
+    """
     total = scheme_of(parameters).Total.from_bytes(result[_TOTAL])
-    return Message({"round": Message.from_number(total.round), "request": total.request(_beside(result))})
+    bound = _beside(Message({**result, HISTORY: history}))
+    return Message(
+        {"round": Message.from_number(total.round), "request": total.request(bound), HISTORY: history}
+    )
 
 
 def most_told(told: Mapping[int, Message]) -> Message:
@@ -93,7 +100,7 @@ class ClientOpening(Stateful):
         for end in missed:
             self.open(end)
             self.opener.report()  # was told by those that were in the round
-        if bytes(first["history"]) != self._history:
+        if bytes(first[HISTORY]) != self._history:
             raise PolicyError(
                 f"round {round_number} begins from other sums than this client has opened: get the ends of all rounds "
                 "that it was not in, with the round's first message"
@@ -117,10 +124,14 @@ class ClientOpening(Stateful):
         result = Message({part: message[part] for part in message.keys() - _OF_ANSWERS})
         if number <= self.opener.newest_answer(name):
             return self.opener.answer(name, result)  # what it was, or refused
+        if message[HISTORY] != self._history:
+            raise PolicyError(
+                f"the end of round {number} follows sums that this client has not opened: get those before it first"
+            )
         begun = self.keys.newest_round
         try:
             self.opener.begin_round(number)
-            self.keys.take(purpose, message[ANSWER], _beside(result))
+            self.keys.take(purpose, message[ANSWER], _beside(Message({**result, HISTORY: self._history})))
             answer = self.opener.answer(name, result)
         except BaseException:
             self.keys.go_back(begun)

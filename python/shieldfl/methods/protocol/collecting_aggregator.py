@@ -34,6 +34,7 @@ class CollectingAggregator(AggregatorSteps):
         "_answer": Message | None,
         "_seen": set[int],
         "_closed": Message | None,
+        "_asked": Message | None,
         "_missed": MissedRounds | None,
         "_told": dict[int, Message],
     }
@@ -51,6 +52,7 @@ class CollectingAggregator(AggregatorSteps):
         self._answer: Message | None = None
         self._seen: set[int] = set()
         self._closed: Message | None = None
+        self._asked: Message | None = None
         # By client: what it says that a sum opened to.
         self._told: dict[int, Message] = {}
         self._missed = MissedRounds(self._clients) if context.clients_open else None
@@ -107,7 +109,7 @@ class CollectingAggregator(AggregatorSteps):
             self._answer = answer
             self._seen = set()
             self._told = {}
-            self._closed = None
+            self._closed = self._asked = None
 
     def receive(self, phase: str, client: int, message: Message) -> None:
         """Add one client's message. What is refused changes nothing."""
@@ -130,6 +132,8 @@ class CollectingAggregator(AggregatorSteps):
             else:
                 self._collect(phase, client, message)
             self._seen.add(client)
+            if self._missed is not None:
+                self._missed.hear(client)
 
     def close(self, phase: str) -> Message:
         """Return the phase's result. Raises ParameterError where nobody has sent anything."""
@@ -151,20 +155,25 @@ class CollectingAggregator(AggregatorSteps):
                 raise ParameterError(f"phase {phase!r} is open: close it first")
             purpose = self.context.answered[phase]
             assert purpose is not None
-            return sum_request(self.context.keys.parameters[purpose], self._closed)
+            if self._asked is None:
+                parameters = self.context.keys.parameters[purpose]
+                self._asked = sum_request(parameters, self._closed, self._missed.history)
+            return self._asked
 
-    def keep(self, answer: Message, finished: Sequence[int]) -> None:
+    def keep(self, answer: Message, request: Message, finished: Sequence[int]) -> None:
         """Keep a round's end for those that are not in it."""
         with self._lock:
             if self._missed is None:
-                super().keep(answer, finished)
+                super().keep(answer, request, finished)
             else:
-                self._missed.add(answer, finished)
+                self._missed.add(answer, request["request"], finished)
 
-    def missed(self, client: int) -> Message:
-        """Return the ends of rounds that a client has not been sent."""
+    def missed(self, client: int, *, again: bool = False) -> Message:
+        """Return the ends of rounds that a client has not been sent, or is not known to have."""
         with self._lock:
-            return super().missed(client) if self._missed is None else Message(self._missed.parts(client))
+            if self._missed is None:
+                return super().missed(client)
+            return Message(self._missed.parts(client, again=again))
 
     def take_changed(self, record: Mapping[str, Any]) -> None:
         """Take what has changed; the phase that runs is begun again, and its sums go on from theirs."""

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from shieldfl.errors import RangeError
 from shieldfl.methods.protocol.account import Account
+from shieldfl.methods.protocol.list_authority import HISTORY
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.phase import Phase
 from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps
@@ -147,8 +148,8 @@ class RoundDriver:
             return result
         asked = self._aggregator.request(phase.name)
         answer = self._authority.answer(phase.name, Message.from_bytes(asked.to_bytes()))
-        both = Message({**result, **answer})
-        self._aggregator.keep(both, told)
+        both = Message({**result, HISTORY: asked[HISTORY], **answer})
+        self._aggregator.keep(both, asked, told)
         return both
 
     def _part_of(self, message: Message) -> Callable[[int], Message]:

@@ -124,10 +124,10 @@ class _Restarted:
         if not callable(getattr(self._role, name)):
             return getattr(self._role, name)
 
-        def step(*arguments: Any) -> Any:
+        def step(*arguments: Any, **options: Any) -> Any:
             state = self._role.state(self._key)
             self._role = self._make()
             self._role.restore(state, self._key)
-            return getattr(self._role, name)(*arguments)
+            return getattr(self._role, name)(*arguments, **options)
 
         return step

@@ -19,12 +19,15 @@ __all__ = [
     "ANSWER",
     "ANSWERED_PHASE",
     "ANSWERED_ROUND",
+    "HISTORY",
     "HISTORY_BYTES",
     "ListAuthority",
     "newest_answer",
     "next_history",
 ]
 
+HISTORY = "history"
+"""The part that holds the digest of all answers so far: of a round's first message, of requests and of rounds' ends."""
 HISTORY_BYTES = 32
 
 ANSWER, ANSWERED_ROUND, ANSWERED_PHASE = "answer", "answered round", "answered phase"
@@ -87,7 +90,7 @@ class ListAuthority(AuthoritySteps):
     def _newest(self) -> Message:
         last = {phase: max(self._replies.newest(phase)[0], 0) for phase in self.context.answered}
         rounds = {newest_answer(phase): Message.from_number(number) for phase, number in last.items()}
-        return Message({"history": self._history, **rounds})
+        return Message({HISTORY: self._history, **rounds})
 
     def begin_round(self, round_number: int) -> Message:
         """Sign the round: its number, and what was answered before."""
@@ -116,6 +119,11 @@ class ListAuthority(AuthoritySteps):
         if purpose is None:
             raise ParameterError(
                 f"phase {phase!r} opens nothing: its answer follows from sums that were opened before"
+            )
+        if message[HISTORY] != self._history:
+            raise PolicyError(
+                f"the request follows other answers than this authority has given: begin round {number} again from its "
+                "first message"
             )
         answer = self.keys.sum_key(number, purpose, request)
         self._history = next_history(self._history, request)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from shieldfl.methods.protocol.list_authority import HISTORY_BYTES, next_history
 from shieldfl.roles.message import Message, Part
 from shieldfl.stateful import Stateful, refuse_unless
 
@@ -21,47 +22,66 @@ def missed_parts(message: Message) -> tuple[Message, list[Message]]:
 
 
 class MissedRounds(Stateful):
-    """The ends of rounds that some client has not been sent; each is kept once.
+    """The ends of rounds that some client is not known to have; each is kept once.
+
+    A client that has sent something of a round has all that came before. Until then what it was sent may be lost.
 
     Parameters
     ----------
     clients : how many there are.
     """
 
-    changes: ClassVar = {"_dropped": int, "_ends": list[Message], "_sent": list[int]}
+    changes: ClassVar = {
+        "history": bytes,
+        "_dropped": int,
+        "_ends": list[Message],
+        "_sent": list[int],
+        "_known": list[int],
+    }
 
     def __init__(self, clients: int) -> None:
+        self.history = bytes(HISTORY_BYTES)
+        """Of all answers so far, see :func:`next_history`."""
         self._dropped = 0
         self._ends: list[Message] = []
-        # By client: how many ends it was sent.
+        # By client: how many ends it was sent, and how many it is known to have.
         self._sent = [0] * clients
+        self._known = [0] * clients
 
     def check_changed(self) -> None:
         """Raise WireFormatError for clients that have been sent what there is not."""
         super().check_changed()
-        known = range(self._dropped, self._dropped + len(self._ends) + 1)
-        refuse_unless(self._dropped >= 0 and all(sent in known for sent in self._sent))
+        there = range(self._dropped, self._dropped + len(self._ends) + 1)
+        refuse_unless(len(self.history) == HISTORY_BYTES)
+        refuse_unless(self._dropped >= 0 and len(self._known) == len(self._sent))
+        refuse_unless(all(count in there for count in (*self._sent, *self._known)))
 
     def is_of(self, clients: int) -> bool:
         """Say whether it is for so many clients."""
         return len(self._sent) == clients
 
-    def add(self, end: Message, finished: Sequence[int]) -> None:
-        """Keep the end of a round, which these clients get at once."""
+    def add(self, end: Message, request: Part, finished: Sequence[int]) -> None:
+        """Keep the end of a round that this request was answered for, which these clients are sent at once."""
+        self.history = next_history(self.history, bytes(request))
         self._ends.append(end)
         for client in finished:
-            if self._sent[client] == self._dropped + len(self._ends) - 1:
+            if self._sent[client] == self._newest - 1:
                 self._sent[client] += 1
-        self._drop()
 
-    def parts(self, client: int) -> dict[str, Part]:
-        """Return what a client has missed as parts of a message, which it is taken to get."""
-        missing = self._ends[self._sent[client] - self._dropped :]
-        self._sent[client] = self._dropped + len(self._ends)
-        self._drop()
+    def parts(self, client: int, *, again: bool = False) -> dict[str, Part]:
+        """Return what a client was not sent as parts of a message; ``again``: what it is not known to have."""
+        since = self._known[client] if again else self._sent[client]
+        self._sent[client] = self._newest
+        missing = self._ends[since - self._dropped :]
         return {f"{_PART}{number:08}": end.to_bytes() for number, end in enumerate(missing)}
 
-    def _drop(self) -> None:
-        gone = min(self._sent) - self._dropped
+    def hear(self, client: int) -> None:
+        """Take note that a client has everything: it has sent something that comes of it."""
+        self._known[client] = self._sent[client] = self._newest
+        gone = min(self._known) - self._dropped
         del self._ends[:gone]
         self._dropped += gone
+
+    @property
+    def _newest(self) -> int:
+        return self._dropped + len(self._ends)

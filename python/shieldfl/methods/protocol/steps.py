@@ -133,14 +133,20 @@ class AggregatorSteps(Reporter, abc.ABC):
         """
         raise ParameterError("clients open nothing in this method: the key authority gets the total")
 
-    def keep(self, answer: Message, finished: Sequence[int]) -> None:
-        """Keep what every client gets at a round's end, where clients open, for those that are not ``finished``."""
+    def keep(self, answer: Message, request: Message, finished: Sequence[int]) -> None:
+        """Keep what every client gets at a round's end, where clients open, for those that are not ``finished``.
+
+        ``request`` is what :meth:`request` returned, to which the authority has answered.
+        """
         raise ParameterError(
             "clients open nothing in this method: each round's first message brings the model"
         )
 
-    def missed(self, client: int) -> Message:
-        """Return, to be sent with a round's first message, what a client has to open first; nothing if it has all."""
+    def missed(self, client: int, *, again: bool = False) -> Message:
+        """Return, to be sent with a round's first message, what a client has to open first; nothing if it has all.
+
+        ``again``: for a client that refuses the round for what it lacks: what it was sent before may have been lost.
+        """
         return Message()
 
 
