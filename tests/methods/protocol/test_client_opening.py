@@ -48,7 +48,7 @@ def test_the_authority_sees_no_total_and_the_aggregator_no_model(variant):
     run.authority.answer = lambda phase, message: (seen.append(message), honest(phase, message))[1]
     run.run_round()
     assert seen
-    assert all(message.keys() == {"round", "request", "history"} for message in seen)
+    assert all(message.keys() == {"round", "request", "earlier answers"} for message in seen)
     model = run.clients[0].global_model(run.model)["parameters"]
     for part in (bytes(part) for message in run.answers.values() for part in message.values()):
         assert bytes(model) not in part
@@ -146,7 +146,7 @@ def test_an_older_first_message_is_refused():
     run.run_round()
     with pytest.raises((PolicyError, KeyMismatchError)):
         run.clients[0].begin_round(2, 4, first)
-    again = {**run.begin_round(2), "history": bytes(32)}
+    again = {**run.begin_round(2), "earlier answers": bytes(32)}
     with pytest.raises(KeyMismatchError):
         run.clients[0].begin_round(2, 4, Message(again))
 
@@ -191,7 +191,7 @@ def test_an_authority_answers_for_the_round_and_purpose_that_run():
     run.begin_round(2)
     with pytest.raises(PolicyError, match="follows other answers"):
         run.authority.answer("update", Message({**request, "round": Message.from_number(2)}))
-    newest = {"round": Message.from_number(2), "history": run.authority.newest_model()["history"]}
+    newest = {"round": Message.from_number(2), "earlier answers": run.authority.newest_model()["earlier answers"]}
     with pytest.raises(PolicyError, match="not for 'update' of round 2"):
         run.authority.answer("update", Message({**request, **newest}))
     with pytest.raises(ParameterError):

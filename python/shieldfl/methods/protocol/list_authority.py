@@ -26,7 +26,7 @@ __all__ = [
     "next_history",
 ]
 
-HISTORY = "history"
+HISTORY = "earlier answers"
 """The part that holds the digest of all answers so far: of a round's first message, of requests and of rounds' ends."""
 HISTORY_BYTES = 32
 
