@@ -191,7 +191,10 @@ def test_an_authority_answers_for_the_round_and_purpose_that_run():
     run.begin_round(2)
     with pytest.raises(PolicyError, match="follows other answers"):
         run.authority.answer("update", Message({**request, "round": Message.from_number(2)}))
-    newest = {"round": Message.from_number(2), "earlier answers": run.authority.newest_model()["earlier answers"]}
+    newest = {
+        "round": Message.from_number(2),
+        "earlier answers": run.authority.newest_model()["earlier answers"],
+    }
     with pytest.raises(PolicyError, match="not for 'update' of round 2"):
         run.authority.answer("update", Message({**request, **newest}))
     with pytest.raises(ParameterError):
