@@ -28,9 +28,12 @@ CPP_LAYERS = {
     "selection": {"mask", "parallel", "common"},
     "noise": {"mask", "ring", "parallel", "common"},
     "scheme": {"mask", "parallel", "common"},
-    "rlwe": {"scheme", "mask", "ring", "parallel", "common"},
-    "ckks": {"noise", "rlwe", "scheme", "mask", "ring", "parallel", "common"},
-    "kahe": {"rlwe", "scheme", "mask", "ring", "parallel", "common"},
+    "packed": {"scheme", "mask", "ring", "parallel", "common"},
+    "enrolled": {"packed", "scheme", "mask", "parallel", "common"},
+    "rlwe": {"packed", "scheme", "mask", "ring", "parallel", "common"},
+    "ckks": {"noise", "rlwe", "packed", "scheme", "mask", "ring", "parallel", "common"},
+    "kahe": {"rlwe", "enrolled", "packed", "scheme", "mask", "ring", "parallel", "common"},
+    "pads": {"enrolled", "packed", "scheme", "mask", "parallel", "common"},
     "paillier": {"scheme", "mask", "parallel", "common"},
 }
 CPP_LAYERS["bindings"] = set(CPP_LAYERS)
@@ -220,7 +223,7 @@ def test_only_the_key_authority_makes_what_holds_a_secret_key():
         }
 
     opening = {f"{name}/opening.py" for name in REGISTRY}
-    assert naming(r"CkksDecryptor|PaillierDecryptor|kahe_sum_key") == opening
+    assert naming(r"CkksDecryptor|PaillierDecryptor|sum_keys import") == opening
     makers = {"roles/key_authority.py", "roles/sum_key_authority.py", "benchmarks/own_kahe.py"}
     importers = {f"{name}/scheme.py" for name in REGISTRY} | makers
     assert naming(r"shieldfl\.\w+\.opening\b|scheme\.opening\b") == importers

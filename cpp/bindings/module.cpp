@@ -16,7 +16,9 @@ PYBIND11_MODULE(_core, module) {
   shieldfl::bindings::translate_errors();
   shieldfl::bindings::bind_mask(module);
   shieldfl::bindings::bind_ckks(module);
+  shieldfl::bindings::bind_client_keys(module);
   shieldfl::bindings::bind_kahe(module);
+  shieldfl::bindings::bind_pads(module);
   shieldfl::bindings::bind_paillier(module);
   shieldfl::bindings::bind_selection(module);
   shieldfl::bindings::bind_noise(module);

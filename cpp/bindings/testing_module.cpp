@@ -15,6 +15,7 @@
 #include "kahe/encryptor.h"
 #include "noise/gaussian.h"
 #include "noise/grid_noise.h"
+#include "pads/encryptor.h"
 #include "paillier/decryptor.h"
 #include "paillier/engine.h"
 #include "parallel/parallel_for.h"
@@ -43,24 +44,32 @@ py::bytes encrypt_insecure(const py::bytes& public_key, const Array<double>& val
   return frame.object;
 }
 
-// The frame that predictable randomness makes of a client's values, under the long-term secret of zeros but
-// for `secret`.
-py::bytes kahe_encrypt_insecure(const py::bytes& public_key, std::uint8_t secret, std::uint32_t client,
-                                std::uint64_t round, const Array<double>& values,
-                                std::optional<double> weight, std::uint64_t seed) {
+// The frame that predictable randomness makes of a client's values, under a long-term secret for each
+// authority, of zeros but for its first byte in `secrets`.
+template <typename PublicKey, typename Encryptor>
+py::bytes enrolled_encrypt_insecure(const py::bytes& public_key, const std::vector<std::uint8_t>& secrets,
+                                    std::uint32_t client, std::uint64_t round, const Array<double>& values,
+                                    std::optional<double> weight, std::uint64_t seed) {
   const auto info = py::buffer(public_key).request();
-  const auto key = kahe::PublicKey::from_frame(view(info));
-  Seed long_term;
-  long_term.bytes[0] = secret;
-  kahe::ClientKey client_key = kahe::ClientKey::of_session(long_term, key->id(), client);
-  client_key.advance_to(round);
-  const kahe::Encryptor encryptor(key);
+  const auto key = PublicKey::from_frame(view(info));
+  std::vector<enrolled::ClientKey> client_keys;
+  for (const std::uint8_t secret : secrets) {
+    Seed long_term;
+    long_term.bytes[0] = secret;
+    client_keys.push_back(
+        enrolled::ClientKey::of_session(PublicKey::Scheme::kName, long_term, key->id(), client));
+    client_keys.back().advance_to(round);
+  }
+  const Encryptor encryptor(key);
   InsecureTestRandom seeds(seed);
   const auto in = view(values);
   const NewBytes frame(encryptor.frame_bytes(in.size(), nullptr, weight.has_value()));
-  encryptor.encrypt(client_key, in, nullptr, {.weight = weight}, seeds, frame.memory);
+  encryptor.encrypt(client_keys, in, nullptr, {.weight = weight}, seeds, frame.memory);
   return frame.object;
 }
+
+constexpr auto kahe_encrypt_insecure = &enrolled_encrypt_insecure<kahe::PublicKey, kahe::Encryptor>;
+constexpr auto pads_encrypt_insecure = &enrolled_encrypt_insecure<pads::PublicKey, pads::Encryptor>;
 
 // The residues of a batch or a total, block after block.
 py::array_t<std::uint64_t> ciphertext_residues(const py::bytes& frame, bool total) {
@@ -201,7 +210,8 @@ PYBIND11_MODULE(_testing, module) {
   module.def("encrypt_insecure", &encrypt_insecure, py::arg("public_key"), py::arg("values").noconvert(),
              py::arg("seed"), py::arg("mask_bools") = std::nullopt, py::arg("weight") = std::nullopt,
              py::arg("round") = 0, py::arg("threads") = 1);
-  module.def("kahe_encrypt_insecure", &kahe_encrypt_insecure);
+  module.def("kahe_encrypt_insecure", kahe_encrypt_insecure);
+  module.def("pads_encrypt_insecure", pads_encrypt_insecure);
   module.def("ciphertext_residues", &ciphertext_residues, py::arg("frame"), py::arg("total") = false);
   module.def("batch_from_residues", &batch_from_residues);
   module.def("open_unflooded", &open_unflooded);

@@ -2,6 +2,7 @@
 
 #include "common/crc32c.h"
 #include "common/error.h"
+#include "rlwe/packed_digits.h"
 
 namespace shieldfl::ckks {
 
@@ -9,7 +10,7 @@ Aggregator::Aggregator(std::shared_ptr<const PublicKey> key, const scheme::Expec
                        std::size_t threads)
     : RoundSum(key->parameters()->id(), key->id(), key->parameters()->facts().max_clients, expected),
       key_(std::move(key)),
-      sums_(key_->parameters()->digits(), 2, threads) {}
+      sums_(rlwe::digit_sums(key_->parameters()->digits(), 2, threads)) {}
 
 void Aggregator::add(std::span<const std::uint8_t> frame) {
   constexpr FrameKind kind = FrameKind::kCkksBatch;
@@ -62,7 +63,7 @@ void Aggregator::write_total(std::span<std::uint8_t> frame) const {
   const Layout& layout = summed_layout();
   FrameWriter writer = begin_frame(FrameKind::kCkksTotal, facts, layout, frame_ids(), frame);
   const std::uint32_t head_checksum = crc32c(writer.written());
-  const rlwe::BlockFormat format = facts.format(FrameKind::kCkksTotal);
+  const packed::BlockFormat format = facts.format(FrameKind::kCkksTotal);
   const auto payload = writer.reserve(block_count(facts, layout) * format.bytes());
   writer.finish(sums_.write(format, payload, head_checksum));
 }

@@ -9,7 +9,7 @@
 
 #include "ckks/ciphertext.h"
 #include "ckks/keys.h"
-#include "rlwe/digit_sums.h"
+#include "packed/packed_sums.h"
 #include "scheme/round_sum.h"
 
 namespace shieldfl::ckks {
@@ -39,7 +39,7 @@ class Aggregator final : public scheme::RoundSum {
   void write_total(std::span<std::uint8_t> frame) const override;
 
   std::shared_ptr<const PublicKey> key_;
-  rlwe::DigitSums sums_;
+  packed::PackedSums sums_;
 };
 
 }  // namespace shieldfl::ckks

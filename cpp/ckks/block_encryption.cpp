@@ -6,6 +6,7 @@
 #include "common/taint.h"
 #include "common/verify.h"
 #include "ring/sampler.h"
+#include "rlwe/packed_digits.h"
 
 namespace shieldfl::ckks {
 

@@ -31,7 +31,7 @@ class BlockEncryption {
   const Parameters& parameters_;
   const ring::RowKernels& kernels_;
   rlwe::FieldPacking packing_;
-  rlwe::BlockFormat format_;
+  packed::BlockFormat format_;
   SecretVector<std::int8_t> u_;
   SecretVector<std::int8_t> e0_;
   SecretVector<std::int8_t> e1_;

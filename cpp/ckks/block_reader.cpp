@@ -14,7 +14,7 @@ BlockReader::BlockReader(const CiphertextView& view)
   const ParameterFacts& facts = view.facts;
   for (std::size_t row = 0; row < facts.row_count(); ++row) {
     const unsigned dropped = row < facts.primes.size() ? facts.dropped_bits0 : facts.dropped_bits1;
-    const std::uint64_t q = view.format.rows()[row].prime;
+    const std::uint64_t q = view.format.rows()[row].modulus;
     const std::uint64_t too_much = dropped == 0 ? 0 : view.frame_ids.size() / 2;
     std::fill_n(corrections_.begin() + static_cast<std::ptrdiff_t>(row * facts.degree), facts.degree,
                 (q - too_much % q) % q);
@@ -35,7 +35,7 @@ void BlockReader::read(std::size_t block, std::span<std::uint64_t> rows) const {
   }
   for (std::size_t row = 0; row < facts.row_count(); ++row) {
     const std::size_t first = row * facts.degree;
-    kernels_.add_row(corrections_.data() + first, facts.degree, view_.format.rows()[row].prime,
+    kernels_.add_row(corrections_.data() + first, facts.degree, view_.format.rows()[row].modulus,
                      rows.data() + first);
   }
 }

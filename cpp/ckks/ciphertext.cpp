@@ -42,7 +42,7 @@ CiphertextView CiphertextView::read_head(FrameReader reader, std::span<const std
   const std::uint32_t max_clients = kind == FrameKind::kCkksBatch ? 1 : facts.max_clients;
   scheme::FrameHead head = scheme::take_head(reader, facts.id(), scheme::kWeightedFlag, max_clients);
   std::vector<Id> frame_ids = scheme::take_frame_ids(reader, head.clients);
-  rlwe::BlockFormat format = facts.format(kind);
+  packed::BlockFormat format = facts.format(kind);
   const auto payload = reader.take_bytes(block_count(facts, head.layout) * format.bytes());
   reader.expect_end();
   return {kind, facts, std::move(format), head.layout, std::move(frame_ids), frame, payload};

@@ -25,7 +25,7 @@ std::size_t block_count(const ParameterFacts& facts, const Layout& layout);
 struct CiphertextView {
   FrameKind kind;  // kCkksBatch or kCkksTotal
   ParameterFacts facts;
-  rlwe::BlockFormat format;
+  packed::BlockFormat format;
   Layout layout;
   std::vector<Id> frame_ids;  // a batch's own, or those of a total's batches, in ascending order
   std::span<const std::uint8_t> frame;

@@ -12,8 +12,8 @@
 #include "common/taint.h"
 #include "parallel/parallel_for.h"
 #include "ring/row_kernels.h"
-#include "rlwe/block_format.h"
 #include "rlwe/field_packing.h"
+#include "rlwe/packed_digits.h"
 
 namespace shieldfl::ckks {
 namespace {

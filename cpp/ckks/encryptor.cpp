@@ -3,7 +3,8 @@
 #include "ckks/block_encryption.h"
 #include "ckks/ciphertext.h"
 #include "common/crc32c.h"
-#include "rlwe/payload_encryption.h"
+#include "packed/payload_encryption.h"
+#include "rlwe/packed_digits.h"
 
 namespace shieldfl::ckks {
 
@@ -42,15 +43,18 @@ scheme::ValueCounts Encryptor::encrypt(std::span<const T> values, const mask::Bi
   std::uint32_t checksum = crc32c(writer.written());
   const auto payload =
       writer.reserve(block_count(facts, layout) * facts.format(FrameKind::kCkksBatch).bytes());
-  const rlwe::Plaintext<T> plaintext{values, mask, fixed_point, layout, weight, options.clip};
+  const packed::Plaintext<T> plaintext{values, mask, fixed_point, layout, weight, options.clip};
   const std::size_t in_block = facts.values_per_block();
-  const auto counts = rlwe::encrypt_payload(
-      plaintext, {1, in_block, in_block}, seed, options.threads, payload, checksum, [&] {
-        return
-            [encryption = BlockEncryption(*key_)](
-                std::size_t, RandomStream& stream, std::span<const std::int64_t> integers, std::size_t count,
-                std::span<std::uint8_t> out) mutable { encryption.encrypt(stream, integers, count, out); };
-      });
+  const auto counts =
+      packed::encrypt_payload(plaintext, {1, in_block, in_block}, options.threads,
+                              rlwe::kBlocksWorthEncrypting, payload, checksum, [&] {
+                                return [&seed, encryption = BlockEncryption(*key_)](
+                                           std::size_t block, std::span<const std::int64_t> integers,
+                                           std::size_t count, std::span<std::uint8_t> out) mutable {
+                                  RandomStream stream(seed, block);
+                                  encryption.encrypt(stream, integers, count, out);
+                                };
+                              });
   writer.finish(checksum);
   return counts;
 }

@@ -72,7 +72,7 @@ PublicKey::PublicKey(ParametersPointer parameters, std::vector<std::uint64_t> ro
 std::vector<std::uint8_t> PublicKey::to_frame() const {
   const ParameterFacts& facts = parameters_->facts();
   const auto encoded = facts.encode();
-  const rlwe::BlockFormat format = facts.format(FrameKind::kCkksPublicKey);
+  const packed::BlockFormat format = facts.format(FrameKind::kCkksPublicKey);
   FrameWriter writer({FrameKind::kCkksPublicKey, parameters_->id(), id_}, encoded.size() + format.bytes());
   writer.put_bytes(encoded);
   std::vector<std::uint64_t> rows(rows0_);
@@ -88,7 +88,7 @@ std::shared_ptr<const PublicKey> PublicKey::from_frame(std::span<const std::uint
     throw Error(ErrorCode::kWireFormat,
                 "the key's parameter id is not that of its parameters: it was altered");
   }
-  const rlwe::BlockFormat format = facts.format(FrameKind::kCkksPublicKey);
+  const packed::BlockFormat format = facts.format(FrameKind::kCkksPublicKey);
   const auto packed = reader.take_bytes(format.bytes());
   reader.expect_end();
   format.check(packed, 1);

@@ -6,8 +6,8 @@
 
 #include "ckks/noise_bound.h"
 #include "ring/modulus.h"
-#include "rlwe/block_format.h"
 #include "rlwe/moduli.h"
+#include "rlwe/packed_digits.h"
 
 namespace shieldfl::ckks {
 namespace {

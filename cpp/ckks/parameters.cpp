@@ -9,8 +9,8 @@
 #include "ckks/noise_bound.h"
 #include "ckks/parameter_search.h"
 #include "common/error.h"
-#include "rlwe/block_format.h"
 #include "rlwe/moduli.h"
+#include "rlwe/packed_digits.h"
 
 namespace shieldfl::ckks {
 namespace {
@@ -37,8 +37,8 @@ std::size_t ParameterFacts::block_words() const {
   return row_count() * degree;
 }
 
-rlwe::BlockFormat ParameterFacts::format(FrameKind kind) const {
-  std::vector<rlwe::RowFormat> rows;
+packed::BlockFormat ParameterFacts::format(FrameKind kind) const {
+  std::vector<packed::RowFormat> rows;
   for (const std::uint8_t dropped_bits : {dropped_bits0, dropped_bits1}) {
     for (std::size_t p = 0; p < primes.size(); ++p) {
       // Of the lowest digit alone, in a batch: upper digits are all signal.

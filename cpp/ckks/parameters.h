@@ -12,9 +12,9 @@
 #include "ckks/seal_bridge.h"
 #include "common/digest.h"
 #include "common/wire.h"
+#include "packed/block_format.h"
 #include "ring/bit_packing.h"
 #include "ring/ntt.h"
-#include "rlwe/block_format.h"
 #include "rlwe/digits.h"
 #include "rlwe/field_packing.h"
 #include "scheme/fixed_point.h"
@@ -52,7 +52,7 @@ struct ParameterFacts {
   [[nodiscard]] std::size_t row_count() const { return 2 * primes.size(); }  // of one ciphertext
   [[nodiscard]] std::size_t block_words() const;  // residues in one ciphertext: row_count() * degree
   // How a ciphertext travels, in a batch with its lowest bits dropped.
-  [[nodiscard]] rlwe::BlockFormat format(FrameKind kind) const;
+  [[nodiscard]] packed::BlockFormat format(FrameKind kind) const;
   // No fields with slots.
   [[nodiscard]] rlwe::FieldShape field_shape() const;
   [[nodiscard]] std::vector<std::uint8_t> encode() const;

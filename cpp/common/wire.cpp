@@ -100,6 +100,16 @@ const char* frame_kind_name(std::uint16_t kind) {
       return "kahe sum request";
     case FrameKind::kKaheSumKey:
       return "kahe sum key";
+    case FrameKind::kPadsPublicKey:
+      return "pads public key";
+    case FrameKind::kPadsBatch:
+      return "pads batch";
+    case FrameKind::kPadsTotal:
+      return "pads total";
+    case FrameKind::kPadsSumRequest:
+      return "pads sum request";
+    case FrameKind::kPadsSumKey:
+      return "pads sum key";
   }
   return "unknown";
 }

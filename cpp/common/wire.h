@@ -48,6 +48,11 @@ enum class FrameKind : std::uint16_t {
   kKaheTotal = 11,
   kKaheSumRequest = 12,
   kKaheSumKey = 13,
+  kPadsPublicKey = 14,
+  kPadsBatch = 15,
+  kPadsTotal = 16,
+  kPadsSumRequest = 17,
+  kPadsSumKey = 18,
 };
 
 // "ckks batch" and so on; "unknown" for a number that is no kind.

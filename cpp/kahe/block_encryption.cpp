@@ -1,8 +1,11 @@
 #include "kahe/block_encryption.h"
 
+#include <utility>
+
+#include "common/error.h"
 #include "common/taint.h"
 #include "common/verify.h"
-#include "kahe/ciphertext.h"
+#include "enrolled/sum_key_head.h"
 #include "kahe/frame_secret.h"
 
 namespace shieldfl::kahe {
@@ -12,11 +15,17 @@ constexpr std::size_t kNoSecret = ~std::size_t{0};
 
 }  // namespace
 
-BlockEncryption::BlockEncryption(const PublicKey& key, const Seed& frame_seed)
-    : key_(key),
-      parameters_(*key.parameters()),
+BlockEncryption::BlockEncryption(const PublicKey& key, std::vector<Seed> frame_seeds, SeedSource& seeds)
+    : key_(key), frame_seeds_(std::move(frame_seeds)), error_seed_(seeds.next()) {
+  if (frame_seeds_.size() > enrolled::kMaxAuthorities) {
+    throw Error(ErrorCode::kParameter, "a session has three authorities at most");
+  }
+}
+
+BlockEncryption::Thread::Thread(const BlockEncryption& frame)
+    : frame_(frame),
+      parameters_(*frame.key_.parameters()),
       kernels_(ring::row_kernels(instruction_set())),
-      frame_seed_(frame_seed),
       packing_(parameters_.digits(), parameters_.facts().field_shape()),
       format_(parameters_.facts().format(FrameKind::kKaheBatch)),
       secret_number_(kNoSecret),
@@ -24,21 +33,25 @@ BlockEncryption::BlockEncryption(const PublicKey& key, const Seed& frame_seed)
       scratch_(samples_.size()),
       rows_(parameters_.digits().words()) {}
 
-void BlockEncryption::use_secret(std::size_t v) {
+void BlockEncryption::Thread::use_secret(std::size_t v) {
   if (v == secret_number_) return;
-  sample_secret(frame_seed_, v, samples_, scratch_);
-  const SecretVector<std::int32_t> coefficients(samples_.begin(), samples_.end());
+  SecretVector<std::int32_t> coefficients(samples_.size());
+  for (const Seed& seed : frame_.frame_seeds_) {
+    sample_secret(seed, v, samples_, scratch_);
+    for (std::size_t i = 0; i < samples_.size(); ++i) coefficients[i] += samples_[i];
+  }
   secret_ = prepare_secret(parameters_, coefficients);
   secret_number_ = v;
 }
 
-void BlockEncryption::encrypt(std::size_t block, RandomStream& stream, std::span<const std::int64_t> values,
-                              std::size_t count, std::span<std::uint8_t> out) {
+void BlockEncryption::Thread::operator()(std::size_t block, std::span<const std::int64_t> values,
+                                         std::size_t count, std::span<std::uint8_t> out) {
   const std::size_t degree = samples_.size();
   VERIFY(out.size() == format_.bytes());
   use_secret(block / kBlocksPerSecret);
+  RandomStream stream(frame_.error_seed_, block);
   sample_small(stream, samples_, scratch_);
-  const auto polynomial = key_.polynomial(block % kBlocksPerSecret);
+  const auto polynomial = frame_.key_.polynomial(block % kBlocksPerSecret);
   for (std::size_t p = 0; p < parameters_.ntts().size(); ++p) {
     const ring::Ntt& ntt = parameters_.ntts()[p];
     const auto row = std::span(rows_).subspan(p * degree, degree);

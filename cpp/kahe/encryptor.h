@@ -1,55 +1,12 @@
-// Encryption of masked updates under a client's own key: gather, quantise, pack and encrypt, block by block.
+// Encryption of masked updates under a client's own key.
 #pragma once
 
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <span>
-
-#include "common/random.h"
-#include "kahe/ciphertext.h"
-#include "kahe/public_key.h"
-#include "mask/bitset.h"
-#include "scheme/value_reader.h"
+#include "enrolled/encryptor.h"
+#include "kahe/block_encryption.h"
 
 namespace shieldfl::kahe {
 
-struct EncryptOptions {
-  Id purpose{};
-  std::uint32_t part = 0;
-  // Scales the update and travels, encrypted, beside it; rounded to a multiple of the weights' step.
-  // Positive.
-  std::optional<double> weight = {};
-  bool clip = false;        // saturate what is out of range, and count it, instead of refusing it
-  std::size_t threads = 0;  // 0: as many as the work is worth
-};
-
-class Encryptor {
- public:
-  explicit Encryptor(std::shared_ptr<const PublicKey> key);
-
-  // The length of the frame that encrypt writes. `size`: of the update. Throws Error(kParameter) for a mask
-  // of another size.
-  [[nodiscard]] std::size_t frame_bytes(std::uint64_t size, const mask::Bitset* mask, bool weighted) const;
-
-  // Encrypts the values at the mask's positions, ascending (all of them without a mask; possibly none), into
-  // `frame`, which has frame_bytes(...) bytes, for the round that the client's key is at. T is float or
-  // double. Each frame gets an id and errors of its own; never send two of one round, purpose and part: the
-  // caller keeps to that, and does not send the same update again in a later round once it was in an opened
-  // sum. Throws Error(kKeyMismatch) for a client's key of another session, Error(kParameter) for a mask of
-  // another size or a weight that is not positive, Error(kRange) that names the lowest position whose value
-  // is NaN, infinite or, unless `clip`, out of range; what `frame` then holds is of no use to anybody. The
-  // result depends on seed, key and values alone, not on the number of threads.
-  template <typename T>
-  scheme::ValueCounts encrypt(const ClientKey& client_key, std::span<const T> values,
-                              const mask::Bitset* mask, const EncryptOptions& options, SeedSource& seeds,
-                              std::span<std::uint8_t> frame) const;
-
- private:
-  // All but the round, the mask's id and the stream. Throws Error(kParameter) for a mask of another size.
-  [[nodiscard]] FrameHead head(std::uint64_t size, const mask::Bitset* mask, bool weighted) const;
-
-  std::shared_ptr<const PublicKey> key_;
-};
+using enrolled::EncryptOptions;
+using Encryptor = enrolled::Encryptor<PublicKey, BlockEncryption>;
 
 }  // namespace shieldfl::kahe

@@ -6,6 +6,7 @@
 
 #include "ring/sampler.h"
 #include "rlwe/moduli.h"
+#include "rlwe/packed_digits.h"
 #include "rlwe/wide.h"
 
 namespace shieldfl::kahe {

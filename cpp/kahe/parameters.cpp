@@ -7,6 +7,7 @@
 #include "common/error.h"
 #include "kahe/parameter_search.h"
 #include "rlwe/moduli.h"
+#include "rlwe/packed_digits.h"
 
 namespace shieldfl::kahe {
 namespace {
@@ -35,14 +36,18 @@ rlwe::FieldShape ParameterFacts::field_shape() const {
   return {row_values(), values_per_coefficient, field_bits(), log2_scale, fixed_point()};
 }
 
-rlwe::BlockFormat ParameterFacts::format(FrameKind kind) const {
-  std::vector<rlwe::RowFormat> rows;
+packed::BlockFormat ParameterFacts::format(FrameKind kind) const {
+  std::vector<packed::RowFormat> rows;
   for (std::size_t p = 0; p < primes.size(); ++p) {
     // Of the lowest digit alone: upper digits are all signal.
     const unsigned dropped = kind == FrameKind::kKaheBatch && p == 0 ? dropped_bits : 0;
     rows.push_back({primes[p], {static_cast<unsigned>(std::bit_width(primes[p])) - dropped, dropped}});
   }
   return {degree, std::move(rows)};
+}
+
+packed::IntegerRows ParameterFacts::integer_rows() const {
+  return {values_per_coefficient, degree, row_values()};
 }
 
 std::vector<std::uint8_t> ParameterFacts::encode() const {
@@ -112,6 +117,10 @@ std::shared_ptr<const Parameters> Parameters::from_facts(const ParameterFacts& f
 Parameters::Parameters(ParameterFacts facts)
     : facts_(std::move(facts)), id_(facts_.id()), digits_(facts_.degree, facts_.primes) {
   for (const std::uint64_t prime : facts_.primes) ntts_.emplace_back(facts_.degree, ring::Modulus(prime));
+}
+
+packed::PackedSums Parameters::sums(std::size_t threads) const {
+  return rlwe::digit_sums(digits_, 1, threads);
 }
 
 double Parameters::bytes_per_value() const {

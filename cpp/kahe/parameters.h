@@ -10,8 +10,10 @@
 
 #include "common/digest.h"
 #include "common/wire.h"
+#include "packed/block_format.h"
+#include "packed/packed_sums.h"
+#include "packed/payload_encryption.h"
 #include "ring/ntt.h"
-#include "rlwe/block_format.h"
 #include "rlwe/digits.h"
 #include "rlwe/field_packing.h"
 #include "scheme/fixed_point.h"
@@ -44,8 +46,10 @@ struct ParameterFacts {
   [[nodiscard]] std::size_t row_values() const { return degree - 1; }
   [[nodiscard]] std::size_t values_per_block() const { return row_values() * values_per_coefficient; }
   [[nodiscard]] rlwe::FieldShape field_shape() const;
+  // A row for each field of the coefficients, each but for the last coefficient.
+  [[nodiscard]] packed::IntegerRows integer_rows() const;
   // How a ciphertext travels, in a batch with its lowest bits dropped.
-  [[nodiscard]] rlwe::BlockFormat format(FrameKind kind) const;
+  [[nodiscard]] packed::BlockFormat format(FrameKind kind) const;
   [[nodiscard]] std::vector<std::uint8_t> encode() const;
   [[nodiscard]] Id id() const;
 
@@ -58,7 +62,7 @@ struct ParameterRequest {
   std::uint32_t max_clients = 64;
   unsigned value_bits = 24;
   unsigned fraction_bits = 20;
-  std::optional<std::uint32_t> ring_degree;  // 2048, 4096 or 8192; by default 4096
+  std::optional<std::uint32_t> ring_degree = {};  // 2048, 4096 or 8192; by default 4096
 };
 
 // Immutable; every later function may trust it.
@@ -75,6 +79,8 @@ class Parameters {
   [[nodiscard]] const Id& id() const { return id_; }
   [[nodiscard]] const std::vector<ring::Ntt>& ntts() const { return ntts_; }
   [[nodiscard]] const rlwe::DigitBasis& digits() const { return digits_; }
+  // Sums of such ciphertexts.
+  [[nodiscard]] packed::PackedSums sums(std::size_t threads) const;
 
   [[nodiscard]] double bytes_per_value() const;  // in a batch
   // -log2 of the probability that a coefficient of an honest sum of max_clients is opened wrongly, at least.

@@ -1,11 +1,11 @@
 #include "kahe/public_key.h"
 
-#include <algorithm>
 #include <bit>
 #include <string_view>
+#include <utility>
 
-#include "common/error.h"
 #include "common/huge_pages.h"
+#include "common/random.h"
 
 namespace shieldfl::kahe {
 namespace {
@@ -13,21 +13,6 @@ namespace {
 using namespace std::string_view_literals;
 
 constexpr std::string_view kPolynomialLabel = "shieldfl kahe 1 public polynomials\0"sv;
-
-std::vector<std::uint8_t> labelled(std::string_view label, const Id& parameter_id, const Digest& manifest) {
-  std::vector<std::uint8_t> bytes(label.begin(), label.end());
-  bytes.insert(bytes.end(), parameter_id.begin(), parameter_id.end());
-  bytes.insert(bytes.end(), manifest.begin(), manifest.end());
-  return bytes;
-}
-
-Id id_of(const Id& parameter_id, const Digest& manifest, const Id& authority, std::uint32_t epoch) {
-  auto bytes = labelled({}, parameter_id, manifest);
-  bytes.insert(bytes.end(), authority.begin(), authority.end());
-  const auto* data = reinterpret_cast<const std::uint8_t*>(&epoch);
-  bytes.insert(bytes.end(), data, data + sizeof epoch);
-  return digest(bytes);
-}
 
 // Uniform residues: the top bits of the stream's words, those below q.
 void draw_uniform(RandomStream& stream, std::uint64_t q, std::span<std::uint64_t> row) {
@@ -43,14 +28,14 @@ void draw_uniform(RandomStream& stream, std::uint64_t q, std::span<std::uint64_t
 
 PublicKey::PublicKey(ParametersPointer parameters, const Digest& manifest, const Id& authority,
                      std::uint32_t epoch)
-    : parameters_(std::move(parameters)),
-      manifest_(manifest),
-      authority_(authority),
-      epoch_(epoch),
-      id_(id_of(parameters_->id(), manifest, authority, epoch)) {
-  const ParameterFacts& facts = parameters_->facts();
+    : enrolled::PublicKey<Scheme>(std::move(parameters), manifest, authority, epoch) {
+  const ParameterFacts& facts = this->parameters()->facts();
+  std::vector<std::uint8_t> named(kPolynomialLabel.begin(), kPolynomialLabel.end());
+  const Id& parameter_id = this->parameters()->id();
+  named.insert(named.end(), parameter_id.begin(), parameter_id.end());
+  named.insert(named.end(), manifest.begin(), manifest.end());
   Seed seed;
-  seed.bytes = long_digest(labelled(kPolynomialLabel, parameters_->id(), manifest));
+  seed.bytes = long_digest(named);
   const std::size_t words = kBlocksPerSecret * facts.primes.size() * facts.degree;
   polynomials_.reserve(words);
   prefer_huge_pages(polynomials_.data(), words * sizeof polynomials_[0]);
@@ -63,34 +48,8 @@ PublicKey::PublicKey(ParametersPointer parameters, const Digest& manifest, const
 }
 
 std::span<const std::uint64_t> PublicKey::polynomial(std::size_t u) const {
-  const std::size_t words = parameters_->digits().words();
+  const std::size_t words = parameters()->digits().words();
   return std::span(polynomials_).subspan(u * words, words);
-}
-
-std::vector<std::uint8_t> PublicKey::to_frame() const {
-  const auto encoded = parameters_->facts().encode();
-  FrameWriter writer({FrameKind::kKahePublicKey, parameters_->id(), id_},
-                     encoded.size() + manifest_.size() + authority_.size() + sizeof epoch_);
-  writer.put_bytes(encoded);
-  writer.put_bytes(manifest_);
-  writer.put_bytes(authority_);
-  writer.put(epoch_);
-  return writer.finish();
-}
-
-std::shared_ptr<const PublicKey> PublicKey::from_frame(std::span<const std::uint8_t> frame) {
-  FrameReader reader(frame, FrameKind::kKahePublicKey);
-  const ParameterFacts facts = ParameterFacts::read(reader);
-  Digest manifest;
-  std::ranges::copy(reader.take_bytes(manifest.size()), manifest.begin());
-  const Id authority = reader.take_id();
-  const auto epoch = reader.take<std::uint32_t>();
-  reader.expect_end();
-  if (facts.id() != reader.header().parameter_id ||
-      id_of(facts.id(), manifest, authority, epoch) != reader.header().key_id) {
-    throw Error(ErrorCode::kWireFormat, "the key's ids are not those of its contents: it was altered");
-  }
-  return std::make_shared<const PublicKey>(Parameters::from_facts(facts), manifest, authority, epoch);
 }
 
 }  // namespace shieldfl::kahe

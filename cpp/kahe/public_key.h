@@ -5,40 +5,39 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
-#include "kahe/context.h"
+#include "enrolled/public_key.h"
 #include "kahe/parameters.h"
 
 namespace shieldfl::kahe {
 
-// There is no key in it: encryption takes a ClientKey beside it. Immutable.
-class PublicKey {
+struct Scheme {
+  using Facts = ParameterFacts;
+  using Parameters = kahe::Parameters;
+
+  static constexpr std::string_view kName = "kahe";
+  static constexpr enrolled::FrameKinds kKinds = {FrameKind::kKahePublicKey, FrameKind::kKaheBatch,
+                                                  FrameKind::kKaheTotal, FrameKind::kKaheSumRequest,
+                                                  FrameKind::kKaheSumKey};
+};
+
+class PublicKey : public enrolled::PublicKey<Scheme> {
  public:
-  // `manifest`: the digest of the session's manifest, which the authority of this id signed in this epoch.
   PublicKey(ParametersPointer parameters, const Digest& manifest, const Id& authority, std::uint32_t epoch);
 
-  [[nodiscard]] const ParametersPointer& parameters() const { return parameters_; }
-  [[nodiscard]] const Digest& manifest() const { return manifest_; }
-  [[nodiscard]] const Id& authority() const { return authority_; }
-  [[nodiscard]] std::uint32_t epoch() const { return epoch_; }
-  [[nodiscard]] const Id& id() const { return id_; }  // the digest of all of the above
+  // Throws Error(kWireFormat), or Error(kParameter) for ring parameters of another version.
+  static std::shared_ptr<const PublicKey> from_frame(std::span<const std::uint8_t> frame) {
+    return enrolled::read_public_key<PublicKey>(frame);
+  }
 
   // a_u in NTT form, a row of degree residues for each prime; u < kBlocksPerSecret. They are drawn from the
   // digest of parameters and manifest here, and never come from anybody else: a = 0 would send values in the
   // clear, and one with a trapdoor would open them.
   [[nodiscard]] std::span<const std::uint64_t> polynomial(std::size_t u) const;
 
-  [[nodiscard]] std::vector<std::uint8_t> to_frame() const;
-  // Throws Error(kWireFormat), or Error(kParameter) for ring parameters of another version.
-  static std::shared_ptr<const PublicKey> from_frame(std::span<const std::uint8_t> frame);
-
  private:
-  ParametersPointer parameters_;
-  Digest manifest_;
-  Id authority_;
-  std::uint32_t epoch_;
-  Id id_;
   std::vector<std::uint64_t> polynomials_;
 };
 

@@ -6,7 +6,7 @@ The training side lives in ``shieldfl.methods`` and ``shieldfl.simulation``.
 
 from typing import TYPE_CHECKING, Any
 
-from shieldfl import ckks, kahe, paillier
+from shieldfl import ckks, kahe, pads, paillier
 from shieldfl.build_info import build_info
 from shieldfl.errors import (
     ArrayTypeError,
@@ -49,6 +49,7 @@ __all__ = [
     "ckks",
     "kahe",
     "negotiate",
+    "pads",
     "paillier",
 ]
 

@@ -16,8 +16,8 @@ import shieldfl as sf
 from core.wire_twin import reseal
 from roles.enrolled_session import SIZE, Session, updates
 from shieldfl import kahe
-from shieldfl.kahe.answers import open_total
 from shieldfl.kahe.opening import sum_key
+from shieldfl.scheme.enrolled_opening import open_total
 
 ROUND = 54321  # Eight bytes that stand nowhere else in a frame.
 NAMES = ("clinic-1", "clinic-2", "clinic-3", "clinic-4")

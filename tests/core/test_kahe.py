@@ -21,8 +21,8 @@ from shieldfl.errors import (
     SecretCopyError,
     WireFormatError,
 )
-from shieldfl.kahe.answers import open_total
 from shieldfl.kahe.opening import sum_key
+from shieldfl.scheme.enrolled_opening import open_total
 
 AUTHORITY = bytes(range(16))
 

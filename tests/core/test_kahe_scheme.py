@@ -14,9 +14,10 @@ from core.wire_twin import reseal
 from shieldfl import frame_inspection, kahe
 from shieldfl.ckks.scheme import SCHEME as CKKS
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
-from shieldfl.kahe.answers import open_total
 from shieldfl.kahe.opening import sum_key
 from shieldfl.kahe.scheme import SCHEME
+from shieldfl.scheme.enrolled_encryption import digest_of_total
+from shieldfl.scheme.enrolled_opening import open_total
 from shieldfl.scheme.interface import SumNeeds, UnionMask
 
 BODY = 48
@@ -97,7 +98,7 @@ def test_frames_tell_what_they_are_for(inspect):
     }
     assert reports["kahe batch"].counts == addressed | {"clients": 1, "ciphertexts": 1}
     assert reports["kahe total"].counts == addressed | {"clients": 2, "ciphertexts": 1}
-    digest = {"total digest": kahe.encryption.digest_of_total(total.to_bytes()).hex()}
+    digest = {"total digest": digest_of_total(total.to_bytes()).hex()}
     assert reports["kahe sum request"].counts == addressed | {"clients": 2} | digest
     sum_key_counts = {"clients": 2, "ring degree": 4096, "secret polynomials": 1}
     assert reports["kahe sum key"].counts == sum_key_counts | digest

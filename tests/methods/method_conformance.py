@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from methods.variants import BUFFERS, PARAMETERS, Variant, labelled
-from shieldfl import ckks, kahe, paillier
+from shieldfl import ckks, kahe, pads, paillier
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.roles.message import Message, Part
 from shieldfl.roles.round_key_check import ANSWER_SIGNATURE, RoundKeyReader, digest_of_parts
@@ -55,6 +55,7 @@ class SteppedRun(stepped_run.SteppedRun):
         batches = {
             "ckks": ckks.CiphertextBatch,
             "kahe": kahe.CiphertextBatch,
+            "pads": pads.CiphertextBatch,
             "paillier": paillier.CiphertextBatch,
         }
         return batches[scheme_of(self.reader.check.parameters[purpose]).name].from_bytes(frame)

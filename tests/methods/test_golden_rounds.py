@@ -49,6 +49,17 @@ def test_models_do_not_depend_on_whether_clients_enrol(variant: Variant) -> None
     assert golden()[variant.label]["settings"] != golden()[twin.label]["settings"]
 
 
+@pytest.mark.parametrize(
+    "variant", [one for one in golden_variants() if one.enrols], ids=lambda variant: variant.label
+)
+def test_models_under_pads_are_those_under_ckks(variant: Variant) -> None:
+    """No record of its own: not a bit differs, whatever a method does."""
+    now = json.loads(json.dumps(golden_rounds(variant.under("pads"), restarts_roles=False)))
+    (twin,) = twins([variant])
+    assert what_all_schemes_come_to(now) == what_all_schemes_come_to(golden()[twin.label])
+    assert now["settings"] != golden()[variant.label]["settings"]
+
+
 def test_every_method_is_recorded() -> None:
     assert {label.partition("/")[0] for label in golden()} == set(BUILT_IN)
     assert set(golden()) == {variant.label for variant in golden_variants()}

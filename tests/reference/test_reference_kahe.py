@@ -9,11 +9,11 @@ import pytest
 
 from core.product_ring import ProductRing
 from shieldfl import _core, _testing, kahe
-from shieldfl.kahe.answers import open_total
-from shieldfl.kahe.encryption import purpose_id
 from shieldfl.kahe.opening import sum_key
-from shieldfl.reference import ckks
+from shieldfl.reference import ckks, enrolled
 from shieldfl.reference import kahe as twin
+from shieldfl.scheme.enrolled_encryption import purpose_id
+from shieldfl.scheme.enrolled_opening import open_total
 
 CLIENTS, ROUND, SEED = 3, 2, 400
 MANIFEST, AUTHORITY, EPOCH = bytes(range(32)), b"an authority's i", 7
@@ -45,8 +45,9 @@ class TwinSession:
         ]
         return [ckks.combine_residues(residues, self.primes) for residues in zip(*rows, strict=True)]
 
-    def context(self, count: int, weighted: bool, mask_id: bytes) -> twin.Context:
-        return twin.Context(
+    def context(self, count: int, weighted: bool, mask_id: bytes) -> enrolled.Context:
+        return enrolled.Context(
+            "kahe",
             self.key.parameters.id,
             MANIFEST,
             AUTHORITY,
@@ -59,10 +60,10 @@ class TwinSession:
             weighted,
         )
 
-    def seed(self, client: int, context: twin.Context, frame_id: bytes) -> bytes:
+    def seed(self, client: int, context: enrolled.Context, frame_id: bytes) -> bytes:
         secret = bytes([client + 1]) + bytes(31)
-        key = twin.ratchet(twin.session_key(secret, self.key.id, client), ROUND)
-        return twin.frame_seed(key, context, client, frame_id)
+        key = enrolled.ratchet("kahe", enrolled.session_key("kahe", secret, self.key.id, client), ROUND)
+        return enrolled.frame_seed(key, context, client, frame_id)
 
     def secret(self, seed: bytes, v: int) -> list[int]:
         return twin.sample_small(ckks.chacha20_words(seed, v), self.degree)
@@ -101,7 +102,13 @@ def test_frames_are_the_twin_s_byte_for_byte_and_their_sum_opens(session, weight
     expected = np.zeros(count, dtype=np.int64)
     for client in range(CLIENTS):
         frame = _testing.kahe_encrypt_insecure(
-            session.key.to_bytes(), client + 1, client, ROUND, updates[client], weights[client], SEED + client
+            session.key.to_bytes(),
+            [client + 1],
+            client,
+            ROUND,
+            updates[client],
+            weights[client],
+            SEED + client,
         )
         frames.append(frame)
         batch = kahe.CiphertextBatch.from_bytes(frame)
@@ -135,7 +142,7 @@ def test_frames_are_the_twin_s_byte_for_byte_and_their_sum_opens(session, weight
     # For the purpose of test frames, which is all zeros.
     aggregator = _core.KaheAggregator(session.key._core, bytes(16), 0, ROUND, None, None, 1)
     for frame in frames:
-        aggregator.add_bytes(frame)
+        aggregator.add_bytes(frame, None)
     total = kahe.Total(aggregator.total())
     keys = [kahe.ClientKey.of_secret(session.key, c, bytes([c + 1]) + bytes(31)) for c in range(CLIENTS)]
     for key in keys:
@@ -147,7 +154,7 @@ def test_frames_are_the_twin_s_byte_for_byte_and_their_sum_opens(session, weight
     # The answer is the sum of the secrets, for this list.
     head = struct.unpack_from("<IIQ", answer, 48)
     assert head == (CLIENTS, session.degree, session.degree)
-    assert bytes(answer[64:96]) == twin.sum_digest(context, listed)
+    assert bytes(answer[64:96]) == enrolled.sum_digest(context, listed)
     bits = (2 * 42 * CLIENTS).bit_length()
     packed = int.from_bytes(answer[128:-4], "little")
     stated = [((packed >> (bits * i)) & ((1 << bits) - 1)) - 42 * CLIENTS for i in range(session.degree)]

@@ -4,7 +4,7 @@
 
 #include "tests/check.h"
 #include "tests/ckks/ckks_cases.h"
-#include "tests/rlwe/damaged_frames.h"
+#include "tests/packed/damaged_frames.h"
 
 using namespace shieldfl;
 using namespace shieldfl::ckks;
@@ -253,7 +253,7 @@ TEST(residues_are_below_their_modulus) {
       // The first and the last residue of every row: what the largest travels as, and one more.
       for (std::size_t row = 0; row < facts.row_count(); ++row) {
         for (const std::size_t i : {std::size_t{0}, facts.degree - std::size_t{1}}) {
-          const std::uint64_t q = facts.format(kind).rows()[row].prime;
+          const std::uint64_t q = facts.format(kind).rows()[row].modulus;
           const std::uint64_t largest = (q - 1) >> facts.format(kind).rows()[row].width.dropped_bits;
           Frame altered = tests::with_packed(view, {1, row, i}, largest);
           tests::reseal(altered);

@@ -6,6 +6,7 @@
 #include "ckks/ciphertext.h"
 #include "ring/modulus.h"
 #include "rlwe/digits.h"
+#include "rlwe/packed_digits.h"
 #include "tests/check.h"
 #include "tests/ckks/ciphertext_digits.h"
 #include "tests/ckks/ckks_cases.h"

@@ -14,6 +14,7 @@
 #include "ckks/parameter_search.h"
 #include "ckks/parameters.h"
 #include "ring/modulus.h"
+#include "rlwe/packed_digits.h"
 #include "tests/check.h"
 
 using namespace shieldfl;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ring/modulus.h"
+#include "rlwe/packed_digits.h"
 #include "tests/check.h"
 #include "tests/ckks/ckks_cases.h"
 

@@ -5,7 +5,7 @@
 
 #include "tests/check.h"
 #include "tests/ckks/ckks_cases.h"
-#include "tests/rlwe/damaged_frames.h"
+#include "tests/packed/damaged_frames.h"
 
 using namespace shieldfl;
 using namespace shieldfl::ckks;

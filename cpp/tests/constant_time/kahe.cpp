@@ -3,7 +3,7 @@
 #include <memory>
 #include <span>
 
-#include "kahe/block_encryption.h"
+#include "kahe/encryptor.h"
 #include "tests/constant_time/operations.h"
 #include "tests/kahe/kahe_cases.h"
 
@@ -28,15 +28,17 @@ Seed long_term_secret(int variant) {
 }
 
 ClientKey client_key(const Session& session, std::uint32_t client, int variant) {
-  ClientKey key = ClientKey::of_session(long_term_secret(variant), session.key->id(), client);
+  ClientKey key =
+      ClientKey::of_session(kahe::Scheme::kName, long_term_secret(variant), session.key->id(), client);
   key.advance_to(kRound);
   return key;
 }
 
 SecretOperation key_ratchet() {
   return {"a client's key of a later round, and a frame's seed", [](int variant) {
-            return [secret = long_term_secret(variant), context = kahe::SumContext{}] {
-              ClientKey key = ClientKey::of_session(secret, kAuthority, 1);
+            return [secret = long_term_secret(variant),
+                    context = kahe::SumContext{.scheme = kahe::Scheme::kName}] {
+              ClientKey key = ClientKey::of_session(kahe::Scheme::kName, secret, kAuthority, 1);
               key.advance_to(kRound);
               keep(frame_seed(key, context, kUpdate));
             };
@@ -54,12 +56,13 @@ SecretOperation block_encryption(const char* name, const ParameterRequest& reque
             for (std::size_t i = 0; i < values.size(); ++i) {
               if (i % facts.degree < facts.row_values()) values[i] = distribution(generator);
             }
-            const Seed frame_seed = long_term_secret(variant);
-            return [session, values = as_secret(values), errors = SecretSeeds().next(),
-                    encryption = std::make_shared<kahe::BlockEncryption>(*session->key, frame_seed),
+            SecretSeeds seeds;
+            const auto frame = std::make_shared<kahe::BlockEncryption>(
+                *session->key, std::vector<Seed>{long_term_secret(variant)}, seeds);
+            return [session, values = as_secret(values), frame,
+                    encryption = std::make_shared<kahe::BlockEncryption::Thread>(frame->thread()),
                     out = Frame(facts.format(FrameKind::kKaheBatch).bytes())]() mutable {
-              RandomStream stream(errors, 0);
-              encryption->encrypt(0, stream, values, session->facts().values_per_block(), out);
+              (*encryption)(0, values, session->facts().values_per_block(), out);
             };
           }};
 }
@@ -78,7 +81,8 @@ SecretOperation update_encryption(const char* name, const ParameterRequest& requ
             return [session, encryptor, key = client_key(*session, 1, variant), values = as_secret(values),
                     options, frame = Frame(encryptor->frame_bytes(size, nullptr, true))]() mutable {
               SecretSeeds seeds;
-              encryptor->encrypt(key, std::span<const float>(values), nullptr, options, seeds, frame);
+              encryptor->encrypt(std::span(&key, 1), std::span<const float>(values), nullptr, options, seeds,
+                                 frame);
             };
           }};
 }
@@ -93,7 +97,8 @@ struct Opened {
     for (std::uint32_t client = 0; client < 2; ++client) {
       ClientKey key = client_key(session, client, 0);
       Frame frame(encryptor.frame_bytes(values.size(), nullptr, false));
-      encryptor.encrypt(key, std::span<const double>(values), nullptr, {.purpose = kUpdate}, seeds, frame);
+      encryptor.encrypt(std::span(&key, 1), std::span<const double>(values), nullptr, {.purpose = kUpdate},
+                        seeds, frame);
       aggregator.add(frame);
     }
     total = total_of(aggregator);

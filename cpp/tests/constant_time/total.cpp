@@ -5,6 +5,7 @@
 #include "ring/modulus.h"
 #include "ring/sampler.h"
 #include "rlwe/field_packing.h"
+#include "rlwe/packed_digits.h"
 #include "tests/constant_time/operations.h"
 
 namespace shieldfl::tests {

@@ -13,8 +13,8 @@
 #include "common/error.h"
 #include "mask/mask_codec.h"
 #include "tests/ckks/ckks_cases.h"
+#include "tests/fuzz/enrolled_frames.h"
 #include "tests/fuzz/frame_mutations.h"
-#include "tests/fuzz/kahe_frames.h"
 #include "tests/fuzz/live_aggregator.h"
 #include "tests/fuzz/paillier_frames.h"
 #include "tests/fuzz/parser_outcomes.h"
@@ -57,6 +57,7 @@ class Fuzzer {
   void step() {
     if (mutator_.once_in(10)) return paillier_.step(outcomes_);
     if (mutator_.once_in(5)) return kahe_.step(outcomes_);
+    if (mutator_.once_in(5)) return pads_.step(outcomes_);
     if (mutator_.once_in(3)) return fuzz_mask();
     if (mutator_.once_in(100)) return fuzz_public_key();
     // Whole ciphertexts are slow: most batches have none.
@@ -133,7 +134,8 @@ class Fuzzer {
   FrameMutator mutator_;
   ParserOutcomes outcomes_;
   tests::PaillierFuzzer paillier_{mutator_};
-  tests::KaheFuzzer kahe_{mutator_};
+  tests::EnrolledFuzzer<tests::KaheTypes> kahe_{mutator_, {8, 24, 20, 2048}};
+  tests::EnrolledFuzzer<tests::PadsTypes> pads_{mutator_, {8, 24, 20}};
   const KeyPair& exact_ = tests::key_pair({Packing::kExact, 64, 24, 20, 2048});
   const KeyPair& slots_ = tests::key_pair({Packing::kSlots, 16, 16, 10, {}});
   std::array<LiveAggregator, 3> targets_ = {LiveAggregator(exact_, 100, false, false),

@@ -10,7 +10,7 @@
 #include "ring/bit_packing.h"
 #include "tests/check.h"
 #include "tests/kahe/kahe_cases.h"
-#include "tests/rlwe/damaged_frames.h"
+#include "tests/packed/damaged_frames.h"
 
 using namespace shieldfl;
 using namespace shieldfl::kahe;
@@ -255,8 +255,8 @@ TEST(digits_above_their_primes_are_refused) {
       if (sample.kind == FrameKind::kKaheSumRequest) continue;
       const auto view = CiphertextView::parse(sample.frame, sample.kind);
       for (std::size_t row = 0; row < view.format.rows().size(); ++row) {
-        const rlwe::RowFormat& format = view.format.rows()[row];
-        const std::uint64_t largest = (format.prime - 1) >> format.width.dropped_bits;
+        const packed::RowFormat& format = view.format.rows()[row];
+        const std::uint64_t largest = (format.modulus - 1) >> format.width.dropped_bits;
         for (const std::size_t index : {std::size_t{0}, std::size_t{degree - 1}}) {
           Frame frame = tests::with_packed(view, {1, row, index}, largest);
           tests::reseal(frame);

@@ -2,6 +2,8 @@
 #include <cmath>
 #include <vector>
 
+#include "enrolled/sum_key_head.h"
+#include "kahe/frame_secret.h"
 #include "kahe/parameter_search.h"
 #include "kahe/parameters.h"
 #include "rlwe/moduli.h"
@@ -43,6 +45,8 @@ TEST(parameters_have_room_for_every_honest_sum) {
         rlwe::check_security(degree, facts.primes);
         long double modulus = 0;
         for (std::size_t i = 0; i < facts.primes.size(); ++i) {
+          // What prepare_secret() asks of sums of secrets, whatever the number of authorities.
+          CHECK(std::uint64_t{kMaxSample} * enrolled::kMaxAuthorities * clients < facts.primes[i]);
           modulus += std::log2(static_cast<long double>(facts.primes[i]));
           // What DigitBasis asks of an order of primes.
           for (std::size_t j = i; j < facts.primes.size(); ++j) CHECK(facts.primes[i] < 2 * facts.primes[j]);

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from shieldfl import kahe
 from shieldfl.benchmarks.scheme import Scheme, Selection
-from shieldfl.kahe.answers import open_total
 from shieldfl.kahe.opening import sum_key
+from shieldfl.scheme.enrolled_opening import open_total
 
 __all__ = ["KaheScheme", "KaheSession", "kahe_parameter_sets", "own_kahe"]
 

@@ -5,10 +5,10 @@ Whoever sums ciphertexts asks the authority for the sum of the secrets of those 
 neither ciphertexts nor what they open to. See ``docs/kahe.md``.
 """
 
-from shieldfl.kahe.answers import open
 from shieldfl.kahe.encryption import Aggregator, CiphertextBatch, Encryptor, Total
 from shieldfl.kahe.keys import ClientKey
 from shieldfl.kahe.parameters import Parameters, PublicKey
+from shieldfl.scheme.enrolled_opening import open_answered as open
 
 __all__ = [
     "Aggregator",

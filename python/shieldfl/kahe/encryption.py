@@ -1,185 +1,42 @@
 """From updates to batches to a total: nothing here opens anything."""
 
+# What each is, its base says; help() finds it there.
+# ruff: noqa: D101
+
 from __future__ import annotations
 
-import hashlib
-
-import numpy as np
-from numpy.typing import NDArray
-
 import shieldfl._core as _core
-from shieldfl.array_view import as_threads, as_unsigned
-from shieldfl.errors import ParameterError
 from shieldfl.kahe.keys import ClientKey
-from shieldfl.kahe.parameters import Parameters, PublicKey
-from shieldfl.masks import Mask, bits_of
-from shieldfl.scheme.encryption import (
-    Encrypted,
-    FrameSource,
-    SchemeAggregator,
-    SchemeBatch,
-    SchemeEncryptor,
-    SchemeTotal,
+from shieldfl.kahe.parameters import PublicKey
+from shieldfl.scheme.enrolled_encryption import (
+    EnrolledAggregator,
+    EnrolledBatch,
+    EnrolledEncryptor,
+    EnrolledTotal,
 )
 
-__all__ = ["Aggregator", "CiphertextBatch", "Encryptor", "Total", "digest_of_total", "purpose_id"]
+__all__ = ["Aggregator", "CiphertextBatch", "Encryptor", "Total"]
 
 
-def purpose_id(purpose: str) -> bytes:
-    """Return 16 bytes that stand for what is encrypted, such as ``"update"``, in every frame."""
-    return hashlib.blake2b(purpose.encode(), digest_size=16).digest()
-
-
-def digest_of_total(frame: bytes, beside: bytes = b"") -> bytes:
-    """Return what binds an answer to a total: SHA-256, 32 bytes, of its frame, and of what is sent beside it."""
-    digest = hashlib.sha256(frame)
-    digest.update(beside)
-    return digest.digest()
-
-
-def _checked_part(part: int) -> int:
-    if (number := as_unsigned(part, "part")) >= 2**32:
-        raise ParameterError("part must be below 2**32")
-    return number
-
-
-class CiphertextBatch(SchemeBatch[_core.KaheCiphertext]):
-    """One client's encrypted update. Reading one checks every field and every residue."""
-
+class CiphertextBatch(EnrolledBatch[_core.KaheCiphertext]):
     __slots__ = ()
     _read = staticmethod(_core.KaheCiphertext.batch)
 
-    @property
-    def client(self) -> int:
-        """The number of the client whose key it was encrypted under; whoever carries it cannot change that."""
-        ((client, _),) = self.parsed.participants
-        return client
 
-
-class Total(SchemeTotal[_core.KaheCiphertext]):
-    """The encrypted sum of a round and the list of those in it. Reading one checks every field and every residue."""
-
+class Total(EnrolledTotal[_core.KaheCiphertext]):
     __slots__ = ()
     _read = staticmethod(_core.KaheCiphertext.total)
-
-    @property
-    def participants(self) -> list[tuple[int, bytes]]:
-        """Client's number and 16 bytes of the frame's id, by client in ascending order."""
-        return self.parsed.participants
-
-    @property
-    def named_clients(self) -> tuple[int, ...]:
-        """The numbers of those who are in it, ascending."""
-        return tuple(client for client, _ in self.participants)
-
-    def request(self, beside: bytes = b"") -> bytes:
-        """Return the frame that asks the key authority for the key of this total: the list, and a digest.
-
-        ``beside`` is a digest, 32 bytes, of what travels with the total: the answer is bound to that too.
-        """
-        return _core.KaheSumRequest(self.parsed, digest_of_total(self._frame, beside)).to_bytes()
+    _core_request = _core.KaheSumRequest
 
 
-class Encryptor(SchemeEncryptor[CiphertextBatch]):
-    """Encrypts a client's masked updates under its own key.
-
-    Each frame takes the round that it is told, and the key goes on to it: a round before that is refused
-    (PolicyError). Never send two frames of one round, purpose and part, nor the same update again once it was in a sum
-    that was opened: the difference of two sums would be the update.
-
-    Parameters
-    ----------
-    client_key : of this client in a session.
-    threads : None for as many as the work is worth.
-    purpose : what is encrypted; values for different purposes are never summed.
-    part : which part of the model, where it is sent in parts; below 2**32.
-    """
-
+class Encryptor(EnrolledEncryptor[CiphertextBatch]):
     _batch_class = CiphertextBatch
-    _why_uncopied = "holds a secret and is neither copied nor pickled"
-
-    def __init__(
-        self,
-        client_key: ClientKey,
-        threads: int | None = None,
-        *,
-        purpose: str = "update",
-        part: int = 0,
-    ) -> None:
-        if not isinstance(client_key, ClientKey):
-            raise ParameterError(f"client_key must be a kahe.ClientKey, not {type(client_key).__name__}")
-        self.public_key = client_key.public_key
-        self._client_key = client_key
-        self._purpose = purpose_id(purpose)
-        self._part = _checked_part(part)
-        self._threads = as_threads(threads)
-        self._core = _core.KaheEncryptor(PublicKey.core_of(self.public_key))
-
-    def _encrypt(
-        self,
-        values: NDArray[np.float32] | NDArray[np.float64],
-        mask: _core.Bitset | None,
-        weight: float | None,
-        round: int,
-        clip: bool,
-    ) -> Encrypted:
-        self._client_key.advance_to(round)
-        return self._core.encrypt(
-            self._client_key._core, values, mask, weight, self._purpose, self._part, clip, self._threads
-        )
-
-    def _parameters(self) -> Parameters:
-        return self.public_key.parameters
+    _client_key_class = ClientKey
+    _core_encryptor = _core.KaheEncryptor
 
 
-class Aggregator(SchemeAggregator[_core.KaheAggregator, Total]):
-    """Sums batches, and other aggregators' totals, in the memory of one accumulator; cannot open anything.
-
-    Raises, and keeps what it holds: WireFormatError, ParameterError (other parameters, other positions),
-    KeyMismatchError (another session), PolicyError (another round, purpose or part), DuplicateFrameError (a client that
-    is in the sum), CapacityError.
-
-    Parameters
-    ----------
-    public_key : of the session.
-    threads : None for as many as the work is worth.
-    round : the round whose batches are accepted.
-    positions : the mask that the clients encrypt under; ``Mask.full(size)`` where they encrypt everything.
-    weighted : whether an encrypted weight travels beside the values.
-    purpose, part : as for ``Encryptor``.
-
-    What is None of ``round``, ``positions`` and ``weighted``, the first batch decides. Give what was agreed on: one
-    client that is first, and wrong, otherwise keeps all others out.
-    """
-
-    def __init__(
-        self,
-        public_key: PublicKey,
-        threads: int | None = None,
-        *,
-        round: int | None = None,
-        positions: Mask | None = None,
-        weighted: bool | None = None,
-        purpose: str = "update",
-        part: int = 0,
-    ) -> None:
-        if not isinstance(weighted, bool | None):
-            raise ParameterError(f"weighted must be True, False or None, not {weighted!r}")
-        core = _core.KaheAggregator(
-            PublicKey.core_of(public_key),
-            purpose_id(purpose),
-            _checked_part(part),
-            None if round is None else as_unsigned(round, "round"),
-            None if positions is None else bits_of(positions),
-            weighted,
-            as_threads(threads),
-        )
-        super().__init__(core, Total, _core.KaheCiphertext)
-
-    def add(self, batch: CiphertextBatch | FrameSource) -> None:
-        """Add one client's batch: an object, the bytes of one, or the file that holds them.
-
-        Bytes are checked and added in one pass and without a copy; files are mapped. They must not change
-        meanwhile. Raises OSError for a file that cannot be read.
-        """
-        self._add(batch, self._core.add_parsed, self._core.add_bytes)
+class Aggregator(EnrolledAggregator[_core.KaheAggregator, Total]):
+    _public_key_class = PublicKey
+    _core_aggregator = _core.KaheAggregator
+    _core_ciphertext = _core.KaheCiphertext
+    _total_type = Total

@@ -6,12 +6,9 @@ import math
 from typing import Any
 
 import shieldfl._core as _core
-from shieldfl.array_view import Buffer, as_frame, as_unsigned
-from shieldfl.errors import KeyMismatchError, ParameterError
 from shieldfl.kahe.attack_costs import ATTACK_COSTS, AttackCosts
 from shieldfl.masks import Mask
-from shieldfl.scheme.enrolment import AuthorityIdentity
-from shieldfl.scheme.keys import SchemePublicKey
+from shieldfl.scheme.enrolled_key import EnrolledPublicKey
 from shieldfl.scheme.ring_parameters import RingParameters, RingWork
 
 __all__ = ["Parameters", "PublicKey"]
@@ -157,63 +154,17 @@ class Parameters(RingParameters[_core.KaheParameters, "PublicKey"]):
         )
 
 
-class PublicKey(SchemePublicKey[_core.KahePublicKey]):
+class PublicKey(EnrolledPublicKey[_core.KahePublicKey]):
     """What is public of a session: parameters, the digest of its manifest, authority and epoch. There is no key in it.
 
     The uniform polynomials of the ring are drawn from it, and so are never anybody's choice.
     """
 
-    __slots__ = ("identity",)
-    identity: AuthorityIdentity | None
-    """Whose session it is; None where it was read from bytes, which do not hold that."""
+    __slots__ = ()
     parameters: Parameters
     _scheme = "kahe"
     _read = staticmethod(_core.KahePublicKey.from_bytes)
     _parameters_of = staticmethod(Parameters._wrap)
-
-    @classmethod
-    def of_session(
-        cls,
-        parameters: Parameters,
-        manifest_digest: Buffer,
-        authority: AuthorityIdentity | Buffer,
-        epoch: int = 0,
-    ) -> PublicKey:
-        """Make that of a session from its manifest.
-
-        Parameters
-        ----------
-        parameters : of the session.
-        manifest_digest : 32 bytes of the manifest that the authority signed.
-        authority : who it is, or 16 bytes that identify it.
-        epoch : the authority's, below 2**32; it goes up where its memory was restored.
-
-        Raises ParameterError.
-        """
-        if not isinstance(parameters, Parameters):
-            raise ParameterError(f"parameters must be kahe.Parameters, not {type(parameters).__name__}")
-        if as_unsigned(epoch, "epoch") >= 2**32:
-            raise ParameterError("epoch must be below 2**32")
-        identity = authority if isinstance(authority, AuthorityIdentity) else None
-        of_authority = identity.id if identity else as_frame(authority)
-        core = _core.KahePublicKey(parameters._handle, as_frame(manifest_digest), of_authority, epoch)
-        key = cls(core)
-        key.identity = identity
-        return key
-
-    def __init__(self, core: _core.KahePublicKey) -> None:
-        super().__init__(core)
-        self.identity = None
-
-    @property
-    def manifest_digest(self) -> bytes:
-        """32 bytes, of the session's manifest."""
-        return self._core.manifest
-
-    def with_identity(self, identity: AuthorityIdentity) -> PublicKey:
-        """Return the same key with who its authority is. Raises KeyMismatchError for another one."""
-        if identity.id != self._core.authority:
-            raise KeyMismatchError("the session is of another key authority than this one")
-        key = PublicKey(self._core)
-        key.identity = identity
-        return key
+    _parameters_class = Parameters
+    _core_class = _core.KahePublicKey
+    _core_request = _core.KaheSumRequest

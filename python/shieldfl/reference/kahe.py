@@ -6,25 +6,18 @@ of docs/wire-format.md.
 
 from __future__ import annotations
 
-import hashlib
-import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from shieldfl.reference.ckks import chacha20_words, sample_error
+from shieldfl.reference.enrolled import derive
 
 __all__ = [
     "BLOCKS_PER_SECRET",
-    "Context",
     "encrypt",
-    "frame_seed",
     "pack",
     "public_row",
-    "ratchet",
     "read_sums",
     "sample_small",
-    "session_key",
-    "sum_digest",
 ]
 
 BLOCKS_PER_SECRET = 32
@@ -33,71 +26,11 @@ BLOCKS_PER_SECRET = 32
 Multiply = Callable[[Sequence[int], Sequence[int]], list[int]]
 
 
-def _derive(label: str, data: bytes, key: bytes = b"") -> bytes:
-    text = f"shieldfl kahe 1 {label}\0".encode()
-    return hashlib.blake2b(text + data, digest_size=32, key=key).digest()
-
-
-@dataclass(frozen=True)
-class Context:
-    """What a frame's secret is bound to, beside client and frame id."""
-
-    parameter_id: bytes
-    manifest: bytes
-    authority: bytes
-    epoch: int
-    round: int
-    purpose: bytes
-    part: int
-    mask_id: bytes
-    count: int
-    weighted: bool
-
-    def encode(self) -> bytes:
-        """Return its fields one after the other, each of a fixed length."""
-        numbers = struct.pack("<IQ", self.epoch, self.round)
-        tail = struct.pack("<Q?", self.count, self.weighted)
-        part = struct.pack("<I", self.part)
-        return (
-            self.parameter_id
-            + self.manifest
-            + self.authority
-            + numbers
-            + self.purpose
-            + part
-            + self.mask_id
-            + tail
-        )
-
-
-def session_key(long_term_secret: bytes, key_id: bytes, client: int) -> bytes:
-    """Return a client's key of round 0."""
-    return _derive("session", key_id + struct.pack("<I", client), long_term_secret)
-
-
-def ratchet(key: bytes, rounds: int = 1) -> bytes:
-    """Return a client's key so many rounds later."""
-    for _ in range(rounds):
-        key = _derive("ratchet", b"", key)
-    return key
-
-
-def frame_seed(key: bytes, context: Context, client: int, frame_id: bytes) -> bytes:
-    """Return the seed of a frame's secret polynomials; the key is of the context's round."""
-    return _derive("frame", context.encode() + struct.pack("<I", client) + frame_id, key)
-
-
-def sum_digest(context: Context, participants: Sequence[tuple[int, bytes]]) -> bytes:
-    """Return the digest of a context and of clients with their frames' ids."""
-    listed = b"".join(struct.pack("<I", client) + frame_id for client, frame_id in participants)
-    return _derive("sum", context.encode() + struct.pack("<Q", len(participants)) + listed)
-
-
 def public_row(
     parameter_id: bytes, manifest: bytes, u: int, prime_index: int, primes: Sequence[int], degree: int
 ) -> list[int]:
     """Draw public polynomial u modulo a prime, as its values in the order of the transform."""
-    seed = _derive("public polynomials", parameter_id + manifest)
+    seed = derive("kahe", "public polynomials", parameter_id + manifest)
     prime = primes[prime_index]
     words = chacha20_words(seed, u * len(primes) + prime_index)
     row: list[int] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import struct
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -16,18 +17,24 @@ from shieldfl.roles.authority_store import ClientKey as StoredKey
 from shieldfl.roles.opened_totals import Answer
 from shieldfl.roles.store_records import Keys
 from shieldfl.roles.total_opener import LEAST_THAT_HIDES, WEIGHT_BOUNDS, Key, TotalOpener, check_min_clients
-from shieldfl.scheme.enrolment import SECRET_BYTES, client_number, grant_key, sealed_grant
+from shieldfl.scheme.enrolment import (
+    SECRET_BYTES,
+    AuthorityGroup,
+    AuthorityIdentity,
+    client_number,
+    grant_key,
+    sealed_grant,
+)
 from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.scheme.registry import scheme_of
 from shieldfl.scheme.sealed_answer import read_answer, sealed_answer
 
-__all__ = ["MOST_VALUES", "SumKeyAuthority"]
+__all__ = ["MOST_VALUES", "SumKeyAuthority", "session_key"]
 
 MOST_VALUES = 2**32
 """Of a total that is answered for, where nothing else is said: a number in a request decides how much is computed."""
 
 _MANIFEST_DOMAIN = b"shieldfl session 1\0"
-_ROUNDS_KEPT = 2
 
 
 class SumKeyAuthority(TotalOpener[Key]):
@@ -46,7 +53,8 @@ class SumKeyAuthority(TotalOpener[Key]):
     most_values : the most that a total may have.
     owner : the authority's own secrets; None draws them.
     store : its memory; None for one that ends with the process.
-    public_key : of a session that was settled before; None begins one.
+    public_key : of a session that was settled before, by :func:`session_key`; None begins one. Where it has several
+        authorities, this one is among them, and gives its own part of every answer.
 
     Raises ParameterError, ShieldError where the ``cryptography`` package is missing, and what the store raises.
     """
@@ -75,16 +83,18 @@ class SumKeyAuthority(TotalOpener[Key]):
         self._owner = owner or AuthoritySecrets()
         identity = self._owner.identity
         if public_key is None:
-            settled = struct.pack("<QQ", min_clients, self.most_values)
-            manifest = _MANIFEST_DOMAIN + secrets.token_bytes(32) + params.id + settled
-            digest = hashlib.sha256(manifest).digest()
-            public_key = scheme_of(params).PublicKey.of_session(params, digest, identity)
+            public_key = session_key(params, identity, min_clients, self.most_values)
+        elif identity not in public_key.authorities:
+            raise ParameterError(
+                "the session is of other key authorities: take the secrets of one of its own"
+            )
         super().__init__(public_key, min_clients, weight_bounds, threads)
         self._opening = import_module(self._scheme.opening)
         self._store = store or AuthorityStore.in_memory(
             self._owner.store_key, hashlib.sha256(identity.id).digest()
         )
-        rules = SessionRules(public_key.manifest_digest, min_clients, 0, _ROUNDS_KEPT)
+        kept = scheme_of(params).rounds_answers_are_kept
+        rules = SessionRules(public_key.manifest_digest, min_clients, 0, kept)
         self._store.add_session(public_key.id, rules)
         self._grants: dict[int, bytes] = {}
 
@@ -92,12 +102,22 @@ class SumKeyAuthority(TotalOpener[Key]):
     def _session(self) -> bytes:
         return self._public_key.id
 
+    @property
+    def _authorities(self) -> Sequence[AuthorityIdentity]:
+        public_key: Any = self._public_key
+        authorities: Sequence[AuthorityIdentity] = public_key.authorities
+        return authorities
+
     def enrol(self, client: int | str) -> Any:
         """Enrol a client in the same process, and return its secret ``ClientKey``, which can open answers.
 
         ``client`` is a number below 2**31, or a name. Raises PolicyError for one that was enrolled before, revoked or
-        not; ParameterError.
+        not; ParameterError, also in a session of several authorities, each of which accepts a request of its own.
         """
+        if len(self._authorities) > 1:
+            raise ParameterError(
+                "the session has several authorities: take ClientKey.requests, and accept one at each"
+            )
         secret = bytearray(secrets.token_bytes(SECRET_BYTES))
         try:
             self._enrol(client, secret)
@@ -218,6 +238,8 @@ class SumKeyAuthority(TotalOpener[Key]):
         return self._store.has_answered(self._session, asked.round, asked.total_digest)
 
     def _answer(self, total: Any) -> Answer:
+        if len(self._authorities) > 1:
+            raise PolicyError("one of several authorities opens nothing: open with the answers of all")
         request = total.request()
         identity, opening_key = self._owner.identity, self._owner.opening_key
         sealed = self.sum_key(request)
@@ -226,6 +248,29 @@ class SumKeyAuthority(TotalOpener[Key]):
 
     def __repr__(self) -> str:
         return f"KeyAuthority(key_id={self._session.hex()}, min_clients={self.min_clients})"
+
+
+def session_key(
+    params: SchemeParameters[Any, Key],
+    authority: AuthorityIdentity | AuthorityGroup,
+    min_clients: int,
+    most_values: int = MOST_VALUES,
+) -> Key:
+    """Begin a session: its public key, on which all who take part settle, whichever of several authorities made it.
+
+    Parameters
+    ----------
+    params : of the session.
+    authority : whose it is; a group where several authorities have to answer.
+    min_clients, most_values : what clients may rely on that their authority keeps to.
+
+    Raises ParameterError.
+    """
+    check_min_clients(params, min_clients)
+    settled = struct.pack("<QQ", min_clients, as_unsigned(most_values, "most_values"))
+    manifest = _MANIFEST_DOMAIN + secrets.token_bytes(32) + params.id + settled
+    made: Key = scheme_of(params).PublicKey.of_session(params, hashlib.sha256(manifest).digest(), authority)
+    return made
 
 
 def _stored(key: Any) -> StoredKey:

@@ -19,7 +19,9 @@ from shieldfl.errors import KeyMismatchError, ParameterError, WireFormatError
 from shieldfl.installing import cryptographic
 
 __all__ = [
+    "MOST_AUTHORITIES",
     "SECRET_BYTES",
+    "AuthorityGroup",
     "AuthorityIdentity",
     "EnrolmentRequest",
     "client_number",
@@ -33,6 +35,9 @@ __all__ = [
 SECRET_BYTES = 32
 """Of what a client and the authority share, and of what opens answers."""
 
+MOST_AUTHORITIES = 3
+"""That a session may have: kMaxAuthorities of cpp/enrolled/sum_key_head.h."""
+
 _VERIFYING_KEY_BYTES = 32
 _MLKEM_BYTES = 1184
 _X25519_BYTES = 32
@@ -41,6 +46,7 @@ _NAMED = 2**31
 _NONCE_BYTES = 12
 
 _IDENTITY_DOMAIN = b"shieldfl authority 1\0"
+_GROUP_DOMAIN = b"shieldfl authorities 1\0"
 _REQUEST_DOMAIN = b"shieldfl enrolment 1\0"
 _GRANT_DOMAIN = b"shieldfl grant 1\0"
 _HEAD = struct.Struct("<4sBIB")
@@ -67,6 +73,11 @@ class AuthorityIdentity:
         both = _IDENTITY_DOMAIN + self.verifying_key + self.enrolment_key
         return hashlib.blake2b(both, digest_size=16).digest()
 
+    @property
+    def members(self) -> tuple[AuthorityIdentity, ...]:
+        """The authority alone: as a group would have it."""
+        return (self,)
+
     def seal(self, secret: bytes, context: bytes) -> bytes:
         """Seal a secret for the authority alone, bound to a context. Raises ParameterError for no valid key."""
         mlkem, x25519 = (cryptographic(f"asymmetric.{name}", "enrolments") for name in ("mlkem", "x25519"))
@@ -81,6 +92,28 @@ class AuthorityIdentity:
                 "the authority's enrolment key is no public key: pin the right one"
             ) from None
         return bytes(hpke_suite().encrypt(secret, public_key, context))
+
+
+@dataclass(frozen=True)
+class AuthorityGroup:
+    """Several authorities, two or three, each of which has to answer: one that is honest suffices to protect clients.
+
+    Each client shares a secret with each of them, and encrypts under the sum of what follows from these. Raises
+    ParameterError for too many or too few, or one that is named twice.
+    """
+
+    members: tuple[AuthorityIdentity, ...]
+    """In the order in which answers are given to whoever opens."""
+
+    def __post_init__(self) -> None:
+        if not 2 <= len(self.members) <= MOST_AUTHORITIES or len(set(self.members)) != len(self.members):
+            raise ParameterError(f"a group is of two to {MOST_AUTHORITIES} different authorities")
+
+    @property
+    def id(self) -> bytes:
+        """16 bytes that stand for all members, in their order."""
+        named = b"".join(member.id for member in self.members)
+        return hashlib.blake2b(_GROUP_DOMAIN + named, digest_size=16).digest()
 
 
 def hpke() -> Any:

@@ -166,6 +166,9 @@ class Scheme(abc.ABC):
     ``opened_coefficients(total)``, what a total counts for in the budget of the key. Where clients enrol:
     ``SumRequest`` (the core's), ``purpose_id`` and ``sum_key``."""
 
+    rounds_answers_are_kept: ClassVar[int] = 2
+    """For how many of the newest rounds a key authority keeps what it answered, where clients enrol."""
+
     encryptions: ClassVar[tuple[str, ...]]
     """The names by which settings choose the scheme and its packing."""
     key_sizes: ClassVar[tuple[int, ...]] = ()

@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 REGISTRY: dict[str, Scheme] = {
-    name: import_module(f"shieldfl.{name}.scheme").SCHEME for name in ("ckks", "kahe", "paillier")
+    name: import_module(f"shieldfl.{name}.scheme").SCHEME for name in ("ckks", "kahe", "paillier", "pads")
 }
 """By name, which is that of the scheme's folder. A new scheme is one name more."""
 

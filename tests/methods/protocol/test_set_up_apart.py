@@ -49,7 +49,7 @@ SECRETS = (
     X25519PrivateKey,
     _core.CkksDecryptor,
     _core.PaillierDecryptor,
-    _core.KaheClientKey,
+    _core.ClientKey,
 )
 PACKAGE = Path(shieldfl.__file__).parent
 # What holds secrets, or opens what was encrypted.
@@ -161,7 +161,7 @@ def test_the_walk_knows_a_client_s_own_keys_and_no_other_s():
     run = run_of("selective-shield/encrypted", weights=WEIGHTS)
     client, other = run.clients[:2]
     found = [
-        one for one in reachable(client) if isinstance(one, (ClientKeys, kahe.ClientKey, _core.KaheClientKey))
+        one for one in reachable(client) if isinstance(one, (ClientKeys, kahe.ClientKey, _core.ClientKey))
     ]
     assert {id(one) for one in found} == {id(one) for one in own_keys(client)}
     assert len(found) == 1 + 2 * len(client.context.keys.parameters)
@@ -171,7 +171,7 @@ def test_the_walk_knows_a_client_s_own_keys_and_no_other_s():
     for planted, name in (
         (other._own_keys, "ClientKeys"),
         (other._own_keys.key("update"), "ClientKey"),
-        (other._own_keys.key("update")._core, "KaheClientKey"),
+        (other._own_keys.key("update")._cores[0], "ClientKey"),
         (other._own_keys._held, "client's key"),
         (b"more" + other._own_keys._grant_key, "client's key"),
         (owner, "AuthoritySecrets"),

@@ -1,0 +1,47 @@
+#include "bindings/bind_enrolled.h"
+
+#include "bindings/bind_areas.h"
+#include "kahe/public_key.h"
+#include "pads/ciphertext.h"
+
+namespace shieldfl::bindings {
+namespace {
+
+using enrolled::ClientKey;
+
+Seed seed_of(const py::buffer& secret) {
+  Seed seed;
+  seed.bytes = fixed<Digest>(secret, "a client's secret");
+  return seed;
+}
+
+// The name of a scheme as a literal, which keys refer to. Throws Error(kParameter) for another one.
+std::string_view scheme_name(std::string_view name) {
+  for (const std::string_view known : {kahe::Scheme::kName, pads::Scheme::kName}) {
+    if (name == known) return known;
+  }
+  throw Error(ErrorCode::kParameter, "clients of scheme '" + std::string(name) + "' have no keys");
+}
+
+}  // namespace
+
+void bind_client_keys(py::module_& module) {
+  py::class_<ClientKey>(module, "ClientKey")
+      .def(py::init([](std::string_view scheme, const py::buffer& key_id, std::uint32_t client,
+                       std::uint64_t round, const py::buffer& secret) {
+        return ClientKey(scheme_name(scheme), fixed<Id>(key_id, "a key id"), client, round, seed_of(secret));
+      }))
+      .def_static("of_session",
+                  [](std::string_view scheme, const py::buffer& long_term_secret, const py::buffer& key_id,
+                     std::uint32_t client) {
+                    return ClientKey::of_session(scheme_name(scheme), seed_of(long_term_secret),
+                                                 fixed<Id>(key_id, "a key id"), client);
+                  })
+      .def("advance_to", &ClientKey::advance_to)
+      .def("export_secret", [](const ClientKey& self) { return to_bytearray(self.secret().bytes); })
+      .def_property_readonly("key_id", [](const ClientKey& self) { return to_bytes(self.key_id()); })
+      .def_property_readonly("client", &ClientKey::client)
+      .def_property_readonly("round", &ClientKey::round);
+}
+
+}  // namespace shieldfl::bindings

@@ -1,0 +1,350 @@
+// An aggregator that lies gets noise, which is refused, or an error: never a sum that it chose.
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <random>
+#include <type_traits>
+#include <vector>
+
+#include "tests/check.h"
+#include "tests/enrolled/enrolled_cases.h"
+#include "tests/mask/mask_cases.h"
+
+using namespace shieldfl;
+using namespace shieldfl::enrolled;
+using tests::EnrolledSession;
+using tests::Frame;
+using tests::Values;
+
+namespace {
+
+constexpr std::uint32_t kClients = 6;
+
+// As many clients as the parameters have room for, where a check of ranges alone would notice the least.
+template <typename Types>
+typename Types::ParameterRequest request_for(std::uint32_t clients);
+template <>
+kahe::ParameterRequest request_for<tests::KaheTypes>(std::uint32_t clients) {
+  return {clients, 24, 20, 2048};
+}
+template <>
+pads::ParameterRequest request_for<tests::PadsTypes>(std::uint32_t clients) {
+  return {clients, 24, 20};
+}
+
+template <typename Types>
+struct Round {
+  using Session = EnrolledSession<Types>;
+  using View = typename Session::View;
+  using Head = typename Session::Head;
+  using SumKey = typename Types::SumKey;
+
+  explicit Round(std::uint64_t number = 2, std::size_t blocks = 3)
+      : session(request_for<Types>(kClients), kClients + 2), seeds(number) {
+    std::mt19937_64 generator(number);
+    for (std::uint32_t client = 0; client < kClients; ++client) {
+      const Values values =
+          tests::random_values(session.facts(), blocks * session.facts().values_per_block(), generator);
+      batches.push_back(encrypt(session, client, values, seeds, number));
+    }
+    total = tests::total_of(session, batches);
+  }
+
+  [[nodiscard]] View view() const { return View::parse(total, Session::Scheme::kKinds.total); }
+
+  Session session;
+  InsecureTestRandom seeds;
+  std::vector<Frame> batches;
+  Frame total;
+};
+
+// A total with another head than it was summed with, so that only the secrets can tell.
+template <typename View, typename Change>
+Frame with_head(const View& total, Change change) {
+  auto head = total.head;
+  change(head);
+  Frame frame(ciphertext_frame_bytes(total.kind, head));
+  FrameWriter writer = begin_frame(total.kind, head, frame);
+  writer.put_bytes(total.payload);
+  writer.finish();
+  return frame;
+}
+
+// A total with other ciphertexts.
+template <typename View>
+Frame with_payload(const View& total, const std::function<void(std::span<std::uint8_t>)>& change) {
+  Frame frame(total.frame.begin(), total.frame.end());
+  const auto at = static_cast<std::size_t>(total.payload.data() - total.frame.data());
+  change(std::span(frame).subspan(at, total.payload.size()));
+  tests::reseal(frame);
+  return frame;
+}
+
+template <typename Types>
+void check_noise(const EnrolledSession<Types>& session, const Frame& total) {
+  CHECK_THROWS(tests::open(session, total), ErrorCode::kWireFormat);
+}
+
+// What adds one to the first value of a ciphertext.
+std::uint64_t one_more(const kahe::ParameterFacts& facts) {
+  return std::uint64_t{1} << facts.log2_scale;
+}
+std::uint64_t one_more(const pads::ParameterFacts&) {
+  return 1;
+}
+
+}  // namespace
+
+TEST_OF_BOTH(an_honest_total_opens_and_a_relabelled_one_does_not) {
+  const Round<Types> round;
+  CHECK(!tests::open(round.session, round.total).values.empty());
+  const auto view = round.view();
+  check_noise(round.session, with_head(view, [](auto& head) { head.layout.round = 3; }));
+  check_noise(round.session, with_head(view, [](auto& head) { head.layout.mask_id[0] ^= 1; }));
+  check_noise(round.session, with_head(view, [](auto& head) {
+                head.layout.weighted = true;
+                head.layout.value_count -= 1;
+              }));
+  check_noise(round.session, with_head(view, [](auto& head) { head.layout.value_count -= 1; }));
+  check_noise(round.session, with_head(view, [](auto& head) { head.purpose[0] ^= 1; }));
+  check_noise(round.session, with_head(view, [](auto& head) { head.part = 1; }));
+  // Another session's, by its keys or by its label.
+  const EnrolledSession<Types> other(request_for<Types>(kClients), kClients + 2, 9);
+  CHECK_THROWS(tests::open(other, round.total), ErrorCode::kKeyMismatch);
+  check_noise(other, with_head(view, [&](auto& head) { head.layout.key_id = other.key->id(); }));
+}
+
+TEST_OF_BOTH(ten_thousand_lies_about_the_list_of_participants_open_nothing) {
+  const Round<Types> round;
+  const auto view = round.view();
+  std::mt19937_64 generator(11);
+  int lies = 0;
+  while (lies < 10'000) {
+    bool empty = false;
+    const Frame lie = with_head(view, [&](auto& head) {
+      // Some of the true clients, some others, with true frame ids, others' or new ones.
+      std::vector<Participant> list;
+      for (std::uint32_t client = 0; client < kClients + 2; ++client) {
+        if (generator() % 5 == 0) continue;
+        Participant one{client, head.participants[client % kClients].frame_id};
+        if (generator() % 6 == 0) one.frame_id = head.participants[generator() % kClients].frame_id;
+        if (generator() % 6 == 0)
+          one.frame_id[generator() % 16] ^= static_cast<std::uint8_t>(1 + generator() % 255);
+        list.push_back(one);
+      }
+      std::shuffle(list.begin(), list.end(), generator);
+      list.resize(std::min<std::size_t>(list.size(), kClients));
+      std::ranges::sort(list);
+      empty = list.empty();
+      head.participants = list;
+    });
+    if (empty || lie == round.total) continue;
+    check_noise(round.session, lie);
+    ++lies;
+  }
+}
+
+TEST_OF_BOTH(a_frame_id_of_two_clients_is_refused) {
+  const Round<Types> round;
+  const Frame lie = with_head(
+      round.view(), [](auto& head) { head.participants[3].frame_id = head.participants[1].frame_id; });
+  using View = typename Round<Types>::View;
+  CHECK_THROWS(View::parse_head(lie, View::Scheme::kKinds.total), ErrorCode::kWireFormat);
+}
+
+TEST_OF_BOTH(ciphertexts_that_are_invented_copied_multiplied_or_pasted_open_nothing) {
+  const Round<Types> round;
+  const auto view = round.view();
+  const std::size_t block = view.format.bytes();
+  const auto altered = [&](const std::function<void(std::span<std::uint64_t>, std::size_t)>& change) {
+    std::vector<std::uint64_t> digits(view.format.words());
+    return with_payload(view, [&](std::span<std::uint8_t> payload) {
+      for (std::size_t at = 0; at * block < payload.size(); ++at) {
+        const auto bytes = payload.subspan(at * block, block);
+        view.format.unpack(bytes, digits);
+        change(digits, at);
+        view.format.pack(digits, bytes);
+      }
+    });
+  };
+  const std::uint64_t q = view.format.rows()[0].modulus;
+  // Doubled, and with one client's frame once more, or once less in one ciphertext alone.
+  check_noise(round.session, altered([&](auto digits, std::size_t) {
+                for (std::uint64_t& digit : digits) digit = 2 * digit % q;
+              }));
+  const auto one = Round<Types>::View::parse(round.batches[0], Round<Types>::Session::Scheme::kKinds.batch);
+  for (const bool more : {true, false}) {
+    check_noise(round.session, altered([&](auto digits, std::size_t at) {
+                  if (at != 1) return;
+                  std::vector<std::uint64_t> own(digits.size());
+                  one.format.unpack(one.block(at), own);
+                  for (std::size_t i = 0; i < own.size(); ++i)
+                    digits[i] = (digits[i] + (more ? own[i] % q : q - own[i] % q)) % q;
+                }));
+  }
+  // Two ciphertexts change places; a constant is added to all.
+  check_noise(round.session, with_payload(view, [&](std::span<std::uint8_t> payload) {
+                std::swap_ranges(payload.begin(), payload.begin() + static_cast<std::ptrdiff_t>(block),
+                                 payload.begin() + static_cast<std::ptrdiff_t>(block));
+              }));
+  check_noise(round.session, altered([&](auto digits, std::size_t) {
+                for (std::uint64_t& digit : digits) digit = (digit + q / 3) % q;
+              }));
+}
+
+TEST_OF_BOTH(a_single_client_s_batch_is_not_a_total) {
+  const Round<Types> round;
+  const auto view = Round<Types>::View::parse(round.batches[0], Round<Types>::Session::Scheme::kKinds.batch);
+  const typename Types::SumKey sum_key = tests::answer(round.session, round.session.request_of(round.total));
+  CHECK_THROWS(open(*round.session.key, view, long_digest(round.total), std::span(&sum_key, 1), 1),
+               ErrorCode::kPolicy);
+}
+
+TEST_OF_BOTH(an_answer_opens_the_total_that_was_asked_for_alone) {
+  const Round<Types> round;
+  const typename Types::SumKey sum_key = tests::answer(round.session, round.session.request_of(round.total));
+  // One that was changed after the answer, in a value: it would open, to what the aggregator likes.
+  const auto view = round.view();
+  const Frame changed = with_payload(view, [&](std::span<std::uint8_t> payload) {
+    std::vector<std::uint64_t> digits(view.format.words());
+    const auto bytes = payload.first(view.format.bytes());
+    view.format.unpack(bytes, digits);
+    digits[0] = (digits[0] + one_more(view.head.facts)) % view.format.rows()[0].modulus;
+    view.format.pack(digits, bytes);
+  });
+  CHECK_THROWS(tests::open(round.session, changed, sum_key), ErrorCode::kKeyMismatch);
+  // Without the digest it does: this is what the digest is for.
+  const auto forged = open(*round.session.key, Round<Types>::View::parse(changed, view.kind),
+                           long_digest(round.total), std::span(&sum_key, 1), 1);
+  CHECK(forged.values[0] != tests::open(round.session, round.total, sum_key).values[0]);
+  // Of another list, or of another round.
+  const Frame fewer = tests::total_of(round.session, {round.batches[0], round.batches[1], round.batches[2]});
+  CHECK_THROWS(tests::open(round.session, fewer, sum_key), ErrorCode::kKeyMismatch);
+  const Round<Types> later(3);
+  CHECK_THROWS(tests::open(later.session, later.total, sum_key), ErrorCode::kKeyMismatch);
+}
+
+TEST_OF_BOTH(two_answers_for_overlapping_lists_give_a_client_s_update) {
+  // Why an authority answers once for each client, session, round and purpose: S - S' is one client's secret.
+  const Round<Types> round;
+  const typename Types::SumKey all = tests::answer(round.session, round.session.request_of(round.total));
+  std::vector<Frame> fewer(round.batches.begin() + 1, round.batches.end());
+  const Frame rest = tests::total_of(round.session, fewer);
+  const typename Types::SumKey others = tests::answer(round.session, round.session.request_of(rest));
+  const auto everything = tests::open(round.session, round.total, all).values;
+  const auto without = tests::open(round.session, rest, others).values;
+  const Frame alone = tests::total_of(round.session, {round.batches[0]});
+  const auto own = tests::open(round.session, alone).values;
+  for (std::size_t i = 0; i < own.size(); ++i) CHECK(everything[i] - without[i] == own[i]);
+}
+
+TEST_OF_BOTH(keys_go_on_with_the_rounds_and_never_back) {
+  const EnrolledSession<Types> session(request_for<Types>(kClients), 1);
+  ClientKey key = session.keys_of[0][0];
+  key.advance_to(5);
+  CHECK(key.round() == 5 && key.secret().bytes != session.keys_of[0][0].secret().bytes);
+  const Seed fifth = key.secret();
+  CHECK_THROWS((key.advance_to(4), 0), ErrorCode::kPolicy);
+  CHECK_THROWS((key.advance_to(6 + ClientKey::kMostRoundsAhead), 0), ErrorCode::kPolicy);
+  CHECK(key.round() == 5 && key.secret().bytes == fifth.bytes);
+  ClientKey by_steps = session.keys_of[0][0];
+  for (std::uint64_t round = 1; round <= 5; ++round) by_steps.advance_to(round);
+  CHECK(by_steps.secret().bytes == fifth.bytes);
+  key.advance_to(5 + ClientKey::kMostRoundsAhead);
+}
+
+TEST_OF_BOTH(a_sum_key_takes_the_participants_own_keys) {
+  const Round<Types> round;
+  const auto request = round.session.request_of(round.total);
+  std::vector<ClientKey> keys = round.session.keys_for(request);
+  const auto make = [&] { return Types::SumKey::of_request(*round.session.key, request, keys, 1); };
+  make();
+  std::swap(keys[0], keys[1]);
+  CHECK_THROWS(make(), ErrorCode::kKeyMismatch);
+  std::swap(keys[0], keys[1]);
+  keys[3].advance_to(3);
+  CHECK_THROWS(make(), ErrorCode::kKeyMismatch);
+  keys.pop_back();
+  CHECK_THROWS(make(), ErrorCode::kParameter);
+}
+
+TEST_OF_BOTH(each_of_several_authorities_has_to_answer_and_for_one_list) {
+  for (const std::size_t authorities : {std::size_t{2}, std::size_t{3}}) {
+    const EnrolledSession<Types> session(request_for<Types>(kClients), kClients, 1, authorities);
+    std::mt19937_64 generator(authorities);
+    InsecureTestRandom seeds(authorities);
+    std::vector<Frame> batches;
+    Values sums(session.facts().values_per_block() + 3, 0.0);
+    for (std::uint32_t client = 0; client < kClients; ++client) {
+      Values values(sums.size());
+      for (double& value : values) value = static_cast<double>(generator() % 2048) / 1024 - 1;
+      for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += values[i];
+      batches.push_back(encrypt(session, client, values, seeds, 2));
+    }
+    const Frame total = tests::total_of(session, batches);
+    CHECK(tests::open(session, total).values == sums);
+    std::vector<typename Types::SumKey> keys;
+    for (std::size_t one = 0; one < authorities; ++one) {
+      keys.push_back(answer(session, session.request_of(total), 2, one));
+    }
+    const auto opens = [&](std::span<const typename Types::SumKey> given) {
+      return tests::open(session, total, given);
+    };
+    // One that does not answer, or is asked twice in another's place.
+    CHECK_THROWS(opens(std::span(keys).first(authorities - 1)), ErrorCode::kWireFormat);
+    CHECK_THROWS(opens(std::span(keys).first(0)), ErrorCode::kParameter);
+    auto twice = keys;
+    twice.back() = twice.front();
+    CHECK_THROWS(opens(twice), ErrorCode::kWireFormat);
+    // Two that were given different lists: no total is for both.
+    const Frame fewer = tests::total_of(session, {batches.begin() + 1, batches.end()});
+    auto split = keys;
+    split.back() = answer(session, session.request_of(fewer), 2, authorities - 1);
+    CHECK_THROWS(opens(split), ErrorCode::kKeyMismatch);
+    CHECK_THROWS(tests::open(session, fewer, std::span<const typename Types::SumKey>(split)),
+                 ErrorCode::kKeyMismatch);
+    auto more = keys;
+    more.resize(enrolled::kMaxAuthorities + 1, keys.front());
+    CHECK_THROWS(opens(more), ErrorCode::kParameter);
+  }
+}
+
+TEST_OF_BOTH(two_lists_at_two_authorities_tell_neither_a_client_s_update) {
+  // What two authorities would give for two lists that differ by one client, with their heads set aright by
+  // whoever has both answers: the difference of lists hides behind the honest one's secret.
+  const EnrolledSession<Types> session(request_for<Types>(kClients), kClients, 1, 2);
+  InsecureTestRandom seeds(3);
+  std::vector<Frame> batches;
+  for (std::uint32_t client = 0; client < kClients; ++client) {
+    batches.push_back(encrypt(session, client, Values(session.facts().values_per_block(), 0.25), seeds));
+  }
+  const Frame all = tests::total_of(session, batches);
+  const Frame fewer = tests::total_of(session, {batches.begin() + 1, batches.end()});
+  const auto first = answer(session, session.request_of(all), 1, 0);
+  const auto second = answer(session, session.request_of(fewer), 1, 1);
+  // The second's numbers under the head of an answer for the first's list.
+  auto frame = second.to_frame();
+  const auto head = first.to_frame();
+  constexpr std::size_t kSum = kFrameHeaderBytes + 16;
+  std::copy_n(head.begin() + kSum, 2 * sizeof(Digest), frame.begin() + kSum);
+  Frame forged(frame.begin(), frame.end());
+  if (forged.size() == head.size()) {  // as long: the same bits for a number of both lists
+    std::copy_n(head.begin() + kFrameHeaderBytes, 4, forged.begin() + kFrameHeaderBytes);
+    tests::reseal(forged);
+    const std::vector<typename Types::SumKey> keys = {first, Types::SumKey::from_frame(forged)};
+    CHECK_THROWS(tests::open(session, all, std::span<const typename Types::SumKey>(keys)),
+                 ErrorCode::kWireFormat);
+  } else {
+    CHECK((std::is_same_v<Types, tests::KaheTypes>));
+  }
+}
+
+TEST_OF_BOTH(a_batch_is_added_for_who_sent_it) {
+  const Round<Types> round;
+  typename Round<Types>::Session::Aggregator aggregator(round.session.key, tests::kUpdate, 0, {}, 1);
+  CHECK_THROWS((aggregator.add(round.batches[1], 2), 0), ErrorCode::kKeyMismatch);
+  CHECK(aggregator.clients() == 0);
+  aggregator.add(round.batches[1], 1);
+  aggregator.add(round.batches[2], 2);
+  CHECK(aggregator.clients() == 2);
+}

@@ -1,0 +1,129 @@
+"""What the registry knows of every scheme in which clients enrol."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.array_view import Buffer, as_frame
+from shieldfl.errors import WireFormatError
+from shieldfl.scheme.described_scheme import DescribedScheme
+from shieldfl.scheme.enrolled_opening import open_total
+from shieldfl.scheme.interface import Fact, FrameBody, Positions
+
+__all__ = ["EnrolledScheme"]
+
+# Of a sum key's frame, as docs/wire-format.md has it: the header, what stands before the numbers, the checksum.
+_HEADER_BYTES = 48
+_SUM_KEY = struct.Struct("<IIQ32s32s")
+_CHECKSUM_BYTES = 4
+_MOST_CLIENTS = 2**20
+
+
+class EnrolledScheme(DescribedScheme):
+    """Each client enrols once, and shares a key with the key authority; what opens a total opens that alone."""
+
+    keys_last = True
+    _core_ciphertext: ClassVar[Any]
+    _core_request: ClassVar[Any]
+
+    @property
+    def frame_readers(self) -> Mapping[str, Callable[[bytes], FrameBody]]:
+        """Of public keys, batches, totals, requests for what opens a total, and the answers: their head alone."""
+        return {
+            f"{self.name} public key": self._session_body,
+            f"{self.name} batch": lambda frame: self._body(self._core_ciphertext.batch(frame)),
+            f"{self.name} total": lambda frame: self._body(self._core_ciphertext.total(frame)),
+            f"{self.name} sum request": self._request_body,
+            f"{self.name} sum key": self._sum_key_body,
+        }
+
+    def _session_body(self, frame: bytes) -> FrameBody:
+        core = self.PublicKey.from_bytes(frame)._core
+        session: dict[str, Fact] = {
+            "epoch": core.epoch,
+            "authority": core.authority.hex(),
+            "manifest digest": core.manifest.hex(),
+        }
+        return replace(self._public_key_body(frame), counts=session)
+
+    def _body(self, ciphertext: Any) -> FrameBody:
+        body = self._ciphertext_body(ciphertext)
+        return replace(body, counts=body.counts | _addressed(ciphertext))
+
+    def _request_body(self, frame: bytes) -> FrameBody:
+        request = self._core_request.from_bytes(frame)
+        asked: dict[str, Fact] = {
+            "round": request.round,
+            "clients": len(request.participants),
+            "values": request.count,
+            "weighted": request.weighted,
+            "positions id": request.mask_id.hex(),
+        }
+        return FrameBody(asked | _addressed(request) | {"total digest": request.total_digest.hex()})
+
+    def _sum_key_body(self, frame: bytes) -> FrameBody:
+        """Read what stands before the numbers: they are secret, and whether each is in range shows when they are used.
+
+        Raises WireFormatError.
+        """
+        if len(frame) < _HEADER_BYTES + _SUM_KEY.size + _CHECKSUM_BYTES:
+            raise WireFormatError("the sum key is too short to be one: it was altered")
+        clients, unit, count, _, total_digest = _SUM_KEY.unpack_from(frame, _HEADER_BYTES)
+        bits, stated = self._sum_key_facts(clients, unit, count)
+        length = _HEADER_BYTES + _SUM_KEY.size + (count * bits + 7) // 8 + _CHECKSUM_BYTES
+        if not 1 <= clients <= _MOST_CLIENTS or not stated or length != len(frame):
+            raise WireFormatError("the sum key states what none has: it was altered")
+        return FrameBody(
+            {"clients": clients, **stated, "total digest": total_digest.hex()},
+            description="the sum of one-time secrets that opens one total: secret, and for whoever opens it alone",
+        )
+
+    def _sum_key_facts(self, clients: int, unit: int, count: int) -> tuple[int, dict[str, Fact]]:
+        """Return the bits of a number of a sum key, and what its head says; nothing for what no sum key says."""
+        raise NotImplementedError
+
+    def encryptor(self, key: Any, threads: int | None, purpose: str) -> Any:
+        """Return what encrypts under a client's own key, for this purpose."""
+        return self.Encryptor(key, threads, purpose=purpose)
+
+    def aggregator(
+        self,
+        key: Any,
+        threads: int | None,
+        round_number: int,
+        positions: Positions,
+        *,
+        weighted: bool,
+        purpose: str,
+    ) -> Any:
+        """Return an aggregator that takes batches of these positions and this purpose alone."""
+        return self.Aggregator(
+            key, threads, round=round_number, positions=positions.mask, weighted=weighted, purpose=purpose
+        )
+
+    def open_total(
+        self, key: Any, total: Any, sum_key: Buffer, threads: int | None, beside: bytes = b""
+    ) -> tuple[NDArray[np.float64], float | None]:
+        """Open a total with the sum of its participants' one-time secrets."""
+        return open_total(key, total, sum_key, beside=beside, threads=threads)
+
+    def add(
+        self,
+        aggregator: Any,
+        client: int,
+        frame: Buffer,
+        weight: int,
+        clear: NDArray[np.float32] | None,
+    ) -> None:
+        """Add the frame that this client sent. Raises KeyMismatchError for the frame of another client."""
+        aggregator.add(as_frame(frame), client)
+
+
+def _addressed(frame: Any) -> dict[str, Fact]:
+    return {"purpose id": frame.purpose.hex(), "part": frame.part}
