@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from scheme_targets import beside, effort_of
 from shieldfl import kahe
-from shieldfl.benchmarks.kahe_authority import measure_authority
+from shieldfl.benchmarks.answering import measure_authority
 from shieldfl.benchmarks.measurement import Figure
 from shieldfl.benchmarks.measurement import measure as measure_schemes
-from shieldfl.benchmarks.own_kahe import kahe_parameter_sets, own_kahe
+from shieldfl.benchmarks.own_enrolled import kahe_parameter_sets, own_kahe
 from shieldfl.benchmarks.scheme import Scheme, select
 from shieldfl.benchmarks.target import Target, at_least, at_most
 from shieldfl.benchmarks.tenseal_baseline import HOW_TO_INSTALL, tenseal_baselines

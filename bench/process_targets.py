@@ -19,7 +19,7 @@ from typing import Any
 import shieldfl as sf
 from peak_memory import with_extra_peak_bytes
 from shieldfl.benchmarks.measurement import measure as measure_schemes
-from shieldfl.benchmarks.own_kahe import own_kahe
+from shieldfl.benchmarks.own_enrolled import own_kahe
 from shieldfl.benchmarks.own_schemes import OwnScheme, authority_of
 from shieldfl.benchmarks.scheme import Scheme, select
 from shieldfl.benchmarks.seal_baseline import seal_baselines

@@ -12,10 +12,10 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from msgspec import Meta
 
 from shieldfl.benchmarks import flower_baseline, heu_baseline, phe_baseline, tenseal_baseline
-from shieldfl.benchmarks.kahe_authority import authority_lines
+from shieldfl.benchmarks.answering import kahe_authority_lines, pads_authority_lines
 from shieldfl.benchmarks.measurement import Ciphertexts, Effort, Figure, measure, run_on_cores
 from shieldfl.benchmarks.negotiation import negotiation_over_reading
-from shieldfl.benchmarks.own_kahe import own_kahe
+from shieldfl.benchmarks.own_enrolled import own_kahe, own_pads
 from shieldfl.benchmarks.own_schemes import OwnScheme, authority_of, own_ckks, paillier_parameters
 from shieldfl.benchmarks.plain_copy import PlainCopy
 from shieldfl.benchmarks.scheme import Scheme, select
@@ -47,7 +47,7 @@ Measured = tuple[list[Figure], list[str]]
 """Of all schemes, this library's default first; and how to install those that are missing."""
 
 
-UpdateScheme = Literal["ckks", "kahe"]
+UpdateScheme = Literal["ckks", "kahe", "pads"]
 """Of ours, that encrypts whole updates."""
 
 
@@ -61,7 +61,11 @@ class _Own:
     """What its roles take that is no matter of values, with so many threads, so many times."""
 
 
-_OWN: dict[UpdateScheme, _Own] = {"ckks": _Own(own_ckks), "kahe": _Own(own_kahe, authority_lines)}
+_OWN: dict[UpdateScheme, _Own] = {
+    "ckks": _Own(own_ckks),
+    "kahe": _Own(own_kahe, kahe_authority_lines),
+    "pads": _Own(own_pads, pads_authority_lines),
+}
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ class UpdateCase(Settings):
     values: Values
     share: Share
     threads: Threads
-    schemes: Annotated[tuple[UpdateScheme, ...], Meta(min_length=1)] = ("ckks", "kahe")
+    schemes: Annotated[tuple[UpdateScheme, ...], Meta(min_length=1)] = ("ckks", "kahe", "pads")
 
     def __str__(self) -> str:
         return f"{self.values:,} values, share {self.share:g}, threads {self.threads}"

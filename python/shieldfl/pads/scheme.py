@@ -19,7 +19,7 @@ _WORDS = 1024
 
 
 class Pads(EnrolledScheme):
-    """Each client adds a pad that it shares with the key authority; the sum of the pads opens a total, and that alone."""
+    """Each client adds a pad that it shares with the key authority; the sum of these opens a total, and that alone."""
 
     name = "pads"
     Parameters = Parameters

@@ -73,7 +73,7 @@ class UpdateGrid(_ThreadCounts):
 
     values: ValueCounts = (1_000_000,)
     share: Shares = (1.0, 0.1)
-    schemes: tuple[UpdateScheme, ...] = ("ckks", "kahe")
+    schemes: tuple[UpdateScheme, ...] = ("ckks", "kahe", "pads")
 
     def cases(self) -> list[UpdateCase]:
         """Return them, by values first."""
@@ -105,14 +105,16 @@ class SchemeName(StrEnum):
 
     CKKS = "ckks"
     KAHE = "kahe"
+    PADS = "pads"
     PAILLIER = "paillier"
 
 
 # What each encrypts whole updates with; where none is named, all are measured side by side.
 _OF_UPDATES: dict[SchemeName | None, tuple[UpdateScheme, ...]] = {
-    None: ("ckks", "kahe"),
+    None: ("ckks", "kahe", "pads"),
     SchemeName.CKKS: ("ckks",),
     SchemeName.KAHE: ("kahe",),
+    SchemeName.PADS: ("pads",),
 }
 # Options that mean nothing for Paillier, and those that mean something for it alone.
 _FOR_UPDATES, _FOR_PAILLIER = ("values", "share"), ("key_bits",)
@@ -126,7 +128,7 @@ def bench(
         SchemeName | None,
         typer.Option(
             metavar="|".join(SchemeName),
-            help="Which encryption is measured; by default ckks and kahe side by side.",
+            help="Which encryption is measured; by default ckks, kahe and pads side by side.",
         ),
     ] = None,
     baselines: Annotated[

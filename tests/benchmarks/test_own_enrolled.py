@@ -1,4 +1,4 @@
-"""Key-additive encryption in the comparisons: real frames, an authority's answer, sums that are right."""
+"""Schemes with clients that enrol in the comparisons: real frames, an authority's answer, sums that are right."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ import pytest
 
 import shieldfl as sf
 from shieldfl.benchmarks import Effort, UpdateCase, compare, grid
-from shieldfl.benchmarks.kahe_authority import authority_lines, measure_authority
+from shieldfl.benchmarks.answering import kahe_authority_lines, measure_authority, pads_authority_lines
 from shieldfl.benchmarks.measurement import STAGES, measure
-from shieldfl.benchmarks.own_kahe import KaheScheme, KaheSession, kahe_parameter_sets, own_kahe
+from shieldfl.benchmarks.own_enrolled import (
+    EnrolledScheme,
+    EnrolledSession,
+    kahe_parameter_sets,
+    own_kahe,
+    own_pads,
+    pads_parameter_sets,
+)
 from shieldfl.benchmarks.scheme import WrongSumError, select
 
 ONCE = Effort(0.0, 1, 1, baseline_values=4096, mask_positions=2000)
@@ -26,7 +33,8 @@ def test_the_parameter_sets_are_what_their_names_say():
 @pytest.mark.parametrize("share", [0.1, 1.0])
 def test_figures_are_those_of_real_frames_and_every_stage_has_one(share):
     selection = select(5000, share)
-    for scheme, figure in zip(own_kahe(1), measure(own_kahe(1), selection, ONCE), strict=True):
+    ours = [*own_kahe(1), *own_pads(1)]
+    for scheme, figure in zip(ours, measure([*own_kahe(1), *own_pads(1)], selection, ONCE), strict=True):
         frame = scheme.serialise(scheme.encrypt(selection))
         assert figure.own
         assert figure.scheme == scheme.name
@@ -34,15 +42,16 @@ def test_figures_are_those_of_real_frames_and_every_stage_has_one(share):
         assert set(figure.stage_ns) == {*STAGES, "encrypt and serialise"}
 
 
-def opened(scheme: KaheScheme, selection, times: int):
+def opened(scheme: EnrolledScheme, selection, times: int):
     total = scheme.start_sum(scheme.serialise(scheme.encrypt(selection)))
     for _ in range(times - 1):
         scheme.add(total, scheme.serialise(scheme.encrypt(selection)))
     return scheme.open(scheme.answer(scheme.close(total)))
 
 
-def test_the_check_is_exact():
-    scheme, selection = own_kahe(1)[0], select(100, 1.0)
+@pytest.mark.parametrize("own", [own_kahe, own_pads])
+def test_the_check_is_exact(own):
+    scheme, selection = own(1)[0], select(100, 1.0)
     sums = opened(scheme, selection, times=2)
     scheme.check(sums, selection.values, times=2)
     sums[7] += 2.0**-20
@@ -50,8 +59,9 @@ def test_the_check_is_exact():
         scheme.check(sums, selection.values, times=2)
 
 
-def test_nothing_opens_without_the_authority_s_answer():
-    scheme, selection = own_kahe(1)[0], select(100, 1.0)
+@pytest.mark.parametrize("own", [own_kahe, own_pads])
+def test_nothing_opens_without_the_authority_s_answer(own):
+    scheme, selection = own(1)[0], select(100, 1.0)
     total, _ = scheme.close(scheme.start_sum(scheme.serialise(scheme.encrypt(selection))))
     other = scheme.close(scheme.start_sum(scheme.serialise(scheme.encrypt(selection))))
     _, key_of_other = scheme.answer(other)
@@ -60,11 +70,11 @@ def test_nothing_opens_without_the_authority_s_answer():
 
 
 def test_an_authority_that_answers_for_others_is_a_wrong_sum_or_an_error():
-    class Forgetful(KaheSession):
+    class Forgetful(EnrolledSession):
         def answer(self, request, participants, threads):
             return super().answer(request, participants[:-1], threads)
 
-    scheme = KaheScheme("forgetful", Forgetful(sf.kahe.Parameters(), 2), 1)
+    scheme = EnrolledScheme("forgetful", Forgetful(sf.kahe.Parameters(), 2), 1)
     with pytest.raises(sf.ShieldError):
         opened(scheme, select(100, 1.0), times=2)
 
@@ -84,32 +94,42 @@ def test_an_authority_s_wrong_key_is_no_figure(monkeypatch):
     def off(*arguments, **options):
         return np.zeros(100), None
 
-    monkeypatch.setattr("shieldfl.benchmarks.kahe_authority.open_total", off)
+    monkeypatch.setattr("shieldfl.benchmarks.answering.open_total", off)
     with pytest.raises(WrongSumError, match="3 clients"):
         measure_authority(sf.kahe.Parameters(max_clients=3), 3, 1, 1)
 
 
 def test_a_line_for_each_parameter_set_with_all_its_clients():
-    lines = list(authority_lines(1, 1))
+    lines = list(kahe_authority_lines(1, 1))
     sets = kahe_parameter_sets()
     assert [line.figure for line in lines] == [
-        f"authority of {name}: answer for {parameters.max_clients:,} clients, 1 thread"
+        f"authority of {name}: answer for {parameters.max_clients:,} clients with 100 values, 1 thread"
         for name, parameters in sets.items()
     ]
     assert all(line.measured > 0.0 and line.verdict == "" for line in lines)
 
 
-@pytest.mark.parametrize("schemes", [("ckks",), ("kahe",), ("ckks", "kahe"), ("kahe", "ckks")])
+def test_under_pads_the_authority_is_measured_by_clients_and_values():
+    first = next(iter(pads_parameter_sets().values()))
+    few, many = (measure_authority(first, 3, 1, 1, values) for values in (1_000, 5_000))
+    assert many.answer_bytes > 4.5 * few.answer_bytes > 4.5 * 3.7 * 1_000
+    lines = list(pads_authority_lines(1, 1))
+    assert ["for 4 clients with 1,000,000" in line.figure for line in lines] == [True, False]
+    assert all(line.measured > 0.0 and line.verdict == "" for line in lines)
+
+
+@pytest.mark.parametrize("schemes", [("ckks",), ("kahe", "ckks"), ("pads",), ("ckks", "kahe", "pads")])
 def test_a_case_measures_the_schemes_that_it_names_and_an_authority_where_one_has_it(schemes):
-    cases = grid(UpdateCase, [300], [1.0], [1, 2], [schemes])
+    cases = grid(UpdateCase, [300], [1.0], [1], [schemes])
     comparison = compare(cases, baselines=False, effort=ONCE)
     for result in comparison.cases:
-        of_kahe = [figure.scheme.startswith("shieldfl kahe") for figure in result.figures]
-        assert set(of_kahe) == {name == "kahe" for name in schemes}
-        assert of_kahe[0] == (schemes[0] == "kahe")
+        of = [figure.scheme.split()[1] for figure in result.figures]
+        assert {name if name in ("kahe", "pads") else "ckks" for name in of} == set(schemes)
+        assert (of[0] if of[0] in ("kahe", "pads") else "ckks") == schemes[0]
     figures = [line.figure for line in comparison.lines]
     authorities = [figure for figure in figures if figure.startswith("authority")]
-    assert len(authorities) == (2 * len(kahe_parameter_sets()) if "kahe" in schemes else 0)
+    expected = len(kahe_parameter_sets()) * ("kahe" in schemes) + 2 * ("pads" in schemes)
+    assert len(authorities) == expected
     assert figures[len(authorities) :] == ["negotiate 20 masks of 2,000, over reading them once"]
     assert comparison.to_json()["lines"][-1]["target"] == 1.25
 

@@ -1,28 +1,30 @@
-"""What the authority of key-additive encryption takes: it costs by the clients of a sum, hardly by their values."""
+"""What the authority takes where clients enrol: under kahe by clients, hardly by values; under pads by both."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from shieldfl import kahe
-from shieldfl.benchmarks.own_kahe import KaheSession, kahe_parameter_sets
+from shieldfl.benchmarks.own_enrolled import EnrolledSession, kahe_parameter_sets, pads_parameter_sets
 from shieldfl.benchmarks.scheme import WrongSumError, from_fixed_point, select, to_fixed_point
 from shieldfl.benchmarks.target import Target, at_most
 from shieldfl.benchmarks.turns import median_seconds_in_turns
 from shieldfl.scheme.enrolled_opening import open_total
 
-__all__ = ["AuthorityFigure", "authority_lines", "measure_authority"]
+__all__ = ["AuthorityFigure", "kahe_authority_lines", "measure_authority", "pads_authority_lines"]
 
-_VALUES = 100
-"""Of each update: one ciphertext, and so one secret of each client, as up to 32 ciphertexts have."""
+_ONE_SECRET = 100
+"""Values of an update: under kahe one ciphertext, and so one secret of each client, as up to 32 ciphertexts have."""
+_MANY = 1_000_000
+"""Values of an update under pads, where each costs the authority."""
 
 
 @dataclass(frozen=True)
 class AuthorityFigure:
-    """The key of one total, with one secret of each client in it."""
+    """The key of one total."""
 
     clients: int
     seconds: float
@@ -40,14 +42,14 @@ class AuthorityFigure:
 
 
 def measure_authority(
-    parameters: kahe.Parameters, clients: int, threads: int, repetitions: int
+    parameters: Any, clients: int, threads: int, repetitions: int, values: int = _ONE_SECRET
 ) -> AuthorityFigure:
     """Encrypt and add for all clients, time the authority, and open. Raises WrongSumError."""
-    session = KaheSession(parameters, clients)
-    update = select(_VALUES, 1.0).update
-    aggregator = kahe.Aggregator(session.public_key, threads)
+    session = EnrolledSession(parameters, clients)
+    update = select(values, 1.0).update
+    aggregator = session.scheme.Aggregator(session.public_key, threads)
     for key in session.client_keys:
-        aggregator.add(kahe.Encryptor(key, threads).encrypt(update))
+        aggregator.add(session.scheme.Encryptor(key, threads).encrypt(update))
     total = aggregator.total()
     request = total.request()
     participants = [client for client, _ in total.participants]
@@ -66,15 +68,26 @@ def measure_authority(
     return AuthorityFigure(clients, seconds["answer"], len(answers[0]), len(request))
 
 
-def authority_lines(threads: int, repetitions: int) -> Iterator[Target]:
+def kahe_authority_lines(threads: int, repetitions: int) -> Iterator[Target]:
     """Yield a line for each parameter set, with as many clients as it is for; nothing is asked of them."""
     for name, parameters in kahe_parameter_sets().items():
-        figure = measure_authority(parameters, parameters.max_clients, threads, repetitions)
-        on = "1 thread" if threads == 1 else f"{threads} threads"
-        yield at_most(
-            f"authority of {name}: answer for {figure.clients:,} clients, {on}",
-            1e3 * figure.seconds,
-            None,
-            unit="ms",
-            note=figure.note,
-        )
+        yield _line(name, parameters, parameters.max_clients, threads, repetitions, _ONE_SECRET)
+
+
+def pads_authority_lines(threads: int, repetitions: int) -> Iterator[Target]:
+    """Yield a line for some numbers of clients, each with many values."""
+    name, parameters = next(iter(pads_parameter_sets().items()))
+    for clients in (4, parameters.max_clients):
+        yield _line(name, parameters, clients, threads, repetitions, _MANY)
+
+
+def _line(name: str, parameters: Any, clients: int, threads: int, repetitions: int, values: int) -> Target:
+    figure = measure_authority(parameters, clients, threads, repetitions, values)
+    on = "1 thread" if threads == 1 else f"{threads} threads"
+    return at_most(
+        f"authority of {name}: answer for {figure.clients:,} clients with {values:,} values, {on}",
+        1e3 * figure.seconds,
+        None,
+        unit="ms",
+        note=figure.note,
+    )
