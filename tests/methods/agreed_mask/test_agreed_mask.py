@@ -18,8 +18,8 @@ from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.roles.message import Message
 
 
-def run_of(method: str, **changes: object) -> SteppedRun:
-    plain = Variant(method, SelectiveShieldSettings(), method)
+def run_of(method: str, *, opener: str = "authority", **changes: object) -> SteppedRun:
+    plain = Variant(method, SelectiveShieldSettings(), method, opener=opener)
     return SteppedRun(plain.with_others(key_bits=2048, delta=1e-5, interleaving_ratio="0", **changes))
 
 
@@ -42,6 +42,7 @@ def test_the_mask_has_the_share_as_it_is_written():
     assert Mask.from_bytes(run.model["zone"]).count == 29 + BUFFERS
 
 
+@pytest.mark.parametrize("opener", ["authority", "clients"])
 @pytest.mark.parametrize(
     ("method", "changes"),
     [
@@ -51,8 +52,8 @@ def test_the_mask_has_the_share_as_it_is_written():
         ("alt-fl-mp", {"encrypted_share": 0.0}),
     ],
 )
-def test_without_a_choice_no_scores_are_sent_and_no_keys_made_for_them(method, changes):
-    run = run_of(method, **changes)
+def test_without_a_choice_no_scores_are_sent_and_no_keys_made_for_them(method, changes, opener):
+    run = run_of(method, opener=opener, **changes)
     assert set(run.method.purposes) == {"update"}
     starts = [client.begin_round(1, CLIENTS, run.begin_round(1)) for client in run.clients]
     assert {start.scores for start in starts} == {None}

@@ -233,7 +233,7 @@ class AgreedMask(MaskedAverage):
 
     def phases_of(self, model: Message, round_number: int) -> tuple[Phase, ...]:
         """Scores first, until a model comes with the mask."""
-        return (UPDATE,) if is_agreed(model) else self.phases
+        return self.phases if self.agrees and not is_agreed(model) else (UPDATE,)
 
     def _client(
         self,
@@ -267,7 +267,10 @@ class AgreedMask(MaskedAverage):
 
 
 def is_agreed(model: Message) -> bool:
-    """Say whether a round that begins so has a mask: it comes with the model, or with all rounds that were opened."""
+    """Say whether a round that begins so has a mask: it comes with the model, or with all rounds that were opened.
+
+    Where there is one to agree on.
+    """
     if newest_answer("update") not in model:
         return "zone" in model
     return model.number(newest_answer("update")) >= max(model.number(newest_answer("scores")), 1)
