@@ -21,7 +21,7 @@ class AnswerOpener(TotalOpener[Any]):
     ----------
     public_key : of the session, with the authority's identity.
     opening_key : what the authority granted; 32 bytes, secret.
-    min_clients, weight_bounds, threads : as for :class:`TotalOpener`.
+    min_clients, weight_bounds, threads, purpose : as for :class:`TotalOpener`.
     """
 
     _why_uncopied = "holds what opens answers and is neither copied nor pickled"
@@ -33,8 +33,10 @@ class AnswerOpener(TotalOpener[Any]):
         min_clients: int,
         weight_bounds: tuple[float, float],
         threads: int | None = None,
+        *,
+        purpose: str | None = None,
     ) -> None:
-        super().__init__(public_key, min_clients, weight_bounds, threads)
+        super().__init__(public_key, min_clients, weight_bounds, threads, purpose)
         self._opening_key = opening_key
         self._given: Buffer | None = None
         self._beside = b""

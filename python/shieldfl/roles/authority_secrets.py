@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import secrets
 from typing import Any
 
@@ -16,6 +17,7 @@ __all__ = ["AuthoritySecrets"]
 _SIGNING_BYTES = 32
 _MLKEM_BYTES = 64
 _X25519_BYTES = 32
+_OPENING_DOMAIN = b"shieldfl opening key 1\0"
 _BYTES = _SIGNING_BYTES + _MLKEM_BYTES + _X25519_BYTES + 2 * SECRET_BYTES
 
 
@@ -32,7 +34,7 @@ class AuthoritySecrets(Uncopied):
             self.signing_key: Any = ed25519.Ed25519PrivateKey.generate()
             self._mlkem = mlkem.MLKEM768PrivateKey.generate()
             self._x25519 = x25519.X25519PrivateKey.generate()
-            self.opening_key = secrets.token_bytes(SECRET_BYTES)
+            self._opening_root = secrets.token_bytes(SECRET_BYTES)
             self.store_key = secrets.token_bytes(SECRET_BYTES)
         else:
             if len(exported) != _BYTES:
@@ -43,7 +45,7 @@ class AuthoritySecrets(Uncopied):
             self.signing_key = ed25519.Ed25519PrivateKey.from_private_bytes(parts[0])
             self._mlkem = mlkem.MLKEM768PrivateKey.from_seed_bytes(parts[1])
             self._x25519 = x25519.X25519PrivateKey.from_private_bytes(parts[2])
-            self.opening_key, self.store_key = parts[3:]
+            self._opening_root, self.store_key = parts[3:]
         enrolment_key = (
             self._mlkem.public_key().public_bytes_raw() + self._x25519.public_key().public_bytes_raw()
         )
@@ -56,9 +58,13 @@ class AuthoritySecrets(Uncopied):
             self.signing_key.private_bytes_raw()
             + self._mlkem.private_bytes_raw()
             + self._x25519.private_bytes_raw()
-            + self.opening_key
+            + self._opening_root
             + self.store_key
         )
+
+    def opening_key(self, manifest_digest: bytes) -> bytes:
+        """Return what opens the answers of the sessions with this manifest, and of no others: 32 bytes, secret."""
+        return hmac.digest(self._opening_root, _OPENING_DOMAIN + manifest_digest, "sha256")
 
     def unseal(self, request: Buffer, session: bytes) -> tuple[int | str, bytes]:
         """Return who asks to be enrolled in a session, and the secret that it shares from now on, 32 bytes.

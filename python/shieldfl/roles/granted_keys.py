@@ -82,6 +82,7 @@ class GrantedKeys(RoundSigner):
             self._min_clients,
             self._weight_bounds,
             self._threads,
+            purpose=purpose,
         )
         opener.take(answer, beside)
         self._openers[purpose] = opener

@@ -89,6 +89,7 @@ class SessionKeys(RoundSigner):
                 owner=self._owner,
                 store=store,
                 public_key=self.check.session_key(purpose),
+                purpose=purpose,
             )
             for purpose, own in self.check.parameters.items()
         }
@@ -142,7 +143,7 @@ class SessionKeys(RoundSigner):
             keys = {one.public_key.id: one.shared(client, secret) for one in self._authorities.values()}
             store.enrol_in(keys)
             session = self.check.manifest_digest
-            return sealed_grant(grant_key(secret, session), session, self._owner.opening_key)
+            return sealed_grant(grant_key(secret, session), session, self._owner.opening_key(session))
 
     def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:
         """Begin a round: the keys of those before are overwritten. None comes along with its first message."""

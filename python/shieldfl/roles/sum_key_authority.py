@@ -55,6 +55,7 @@ class SumKeyAuthority(TotalOpener[Key]):
     store : its memory; None for one that ends with the process.
     public_key : of a session that was settled before, by :func:`session_key`; None begins one. Where it has several
         authorities, this one is among them, and gives its own part of every answer.
+    purpose : what the totals that it opens itself are of, as for ``Encryptor``; None for whatever they are of.
 
     Raises ParameterError, ShieldError where the ``cryptography`` package is missing, and what the store raises.
     """
@@ -73,6 +74,7 @@ class SumKeyAuthority(TotalOpener[Key]):
         owner: AuthoritySecrets | None = None,
         store: AuthorityStore | None = None,
         public_key: Any = None,
+        purpose: str | None = None,
     ) -> None:
         check_min_clients(params, min_clients)
         if one_total_per_round is not True:
@@ -88,7 +90,8 @@ class SumKeyAuthority(TotalOpener[Key]):
             raise ParameterError(
                 "the session is of other key authorities: take the secrets of one of its own"
             )
-        super().__init__(public_key, min_clients, weight_bounds, threads)
+        super().__init__(public_key, min_clients, weight_bounds, threads, purpose)
+        self._opening_key = self._owner.opening_key(public_key.manifest_digest)
         self._opening = import_module(self._scheme.opening)
         self._store = store or AuthorityStore.in_memory(
             self._owner.store_key, hashlib.sha256(identity.id).digest()
@@ -147,7 +150,7 @@ class SumKeyAuthority(TotalOpener[Key]):
         number = client_number(client)
         self._store.enrol(self._session, self.shared(client, secret))
         self._grants[number] = sealed_grant(
-            grant_key(secret, self._session), self._session, self._owner.opening_key
+            grant_key(secret, self._session), self._session, self._opening_key
         )
 
     def grant(self, client: int | str) -> bytes:
@@ -204,9 +207,7 @@ class SumKeyAuthority(TotalOpener[Key]):
     def _computed(self, asked: Any, frame: bytes, held: Keys) -> tuple[bytes, Keys]:
         keys = [self._live(client, held[client], asked.round) for client, _ in asked.participants]
         sum_key = self._opening.sum_key(self._public_key, frame, keys, threads=self._threads or None)
-        answer = sealed_answer(
-            self._owner.signing_key, self._owner.opening_key, self._session, frame, sum_key
-        )
+        answer = sealed_answer(self._owner.signing_key, self._opening_key, self._session, frame, sum_key)
         sum_key[:] = bytes(len(sum_key))
         return answer, {key.client: _stored(key) for key in keys}
 
@@ -240,10 +241,9 @@ class SumKeyAuthority(TotalOpener[Key]):
     def _answer(self, total: Any) -> Answer:
         if len(self._authorities) > 1:
             raise PolicyError("one of several authorities opens nothing: open with the answers of all")
-        request = total.request()
-        identity, opening_key = self._owner.identity, self._owner.opening_key
+        request, identity = total.request(), self._owner.identity
         sealed = self.sum_key(request)
-        sum_key = read_answer(identity.verifying_key, opening_key, self._session, request, sealed)
+        sum_key = read_answer(identity.verifying_key, self._opening_key, self._session, request, sealed)
         return Answer(*self._scheme.open_total(self._public_key, total, sum_key, self._threads or None))
 
     def __repr__(self) -> str:

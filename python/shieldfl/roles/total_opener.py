@@ -77,6 +77,7 @@ class TotalOpener(Uncopied, abc.ABC, Generic[Key]):
     min_clients : the fewest clients of a total that is opened.
     weight_bounds : the smallest and the largest encrypted weight that a client may have, above 0.
     threads : for opening; None for as many as the work is worth.
+    purpose : what the totals are of; None for whatever they are of.
     """
 
     def __init__(
@@ -85,10 +86,12 @@ class TotalOpener(Uncopied, abc.ABC, Generic[Key]):
         min_clients: int,
         weight_bounds: tuple[float, float],
         threads: int | None,
+        purpose: str | None = None,
     ) -> None:
         self._scheme = scheme_of(public_key)
         self._threads = as_threads(threads)
         self._public_key = public_key
+        self._purpose = purpose
         self.min_clients = min_clients
         self.weight_bounds = checked_weight_bounds(weight_bounds)
 
@@ -157,6 +160,8 @@ class TotalOpener(Uncopied, abc.ABC, Generic[Key]):
         if not isinstance(total, own):
             return self._open(own.from_bytes(total, self._threads or None))
         total.parse(self._threads or None)  # 0 is the core's number for all cores
+        if self._purpose is not None and not total.is_for(self._purpose):
+            raise PolicyError(f"the total is not for {self._purpose!r}: nothing was opened")
         if total.clients < self.min_clients:
             raise PolicyError(
                 f"the total holds {total.clients} clients, fewer than min_clients = {self.min_clients}: "

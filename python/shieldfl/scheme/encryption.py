@@ -156,6 +156,10 @@ class SchemeTotal(Ciphertext[Core]):
         """The numbers of those who are in it, where clients enrol; empty elsewhere, where nothing says who is."""
         return ()
 
+    def is_for(self, purpose: str) -> bool:
+        """Say whether its values were encrypted for this purpose; True where frames do not say what for."""
+        return True
+
 
 _POSITION = re.compile(r"the value at position (\d+) ")
 

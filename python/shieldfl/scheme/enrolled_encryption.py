@@ -112,6 +112,10 @@ class EnrolledTotal(SchemeTotal[Core]):
         """The numbers of those who are in it, ascending."""
         return tuple(client for client, _ in self.participants)
 
+    def is_for(self, purpose: str) -> bool:
+        """Say whether its values were encrypted for this purpose."""
+        return self.parsed.purpose == purpose_id(purpose)
+
     def request(self, beside: bytes = b"") -> bytes:
         """Return the frame that asks the key authority for the key of this total: the list, and a digest.
 

@@ -1,0 +1,86 @@
+"""Answers of a key authority where they do not belong: in another session, or for what serves another purpose."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shieldfl as sf
+from methods.method_conformance import SteppedRun
+from methods.variants import labelled, opened_by_clients
+from roles.enrolled_session import PARAMETERS, Session, updates
+from shieldfl import kahe
+from shieldfl.kahe.answers import open_total
+from shieldfl.roles.answer_opener import AnswerOpener
+from shieldfl.roles.authority_secrets import AuthoritySecrets
+from shieldfl.scheme.sealed_answer import read_answer
+
+
+def test_what_a_client_was_granted_opens_nothing_of_another_session_of_its_authority():
+    """A client that was revoked, and is in no later session, has its grant still, and what travels in the open."""
+    owner = AuthoritySecrets()
+    first, later = Session(owner=owner), Session(names=(7, 8, 9, 10), owner=owner)
+    revoked = first.keys[0]
+    first.authority.revoke("clinic-1")
+    expected = updates().astype(np.float64).sum(axis=0)
+    for session, opens in ((first, True), (later, False)):
+        total = session.total((1, 2, 3)) if opens else session.total()
+        answer = session.authority.sum_key(total.request())
+        public_key, request = session.authority.public_key, total.request()
+        granted = public_key.identity.verifying_key, revoked.opening_key, public_key.id, request, answer
+        if opens:  # what a grant is for, until the session ends
+            sums = open_total(public_key, total, read_answer(*granted))[0]
+            np.testing.assert_array_equal(sums, updates()[1:].astype(np.float64).sum(axis=0))
+            continue
+        with pytest.raises(sf.PolicyError, match="sealed for others"):
+            read_answer(*granted)
+        np.testing.assert_array_equal(kahe.open(total, answer, session.keys[1]), expected)
+
+
+def test_a_total_for_one_purpose_is_not_opened_for_another():
+    """Where both are encrypted alike, all else fits: an aggregator would have its choice of what becomes the model."""
+    session = Session()
+    total = session.total(purpose="scores")
+    answer = session.authority.sum_key(total.request())
+    for purpose in ("scores", "update"):
+        opener = AnswerOpener(
+            session.authority.public_key, session.keys[0].opening_key, 3, (1.0, 1.0), purpose=purpose
+        )
+        opener.take(answer)
+        if purpose == "scores":
+            assert opener.open(total).shape == (300,)
+        else:
+            with pytest.raises(sf.PolicyError, match="not for 'update'"):
+                opener.open(total)
+    authority = sf.KeyAuthority(PARAMETERS, purpose="update")
+    other = Session()
+    other.authority, other.keys = authority, [authority.enrol(number) for number in range(4)]
+    with pytest.raises(sf.PolicyError, match="not for 'update'"):
+        authority.open(other.total(purpose="scores"))
+    assert authority.open(other.total()).shape == (300,)
+
+
+@pytest.mark.parametrize("opener", ["authority", "clients"])
+def test_methods_open_each_total_for_its_own_purpose(opener):
+    """FedML-HE whose updates are encrypted as its scores are: the keys of both are the same."""
+    variant = labelled("fedml-he").with_others(value_bits=40, fraction_bits=36)
+    run = SteppedRun(opened_by_clients([variant])[0] if opener == "clients" else variant)
+    check = run.reader.check
+    assert check.session_key("scores") == check.session_key("update")
+    run.run_round()
+    sums = kahe.Aggregator(check.session_key("scores"), round=1, purpose="scores")
+    for message in run.sent["scores"].values():
+        sums.add(message["scores"])
+    total = sums.total()
+    if opener == "authority":
+        keys = run.authority.keys
+        assert keys.authority(1, "scores").open(total).shape == (run.initial.parameters.size,)
+        with pytest.raises(sf.PolicyError, match="not for 'update'"):
+            keys.authority(1, "update").open(total)
+    else:
+        keys = run.clients[0]._opening.keys
+        keys.begin_round(1)
+        for purpose, refusal in (("scores", "not signed"), ("update", "not for 'update'")):
+            keys.take(purpose, b"", b"")
+            with pytest.raises(sf.ShieldError, match=refusal):
+                keys.authority(1, purpose).open(total)
