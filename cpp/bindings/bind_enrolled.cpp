@@ -11,7 +11,9 @@ using enrolled::ClientKey;
 
 Seed seed_of(const py::buffer& secret) {
   Seed seed;
-  seed.bytes = fixed<Digest>(secret, "a client's secret");
+  auto bytes = fixed<Digest>(secret, "a client's secret");
+  seed.bytes = bytes;
+  secure_wipe(bytes.data(), bytes.size());
   return seed;
 }
 

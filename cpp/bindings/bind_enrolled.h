@@ -77,14 +77,16 @@ void bind_encryptor(py::module_& module, const std::string& prefix) {
   const auto bind_encrypt = [&encryptor]<typename T>(T) {
     encryptor.def(
         "encrypt",
-        // The keys are copies: another thread may advance them meanwhile.
-        [](const Encryptor& self, const std::vector<enrolled::ClientKey>& client_keys, const Array<T>& values,
-           const mask::Bitset* mask, std::optional<double> weight, const py::buffer& purpose,
-           std::uint32_t part, bool clip, std::size_t threads) {
+        // The keys are copies: another thread may move the client's own on meanwhile, and what is refused here
+        // does not.
+        [](const Encryptor& self, std::vector<enrolled::ClientKey> client_keys, const Array<T>& values,
+           const mask::Bitset* mask, std::optional<double> weight, std::uint64_t round,
+           const py::buffer& purpose, std::uint32_t part, bool clip, std::size_t threads) {
           const auto in = view(values);
           const enrolled::EncryptOptions options{fixed<Id>(purpose, "a purpose's id"), part, weight, clip,
                                                  threads};
           const NewBytes frame(self.frame_bytes(in.size(), mask, weight.has_value()));
+          for (enrolled::ClientKey& key : client_keys) key.advance_to(round);
           scheme::ValueCounts counts;
           {
             const ReleasedInterpreter release;
@@ -94,7 +96,7 @@ void bind_encryptor(py::module_& module, const std::string& prefix) {
           return py::make_tuple(frame.object, tuple_of(counts));
         },
         py::arg("client_keys"), py::arg("values").noconvert(), py::arg("mask").none(true),
-        py::arg("weight").none(true), py::arg("purpose"), py::arg("part"), py::arg("clip"),
+        py::arg("weight").none(true), py::arg("round"), py::arg("purpose"), py::arg("part"), py::arg("clip"),
         py::arg("threads"));
   };
   bind_encrypt(float{});

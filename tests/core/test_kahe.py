@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
 import threading
 
 import numpy as np
@@ -164,6 +165,8 @@ def test_a_client_s_key_goes_on_with_its_rounds():
         encryptor.encrypt(update, round=3 + 2**16 + 1)
     with pytest.raises(RangeError, match="position 1 "):
         encryptor.encrypt(np.array([0.0, np.nan], np.float32), round=3)
+    with pytest.raises(RangeError, match="position 1 "):
+        encryptor.encrypt(np.array([0.0, np.nan], np.float32), round=4)
     assert key.round == 3
     again = kahe.ClientKey(public_key, 2, key.export_secret(), round=3)
     assert again.export_secret() == key.export_secret() != client_key(public_key, 2).export_secret()
@@ -209,6 +212,35 @@ def test_descriptions_say_what_parameters_are():
     text = kahe.Parameters(max_clients=64).describe()
     for words in ("N = 4096", "50 + 50 bits", "4.04 bytes a value", "2^-111", "128-bit", "docs/kahe.md"):
         assert words in text
+
+
+def test_a_frame_is_of_the_round_that_it_was_told_whatever_other_threads_do():
+    """One thread moves the key on while another encrypts: no update comes to be labelled with a later round."""
+    public_key, update = session(), np.ones(5, np.float32)
+    key = client_key(public_key, 2)
+    encryptor = kahe.Encryptor(key, 1)
+    made, refused, rounds = [], [], iter(range(4000))
+
+    def run():
+        for number in rounds:
+            try:
+                made.append((number, encryptor.encrypt(update, round=number).round))
+            except PolicyError:
+                refused.append(number)
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(made) > 1000
+    assert len(made) + len(refused) == 4000
+    assert [one for one in made if one[0] != one[1]] == []
 
 
 def test_threads_encrypt_and_add_at_once():

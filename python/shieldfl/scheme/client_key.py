@@ -165,6 +165,12 @@ class EnrolledClientKey(Uncopied, Generic[Key]):
         for core in self._cores:
             core.advance_to(number)
 
+    def _go_on_to(self, round: int) -> None:
+        """Go on to a round unless it is past it already, as where another thread was faster."""
+        for core in self._cores:
+            if core.round < round:
+                core.advance_to(round)
+
     def export_secret(self) -> bytearray:
         """Return the key at its round, 32 bytes for each authority, for a store; the receiver overwrites it."""
         exported = bytearray()

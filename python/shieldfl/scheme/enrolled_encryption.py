@@ -128,9 +128,9 @@ class EnrolledTotal(SchemeTotal[Core]):
 class EnrolledEncryptor(SchemeEncryptor[Batch]):
     """Encrypts a client's masked updates under its own key.
 
-    Each frame takes the round that it is told, and the key goes on to it: a round before that is refused
-    (PolicyError). Never send two frames of one round, purpose and part, nor the same update again once it was in a sum
-    that was opened: the difference of two sums would be the update.
+    Each frame takes the round that it is told, and the key goes on to it once the frame is made: a round before that is
+    refused (PolicyError). Never send two frames of one round, purpose and part, nor the same update again once it was
+    in a sum that was opened: the difference of two sums would be the update.
 
     Parameters
     ----------
@@ -171,10 +171,18 @@ class EnrolledEncryptor(SchemeEncryptor[Batch]):
         round: int,
         clip: bool,
     ) -> Encrypted:
-        self._client_key.advance_to(round)
         encrypted: Encrypted = self._core.encrypt(
-            self._client_key._cores, values, mask, weight, self._purpose, self._part, clip, self._threads
+            self._client_key._cores,
+            values,
+            mask,
+            weight,
+            round,
+            self._purpose,
+            self._part,
+            clip,
+            self._threads,
         )
+        self._client_key._go_on_to(round)
         return encrypted
 
     def _parameters(self) -> SchemeParameters[Any, Any]:
