@@ -17,6 +17,7 @@ set(both_engines paillier_encryptor paillier_pool)
 set(long_shards paillier_secret_key paillier_ifma_engine paillier_gmp_engine paillier_decryptor)
 
 file(GLOB test_sources CONFIGURE_DEPENDS cpp/tests/*/test_*.cpp)
+list(FILTER test_sources EXCLUDE REGEX "/freed_memory/")
 add_executable(core_tests cpp/tests/main.cpp ${test_sources})
 target_link_libraries(core_tests PRIVATE shieldfl_core)
 shieldfl_warnings(core_tests)

@@ -1,7 +1,9 @@
+#include <array>
 #include <bit>
 #include <cstring>
 
 #include "common/chacha20_kernels.h"
+#include "common/secure_memory.h"
 
 namespace shieldfl {
 namespace {
@@ -13,8 +15,10 @@ void quarter_round(std::uint32_t& a, std::uint32_t& b, std::uint32_t& c, std::ui
   c += d, b ^= c, b = std::rotl(b, 7);
 }
 
-void write_block(const std::uint32_t* state, std::uint32_t counter, std::uint8_t* out) {
-  std::uint32_t x[16];
+using Words = std::array<std::uint32_t, 16>;
+
+// `x`: scratch.
+void write_block(const std::uint32_t* state, std::uint32_t counter, Words& x, std::uint8_t* out) {
   for (std::size_t i = 0; i < 16; ++i) x[i] = state[i];
   x[12] = counter;
   for (int round = 0; round < 10; ++round) {
@@ -28,13 +32,15 @@ void write_block(const std::uint32_t* state, std::uint32_t counter, std::uint8_t
     quarter_round(x[3], x[4], x[9], x[14]);
   }
   for (std::size_t i = 0; i < 16; ++i) x[i] += i == 12 ? counter : state[i];
-  std::memcpy(out, x, sizeof x);  // little-endian hosts only, see CMakeLists.txt
+  std::memcpy(out, x.data(), sizeof x);  // little-endian hosts only, see CMakeLists.txt
 }
 
 void write_blocks(const std::uint32_t* state, std::size_t blocks, std::uint8_t* out) {
+  Words x;
   for (std::size_t block = 0; block < blocks; ++block) {
-    write_block(state, state[12] + static_cast<std::uint32_t>(block), out + kChaCha20BlockBytes * block);
+    write_block(state, state[12] + static_cast<std::uint32_t>(block), x, out + kChaCha20BlockBytes * block);
   }
+  secure_wipe(x.data(), sizeof x);
 }
 
 }  // namespace

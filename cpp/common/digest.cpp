@@ -3,6 +3,7 @@
 #include <seal/util/blake2.h>
 
 #include "common/error.h"
+#include "common/secure_memory.h"
 
 namespace shieldfl {
 namespace {
@@ -13,6 +14,8 @@ Bytes blake2b_of(std::span<const std::uint8_t> data, std::span<const std::uint8_
   if (blake2b(bytes.data(), bytes.size(), data.data(), data.size(), key.data(), key.size()) != 0) {
     throw Error(ErrorCode::kInternal, "BLAKE2b refused its input");
   }
+  // SEAL's code leaves its state behind, and with it keys that are made of keys.
+  if (!key.empty()) secure_wipe_stack();
   return bytes;
 }
 

@@ -62,6 +62,7 @@ RandomStream::RandomStream(const Seed& seed, std::uint64_t stream_index, std::ui
 RandomStream::~RandomStream() {
   secure_wipe(state_.data(), sizeof state_);
   secure_wipe(buffer_.data(), used_);
+  secure_wipe_stack();
 }
 
 void RandomStream::require(std::uint64_t size) const {

@@ -10,6 +10,11 @@ namespace shieldfl {
 // Overwrites `size` bytes with zeros in a way that the compiler may not remove.
 void secure_wipe(void* data, std::size_t size) noexcept;
 
+// Overwrites the stack below its caller, where functions that the caller has called had their variables: what
+// vector registers did not hold, and what code that is not ours leaves there. Of no effect on what is deeper
+// than 4 KiB.
+void secure_wipe_stack() noexcept;
+
 // Wipes on deallocation, which covers destruction, reallocation and exceptions. Aligned to cache lines, so
 // that no vector of a row lies across two of them.
 template <typename T>

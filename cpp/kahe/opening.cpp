@@ -31,6 +31,10 @@ class BlockOpening {
     }
   }
 
+  ~BlockOpening() { secure_wipe_stack(); }
+  BlockOpening(const BlockOpening&) = delete;
+  BlockOpening& operator=(const BlockOpening&) = delete;
+
   // Whether these can be sums.
   bool open(std::size_t block, std::span<double> sums) {
     const std::size_t degree = total_.head.facts.degree;
