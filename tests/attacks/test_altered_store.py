@@ -24,9 +24,9 @@ from roles.store_cases import (
     random_answer,
 )
 from shieldfl.errors import KeyMismatchError, PolicyError, WireFormatError
-from shieldfl.roles.authority_store import ClientKey
+from shieldfl.roles.authority_store import ClientKey, Grant
 
-TABLES = ("head", "journal", "sessions", "clients", "answers", "answered")
+TABLES = ("head", "journal", "sessions", "clients", "answers", "answered", "grants", "enrolment_key")
 
 
 def answer_some(store, rounds):
@@ -48,7 +48,8 @@ def whole(tmp_path_factory):
         store.revoke(SESSION, 8)
         store.close_round(SESSION, 1, moved_to(2))
         answers |= answer_some(store, (3,))
-        store.enrol(SESSION, {9: ClientKey(3, key_of(9))})
+        store.enrol(SESSION, {9: ClientKey(3, key_of(9))}, {9: Grant(b"granted", b"r" * 32)})
+        store.keep_enrolment_key(b"enrolment key")
     return path, {2: answers[2], 3: answers[3]}
 
 
@@ -72,7 +73,7 @@ def copied(whole, tmp_path):
 def rows_of(path, table):
     with closing(sqlite3.connect(path)) as database:
         columns = [name for _, name, *_ in database.execute(f"PRAGMA table_info({table})")]
-        return columns, database.execute(f"SELECT * FROM {table} ORDER BY 1, 2, 3").fetchall()
+        return columns, database.execute(f"SELECT * FROM {table} ORDER BY {', '.join(columns)}").fetchall()
 
 
 def dump_of(path):
@@ -149,7 +150,7 @@ def test_the_row_that_was_altered_is_named(copied):
     for statement, words in [
         ("UPDATE journal SET round = 7 WHERE number = 11", "row 11 is not what was written"),
         ("DELETE FROM journal WHERE number = 4", "row 4 is missing"),
-        ("DELETE FROM journal WHERE number = (SELECT max(number) FROM journal)", "row 15 is missing"),
+        ("DELETE FROM journal WHERE number = (SELECT max(number) FROM journal)", "row 16 is missing"),
         ("DELETE FROM answered WHERE client = 3 AND round = 2", "the list of row 11 of the journal"),
         (
             "UPDATE clients SET sealed = zeroblob(60) WHERE client = 9",
@@ -164,6 +165,13 @@ def test_the_row_that_was_altered_is_named(copied):
         ("UPDATE answered SET number = 9 WHERE number = 10", "the list of row 10 of the journal"),
         ("UPDATE answers SET sealed = zeroblob(60) WHERE number = 10", "answer of row 10 .* was dropped"),
         ("UPDATE sessions SET min_clients = 2", "row 1 of the journal began a session"),
+        ("DELETE FROM grants", "the grant that row 15 of the journal wrote is missing"),
+        (
+            "UPDATE grants SET request_digest = NULL",
+            "the grant of row 15 of the journal is not what was given",
+        ),
+        ("UPDATE grants SET client = 1", "a grant of client 1 that no row"),
+        ("DELETE FROM enrolment_key", "enrolment key is not the one that the journal says"),
     ]:
         with pytest.raises(WireFormatError, match=words):
             opened(copied(statement))
@@ -213,8 +221,8 @@ def test_tables_of_two_copies_that_went_on_apart_make_no_store(tmp_path):
     mixed = tmp_path / "mixed"
     whole = [dump_of(first), dump_of(second)]
     refused = 0
-    for count in range(1, len(TABLES)):
-        for taken in itertools.combinations(TABLES, count):
+    for count in range(1, 6):
+        for taken in itertools.combinations(TABLES[:6], count):
             shutil.copy(first, mixed)
             with closing(sqlite3.connect(mixed, isolation_level=None)) as database:
                 database.execute("PRAGMA synchronous=OFF")
@@ -226,7 +234,7 @@ def test_tables_of_two_copies_that_went_on_apart_make_no_store(tmp_path):
                 with pytest.raises(WireFormatError):
                     opened(mixed)
                 refused += 1
-    # Four tables differ between the copies, and two are the same, whichever they are taken from.
+    # Of these six tables four differ between the copies, and two are the same, whichever they are taken from.
     assert refused == 2**2 * (2**4 - 2)
 
 
@@ -246,6 +254,20 @@ def test_a_client_that_was_revoked_or_moved_on_does_not_get_its_old_key_back(tmp
             database.execute("REPLACE INTO clients SELECT * FROM old.clients WHERE client = ?", (client,))
         with pytest.raises(WireFormatError, match=f"client {client} is not the one of row"):
             opened(altered)
+
+
+def test_an_enrolment_key_that_was_erased_does_not_come_back(tmp_path):
+    path, before = tmp_path / "store", tmp_path / "before"
+    with begun(path) as store:
+        store.keep_enrolment_key(b"enrolment key")
+    shutil.copy(path, before)
+    with opened(path) as store:
+        store.end_enrolment()
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("ATTACH ? AS old", (str(before),))
+        database.execute("INSERT INTO enrolment_key SELECT * FROM old.enrolment_key")
+    with pytest.raises(WireFormatError, match="is back though erased"):
+        opened(path)
 
 
 def test_bytes_that_were_lost_or_overwritten_give_an_error_or_the_same_answers(whole, tmp_path):
@@ -312,6 +334,6 @@ def test_rules_are_those_of_the_session(whole):
     """The fixture is what these tests take it for."""
     assert RULES.answers_kept == 2
     with opened(shutil.copy(whole[0], whole[0].with_name("right"))) as store:
-        assert store.position.rows == 15
+        assert store.position.rows == 16
         for round_number, answer in whole[1].items():
             assert ask(store, round_number, never, clients=CLIENTS[:5]) == answer

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from shieldfl.kahe.answers import open_total
 
 import shieldfl as sf
 from methods.method_conformance import SteppedRun
 from methods.variants import labelled, opened_by_clients
 from roles.enrolled_session import PARAMETERS, Session, updates
 from shieldfl import kahe
-from shieldfl.kahe.answers import open_total
 from shieldfl.roles.answer_opener import AnswerOpener
 from shieldfl.roles.authority_secrets import AuthoritySecrets
 from shieldfl.scheme.sealed_answer import read_answer
@@ -27,7 +27,7 @@ def test_what_a_client_was_granted_opens_nothing_of_another_session_of_its_autho
         total = session.total((1, 2, 3)) if opens else session.total()
         answer = session.authority.sum_key(total.request())
         public_key, request = session.authority.public_key, total.request()
-        granted = public_key.identity.verifying_key, revoked.opening_key, public_key.id, request, answer
+        granted = public_key.identity.verifying_key, revoked.opening_keys[0], public_key.id, request, answer
         if opens:  # what a grant is for, until the session ends
             sums = open_total(public_key, total, read_answer(*granted))[0]
             np.testing.assert_array_equal(sums, updates()[1:].astype(np.float64).sum(axis=0))
@@ -44,7 +44,7 @@ def test_a_total_for_one_purpose_is_not_opened_for_another():
     answer = session.authority.sum_key(total.request())
     for purpose in ("scores", "update"):
         opener = AnswerOpener(
-            session.authority.public_key, session.keys[0].opening_key, 3, (1.0, 1.0), purpose=purpose
+            session.authority.public_key, session.keys[0].opening_keys[0], 3, (1.0, 1.0), purpose=purpose
         )
         opener.take(answer)
         if purpose == "scores":

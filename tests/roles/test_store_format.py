@@ -25,6 +25,7 @@ from roles.store_cases import (
     moved_to,
     opened,
 )
+from shieldfl.roles.authority_store import ClientKey, Grant
 
 
 def canonical(*values):
@@ -49,6 +50,8 @@ def test_a_store_is_what_the_page_says(tmp_path):
         answer = ask(store, 1, lambda keys: (b"an answer", moved_to(2)(keys)), clients=CLIENTS[:5])
         store.revoke(SESSION, 8)
         store.close_round(SESSION, 2, moved_to(3))
+        store.enrol(SESSION, {9: ClientKey(3, key_of(9))}, {9: Grant(b"a grant", b"r" * 32)})
+        store.keep_enrolment_key(b"an enrolment key")
     opened(path).close()
     with closing(sqlite3.connect(path)) as database:
         ((authority, salt, proof, epoch, rows, last_mac, openings, head_mac),) = database.execute(
@@ -66,6 +69,12 @@ def test_a_store_is_what_the_page_says(tmp_path):
             "SELECT client, frame_id FROM answered WHERE (session, round, purpose, number) = (?, 1, 'update', ?)",
             (SESSION, answers[0][0]),
         ).fetchall()
+        grants = database.execute(
+            "SELECT number, session, client, request_digest, sealed FROM grants"
+        ).fetchall()
+        ((key_number, enrolment_key),) = database.execute(
+            "SELECT number, sealed FROM enrolment_key"
+        ).fetchall()
     kdf = HKDF(SHA256(), 64, salt=salt, info=b"shieldfl authority store 1\0")
     derived = kdf.derive(KEY)
     sealing, authenticating = derived[:32], derived[32:]
@@ -82,7 +91,13 @@ def test_a_store_is_what_the_page_says(tmp_path):
         previous = row_mac
     assert previous == last_mac
     assert mac(authenticating, "head", epoch, rows, last_mac, openings) == head_mac
-    assert [row[1] for row in journal] == ["session", *["enrol"] * len(CLIENTS), "answer", "revoke", "close"]
+    kinds = ["session", *["enrol"] * len(CLIENTS), "answer", "revoke", "close", "enrol", "key"]
+    assert [row[1] for row in journal] == kinds
+    ((number, *granted),) = grants
+    assert granted[:3] == [SESSION, 9, b"r" * 32]
+    assert unseal(number, granted[3], "grant", SESSION, 9) == b"a grant"
+    assert journal[number - 1][6] == hashlib.sha256(canonical(b"r" * 32, b"a grant")).digest()
+    assert unseal(key_number, enrolment_key, "enrolment key") == b"an enrolment key"
     assert [canonical(*session) for session in sessions] == [journal[0][6]]
     assert answered == listed(1, CLIENTS[:5])
     ((number, total_digest, sealed),) = answers
@@ -91,9 +106,9 @@ def test_a_store_is_what_the_page_says(tmp_path):
     assert (total_digest, unseal(number, sealed, "answer", SESSION, 1, "update")) == (DIGEST, answer)
     for session, client, round_number, changed, sealed in keys:
         if client == 8:
-            assert (round_number, changed, sealed) == (None, rows - 1, None)
+            assert (round_number, changed, sealed) == (None, rows - 3, None)
             continue
-        assert (round_number, changed) == (3, rows)
-        moves = 2 if client in CLIENTS[:5] else 1
+        assert (round_number, changed) == (3, rows - 1 if client == 9 else rows - 2)
+        moves = 1 if client in CLIENTS[5:] else 2
         key = bytes(reversed(key_of(client))) if moves == 1 else key_of(client)
         assert unseal(changed, sealed, "key", session, client, 3) == key

@@ -45,7 +45,7 @@ def test_the_sums_are_right_whoever_opens(session):
     ):
         np.testing.assert_array_equal(sums, expected)
     np.testing.assert_array_equal(session.authority.open_mean(total), expected / 4)
-    opener = AnswerOpener(session.authority.public_key, session.keys[0].opening_key, 3, (0.5, 1.0))
+    opener = AnswerOpener(session.authority.public_key, session.keys[0].opening_keys[0], 3, (0.5, 1.0))
     with pytest.raises(PolicyError, match="no answer to this total"):
         opener.open(total)
     opener.take(answer)
@@ -63,7 +63,7 @@ def test_encrypted_weights_are_looked_at_wherever_a_total_is_opened():
     mean = session.authority.open_mean(total, stated_weight=3.0)
     np.testing.assert_allclose(mean, updates().mean(axis=0), atol=2.0**-19)
     for bounds, stated in (((0.9, 1.0), None), ((0.5, 1.0), 2.5)):
-        opener = AnswerOpener(session.authority.public_key, session.keys[1].opening_key, 3, bounds)
+        opener = AnswerOpener(session.authority.public_key, session.keys[1].opening_keys[0], 3, bounds)
         opener.take(answer)
         with pytest.raises(RangeError, match="weights"):
             opener.open_mean(total, stated_weight=stated)

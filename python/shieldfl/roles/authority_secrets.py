@@ -2,62 +2,70 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import secrets
 from typing import Any
 
 from shieldfl.array_view import Buffer
-from shieldfl.errors import KeyMismatchError, ParameterError
+from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
 from shieldfl.installing import cryptographic
+from shieldfl.roles.store_records import ENROLMENT_HAS_ENDED
 from shieldfl.scheme.enrolment import SECRET_BYTES, AuthorityIdentity, EnrolmentRequest, hpke, hpke_suite
 from shieldfl.stateful import Uncopied
 
-__all__ = ["AuthoritySecrets"]
+__all__ = ["EXPORTED_BYTES", "AuthoritySecrets"]
 
 _SIGNING_BYTES = 32
+_PUBLIC_BYTES = 1216
 _MLKEM_BYTES = 64
 _X25519_BYTES = 32
 _OPENING_DOMAIN = b"shieldfl opening key 1\0"
-_BYTES = _SIGNING_BYTES + _MLKEM_BYTES + _X25519_BYTES + 2 * SECRET_BYTES
+EXPORTED_BYTES = _SIGNING_BYTES + _PUBLIC_BYTES + 2 * SECRET_BYTES
+"""Of what :meth:`AuthoritySecrets.export` returns."""
+_ENROLMENT_BYTES = _MLKEM_BYTES + _X25519_BYTES
 
 
 class AuthoritySecrets(Uncopied):
-    """Drawn from the operating system, or taken from :meth:`export`. Raises ParameterError; ShieldError."""
+    """Drawn from the operating system, or taken from :meth:`export`, then without what opens requests.
+
+    That is the enrolment key, which goes before the rest does: whoever has recorded requests and gets hold of it later
+    has every client's first key, and from it those of all rounds. Raises ParameterError; ShieldError.
+    """
 
     _why_uncopied = "hold secret keys and are neither copied nor pickled"
 
     def __init__(self, exported: bytes | None = None) -> None:
-        ed25519, mlkem, x25519 = (
-            cryptographic(f"asymmetric.{name}", "key authorities") for name in ("ed25519", "mlkem", "x25519")
-        )
+        ed25519 = cryptographic("asymmetric.ed25519", "key authorities")
+        self._enrolment: tuple[Any, Any] | None = None
         if exported is None:
             self.signing_key: Any = ed25519.Ed25519PrivateKey.generate()
-            self._mlkem = mlkem.MLKEM768PrivateKey.generate()
-            self._x25519 = x25519.X25519PrivateKey.generate()
+            mlkem, x25519 = _enrolment_modules()
+            self._enrolment = mlkem.MLKEM768PrivateKey.generate(), x25519.X25519PrivateKey.generate()
+            public_key = _public_bytes(self._enrolment)
             self._opening_root = secrets.token_bytes(SECRET_BYTES)
             self.store_key = secrets.token_bytes(SECRET_BYTES)
         else:
-            if len(exported) != _BYTES:
-                raise ParameterError(f"an authority's secrets have {_BYTES} bytes")
-            lengths = (_SIGNING_BYTES, _MLKEM_BYTES, _X25519_BYTES, SECRET_BYTES, SECRET_BYTES)
+            if len(exported) != EXPORTED_BYTES:
+                raise ParameterError(f"an authority's secrets have {EXPORTED_BYTES} bytes")
+            lengths = (_SIGNING_BYTES, _PUBLIC_BYTES, SECRET_BYTES, SECRET_BYTES)
             ends = [sum(lengths[: n + 1]) for n in range(len(lengths))]
             parts = [exported[end - length : end] for end, length in zip(ends, lengths, strict=True)]
             self.signing_key = ed25519.Ed25519PrivateKey.from_private_bytes(parts[0])
-            self._mlkem = mlkem.MLKEM768PrivateKey.from_seed_bytes(parts[1])
-            self._x25519 = x25519.X25519PrivateKey.from_private_bytes(parts[2])
-            self._opening_root, self.store_key = parts[3:]
-        enrolment_key = (
-            self._mlkem.public_key().public_bytes_raw() + self._x25519.public_key().public_bytes_raw()
-        )
-        self.identity = AuthorityIdentity(self.signing_key.public_key().public_bytes_raw(), enrolment_key)
+            public_key, self._opening_root, self.store_key = parts[1:]
+        self.identity = AuthorityIdentity(self.signing_key.public_key().public_bytes_raw(), public_key)
         """Of these, what is public."""
 
+    @property
+    def store_id(self) -> bytes:
+        """Whose the authority's store is, 32 bytes."""
+        return hashlib.sha256(self.identity.id).digest()
+
     def export(self) -> bytes:
-        """Return all of them, for a sealed file."""
+        """Return all of them but the enrolment key, for a sealed file."""
         return bytes(
             self.signing_key.private_bytes_raw()
-            + self._mlkem.private_bytes_raw()
-            + self._x25519.private_bytes_raw()
+            + self.identity.enrolment_key
             + self._opening_root
             + self.store_key
         )
@@ -66,14 +74,42 @@ class AuthoritySecrets(Uncopied):
         """Return what opens the answers of the sessions with this manifest, and of no others: 32 bytes, secret."""
         return hmac.digest(self._opening_root, _OPENING_DOMAIN + manifest_digest, "sha256")
 
+    @property
+    def enrolment_key(self) -> bytes | None:
+        """What opens requests, 96 bytes; secret. None before it was taken, and once it is erased."""
+        if self._enrolment is None:
+            return None
+        mlkem, x25519 = self._enrolment
+        return bytes(mlkem.private_bytes_raw() + x25519.private_bytes_raw())
+
+    def take_enrolment_key(self, key: bytes | None) -> None:
+        """Take what opens requests, None to erase it. Raises ParameterError for the key of another authority."""
+        if key is None:
+            self._enrolment = None
+            return
+        mlkem, x25519 = _enrolment_modules()
+        try:
+            taken = (
+                mlkem.MLKEM768PrivateKey.from_seed_bytes(key[:_MLKEM_BYTES]),
+                x25519.X25519PrivateKey.from_private_bytes(key[_MLKEM_BYTES:]),
+            )
+            is_own = _public_bytes(taken) == self.identity.enrolment_key
+        except (TypeError, ValueError):
+            is_own = False
+        if not is_own:
+            raise ParameterError("this is not what opens requests to this key authority")
+        self._enrolment = taken
+
     def unseal(self, request: Buffer, session: bytes) -> tuple[int | str, bytes]:
         """Return who asks to be enrolled in a session, and the secret that it shares from now on, 32 bytes.
 
         Raises WireFormatError for what is no request, KeyMismatchError for one that was sealed to another authority or
-        for another session, or was altered.
+        for another session, or was altered; PolicyError once the enrolment key was erased.
         """
         asked = EnrolmentRequest.from_bytes(request)
-        private_key = hpke().MLKEM768X25519PrivateKey(self._mlkem, self._x25519)
+        if self._enrolment is None:
+            raise PolicyError(ENROLMENT_HAS_ENDED)
+        private_key = hpke().MLKEM768X25519PrivateKey(*self._enrolment)
         suite = hpke_suite()
         from cryptography.exceptions import InvalidTag
 
@@ -87,3 +123,12 @@ class AuthoritySecrets(Uncopied):
                 "from this session's public key"
             )
         return asked.client, bytes(secret)
+
+
+def _enrolment_modules() -> tuple[Any, Any]:
+    mlkem, x25519 = (cryptographic(f"asymmetric.{name}", "key authorities") for name in ("mlkem", "x25519"))
+    return mlkem, x25519
+
+
+def _public_bytes(enrolment: tuple[Any, Any]) -> bytes:
+    return b"".join(key.public_key().public_bytes_raw() for key in enrolment)

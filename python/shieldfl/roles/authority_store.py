@@ -5,106 +5,66 @@ Written and on the disk before an answer leaves, so that neither a crash nor a s
 
 from __future__ import annotations
 
-import contextlib
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
-from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.roles.store import Store
 from shieldfl.roles.store_check import check_store
-from shieldfl.roles.store_file import MEMORY, StoreFile, create_content, create_file
-from shieldfl.roles.store_journal import (
-    KEY_BYTES,
-    Journal,
-    Position,
-    StoreKeys,
-    canonical,
-    digest_of_list,
-)
+from shieldfl.roles.store_file import MEMORY
+from shieldfl.roles.store_journal import Journal, Position, canonical, digest_of_list
 from shieldfl.roles.store_records import (
-    AUTHORITY_BYTES,
     MOST_ROUNDS_AHEAD,
     SESSION_BYTES,
     ClientKey,
+    Grant,
+    Grants,
     Keys,
     Request,
     SessionRules,
     as_bytes,
     as_number,
+    checked_grants,
     checked_keys,
     checked_rules,
 )
 from shieldfl.roles.store_tables import (
+    LAYOUT,
     check_ahead,
+    check_enrolment_open,
+    digest_of_grant,
     drop_answers,
+    enrolment_has_ended,
+    erase_enrolment_key,
     is_enrolled,
     newest_round,
     oldest_open,
+    read_enrolment_key,
+    read_grant,
     read_keys,
     stored_answer,
     write_answer,
+    write_enrolment_key,
+    write_grant,
     write_keys,
 )
-from shieldfl.stateful import Uncopied
 
-__all__ = ["MOST_ROUNDS_AHEAD", "AuthorityStore", "ClientKey", "Position", "SessionRules"]
+__all__ = ["MOST_ROUNDS_AHEAD", "AuthorityStore", "ClientKey", "Grant", "Position", "SessionRules"]
 
 
-class AuthorityStore(Uncopied):
-    """The memory of one authority; the same for every scheme. Thread-safe; one process at a time.
+class AuthorityStore(Store):
+    """The memory of one authority; the same for every scheme. Its owner is the authority's id.
 
     An answer is given once for each session, round, purpose and client, for ever: the same request gets the same bytes
     for as long as they are kept, and any other that names one of these clients is refused, as are rounds that are over.
-    Every operation is one transaction; what raises an error has changed nothing, and answered nothing.
-
-    **An old copy of the whole file is a valid store.** What was answered after it was made could be answered again,
-    otherwise, and the difference be one client's update. Nothing in a file can tell; who knows how far the store had
-    come passes ``at_least``, from wherever :attr:`position` was noted. A backup is opened with ``restored=True``,
-    which ends all sessions, or not at all; a snapshot of a machine is such a backup. Make one while the store is
-    closed, and where it is put into place, delete what ends in ``-journal`` beside it: that is another file's.
+    From an old copy it could be given again for another list, and the difference of the two be one client's update: see
+    :class:`~shieldfl.roles.store.Store`.
     """
 
+    _layout = LAYOUT
     _why_uncopied = "holds an authority's secrets and is neither copied nor pickled: open it where it is used"
-
-    def __init__(
-        self,
-        path: str | PathLike[str],
-        key: bytes,
-        authority_id: bytes,
-        *,
-        at_least: tuple[int, int] = (0, 0),
-        restored: bool = False,
-        _content: bytes = b"",
-    ) -> None:
-        """Open what :meth:`create` made, and verify all of it.
-
-        Parameters
-        ----------
-        path : of the file.
-        key : 32 random bytes, those that it was created with.
-        authority_id : 32 bytes, those that it was created with.
-        at_least : a :attr:`position` that the store is known to have reached. An older file is refused.
-        restored : the file is a backup. Begins an epoch above both the file's and that of ``at_least``: sessions of
-            earlier ones are refused from now on, their keys and answers deleted. Give the newest epoch that anybody
-            knows: a backup that is restored twice without it begins one epoch twice.
-
-        Raises KeyMismatchError for another key or authority; WireFormatError for a file that was damaged or altered;
-        PolicyError for one that is older than ``at_least``, or that another process holds; DataError for a disk that
-        fails, or cannot be written; ParameterError.
-        """
-        self._key = as_bytes(key, KEY_BYTES, "a store's key")
-        self._authority_id = as_bytes(authority_id, AUTHORITY_BYTES, "authority_id")
-        self._keys: StoreKeys | None = None
-        self._restored = restored
-        if not isinstance(at_least, tuple) or len(at_least) != 2:
-            raise ParameterError("at_least must be a position: an epoch and a number of rows")
-        self._position = Position(*(as_number(number, "a number of at_least") for number in at_least))
-        self._is_in_memory = path is MEMORY
-        self._file = StoreFile(path if path is MEMORY else Path(path), self._check, _content)
-        self._restored = False
 
     @classmethod
     def create(cls, path: str | PathLike[str], key: bytes, authority_id: bytes) -> Self:
@@ -113,8 +73,7 @@ class AuthorityStore(Uncopied):
         Raises PolicyError where there is a file already; DataError; OSError for a folder that cannot be written;
         ParameterError.
         """
-        keys = StoreKeys(key, as_bytes(authority_id, AUTHORITY_BYTES, "authority_id"))
-        create_file(Path(path), lambda connection: Journal.begin(connection, keys))
+        cls._create(path, key, authority_id)
         return cls(path, key, authority_id)
 
     @classmethod
@@ -124,46 +83,16 @@ class AuthorityStore(Uncopied):
         Whoever goes on from an older content answers as an old copy of a file would. Raises as opening a file does.
         """
         if content is None:
-            keys = StoreKeys(key, as_bytes(authority_id, AUTHORITY_BYTES, "authority_id"))
-            content = create_content(lambda connection: Journal.begin(connection, keys))
+            content = cls._created_content(key, authority_id)
         return cls(MEMORY, key, authority_id, _content=content)
 
-    def serialised(self) -> bytes:
-        """Return all of a store in memory; its secrets are sealed under its key."""
-        return self._file.serialised()
-
-    def _check(self, connection: sqlite3.Connection) -> None:
-        """Verify a file that was just opened: the first time, or again after an error of the disk."""
-        self._keys = Journal.keys_of(connection, self._key, self._authority_id)
-        journal = Journal(connection, self._keys)
+    def _check_tables(self, journal: Journal) -> None:
         check_store(journal)
-        if self._restored:
-            epoch = as_number(max(journal.epoch, self._position.epoch) + 1, "the epoch after this")
-            journal.append("restore", round_number=epoch)
-            connection.execute("DELETE FROM clients")
-            connection.execute("UPDATE answers SET sealed = NULL")
-        elif journal.position < self._position:
-            raise PolicyError(
-                f"this is an old copy of the store: it ends at row {journal.number} of epoch {journal.epoch}, and is "
-                f"known to have reached row {self._position.rows} of epoch {self._position.epoch}. Open the newest "
-                "file, or, if that is lost, this one with restored=True"
-            )
-        if not self._is_in_memory:
-            journal.count_opening()
-        self._position = journal.position
 
-    @property
-    def position(self) -> Position:
-        """How far the store has come; noted elsewhere, such as in signed answers, it tells old copies."""
-        return self._position
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[Journal]:
-        with self._file.transaction() as connection:
-            assert self._keys is not None
-            journal = Journal(connection, self._keys)
-            yield journal
-        self._position = max(self._position, journal.position)
+    def _forget(self, connection: sqlite3.Connection) -> None:
+        connection.execute("DELETE FROM clients")
+        connection.execute("DELETE FROM grants")
+        connection.execute("UPDATE answers SET sealed = NULL")
 
     def add_session(self, session: bytes, rules: SessionRules) -> None:
         """Begin a session, 16 bytes, in the epoch that runs; the same one again changes nothing.
@@ -182,6 +111,13 @@ class AuthorityStore(Uncopied):
             journal.connection.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?)", values)
             journal.append("session", session, digest=canonical(*values))
 
+    def has_session(self, session: bytes) -> bool:
+        """Whether a session was begun, in whatever epoch. Raises ParameterError."""
+        as_bytes(session, SESSION_BYTES, "session")
+        with self._transaction() as journal:
+            select = "SELECT 1 FROM sessions WHERE session = ?"
+            return journal.connection.execute(select, (session,)).fetchone() is not None
+
     def _rules(self, journal: Journal, session: bytes) -> SessionRules:
         select = "SELECT * FROM sessions WHERE session = ?"
         found = journal.connection.execute(select, (session,)).fetchone()
@@ -195,19 +131,32 @@ class AuthorityStore(Uncopied):
             )
         return SessionRules(*rules)
 
-    def enrol(self, session: bytes, keys: Keys) -> None:
+    def enrol(self, session: bytes, keys: Keys, grants: Grants | None = None) -> None:
         """Enrol clients in a session, by number, each with its key and the round that this stands at.
 
-        Raises PolicyError for a client that was enrolled in the session before, revoked or not; ParameterError.
+        ``grants`` is what they get for it, which :meth:`grant` gives again. Raises PolicyError for a client that was
+        enrolled in the session before, revoked or not, and once enrolment has ended; ParameterError.
         """
-        self.enrol_in({session: keys})
+        self.enrol_in({session: keys}, {session: grants or {}})
 
-    def enrol_in(self, keys: Mapping[bytes, Keys]) -> None:
-        """Enrol clients in several sessions, all or none; keys by session. Raises as :meth:`enrol` does."""
+    def enrol_in(
+        self,
+        keys: Mapping[bytes, Keys],
+        grants: Mapping[bytes, Grants] | None = None,
+        *,
+        clients: int | None = None,
+    ) -> None:
+        """Enrol clients in several sessions, all or none; keys and grants by session. Raises as :meth:`enrol` does.
+
+        ``clients`` is how many there will be: enrolment ends with the last one, in all sessions of the store.
+        """
         checked = {
             as_bytes(session, SESSION_BYTES, "session"): checked_keys(own) for session, own in keys.items()
         }
+        of_all = grants or {}
+        granted = {session: checked_grants(of_all.get(session, {}), own) for session, own in checked.items()}
         with self._transaction() as journal:
+            check_enrolment_open(journal)
             for session, own in checked.items():
                 self._rules(journal, session)
                 for client, key in own.items():
@@ -215,11 +164,57 @@ class AuthorityStore(Uncopied):
                         raise PolicyError(
                             f"client {client} was enrolled in the session before: take another number"
                         )
-                    row = journal.append("enrol", session, client=client)
+                    grant = granted[session].get(client)
+                    digest = None if grant is None else digest_of_grant(grant)
+                    row = journal.append("enrol", session, client=client, digest=digest)
                     write_keys(journal, row, session, {client: key})
+                    if grant is not None:
+                        write_grant(journal, row, session, client, grant)
+            if clients is not None and self._are_enrolled(journal, checked, clients):
+                erase_enrolment_key(journal)
+
+    def _are_enrolled(self, journal: Journal, sessions: Iterable[bytes], clients: int) -> bool:
+        select = "SELECT count(*) FROM clients WHERE session = ?"
+        return all(
+            journal.connection.execute(select, (session,)).fetchone()[0] >= clients for session in sessions
+        )
+
+    def grant(self, session: bytes, client: int) -> Grant | None:
+        """Return what a client got for its enrolment; None for one without, not enrolled or revoked.
+
+        Raises PolicyError for a session that is unknown, or of an earlier epoch; ParameterError.
+        """
+        as_bytes(session, SESSION_BYTES, "session")
+        number = as_number(client, "a client's number")
+        with self._transaction() as journal:
+            self._rules(journal, session)
+            return read_grant(journal, session, number)
+
+    def keep_enrolment_key(self, key: bytes | None) -> bytes | None:
+        """Keep what opens requests for enrolment, unless there is such a key; return the one that is kept.
+
+        None once enrolment has ended, and where none was given yet. Raises ParameterError.
+        """
+        if key is not None and not isinstance(key, bytes):
+            raise ParameterError("an enrolment key must be bytes")
+        with self._transaction() as journal:
+            kept = read_enrolment_key(journal)
+            if kept is None and key is not None and not enrolment_has_ended(journal):
+                write_enrolment_key(journal, key)
+                return key
+            return kept
+
+    def end_enrolment(self) -> None:
+        """Erase what opens requests, and enrol nobody any more, in any session; a second time changes nothing."""
+        with self._transaction() as journal:
+            if not enrolment_has_ended(journal):
+                erase_enrolment_key(journal)
 
     def revoke(self, session: bytes, client: int) -> None:
-        """Delete a client's key: no list that names it is answered any more. Raises PolicyError; ParameterError."""
+        """Delete a client's key and grant: no list that names it is answered any more.
+
+        Raises PolicyError for one that is not enrolled, or was revoked before; ParameterError.
+        """
         as_bytes(session, SESSION_BYTES, "session")
         number = as_number(client, "a client's number")
         with self._transaction() as journal:
@@ -228,6 +223,8 @@ class AuthorityStore(Uncopied):
             row = journal.append("revoke", session, client=number)
             revoked = (session, number, None, row.number, None)
             journal.connection.execute("REPLACE INTO clients VALUES (?, ?, ?, ?, ?)", revoked)
+            delete = "DELETE FROM grants WHERE session = ? AND client = ?"
+            journal.connection.execute(delete, (session, number))
 
     def close_round(self, session: bytes, round_number: int, ratchet: Callable[[Keys], Keys]) -> None:
         """End a round, and all below it, for every client; nothing happens where it was ended before.
@@ -326,16 +323,3 @@ class AuthorityStore(Uncopied):
             select = """SELECT 1 FROM journal JOIN answers USING (number)
                 WHERE session = ? AND kind = 'answer' AND round = ? AND total_digest = ? LIMIT 1"""
             return journal.connection.execute(select, asked).fetchone() is not None
-
-    def close(self) -> None:
-        """Give the file up: nothing more is answered, and another process can open it."""
-        self._file.close()
-        self._keys = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import shieldfl._core as _core
-from shieldfl.errors import PolicyError, WireFormatError
+from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.roles import key_file
 from shieldfl.roles.opened_totals import Answer, OpenedTotals
+from shieldfl.roles.reopened_authority import reopened_authority
 from shieldfl.roles.sum_key_authority import SumKeyAuthority
 from shieldfl.roles.total_opener import (
     LEAST_THAT_HIDES,
@@ -162,12 +163,45 @@ class KeyAuthority(TotalOpener[Key]):
             contents.secret[:] = bytes(len(contents.secret))
 
     @classmethod
-    def load(cls, path: str | Path, passphrase: str, *, threads: int | None = None) -> KeyAuthority:
-        """Read what :meth:`save` wrote.
+    def load(
+        cls,
+        path: str | Path,
+        passphrase: str,
+        *,
+        threads: int | None = None,
+        store: str | Path | None = None,
+        at_least: tuple[int, int] = (0, 0),
+        restored: bool = False,
+    ) -> Any:
+        """Read what :meth:`save` wrote; where clients enrol, go on from the store as well.
 
-        Raises KeyMismatchError for a wrong passphrase or an altered file, WireFormatError for no key file at all.
+        Parameters
+        ----------
+        path, passphrase : of the key file.
+        threads : for opening; None for as many as the work is worth.
+        store : the path that the authority was made with, where clients enrol.
+        at_least : a position that the store is known to have reached: an older file is refused.
+        restored : the store is a backup. Its sessions end, and the authority that is returned begins a new one, in a
+            new epoch: save it again, and have clients enrol anew.
+
+        Raises KeyMismatchError for a wrong passphrase, an altered file or the store of another authority;
+        WireFormatError for no key file at all, and a damaged store; PolicyError for an old copy of a store, and for one
+        that another process holds; DataError; ParameterError for a store that is missing, or is there for nothing.
         """
-        return cls.of_contents(key_file.read(Path(path), passphrase), threads=threads)
+        contents = key_file.read(Path(path), passphrase)
+        scheme = _scheme_of_key_frame(contents.public_key)
+        if scheme.enrols != (store is not None):
+            raise ParameterError(
+                "the key file is that of an authority that goes on from its store: pass store="
+                if scheme.enrols
+                else "the key file has all that its authority knows: pass no store"
+            )
+        if store is None:
+            return cls.of_contents(contents, threads=threads)
+        public_key = scheme.PublicKey.from_bytes(contents.public_key)
+        return reopened_authority(
+            contents, public_key, store, threads=threads, at_least=at_least, restored=restored
+        )
 
     @classmethod
     def of_contents(cls, contents: key_file.Contents, *, threads: int | None = None) -> KeyAuthority:

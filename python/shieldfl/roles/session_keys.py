@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import struct
 from collections.abc import Iterable, Mapping
+from functools import partial
+from os import PathLike
 from typing import Any, ClassVar
 
-from shieldfl.array_view import as_unsigned
+from shieldfl.array_view import as_frame, as_unsigned
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
 from shieldfl.roles.authority_secrets import AuthoritySecrets
-from shieldfl.roles.authority_store import AuthorityStore
+from shieldfl.roles.authority_store import AuthorityStore, Grant, Position
 from shieldfl.roles.message import Part
 from shieldfl.roles.round_key_check import SESSION_BYTES, RoundKeyCheck
 from shieldfl.roles.round_signer import RoundSigner
@@ -22,6 +25,8 @@ from shieldfl.stateful import refuse_unless
 
 __all__ = ["SessionKeys"]
 
+_POSITION = struct.Struct("<QQ")
+
 
 class SessionKeys(RoundSigner):
     """Enrols clients, and opens one total of each purpose in each round by what it shares with those who are in it.
@@ -32,8 +37,11 @@ class SessionKeys(RoundSigner):
     min_clients : the fewest clients of a total that is opened, at least 2.
     weight_bounds : of encrypted weights.
     most_values : the most that a total may have.
+    clients : how many there will be: with the last one enrolment ends, and what opens requests is erased.
     threads : for opening; None for as many as the work is worth.
     check : of a federation that was set up before: it goes on once the state of its authority was taken.
+    store : the path of the file that its memory is in: made at set-up, and there before a state is taken, which then
+        says how far it had come at least. None for a memory that is part of the state.
 
     Raises ParameterError, and ShieldError where the ``cryptography`` package is missing.
     """
@@ -48,9 +56,11 @@ class SessionKeys(RoundSigner):
         min_clients: int,
         *,
         most_values: int,
+        clients: int,
         weight_bounds: tuple[float, float] = (1.0, 1.0),
         threads: int | None = None,
         check: RoundKeyCheck | None = None,
+        store: str | PathLike[str] | None = None,
     ) -> None:
         for own in parameters.values():
             check_min_clients(own, min_clients)
@@ -62,6 +72,8 @@ class SessionKeys(RoundSigner):
         self.min_clients = min_clients
         self._weight_bounds = checked_weight_bounds(weight_bounds)
         self._most_values = most_values
+        self._clients = clients
+        self._path = store
         self._threads = threads
         self._begun: list[str] = []
         self._authorities: dict[str, SumKeyAuthority[Any]] = {}
@@ -71,11 +83,11 @@ class SessionKeys(RoundSigner):
         """Begin the sessions of a public set-up; of one that was set up before, restoring the state does."""
         super().settle(check)
         if check.identity == self._owner.identity:
-            self._take(AuthorityStore.in_memory(self._owner.store_key, self._store_id))
-
-    @property
-    def _store_id(self) -> bytes:
-        return hashlib.sha256(self._owner.identity.id).digest()
+            key, owner_id = self._owner.store_key, self._owner.store_id
+            made = (
+                AuthorityStore.in_memory if self._path is None else partial(AuthorityStore.create, self._path)
+            )
+            self._take(made(key, owner_id))
 
     def _take(self, store: AuthorityStore) -> None:
         self._store = store
@@ -111,18 +123,36 @@ class SessionKeys(RoundSigner):
 
     @property
     def _memory(self) -> bytes:
-        return self._held_store().serialised()
+        store = self._held_store()
+        return store.serialised() if self._path is None else _POSITION.pack(*store.position)
 
     @_memory.setter
     def _memory(self, content: bytes) -> None:
-        self._take(AuthorityStore.in_memory(self._owner.store_key, self._store_id, content))
+        key, owner_id = self._owner.store_key, self._owner.store_id
+        if self._path is None:
+            self._take(AuthorityStore.in_memory(key, owner_id, content))
+            return
+        refuse_unless(len(content) == _POSITION.size)
+        position = Position(*_POSITION.unpack(content))
+        if self._store is None:
+            self._take(AuthorityStore(self._path, key, owner_id, at_least=position))
+        elif self._store.position < position:
+            raise PolicyError(
+                "the state is of a time that this authority's store has not come to: take the newest"
+            )
+        else:
+            self._take(self._store)
 
     def check_changed(self) -> None:
         """Raise WireFormatError for purposes that the federation does not have, and a memory of another round."""
         super().check_changed()
         refuse_unless(self._begun == sorted(set(self._begun) & self.check.parameters.keys()))
-        ended = max(self._round, 0) - 1
-        refuse_unless(all(one.newest_closed_round == ended for one in self._authorities.values()))
+        ended = {one.newest_closed_round for one in self._authorities.values()}
+        if self._path is not None and max(ended) + 1 > max(self._round, 0):
+            # What the file has is true, and may have come since: the round after those that have ended was begun.
+            self._round, self._begun = max(ended) + 1, []
+        else:
+            refuse_unless(ended == {max(self._round, 0) - 1})
 
     def _held_store(self) -> AuthorityStore:
         if self._store is None:
@@ -132,18 +162,26 @@ class SessionKeys(RoundSigner):
     def enrol(self, client: int, request: Part) -> bytes:
         """Take what a client shares with the authority, for all purposes; return what lets it open answers.
 
-        Whoever calls this vouches for the channel. Raises KeyMismatchError for a request of another client, session or
-        to another authority, PolicyError for a client that was enrolled before, WireFormatError.
+        The same request gets the same again. Whoever calls this vouches for the channel. Raises KeyMismatchError for a
+        request of another client, session or to another authority, PolicyError for a client that was enrolled before,
+        and once all clients are, WireFormatError.
         """
         with self._lock:
             store = self._held_store()
+            digest = hashlib.sha256(as_frame(request)).digest()
+            granted = store.grant(self.check.session_key("update").id, client)
+            if granted is not None and granted.request_digest == digest:
+                return granted.grant
             named, secret = self._owner.unseal(request, self.check.manifest_digest)
             if named != client:
                 raise KeyMismatchError(f"the request that client {client} sent is of another client")
-            keys = {one.public_key.id: one.shared(client, secret) for one in self._authorities.values()}
-            store.enrol_in(keys)
             session = self.check.manifest_digest
-            return sealed_grant(grant_key(secret, session), session, self._owner.opening_key(session))
+            grant = sealed_grant(grant_key(secret, session), session, self._owner.opening_key(session))
+            keys = {one.public_key.id: one.shared(client, secret) for one in self._authorities.values()}
+            grants = {key_id: {client: Grant(grant, digest)} for key_id in keys}
+            store.enrol_in(keys, grants, clients=self._clients)
+            self._owner.take_enrolment_key(store.keep_enrolment_key(None))
+            return grant
 
     def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:
         """Begin a round: the keys of those before are overwritten. None comes along with its first message."""
@@ -179,3 +217,8 @@ class SessionKeys(RoundSigner):
 
     def wipe(self, round_number: int, purpose: str = "update") -> None:
         """Do nothing: the memory has the answer, and gives no other one."""
+
+    def close(self) -> None:
+        """Give the file of its memory up, for another process to go on with."""
+        if self._store is not None:
+            self._store.close()

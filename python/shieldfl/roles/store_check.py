@@ -9,7 +9,14 @@ from typing import NoReturn
 
 from shieldfl.errors import WireFormatError
 from shieldfl.roles.store_journal import Journal, Row, canonical, digest_of_list
-from shieldfl.roles.store_tables import owner_of_answer, owner_of_key
+from shieldfl.roles.store_records import Grant
+from shieldfl.roles.store_tables import (
+    OWNER_OF_ENROLMENT_KEY,
+    digest_of_grant,
+    owner_of_answer,
+    owner_of_grant,
+    owner_of_key,
+)
 
 __all__ = ["check_store"]
 
@@ -44,6 +51,10 @@ class _Replay:
         """By session and client, the row that wrote its key last."""
         self._closed: dict[bytes, int] = {}
         self._revoked: set[tuple[bytes | None, int | None]] = set()
+        self._granted: dict[tuple[bytes, int], Row] = {}
+        """By session and client, the row that enrolled it with a grant."""
+        self._enrolment_key: list[int] = []
+        """The row that wrote the enrolment key, until one ends enrolment."""
         self._answered = itertools.groupby(
             self._select(
                 "SELECT number, client, frame_id, session, round, purpose FROM answered ORDER BY 1, 2"
@@ -59,9 +70,12 @@ class _Replay:
                 self._sessions[session] = self._epoch
             case "enrol", bytes(session), int(client), _:
                 self._changed[session][client] = row.number
+                if row.digest is not None:
+                    self._granted[session, client] = row
             case "revoke", bytes(session), int(client), _:
                 self._changed[session][client] = row.number
                 self._revoked.add((session, client))
+                self._granted.pop((session, client), None)
             case "close", bytes(session), _, _:
                 self._closed[session] = row.number
             case "answer", bytes(session), _, int(round_number):
@@ -70,6 +84,11 @@ class _Replay:
                 self._newest[session] = max(round_number, self._newest.get(session, 0))
             case "restore", None, _, int(epoch):
                 self._epoch = epoch
+                self._granted.clear()
+            case "key", None, _, _:
+                self._enrolment_key = [row.number]
+            case "end", None, _, _:
+                self._enrolment_key = []
             case _:
                 _refuse(f"row {row.number} of the journal is of a kind that this version does not know")
 
@@ -99,6 +118,8 @@ class _Replay:
             _refuse("there is a session that no row of the journal began")
         self._check_answers()
         self._check_keys()
+        self._check_grants()
+        self._check_enrolment_key()
 
     def _check_answers(self) -> None:
         sealed_of = "SELECT journal.*, sealed FROM journal JOIN answers USING (number)"
@@ -138,3 +159,23 @@ class _Replay:
             self._journal.keys.unseal(self._journal.row(changed), sealed, *owner)
         for (_, client), number in expected.items():
             _refuse(f"client {client}, whose key row {number} of the journal wrote, is missing")
+
+    def _check_grants(self) -> None:
+        for number, session, client, request_digest, sealed in self._select("SELECT * FROM grants"):
+            row = self._granted.pop((session, client), None)
+            if row is None or row.number != number:
+                _refuse(f"there is a grant of client {client} that no row of the journal has")
+            grant = self._journal.keys.unseal(row, sealed, *owner_of_grant(session, client))
+            if digest_of_grant(Grant(grant, request_digest)) != row.digest:
+                _refuse(f"the grant of row {number} of the journal is not what was given")
+        for row in self._granted.values():
+            _refuse(f"the grant that row {row.number} of the journal wrote is missing")
+
+    def _check_enrolment_key(self) -> None:
+        keys = self._select("SELECT number, sealed FROM enrolment_key").fetchall()
+        if [number for number, _ in keys] != self._enrolment_key:
+            _refuse(
+                "the authority's enrolment key is not the one that the journal says, or is back though erased"
+            )
+        for number, sealed in keys:
+            self._journal.keys.unseal(self._journal.row(number), sealed, *OWNER_OF_ENROLMENT_KEY)

@@ -1,4 +1,4 @@
-"""The SQLite file of an authority's store: held by one process, written for good, its errors in our words."""
+"""The SQLite file of a store: held by one process, written for good, its errors in our words."""
 
 from __future__ import annotations
 
@@ -8,28 +8,33 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 from shieldfl.errors import CapacityError, DataError, PolicyError, ShieldError, WireFormatError
 from shieldfl.stateful import Uncopied
 
-__all__ = ["MEMORY", "StoreFile", "create_content", "create_file"]
+__all__ = ["MEMORY", "StoreFile", "StoreLayout", "create_content", "create_file"]
 
-_SCHEMA = """
+_JOURNAL = """
 CREATE TABLE head (authority_id BLOB, salt BLOB, proof BLOB, epoch INTEGER, rows INTEGER, last_mac BLOB,
     openings INTEGER, mac BLOB);
 CREATE TABLE journal (number INTEGER PRIMARY KEY, kind TEXT, session BLOB, client INTEGER, round INTEGER, purpose TEXT,
     digest BLOB, token BLOB, mac BLOB);
 CREATE INDEX journal_rounds ON journal (session, kind, round);
-CREATE TABLE sessions (session BLOB PRIMARY KEY, epoch INTEGER, manifest_digest BLOB, min_clients INTEGER,
-    window INTEGER, answers_kept INTEGER) WITHOUT ROWID;
-CREATE TABLE clients (session BLOB, client INTEGER, round INTEGER, changed INTEGER, sealed BLOB,
-    PRIMARY KEY (session, client)) WITHOUT ROWID;
-CREATE TABLE answers (number INTEGER PRIMARY KEY, total_digest BLOB, sealed BLOB);
-CREATE TABLE answered (session BLOB, round INTEGER, purpose TEXT, client INTEGER, frame_id BLOB, number INTEGER,
-    PRIMARY KEY (session, round, purpose, client)) WITHOUT ROWID;
 """
-"""The key of ``answered`` is the rule of the whole: one answer for each session, round, purpose and client."""
+
+
+class StoreLayout(NamedTuple):
+    """What tells one kind of store from another."""
+
+    tables: str
+    """SQL that makes its tables beside the journal's, each statement with a semicolon at the end of its line."""
+    nothing: str
+    """What has not happened where a transaction failed, in a sentence."""
+    taken: str
+    """What the file has already where a row of a table is refused, and what to do."""
+
 
 _PRAGMAS = (
     # Held from the first lock to the end of the process, which a second writer then cannot enter.
@@ -54,42 +59,38 @@ _DAMAGED = (
 _PROBLEMS: dict[int, tuple[type[ShieldError], str]] = {
     sqlite3.SQLITE_BUSY: (
         PolicyError,
-        "is held by another process, or opened twice in this one: an authority's memory has one writer. End the other "
-        "first",
+        "is held by another process, or opened twice in this one: a store has one writer. End the other first",
     ),
     sqlite3.SQLITE_CANTOPEN: (
         DataError,
         "cannot be opened: check that it exists, and its folder's permissions",
     ),
-    sqlite3.SQLITE_CONSTRAINT: (
-        PolicyError,
-        "has an answer for one of these clients already: begin a later round",
-    ),
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
-    sqlite3.SQLITE_FULL: (DataError, "has no room left on its disk: free some, then ask again"),
-    sqlite3.SQLITE_IOERR: (DataError, "could not be read or written: mend the disk, then ask again"),
+    sqlite3.SQLITE_FULL: (DataError, "has no room left on its disk: free some, then try again"),
+    sqlite3.SQLITE_IOERR: (DataError, "could not be read or written: mend the disk, then try again"),
     sqlite3.SQLITE_NOTADB: _DAMAGED,
     sqlite3.SQLITE_READONLY: (
         DataError,
-        "cannot be written: make file, folder and disk writable, then ask again",
+        "cannot be written: make file, folder and disk writable, then try again",
     ),
-    sqlite3.SQLITE_TOOBIG: (CapacityError, "takes no answer that long: divide the model into more parts"),
+    sqlite3.SQLITE_TOOBIG: (CapacityError, "takes nothing that long: divide the model into more parts"),
 }
 _PROBLEMS[sqlite3.SQLITE_LOCKED] = _PROBLEMS[sqlite3.SQLITE_BUSY]
 _PROBLEMS[sqlite3.SQLITE_PERM] = _PROBLEMS[sqlite3.SQLITE_CANTOPEN]
 
 
 @contextlib.contextmanager
-def _in_our_words(path: Path) -> Iterator[None]:
+def _in_our_words(path: Path, layout: StoreLayout) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
         # Without a code: text that is none, which SQLite has read and Python has not.
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
-        kind, words = _PROBLEMS.get(
+        known = _PROBLEMS | {sqlite3.SQLITE_CONSTRAINT: (PolicyError, layout.taken)}
+        kind, words = known.get(
             code, (ShieldError, "was not understood by SQLite: see the error before this")
         )
-        raise kind(f"the store {path} {words}. Nothing was answered") from error
+        raise kind(f"the store {path} {words}. {layout.nothing}") from error
 
 
 MEMORY = Path(":memory:")
@@ -114,33 +115,41 @@ def _connected(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def _is_whole(content: bytes) -> bool:
+    """Whether a database has as many pages as it says: SQLite does not miss one that is not in use."""
+    pages, bytes_of_page = int.from_bytes(content[28:32], "big"), int.from_bytes(content[16:18], "big")
+    return len(content) == pages * bytes_of_page > 0
+
+
 def _schema_of(connection: sqlite3.Connection) -> list[tuple[str, str]]:
     rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name")
     return rows.fetchall()
 
 
-def _own_schema() -> list[tuple[str, str]]:
+def _schema_by(layout: StoreLayout) -> list[tuple[str, str]]:
     with contextlib.closing(sqlite3.connect(":memory:")) as connection:
-        connection.executescript(_SCHEMA)
+        connection.executescript(_JOURNAL + layout.tables)
         return _schema_of(connection)
 
 
-def _filled(connection: sqlite3.Connection, fill: Callable[[sqlite3.Connection], None]) -> None:
+def _filled(
+    connection: sqlite3.Connection, layout: StoreLayout, fill: Callable[[sqlite3.Connection], None]
+) -> None:
     connection.execute("BEGIN EXCLUSIVE")
-    for statement in _SCHEMA.split(";\n")[:-1]:
+    for statement in (_JOURNAL + layout.tables).split(";\n")[:-1]:
         connection.execute(statement)
     fill(connection)
     connection.execute("COMMIT")
 
 
-def create_content(fill: Callable[[sqlite3.Connection], None]) -> bytes:
+def create_content(layout: StoreLayout, fill: Callable[[sqlite3.Connection], None]) -> bytes:
     """Return what a store in memory begins with."""
-    with _in_our_words(MEMORY), contextlib.closing(_connected(MEMORY)) as connection:
-        _filled(connection, fill)
+    with _in_our_words(MEMORY, layout), contextlib.closing(_connected(MEMORY)) as connection:
+        _filled(connection, layout, fill)
         return bytes(connection.serialize())
 
 
-def create_file(path: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
+def create_file(path: Path, layout: StoreLayout, fill: Callable[[sqlite3.Connection], None]) -> None:
     """Make a store's file, mode 0600, with what ``fill`` writes. Raises PolicyError, DataError, OSError."""
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
@@ -149,8 +158,8 @@ def create_file(path: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
             f"{path} exists: open it, or take another path. A memory is not begun over another"
         ) from None
     try:
-        with _in_our_words(path), contextlib.closing(_connected(path)) as connection:
-            _filled(connection, fill)
+        with _in_our_words(path, layout), contextlib.closing(_connected(path)) as connection:
+            _filled(connection, layout, fill)
         # SQLite sees to its own files' places in the folder; this one was there before it came.
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -172,6 +181,7 @@ class StoreFile(Uncopied):
     ----------
     path : of what :func:`create_file` made; on a disk of this machine: locks of network disks cannot be relied on. Or
         :data:`MEMORY`.
+    layout : its tables, and words.
     check : gets the connection in a transaction whenever the file was opened, and has to write something.
     content : of a store in memory: what :func:`create_content` or :meth:`serialised` gave. It has no other copy, so
         what an error of SQLite has closed stays closed.
@@ -181,36 +191,46 @@ class StoreFile(Uncopied):
         "holds the one connection to its file and is neither copied nor pickled: open it where it is used"
     )
 
-    def __init__(self, path: Path, check: Callable[[sqlite3.Connection], None], content: bytes = b"") -> None:
+    def __init__(
+        self,
+        path: Path,
+        layout: StoreLayout,
+        check: Callable[[sqlite3.Connection], None],
+        content: bytes = b"",
+    ) -> None:
         self._path = path
+        self._layout = layout
         self._content = content
         self._check = check
         self._process = os.getpid()
         self._lock = threading.RLock()
         self._closed = False
         self._connection: sqlite3.Connection | None = None
-        with self._lock, _in_our_words(path):
+        with self._lock, self._in_our_words():
             self._connection = self._opened()
+
+    def _in_our_words(self) -> contextlib.AbstractContextManager[None]:
+        return _in_our_words(self._path, self._layout)
 
     def _opened(self) -> sqlite3.Connection:
         connection = _connected(self._path)
         try:
             if self._path is MEMORY:
-                if not self._content:  # by SQLite's own words it would be out of memory
-                    raise WireFormatError("the content of a store in memory is empty")
+                if not _is_whole(self._content):
+                    raise WireFormatError("the content of a store in memory was cut off")
                 connection.deserialize(self._content)
                 self._content = b""
             connection.execute("BEGIN EXCLUSIVE")
-            if _schema_of(connection) != _own_schema():
+            if _schema_of(connection) != _schema_by(self._layout):
                 raise WireFormatError(
                     f"{self._path} has not the tables of a store: it is of another version, was altered, or was never "
-                    "finished. If creating it was cut off, nothing was answered from it: delete it and create it again"
+                    "finished. If creating it was cut off, nothing came of it: delete it and create it again"
                 )
             # Also whether the order of tables and indexes is right, by which rows are looked for.
             (finding,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
             if finding != "ok":
                 kind, words = _DAMAGED
-                raise kind(f"the store {self._path} {words}. Nothing was answered")
+                raise kind(f"the store {self._path} {words}. {self._layout.nothing}")
             self._check(connection)
             connection.execute("COMMIT")
         except BaseException:
@@ -225,7 +245,7 @@ class StoreFile(Uncopied):
         Raises, beside what ``with`` raises, PolicyError for a second process and for a transaction in a transaction;
         DataError for a disk that is full, read-only or broken; WireFormatError for a file that is damaged.
         """
-        with self._lock, _in_our_words(self._path):
+        with self._lock, self._in_our_words():
             connection = self._held()
             try:
                 connection.execute("BEGIN IMMEDIATE")
@@ -239,8 +259,8 @@ class StoreFile(Uncopied):
     def _held(self) -> sqlite3.Connection:
         if os.getpid() != self._process:
             raise PolicyError(
-                f"the store {self._path} was opened by the process that this one was forked from: an authority's "
-                "memory has one writer. Close it before the fork and open it after, in one of both"
+                f"the store {self._path} was opened by the process that this one was forked from: a store has "
+                "one writer. Close it before the fork and open it after, in one of both"
             )
         if self._closed:
             raise PolicyError(f"the store {self._path} was closed: open it again")
@@ -264,7 +284,7 @@ class StoreFile(Uncopied):
 
     def serialised(self) -> bytes:
         """Return what a store in memory holds, for another one to begin with."""
-        with self._lock, _in_our_words(self._path):
+        with self._lock, self._in_our_words():
             return bytes(self._held().serialize())
 
     def _let_go(self) -> None:

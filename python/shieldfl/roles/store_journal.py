@@ -1,4 +1,4 @@
-"""The journal of an authority's store: every change in order, chained by MACs; the keys for them and for secrets."""
+"""The journal of a store: every change in order, chained by MACs; the keys for them and for secrets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,17 @@ from shieldfl.errors import KeyMismatchError, ParameterError, ShieldError, WireF
 from shieldfl.installing import how_to_install
 from shieldfl.stateful import Uncopied
 
-__all__ = ["KEY_BYTES", "Journal", "Position", "Row", "StoreKeys", "canonical", "digest_of_list"]
+__all__ = [
+    "KEY_BYTES",
+    "Journal",
+    "Position",
+    "Row",
+    "StoreKeys",
+    "Value",
+    "canonical",
+    "digest_of",
+    "digest_of_list",
+]
 
 KEY_BYTES = 32
 _SALT_BYTES = 32
@@ -44,6 +54,11 @@ def canonical(*values: Value) -> bytes:
             case _:
                 raise WireFormatError(f"the store has a value of a type that it never writes. {_RESTORE}")
     return b"".join(parts)
+
+
+def digest_of(*values: Value) -> bytes:
+    """Return the SHA-256, 32 bytes, of values in canonical bytes."""
+    return hashlib.sha256(canonical(*values)).digest()
 
 
 def digest_of_list(total_digest: bytes, participants: Iterable[tuple[int, bytes]]) -> bytes:
@@ -114,14 +129,14 @@ class StoreKeys(Uncopied):
 
 
 class Position(NamedTuple):
-    """How far a store has come: of two of one authority the greater one is the newer."""
+    """How far a store has come: of two copies of one the greater is the newer."""
 
     epoch: int
     rows: int
 
 
 class Row(NamedTuple):
-    """One change, of the kind "session", "enrol", "revoke", "close", "answer" or "restore"; None is what it has not."""
+    """One change, of a kind that its store's check knows, such as "enrol" or "restore"; None is what it has not."""
 
     number: int
     kind: str
@@ -130,7 +145,7 @@ class Row(NamedTuple):
     round: int | None
     purpose: str | None
     digest: bytes | None
-    """Of an answered set :func:`digest_of_list`; of a session its rules, as :func:`canonical` encodes them."""
+    """Of what the row's kind writes elsewhere, by which that is told from another one."""
     token: bytes
     mac: bytes
 
@@ -173,7 +188,7 @@ class Journal:
         owner, salt, proof = heads[0]
         if owner != authority_id:
             raise KeyMismatchError(
-                "this is the store of another authority: open the file that belongs to this one"
+                "this is the store of another authority, or of a client: open the file that belongs to this one"
             )
         keys = StoreKeys(key, authority_id, salt)
         if not hmac.compare_digest(keys.mac("proof", authority_id, salt), proof):

@@ -12,15 +12,19 @@ from shieldfl.roles.store_journal import KEY_BYTES
 from shieldfl.stateful import Uncopied
 
 __all__ = [
-    "AUTHORITY_BYTES",
+    "ENROLMENT_HAS_ENDED",
     "MOST_ROUNDS_AHEAD",
+    "OWNER_BYTES",
     "SESSION_BYTES",
     "ClientKey",
+    "Grant",
+    "Grants",
     "Keys",
     "Request",
     "SessionRules",
     "as_bytes",
     "as_number",
+    "checked_grants",
     "checked_keys",
     "checked_rules",
 ]
@@ -28,7 +32,14 @@ __all__ = [
 MOST_ROUNDS_AHEAD = 2**16
 """A round further than this above the oldest that is open is refused: one request would end all rounds between."""
 
-AUTHORITY_BYTES = 32
+ENROLMENT_HAS_ENDED = (
+    "enrolment has ended, and the key that requests are sealed to was erased: begin a session of a new key authority "
+    "for clients that come now"
+)
+
+OWNER_BYTES = 32
+"""Of what says whose a store is."""
+
 SESSION_BYTES = 16
 _FRAME_ID_BYTES = 16
 _DIGEST_BYTES = 32
@@ -50,6 +61,18 @@ class ClientKey(Uncopied):
 
 
 Keys = Mapping[int, ClientKey]
+"""By client."""
+
+
+class Grant(NamedTuple):
+    """What a client gets for its enrolment, and what it asked with; who asks with the same again gets the same."""
+
+    grant: bytes
+    request_digest: bytes | None = None
+    """SHA-256 of the request, 32 bytes; None where it was enrolled without one."""
+
+
+Grants = Mapping[int, Grant]
 """By client."""
 
 
@@ -160,3 +183,17 @@ def checked_keys(keys: Any, clients: Iterable[int] | None = None) -> dict[int, C
     if clients is not None and checked.keys() != set(clients):
         raise ParameterError("there must be a key for each client that a key was given for, and no other")
     return checked
+
+
+def checked_grants(grants: Any, clients: Iterable[int]) -> dict[int, Grant]:
+    """Return grants by client, of some of those that are enrolled. Raises ParameterError."""
+    if not isinstance(grants, Mapping) or not all(isinstance(grant, Grant) for grant in grants.values()):
+        raise ParameterError("grants must be a mapping from clients' numbers to Grant")
+    for one in grants.values():
+        if not isinstance(one.grant, bytes):
+            raise ParameterError("a grant must be bytes")
+        if one.request_digest is not None:
+            as_bytes(one.request_digest, _DIGEST_BYTES, "request_digest")
+    if not grants.keys() <= set(clients):
+        raise ParameterError("a grant is for a client that is enrolled with it")
+    return dict(grants)

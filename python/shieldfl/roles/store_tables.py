@@ -1,26 +1,67 @@
-"""The tables of an authority's store beside its journal: clients' keys, and answered sets."""
+"""The tables of an authority's store beside its journal: clients' keys and grants, answered sets, its enrolment key."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from shieldfl.errors import PolicyError
-from shieldfl.roles.store_journal import Journal, Row
-from shieldfl.roles.store_records import MOST_ROUNDS_AHEAD, ClientKey, Keys, Request, SessionRules
+from shieldfl.roles.store_file import StoreLayout
+from shieldfl.roles.store_journal import Journal, Row, Value, digest_of
+from shieldfl.roles.store_records import (
+    ENROLMENT_HAS_ENDED,
+    MOST_ROUNDS_AHEAD,
+    ClientKey,
+    Grant,
+    Keys,
+    Request,
+    SessionRules,
+)
 
 __all__ = [
+    "LAYOUT",
+    "OWNER_OF_ENROLMENT_KEY",
     "check_ahead",
+    "check_enrolment_open",
+    "digest_of_grant",
     "drop_answers",
+    "enrolment_has_ended",
+    "erase_enrolment_key",
     "is_enrolled",
     "newest_round",
     "oldest_open",
     "owner_of_answer",
+    "owner_of_grant",
     "owner_of_key",
+    "read_enrolment_key",
+    "read_grant",
     "read_keys",
     "stored_answer",
     "write_answer",
+    "write_enrolment_key",
+    "write_grant",
     "write_keys",
 ]
+
+LAYOUT = StoreLayout(
+    tables="""
+CREATE TABLE sessions (session BLOB PRIMARY KEY, epoch INTEGER, manifest_digest BLOB, min_clients INTEGER,
+    window INTEGER, answers_kept INTEGER) WITHOUT ROWID;
+CREATE TABLE clients (session BLOB, client INTEGER, round INTEGER, changed INTEGER, sealed BLOB,
+    PRIMARY KEY (session, client)) WITHOUT ROWID;
+CREATE TABLE grants (number INTEGER PRIMARY KEY, session BLOB, client INTEGER, request_digest BLOB, sealed BLOB,
+    UNIQUE (session, client));
+CREATE TABLE answers (number INTEGER PRIMARY KEY, total_digest BLOB, sealed BLOB);
+CREATE TABLE answered (session BLOB, round INTEGER, purpose TEXT, client INTEGER, frame_id BLOB, number INTEGER,
+    PRIMARY KEY (session, round, purpose, client)) WITHOUT ROWID;
+CREATE TABLE enrolment_key (number INTEGER PRIMARY KEY, sealed BLOB);
+""",
+    nothing="Nothing was answered",
+    taken="has an answer for one of these clients already: begin a later round",
+)
+"""The key of ``answered`` is the rule of the whole: one answer for each session, round, purpose and client."""
+
+OWNER_OF_ENROLMENT_KEY: tuple[Value, ...] = ("enrolment key",)
+"""What the authority's enrolment key is sealed for: there is one in a store."""
 
 
 def owner_of_key(session: bytes, client: int, round_number: int) -> tuple[str, bytes, int, int]:
@@ -31,6 +72,11 @@ def owner_of_key(session: bytes, client: int, round_number: int) -> tuple[str, b
 def owner_of_answer(session: bytes, round_number: int, purpose: str) -> tuple[str, bytes, int, str]:
     """Return what an answer is sealed for: the session, round and purpose that it answers."""
     return "answer", session, round_number, purpose
+
+
+def owner_of_grant(session: bytes, client: int) -> tuple[str, bytes, int]:
+    """Return what a client's grant is sealed for."""
+    return "grant", session, client
 
 
 def newest_round(journal: Journal, session: bytes, kind: str) -> int:
@@ -128,3 +174,59 @@ def drop_answers(journal: Journal, session: bytes, rules: SessionRules) -> None:
         (SELECT number FROM journal WHERE session = ? AND kind = 'answer' AND round <= ?)"""
     newest = newest_round(journal, session, "answer")
     journal.connection.execute(update, (session, newest - rules.answers_kept))
+
+
+def digest_of_grant(grant: Grant) -> bytes:
+    """Return what the row that enrols a client says of its grant: SHA-256, 32 bytes."""
+    return digest_of(grant.request_digest, grant.grant)
+
+
+def write_grant(journal: Journal, row: Row, session: bytes, client: int, grant: Grant) -> None:
+    """Write what a client gets for its enrolment, which this row of the journal is."""
+    sealed = journal.keys.seal(row, grant.grant, *owner_of_grant(session, client))
+    values = (row.number, session, client, grant.request_digest, sealed)
+    journal.connection.execute("INSERT INTO grants VALUES (?, ?, ?, ?, ?)", values)
+
+
+def read_grant(journal: Journal, session: bytes, client: int) -> Grant | None:
+    """Return what a client got for its enrolment; None where there is nothing, or no longer."""
+    select = "SELECT number, request_digest, sealed FROM grants WHERE session = ? AND client = ?"
+    found = journal.connection.execute(select, (session, client)).fetchone()
+    if found is None:
+        return None
+    number, request_digest, sealed = found
+    grant = journal.keys.unseal(journal.row(number), sealed, *owner_of_grant(session, client))
+    return Grant(grant, request_digest)
+
+
+def read_enrolment_key(journal: Journal) -> bytes | None:
+    """Return what the store has of the authority's enrolment key; None before it was written, and once it is erased."""
+    found = journal.connection.execute("SELECT number, sealed FROM enrolment_key").fetchone()
+    if found is None:
+        return None
+    return journal.keys.unseal(journal.row(found[0]), found[1], *OWNER_OF_ENROLMENT_KEY)
+
+
+def enrolment_has_ended(journal: Journal) -> bool:
+    """Whether the authority enrols nobody any more."""
+    select = "SELECT 1 FROM journal WHERE session IS NULL AND kind = 'end'"
+    return journal.connection.execute(select).fetchone() is not None
+
+
+def check_enrolment_open(journal: Journal) -> None:
+    """Raise PolicyError where enrolment has ended."""
+    if enrolment_has_ended(journal):
+        raise PolicyError(ENROLMENT_HAS_ENDED)
+
+
+def write_enrolment_key(journal: Journal, key: bytes) -> None:
+    """Write the authority's enrolment key."""
+    row = journal.append("key")
+    sealed = journal.keys.seal(row, key, *OWNER_OF_ENROLMENT_KEY)
+    journal.connection.execute("INSERT INTO enrolment_key VALUES (?, ?)", (row.number, sealed))
+
+
+def erase_enrolment_key(journal: Journal) -> None:
+    """End enrolment, for good."""
+    journal.append("end")
+    journal.connection.execute("DELETE FROM enrolment_key")

@@ -7,16 +7,27 @@ import secrets
 import struct
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
 
-from shieldfl.array_view import Buffer, as_frame, as_unsigned
+from shieldfl.array_view import Buffer, as_frame, as_threads, as_unsigned
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
+from shieldfl.roles import key_file
 from shieldfl.roles.authority_secrets import AuthoritySecrets
-from shieldfl.roles.authority_store import AuthorityStore, SessionRules
+from shieldfl.roles.authority_store import AuthorityStore, Grant, Position, SessionRules
 from shieldfl.roles.authority_store import ClientKey as StoredKey
 from shieldfl.roles.opened_totals import Answer
 from shieldfl.roles.store_records import Keys
-from shieldfl.roles.total_opener import LEAST_THAT_HIDES, WEIGHT_BOUNDS, Key, TotalOpener, check_min_clients
+from shieldfl.roles.total_opener import (
+    LEAST_THAT_HIDES,
+    WEIGHT_BOUNDS,
+    Key,
+    TotalOpener,
+    check_min_clients,
+    checked_weight_bounds,
+)
 from shieldfl.scheme.enrolment import (
     SECRET_BYTES,
     AuthorityGroup,
@@ -29,12 +40,14 @@ from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.scheme.registry import scheme_of
 from shieldfl.scheme.sealed_answer import read_answer, sealed_answer
 
-__all__ = ["MOST_VALUES", "SumKeyAuthority", "session_key"]
+__all__ = ["MOST_VALUES", "SETTLED", "SumKeyAuthority", "session_key"]
 
 MOST_VALUES = 2**32
 """Of a total that is answered for, where nothing else is said: a number in a request decides how much is computed."""
 
 _MANIFEST_DOMAIN = b"shieldfl session 1\0"
+SETTLED = struct.Struct("<Q")
+"""What follows the authority's own secrets in a key file: ``most_values``; then the group, where it is in one."""
 
 
 class SumKeyAuthority(TotalOpener[Key]):
@@ -52,12 +65,14 @@ class SumKeyAuthority(TotalOpener[Key]):
     weight_bounds : of encrypted weights, as for :class:`~shieldfl.roles.key_authority.KeyAuthority`.
     most_values : the most that a total may have.
     owner : the authority's own secrets; None draws them.
-    store : its memory; None for one that ends with the process.
-    public_key : of a session that was settled before, by :func:`session_key`; None begins one. Where it has several
-        authorities, this one is among them, and gives its own part of every answer.
+    store : its memory, or the path of a file to make for it; None for one that ends with the process. What is in a file
+        outlives the process together with what :meth:`save` wrote: see there.
+    public_key : of a session that was settled before, by :func:`session_key`; None begins one, in the store's epoch.
+        Where it has several authorities, this one is among them, and gives its own part of every answer.
     purpose : what the totals that it opens itself are of, as for ``Encryptor``; None for whatever they are of.
 
-    Raises ParameterError, ShieldError where the ``cryptography`` package is missing, and what the store raises.
+    Raises ParameterError, ShieldError where the ``cryptography`` package is missing, PolicyError for a session of
+    another epoch than the store's, and what the store raises.
     """
 
     _why_uncopied = "holds clients' keys and is neither copied nor pickled: open its store where it is used"
@@ -72,7 +87,7 @@ class SumKeyAuthority(TotalOpener[Key]):
         weight_bounds: tuple[float, float] = WEIGHT_BOUNDS,
         most_values: int = MOST_VALUES,
         owner: AuthoritySecrets | None = None,
-        store: AuthorityStore | None = None,
+        store: AuthorityStore | str | PathLike[str] | None = None,
         public_key: Any = None,
         purpose: str | None = None,
     ) -> None:
@@ -81,25 +96,37 @@ class SumKeyAuthority(TotalOpener[Key]):
             raise ParameterError(
                 "one_total_per_round must be True: two answers for one client tell its update"
             )
+        # Before a file is made.
+        checked_weight_bounds(weight_bounds)
+        as_threads(threads)
         self.most_values = as_unsigned(most_values, "most_values")
         self._owner = owner or AuthoritySecrets()
-        identity = self._owner.identity
+        self._store = _opened(store, self._owner)
+        self._owner.take_enrolment_key(self._store.keep_enrolment_key(self._owner.enrolment_key))
         if public_key is None:
-            public_key = session_key(params, identity, min_clients, self.most_values)
-        elif identity not in public_key.authorities:
-            raise ParameterError(
-                "the session is of other key authorities: take the secrets of one of its own"
+            public_key = session_key(
+                params, self._owner.identity, min_clients, self.most_values, epoch=self.position.epoch
             )
+        else:
+            self._check_session(params, public_key)
         super().__init__(public_key, min_clients, weight_bounds, threads, purpose)
         self._opening_key = self._owner.opening_key(public_key.manifest_digest)
         self._opening = import_module(self._scheme.opening)
-        self._store = store or AuthorityStore.in_memory(
-            self._owner.store_key, hashlib.sha256(identity.id).digest()
-        )
         kept = scheme_of(params).rounds_answers_are_kept
         rules = SessionRules(public_key.manifest_digest, min_clients, 0, kept)
         self._store.add_session(public_key.id, rules)
-        self._grants: dict[int, bytes] = {}
+
+    def _check_session(self, params: SchemeParameters[Any, Key], public_key: Any) -> None:
+        """Raise ParameterError for the session of others, PolicyError for one that this store must not begin."""
+        if public_key.parameters != params or self._owner.identity not in public_key.authorities:
+            raise ParameterError("the session is of other parameters, or of other key authorities")
+        epoch = public_key.identity.epoch_of(self._owner.identity)
+        began = public_key.epoch if epoch is None else epoch
+        if began != self.position.epoch and not self._store.has_session(public_key.id):
+            raise PolicyError(
+                f"the session was not begun in epoch {self.position.epoch}, in which the store is. A store that was "
+                "restored begins new sessions alone"
+            )
 
     @property
     def _session(self) -> bytes:
@@ -127,7 +154,7 @@ class SumKeyAuthority(TotalOpener[Key]):
             key = self._scheme.ClientKey.of_secret(self._public_key, client, secret)
         finally:
             secret[:] = bytes(SECRET_BYTES)
-        key.take_grant(self._grants[key.client])
+        key.take_grant(self.grant(client))
         return key
 
     def accept(self, request: Buffer) -> int | str:
@@ -135,39 +162,44 @@ class SumKeyAuthority(TotalOpener[Key]):
 
         Whoever calls this vouches for the channel: that the request came from whom it names, and not from whoever
         carries ciphertexts, who could enrol inventions. Raises WireFormatError; KeyMismatchError for a request to
-        another authority or session; PolicyError for a client that was enrolled before.
+        another authority or session; PolicyError for a client that was enrolled before, and once enrolment has ended.
         """
         client, secret = self._owner.unseal(request, self._session)
-        self._enrol(client, secret)
+        self._enrol(client, secret, hashlib.sha256(as_frame(request)).digest())
         return client
+
+    def end_enrolment(self) -> None:
+        """Erase what opens requests, in memory and in the store: nobody is enrolled any more, in any of its sessions.
+
+        Call it when the last client is enrolled: from then on requests that somebody has recorded tell nothing,
+        whatever is stolen from this authority. It goes on answering, also after a restart.
+        """
+        self._store.end_enrolment()
+        self._owner.take_enrolment_key(None)
 
     def shared(self, client: int | str, secret: Buffer) -> Keys:
         """Return what a store keeps of a client that shares this secret: to enrol it in several sessions at once."""
         key = self._scheme.ClientKey.of_secret(self._public_key, client, secret)
         return {key.client: _stored(key)}
 
-    def _enrol(self, client: int | str, secret: Buffer) -> None:
-        number = client_number(client)
-        self._store.enrol(self._session, self.shared(client, secret))
-        self._grants[number] = sealed_grant(
-            grant_key(secret, self._session), self._session, self._opening_key
-        )
+    def _enrol(self, client: int | str, secret: Buffer, request_digest: bytes | None = None) -> None:
+        grant = sealed_grant(grant_key(secret, self._session), self._session, self._opening_key)
+        grants = {client_number(client): Grant(grant, request_digest)}
+        self._store.enrol(self._session, self.shared(client, secret), grants)
 
     def grant(self, client: int | str) -> bytes:
         """Return what lets an enrolled client open answers, sealed for it alone. Raises PolicyError for others."""
-        found = self._grants.get(client_number(client))
+        found = self._store.grant(self._session, client_number(client))
         if found is None:
             raise PolicyError(f"client {client!r} is not enrolled: accept its request first")
-        return found
+        return found.grant
 
     def revoke(self, client: int | str) -> None:
         """Delete a client's key: no list that names it is answered any more. Raises PolicyError; ParameterError.
 
         What it was granted it keeps: it can open answers of this session until another one begins.
         """
-        number = client_number(client)
-        self._store.revoke(self._session, number)
-        self._grants.pop(number, None)
+        self._store.revoke(self._session, client_number(client))
 
     def sum_key(self, request: Buffer) -> bytes:
         """Answer who is in a total with what opens it, signed for this request and sealed for those with a grant.
@@ -246,6 +278,50 @@ class SumKeyAuthority(TotalOpener[Key]):
         sum_key = read_answer(identity.verifying_key, self._opening_key, self._session, request, sealed)
         return Answer(*self._scheme.open_total(self._public_key, total, sum_key, self._threads or None))
 
+    @property
+    def position(self) -> Position:
+        """How far its memory has come: kept elsewhere, it tells an old copy of the file (``at_least``)."""
+        return self._store.position
+
+    def save(self, path: str | Path, passphrase: str) -> None:
+        """Write what makes the authority itself, under the passphrase; file mode 0600.
+
+        Once, before the first client enrols: what happens afterwards is in its store. ``KeyAuthority.load`` needs both.
+        Raises PolicyError for an authority whose memory ends with the process; ParameterError; OSError.
+        """
+        if self._store.is_in_memory:
+            raise PolicyError(
+                "this authority's memory ends with the process, and without it nothing goes on: make the authority "
+                "with store=, the path of a file"
+            )
+        identity: Any = self._public_key
+        group = identity.identity.to_bytes() if len(self._authorities) > 1 else b""
+        secret = bytearray(self._owner.export() + SETTLED.pack(self.most_values) + group)
+        contents = key_file.Contents(
+            public_key=self._public_key.to_bytes(),
+            min_clients=self.min_clients,
+            one_total_per_round=True,
+            opened={},
+            weight_bounds=self.weight_bounds,
+            secret=secret,
+        )
+        try:
+            key_file.write(Path(path), passphrase, contents)
+        finally:
+            secret[:] = bytes(len(secret))
+
+    def close(self) -> None:
+        """Give the store up, for another process to open; nothing more is answered here."""
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
     def __repr__(self) -> str:
         return f"KeyAuthority(key_id={self._session.hex()}, min_clients={self.min_clients})"
 
@@ -255,6 +331,8 @@ def session_key(
     authority: AuthorityIdentity | AuthorityGroup,
     min_clients: int,
     most_values: int = MOST_VALUES,
+    *,
+    epoch: int = 0,
 ) -> Key:
     """Begin a session: its public key, on which all who take part settle, whichever of several authorities made it.
 
@@ -263,13 +341,15 @@ def session_key(
     params : of the session.
     authority : whose it is; a group where several authorities have to answer.
     min_clients, most_values : what clients may rely on that their authority keeps to.
+    epoch : of the authority's store; a group says it of each of its members.
 
     Raises ParameterError.
     """
     check_min_clients(params, min_clients)
     settled = struct.pack("<QQ", min_clients, as_unsigned(most_values, "most_values"))
     manifest = _MANIFEST_DOMAIN + secrets.token_bytes(32) + params.id + settled
-    made: Key = scheme_of(params).PublicKey.of_session(params, hashlib.sha256(manifest).digest(), authority)
+    digest, number = hashlib.sha256(manifest).digest(), max(epoch, *authority.epochs)
+    made: Key = scheme_of(params).PublicKey.of_session(params, digest, authority, number)
     return made
 
 
@@ -278,3 +358,11 @@ def _stored(key: Any) -> StoredKey:
     stored = StoredKey(key.round, bytes(secret))
     secret[:] = bytes(len(secret))
     return stored
+
+
+def _opened(store: AuthorityStore | str | PathLike[str] | None, owner: AuthoritySecrets) -> AuthorityStore:
+    if isinstance(store, AuthorityStore):
+        return store
+    if store is None:
+        return AuthorityStore.in_memory(owner.store_key, owner.store_id)
+    return AuthorityStore.create(store, owner.store_key, owner.store_id)

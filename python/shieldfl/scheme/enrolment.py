@@ -78,6 +78,15 @@ class AuthorityIdentity:
         """The authority alone: as a group would have it."""
         return (self,)
 
+    @property
+    def epochs(self) -> tuple[int, ...]:
+        """0: an authority's epoch stands in its sessions' public keys."""
+        return (0,)
+
+    def epoch_of(self, member: AuthorityIdentity) -> int | None:
+        """Return None, as its sessions' public keys say it."""
+        return None
+
     def seal(self, secret: bytes, context: bytes) -> bytes:
         """Seal a secret for the authority alone, bound to a context. Raises ParameterError for no valid key."""
         mlkem, x25519 = (cryptographic(f"asymmetric.{name}", "enrolments") for name in ("mlkem", "x25519"))
@@ -104,16 +113,47 @@ class AuthorityGroup:
 
     members: tuple[AuthorityIdentity, ...]
     """In the order in which answers are given to whoever opens."""
+    epochs: tuple[int, ...] = ()
+    """Of each one's store, when the session began; () for 0 of all. A member whose store was restored since refuses."""
 
     def __post_init__(self) -> None:
         if not 2 <= len(self.members) <= MOST_AUTHORITIES or len(set(self.members)) != len(self.members):
             raise ParameterError(f"a group is of two to {MOST_AUTHORITIES} different authorities")
+        epochs = tuple(as_unsigned(epoch, "an epoch") for epoch in self.epochs or (0,) * len(self.members))
+        if len(epochs) != len(self.members) or max(epochs) >= 2**32:
+            raise ParameterError("a group has an epoch below 2**32 for each of its authorities")
+        object.__setattr__(self, "epochs", epochs)
 
     @property
     def id(self) -> bytes:
-        """16 bytes that stand for all members, in their order."""
-        named = b"".join(member.id for member in self.members)
+        """16 bytes that stand for all members and their epochs, in their order."""
+        named = b"".join(
+            member.id + struct.pack("<I", epoch)
+            for member, epoch in zip(self.members, self.epochs, strict=True)
+        )
         return hashlib.blake2b(_GROUP_DOMAIN + named, digest_size=16).digest()
+
+    def epoch_of(self, member: AuthorityIdentity) -> int | None:
+        """Return the epoch that a member's store was in when the session began."""
+        return self.epochs[self.members.index(member)]
+
+    def to_bytes(self) -> bytes:
+        """Encode: of each member its two keys and its epoch."""
+        return b"".join(
+            member.verifying_key + member.enrolment_key + struct.pack("<I", epoch)
+            for member, epoch in zip(self.members, self.epochs, strict=True)
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> AuthorityGroup:
+        """Read what :meth:`to_bytes` gave. Raises WireFormatError."""
+        record = struct.Struct(f"<{_VERIFYING_KEY_BYTES}s{_MLKEM_BYTES + _X25519_BYTES}sI")
+        try:
+            read = list(record.iter_unpack(data))
+            members = tuple(AuthorityIdentity(verifying, enrolment) for verifying, enrolment, _ in read)
+            return cls(members, tuple(epoch for *_, epoch in read))
+        except (struct.error, ParameterError):
+            raise WireFormatError("these bytes are no group of authorities") from None
 
 
 def hpke() -> Any:

@@ -70,10 +70,31 @@ def test_a_grant_for_another_is_refused():
     for key, of in ((bytes(32), session), (grant_key(bytes(32), session), bytes(32))):
         with pytest.raises(KeyMismatchError, match="another client or session"):
             run.clients[0].enrolled(Message({"grant": sealed_grant(key, of, bytes(32))}))
-    with pytest.raises(PolicyError, match="enrolled in the session before"):
-        run.authority.enrol(0, run.new_client(0).enrolment())
+
+
+def test_clients_enrol_once_and_with_the_last_one_enrolment_ends():
+    run = run_of("full-he")
+    authority, setup = run.method.authority_setup(run.initial)
+    clients = [run.method.client_steps(setup, index, 1, run.initial) for index in range(4)]
     with pytest.raises(KeyMismatchError, match="is of another client"):
-        run.authority.enrol(1, run.new_client(0).enrolment())
+        authority.enrol(1, clients[0].enrolment())
+    grants = [authority.enrol(index, clients[index].enrolment()) for index in range(3)]
+    with pytest.raises(PolicyError, match="enrolled in the session before"):
+        authority.enrol(0, run.method.client_steps(setup, 0, 1, run.initial).enrolment())
+    opens_requests = authority.keys._owner.enrolment_key
+    assert opens_requests is not None
+    # Sealed, until it is erased.
+    assert opens_requests not in authority.keys._secrets + authority.keys._memory
+    grants.append(authority.enrol(3, clients[3].enrolment()))
+    assert authority.keys._owner.enrolment_key is None
+    for again in (
+        lambda: authority.enrol(0, run.method.client_steps(setup, 0, 1, run.initial).enrolment()),
+        lambda: authority.enrol(3, run.method.client_steps(setup, 3, 1, run.initial).enrolment()),
+    ):
+        with pytest.raises(PolicyError, match="enrolment has ended"):
+            again()
+    # What was lost on the way is given again, also then.
+    assert [authority.enrol(index, clients[index].enrolment()) for index in range(4)] == grants
 
 
 @pytest.mark.parametrize(

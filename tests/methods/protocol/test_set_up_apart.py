@@ -59,8 +59,10 @@ HOLDERS = (
     "shieldfl.roles.key_file",
     "shieldfl.roles.session_keys",
     "shieldfl.roles.sum_key_authority",
+    "shieldfl.methods.protocol.authority_keys",
     "shieldfl.roles.authority_secrets",
     "shieldfl.roles.authority_store",
+    "shieldfl.roles.reopened_authority",
     *(scheme.opening for scheme in REGISTRY.values()),
 )
 
@@ -167,7 +169,7 @@ def test_the_walk_knows_a_client_s_own_keys_and_no_other_s():
     assert len(found) == 1 + 2 * len(client.context.keys.parameters)
     assert set(bytes_of_keys(client)).isdisjoint(bytes_of_keys(other))
     run.run_round()
-    owner = run.authority.keys._owner
+    owner, (mlkem, x25519) = run.authority.keys._owner, AuthoritySecrets()._enrolment
     for planted, name in (
         (other._own_keys, "ClientKeys"),
         (other._own_keys.key("update"), "ClientKey"),
@@ -177,8 +179,8 @@ def test_the_walk_knows_a_client_s_own_keys_and_no_other_s():
         (owner, "AuthoritySecrets"),
         (run.authority.keys._store, "AuthorityStore"),
         (run.authority.keys._authorities, "SumKeyAuthority"),
-        (owner._mlkem, "PrivateKey"),
-        (owner._x25519, "PrivateKey"),
+        (mlkem, "PrivateKey"),
+        (x25519, "PrivateKey"),
     ):
         for role, weight in ((client, WEIGHTS[0]), (run.aggregator, None)):
             assert secrets_in(role, run, weight) == []

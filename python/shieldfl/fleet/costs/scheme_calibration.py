@@ -191,7 +191,9 @@ class _Bench:
         opener = self._federation.authority
         if self._federation.scheme.enrols:
             key = self._federation.keys[0]
-            opener = AnswerOpener(self._federation.public_key, key.opening_key, _FEW_CLIENTS, (1.0, 1.0), 1)
+            opener = AnswerOpener(
+                self._federation.public_key, key.opening_keys[0], _FEW_CLIENTS, (1.0, 1.0), 1
+            )
             opener.take(self._federation.authority.sum_key(self._total.request()))
         return lambda: opener.open(self._total)
 

@@ -7,6 +7,7 @@ import math
 import secrets
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from os import PathLike
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -116,20 +117,25 @@ class Method(abc.ABC):
         return 1 if self.weighs_all_alike else self.plan.most_weight
 
     def authority_setup(
-        self, initial: GlobalModel, *, threads: int | None = None, shared_secret: bytes | None = None
+        self,
+        initial: GlobalModel,
+        *,
+        threads: int | None = None,
+        shared_secret: bytes | None = None,
+        store: str | PathLike[str] | None = None,
     ) -> tuple[AuthoritySteps | None, PublicSetup]:
         """Make the key authority, where the method has one, and what everybody else needs to know.
 
         The only step that makes secrets. ``shared_secret`` is for methods in which clients and key authority share one.
-        Raises what :func:`check_sizes` does for a model that is not of the plan, and what :class:`RoundKeys` or, where
-        clients enrol, :class:`SessionKeys` refuses.
+        ``store``, where clients enrol: the path of a file to make for the authority's memory, which then answers nobody
+        twice, whichever state it goes on from. Raises as :func:`check_sizes` and :func:`made_authority_keys` do.
         """
         check_sizes(initial, self.plan)
         initial = initial.kept()
         public = self.name, plain_settings(self._resolved), self.plan, model_digest(initial)
         if not self.purposes:
             return None, PublicSetup(*public, session=secrets.token_bytes(SESSION_BYTES))
-        keys = self._made_round_keys(threads)
+        keys = self._made_round_keys(threads, store, None)
         check = keys.check
         setup = PublicSetup(*public, check.session, check.verifying_key, check.enrolment_key)
         keys.settle(self._context(setup, threads).keys)
@@ -142,27 +148,22 @@ class Method(abc.ABC):
         *,
         threads: int | None = None,
         shared_secret: bytes | None = None,
+        store: str | PathLike[str] | None = None,
     ) -> AuthoritySteps:
         """Make the key authority of a federation that was set up before, without keys: restore its state.
 
-        Raises as :meth:`client_steps` does, and ParameterError for a method without keys.
+        ``store``: its file's path. Raises as :meth:`client_steps` does, and ParameterError for a method without keys.
         """
         initial = setup.check_model(initial)
         if not self.purposes:
             raise ParameterError(f"{self.name} has no key authority")
-        keys = self._made_round_keys(threads, self._context(setup, threads).keys)
+        keys = self._made_round_keys(threads, store, self._context(setup, threads).keys)
         return self._bound_authority(setup, initial, keys, threads, shared_secret)
 
-    def _made_round_keys(self, threads: int | None, check: RoundKeyCheck | None = None) -> RoundSigner:
-        # Only here: what makes clients and aggregators imports nothing that holds a secret.
-        from shieldfl.roles.round_keys import RoundKeys
-        from shieldfl.roles.session_keys import SessionKeys
+    def _made_round_keys(self, *how: Any) -> RoundSigner:
+        from shieldfl.methods.protocol.authority_keys import made_authority_keys  # holds secrets: only here
 
-        needs: Any = {"weight_bounds": (1 / self.most_weight, 1.0), "threads": threads, "check": check}
-        if self._enrols:
-            needs["most_values"] = self.plan.update_size
-        made = SessionKeys if self._enrols else RoundKeys
-        return made(self.purposes, self.plan.min_clients, **needs)
+        return made_authority_keys(self.purposes, self.plan, self.most_weight, *how)
 
     @property
     def clients_open(self) -> bool:

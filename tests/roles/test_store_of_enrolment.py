@@ -1,0 +1,104 @@
+"""What the memory of an authority keeps of enrolment: grants, and what opens requests until the last client came."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from roles.store_cases import CLIENTS, RULES, SESSION, ask, begun, key_of, never, opened
+from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.roles.authority_store import ClientKey, Grant
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def store(path):
+    with begun(path) as store:
+        yield store
+
+
+def test_what_a_client_got_for_its_enrolment_is_there_until_it_is_revoked(store, path):
+    granted = {20: Grant(b"of twenty", b"r" * 32), 21: Grant(b"of twenty-one")}
+    keys = {client: ClientKey(0, key_of(client)) for client in (20, 21, 22)}
+    before = store.position
+    for grants in ({23: Grant(b"")}, {20: b"bytes"}, {20: Grant("text")}, {20: Grant(b"", b"short")}, [20]):
+        with pytest.raises(ParameterError):
+            store.enrol(SESSION, keys, grants)
+    assert store.position == before
+    store.enrol(SESSION, keys, granted)
+    store.close()
+    with opened(path) as again:
+        assert {client: again.grant(SESSION, client) for client in (20, 21, 22, 99)} == granted | {
+            22: None,
+            99: None,
+        }
+        again.revoke(SESSION, 20)
+        assert again.grant(SESSION, 20) is None
+        with pytest.raises(PolicyError, match="no such session"):
+            again.grant(b"another session!", 20)
+    with opened(path) as again:
+        assert (again.grant(SESSION, 20), again.grant(SESSION, 21)) == (None, granted[21])
+    assert b"of twenty" not in path.read_bytes()
+    with opened(path, restored=True) as again, pytest.raises(PolicyError, match="begun in epoch 0"):
+        again.grant(SESSION, 21)
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("SELECT count(*) FROM grants").fetchone() == (0,)
+
+
+def test_an_enrolment_key_is_kept_once_and_erased_for_good(store, path):
+    def sealed():
+        with closing(sqlite3.connect(path)) as database:
+            return [one for (one,) in database.execute("SELECT sealed FROM enrolment_key")]
+
+    assert store.keep_enrolment_key(None) is None
+    with pytest.raises(ParameterError):
+        store.keep_enrolment_key("text")
+    assert store.keep_enrolment_key(b"the first") == b"the first"
+    assert store.keep_enrolment_key(b"another") == store.keep_enrolment_key(None) == b"the first"
+    store.close()
+    (was,) = sealed()
+    assert was in path.read_bytes()
+    with opened(path) as again:
+        assert again.keep_enrolment_key(None) == b"the first"
+        again.end_enrolment()
+        position = again.position
+        again.end_enrolment()
+        assert again.position == position
+        assert again.keep_enrolment_key(b"another") is None
+        with pytest.raises(PolicyError, match="enrolment has ended"):
+            again.enrol(SESSION, {20: ClientKey(0, key_of(20))})
+        assert ask(again, 1) == ask(again, 1, never)
+    assert sealed() == []
+    left = path.read_bytes()
+    assert not [start for start in range(0, len(was) - 12, 12) if was[start : start + 12] in left]
+    with opened(path) as again:
+        assert again.keep_enrolment_key(b"another") is None
+        with pytest.raises(PolicyError, match="enrolment has ended"):
+            again.enrol(SESSION, {20: ClientKey(0, key_of(20))})
+
+
+def test_enrolment_ends_with_the_last_client_of_all_sessions(store):
+    other = b"another session!"
+    store.add_session(other, RULES)
+    store.keep_enrolment_key(b"key")
+    many = len(CLIENTS) + 2
+
+    def enrol(client, sessions):
+        store.enrol_in(
+            {session: {client: ClientKey(0, key_of(client))} for session in sessions}, clients=many
+        )
+
+    for client in CLIENTS:
+        enrol(client, [other])
+    enrol(20, [SESSION, other])
+    assert store.keep_enrolment_key(None) == b"key"
+    enrol(21, [SESSION, other])
+    assert store.keep_enrolment_key(None) is None
+    with pytest.raises(PolicyError, match="enrolment has ended"):
+        enrol(22, [SESSION, other])
