@@ -11,7 +11,7 @@ from os import PathLike
 from typing import Any, ClassVar
 
 from shieldfl.array_view import as_frame, as_unsigned
-from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
+from shieldfl.errors import DataError, KeyMismatchError, ParameterError, PolicyError
 from shieldfl.roles.authority_secrets import AuthoritySecrets
 from shieldfl.roles.authority_store import AuthorityStore, Grant, Position
 from shieldfl.roles.message import Part
@@ -134,14 +134,17 @@ class SessionKeys(RoundSigner):
             return
         refuse_unless(len(content) == _POSITION.size)
         position = Position(*_POSITION.unpack(content))
-        if self._store is None:
-            self._take(AuthorityStore(self._path, key, owner_id, at_least=position))
-        elif self._store.position < position:
-            raise PolicyError(
-                "the state is of a time that this authority's store has not come to: take the newest"
-            )
-        else:
+        if self._store is not None:
+            if self._store.position < position:
+                raise DataError(
+                    "this authority's store has not come as far as the state: open the newest file"
+                )
             self._take(self._store)
+            return
+        try:
+            self._take(AuthorityStore(self._path, key, owner_id, at_least=position))
+        except PolicyError as error:  # an old copy, or one that is held: it is the file that is not right
+            raise DataError(str(error)) from error
 
     def check_changed(self) -> None:
         """Raise WireFormatError for purposes that the federation does not have, and a memory of another round."""

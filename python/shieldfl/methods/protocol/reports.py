@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from shieldfl.array_view import Buffer
-from shieldfl.errors import KeyMismatchError, PolicyError, ShieldError, WireFormatError
+from shieldfl.errors import DataError, KeyMismatchError, PolicyError, ShieldError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.privacy.events import (
     ClearUpload,
@@ -181,8 +181,8 @@ class Reporter(Stateful):
         """Take a state that an object of the same set-up, role, index and weights gave: go on where that one stood.
 
         Raises KeyMismatchError for a state of others and for another key, WireFormatError for what is truncated, was
-        altered or holds what no step leaves, ParameterError for a key that is missing or too many. Then nothing has
-        changed.
+        altered or holds what no step leaves, ParameterError for a key that is missing or too many, DataError for an
+        authority's store that is an old copy, in use, or on a disk that fails. Then nothing has changed.
         """
         with self._lock:
             content = unpack_state(self._bound(), state, key)
@@ -191,7 +191,7 @@ class Reporter(Stateful):
                 changed, seconds = decode_record(content, self, {Mask: masks})
                 refuse_unless(all(0.0 <= spent < math.inf for spent in seconds.values()))
                 other = self.revived(changed)
-            except (WireFormatError, KeyMismatchError):
+            except (WireFormatError, KeyMismatchError, DataError):
                 raise
             except ShieldError as error:
                 raise WireFormatError("the state holds values that no step of this role leaves") from error

@@ -1,0 +1,284 @@
+"""The memory of a client: its keys and the frames that it has made, in one SQLite file.
+
+Written and on the disk before a frame leaves, so that no process, whichever of them is ended when, makes a second one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import sqlite3
+import struct
+from os import PathLike
+from typing import Any, Self
+
+from shieldfl.array_view import Buffer, Update, as_real, as_unsigned, as_update
+from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.masks import Mask
+from shieldfl.roles.client_store_check import check_client_store
+from shieldfl.roles.client_tables import (
+    LAYOUT,
+    Enrolment,
+    Frame,
+    drop_frames,
+    read_enrolment,
+    read_frame,
+    read_key,
+    was_encrypted,
+    was_enrolled,
+    write_enrolment,
+    write_frame,
+    write_key,
+)
+from shieldfl.roles.store import Store
+from shieldfl.roles.store_journal import Journal, digest_of
+from shieldfl.roles.store_records import ClientKey
+from shieldfl.scheme.enrolment import SECRET_BYTES, AuthorityIdentity, EnrolmentRequest, grant_key, read_grant
+from shieldfl.scheme.registry import scheme_of
+
+__all__ = ["ClientStore"]
+
+_OWNER = hashlib.sha256(b"shieldfl client store 1\0").digest()
+
+
+class ClientStore(Store):
+    """The memory of one client, in any number of sessions; the same for every scheme in which clients enrol.
+
+    One frame is made for each session, round, purpose and part: :meth:`encrypt` writes it down, with the key as it
+    stands then, before it returns it. Asked again with the same values it returns the same bytes, and with others it
+    raises, also in another process after this one was ended at any moment. Rounds only go up, and keys with them.
+
+    A session is named by its public key, which the client has pinned: the store has secrets alone, sealed under its
+    key. From an old copy an earlier round's frame could be made again, and what was recorded since be opened: see
+    :class:`~shieldfl.roles.store.Store`.
+    """
+
+    _layout = LAYOUT
+    _why_uncopied = "holds a client's secrets and is neither copied nor pickled: open it where it is used"
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        key: bytes,
+        *,
+        at_least: tuple[int, int] = (0, 0),
+        restored: bool = False,
+    ) -> None:
+        """Open what :meth:`create` made, and verify all of it.
+
+        Parameters
+        ----------
+        path : of the file.
+        key : 32 random bytes, those that it was created with.
+        at_least : a :attr:`position` that the store is known to have reached. An older file is refused.
+        restored : the file is a backup: every session has ended for this client, which enrols in new ones.
+
+        Raises as :class:`~shieldfl.roles.store.Store` does.
+        """
+        super().__init__(path, key, _OWNER, at_least=at_least, restored=restored)
+
+    @classmethod
+    def create(cls, path: str | PathLike[str], key: bytes) -> Self:
+        """Make an empty store, file mode 0600, and open it; ``key`` is 32 random bytes, kept elsewhere.
+
+        Raises PolicyError where there is a file already; DataError; OSError for a folder that cannot be written;
+        ParameterError.
+        """
+        cls._create(path, key, _OWNER)
+        return cls(path, key)
+
+    def _check_tables(self, journal: Journal) -> None:
+        check_client_store(journal)
+
+    def _forget(self, connection: sqlite3.Connection) -> None:
+        for table in ("keys", "enrolments", "frames"):
+            connection.execute(f"DELETE FROM {table}")
+
+    def enrol(self, public_key: Any, client: int | str, identity: AuthorityIdentity | None = None) -> bytes:
+        """Draw what the client will share with the key authority, and return the request that says so, sealed for it.
+
+        Asked again before there is a grant, it returns the same request again.
+
+        Parameters
+        ----------
+        public_key : of the session, as the client has pinned it.
+        client : a number below 2**31, or a name.
+        identity : of the authority, for a public key that was read from bytes.
+
+        Raises PolicyError where the session has a key here, or had one; KeyMismatchError for the identity of another
+        authority; ParameterError.
+        """
+        if identity is not None:
+            public_key = public_key.with_identity(identity)
+        if public_key.identity is None:
+            raise ParameterError("the public key does not say whose it is: pass the authority's identity")
+        session = public_key.id
+        secret = bytearray(secrets.token_bytes(SECRET_BYTES))
+        try:
+            key = scheme_of(public_key).ClientKey.of_secret(public_key, client, secret)
+            request = EnrolmentRequest.of(public_key.identity, session, client, bytes(secret)).to_bytes()
+            reads_grants = grant_key(secret, session)
+        finally:
+            secret[:] = bytes(SECRET_BYTES)
+        with self._transaction() as journal:
+            if was_enrolled(journal, session):
+                number, _ = read_key(journal, session)
+                found = read_enrolment(journal, session)
+                if number == key.client and found.request is not None:
+                    return found.request
+            self._add(journal, key, Enrolment("enrol", request, reads_grants))
+        return request
+
+    def add_key(self, key: Any) -> None:
+        """Take a ``ClientKey`` that was made elsewhere, with what it was granted; use it nowhere else from now on.
+
+        Raises PolicyError where its session has a key here, or had one.
+        """
+        try:
+            opening_key: bytes = key.opening_key
+        except PolicyError:
+            opening_key = b""
+        with self._transaction() as journal:
+            self._add(journal, key, Enrolment("enrol", None, b""))
+            if opening_key:
+                self._grant(journal, key.public_key.id, opening_key)
+
+    def _add(self, journal: Journal, key: Any, enrolment: Enrolment) -> None:
+        session = key.public_key.id
+        if was_enrolled(journal, session):
+            raise PolicyError(
+                "the session has a key in this store, or had one before a backup was restored: enrol in a new session"
+            )
+        digest = digest_of(enrolment.request)
+        row = journal.append("enrol", session, client=key.client, round_number=key.round, digest=digest)
+        write_key(journal, row, session, key.client, _stored(key))
+        write_enrolment(journal, row, session, enrolment)
+
+    def take_grant(self, public_key: Any, grant: Buffer) -> None:
+        """Take what the key authority gave for the enrolment: what lets this client open answers.
+
+        Raises KeyMismatchError for a grant of another client or session; PolicyError without an enrolment.
+        """
+        session = public_key.id
+        with self._transaction() as journal:
+            found = read_enrolment(journal, session)
+            if found.kind == "grant":
+                return
+            opening_key = read_grant(found.secret, session, grant)
+            self._grant(journal, session, opening_key)
+
+    def _grant(self, journal: Journal, session: bytes, opening_key: bytes) -> None:
+        row = journal.append("grant", session, digest=digest_of(None))
+        write_enrolment(journal, row, session, Enrolment("grant", None, opening_key))
+
+    def opening_key(self, public_key: Any) -> bytes:
+        """Return what opens the session's answers, 32 bytes; secret. Raises PolicyError before a grant was taken."""
+        with self._transaction() as journal:
+            found = read_enrolment(journal, public_key.id)
+        if found.kind != "grant":
+            raise PolicyError("this client was granted no answers: take the key authority's grant first")
+        return found.secret
+
+    def round(self, public_key: Any) -> int:
+        """Return the round that the session's key stands at: of earlier ones no frame is made any more."""
+        with self._transaction() as journal:
+            return read_key(journal, public_key.id)[1].round
+
+    def encrypt(
+        self,
+        public_key: Any,
+        update: Update,
+        mask: Mask | None = None,
+        weight: float | None = None,
+        *,
+        round: int,
+        purpose: str = "update",
+        part: int = 0,
+        clip: bool = False,
+        repeats: bool = False,
+        threads: int | None = None,
+    ) -> bytes:
+        """Return the one frame of a round, purpose and part: made now, and on the disk, or when it was first asked for.
+
+        Parameters
+        ----------
+        public_key : of the session.
+        update, mask, weight, clip : as for the scheme's ``Encryptor``.
+        round : the round that the frame is good for; the key moves on to it.
+        purpose, part : what is encrypted, and which part of it, below 2**32.
+        repeats : whether the same values may have been encrypted in another round: for what does not depend on data, or
+            may be alike by nature, such as votes. Where all others send the same as well, the difference of two sums
+            is a single client's values.
+        threads : None for as many as the work is worth.
+
+        Raises PolicyError for other values, mask or weight than the frame that there is was made of; for a round that
+        is over, or more than 2**16 ahead; for values that were encrypted in another round, unless they ``repeats``; and
+        without a key of the session. DataError for a disk that fails. Then there is no frame, and no key has moved.
+        Raises as the ``Encryptor`` does for what cannot be encrypted.
+        """
+        session, number = public_key.id, as_unsigned(round, "round")
+        scheme = scheme_of(public_key)
+        values = as_update(update)
+        chosen = values if mask is None else mask.gather(values)
+        digest = hashlib.sha256(chosen.data)
+        digest.update(chosen.dtype.str.encode())
+        how = hashlib.sha256(b"" if mask is None else mask.to_bytes())
+        how.update(b"" if weight is None else struct.pack("<d", as_real(weight, "weight")))
+        named = f"{purpose}/{as_unsigned(part, 'part')}"
+        with self._transaction() as journal:
+            of_values = journal.keys.mac("values", session, named, digest.digest())
+            made_of = journal.keys.mac("frame", of_values, how.digest(), int(clip))
+            found = read_frame(journal, session, number, named)
+            if found is not None:
+                if found.made_of != made_of:
+                    raise PolicyError(
+                        f"a frame of round {number} was made for this purpose and part from something else, and may "
+                        "have been sent: send that again, or begin a later round"
+                    )
+                return found.frame
+            if not repeats and was_encrypted(journal, session, number, of_values):
+                raise PolicyError(
+                    "these values were encrypted in another round: in two sums they could be told from the others'. "
+                    "Train on, and send another update"
+                )
+            client, held = read_key(journal, session)
+            key = scheme.ClientKey(public_key, client, held.key, held.round)
+            encryptor = scheme.Encryptor(key, threads, purpose=purpose, part=part)
+            frame: bytes = encryptor.encrypt(values, mask, weight, number, clip=clip).to_bytes()
+            row = journal.append(
+                "frame", session, client=client, round_number=number, purpose=named, digest=of_values
+            )
+            drop_frames(journal, session, number)
+            write_frame(journal, row, session, number, named, Frame(frame, made_of))
+            write_key(journal, row, session, client, _stored(key))
+        return frame
+
+    def frame(self, public_key: Any, *, round: int, purpose: str = "update", part: int = 0) -> bytes | None:
+        """Return the frame that was made, to be sent again; None for none, or one before the newest round with any."""
+        named = f"{purpose}/{as_unsigned(part, 'part')}"
+        with self._transaction() as journal:
+            found = read_frame(journal, public_key.id, as_unsigned(round, "round"), named)
+            return None if found is None else found.frame
+
+    def close_round(self, public_key: Any, round: int) -> None:
+        """End a round, and all below it: their key is overwritten, and what was not sent is not sent any more.
+
+        The frames that were made stay to be sent again, until one of a later round is made. Raises PolicyError without
+        a key of the session, and for a round more than 2**16 ahead.
+        """
+        session, number = public_key.id, as_unsigned(round, "round")
+        with self._transaction() as journal:
+            client, held = read_key(journal, session)
+            if held.round > number:
+                return
+            key = scheme_of(public_key).ClientKey(public_key, client, held.key, held.round)
+            key.advance_to(number + 1)
+            row = journal.append("close", session, client=client, round_number=number)
+            write_key(journal, row, session, client, _stored(key))
+
+
+def _stored(key: Any) -> ClientKey:
+    secret = key.export_secret()
+    stored = ClientKey(key.round, bytes(secret))
+    secret[:] = bytes(len(secret))
+    return stored

@@ -1,0 +1,129 @@
+"""A federation's authority whose memory is in a file: whichever state it goes on from, it answers nobody twice."""
+
+from __future__ import annotations
+
+import shutil
+from functools import partialmethod
+
+import numpy as np
+import pytest
+
+from methods.method_conformance import SteppedRun
+from methods.variants import labelled, opened_by_clients
+from shieldfl.errors import DataError, KeyMismatchError, ParameterError, PolicyError, WireFormatError
+from shieldfl.methods.protocol.method import Method
+from shieldfl.roles.message import Message
+
+KEY = bytes(32)
+
+
+def variant_of(label):
+    return opened_by_clients([labelled(label)])[0] if label.startswith("full-he") else labelled(label)
+
+
+def stored_run(monkeypatch, path, label="full-he"):
+    with monkeypatch.context() as patch:
+        patch.setattr(Method, "authority_setup", partialmethod(Method.authority_setup, store=path))
+        return SteppedRun(variant_of(label))
+
+
+def restart(run, state, path):
+    """Put in the place of the run's authority, which ends, one that goes on from a state and the file."""
+    run.authority.keys.close()
+    again = run.method.authority_steps(
+        run.setup, run.initial, threads=1, shared_secret=run.shared_secret, store=path
+    )
+    again.restore(state, KEY)
+    run.authority = again
+
+
+def request_over(run, clients):
+    """What an aggregator asks that has these clients' frames of the last round."""
+    aggregator = run.new_aggregator()
+    aggregator.begin_round(1, Message())
+    aggregator.begin_phase("update", 1, None)
+    for client in clients:
+        aggregator.receive("update", client, run.sent["update"][client])
+    aggregator.close("update")
+    return aggregator.request("update")
+
+
+# Who opens: each client, or the authority; one purpose, or two.
+@pytest.mark.parametrize("label", ["full-he", "mask-crypt", "selective-shield/encrypted"])
+def test_a_restart_after_every_round_changes_nothing(monkeypatch, tmp_path, label):
+    path = tmp_path / "store"
+    stored, plain = stored_run(monkeypatch, path, label), SteppedRun(variant_of(label))
+    for participants in ([0, 1, 2, 3], [0, 1, 2], [1, 2, 3]):
+        for run in (stored, plain):
+            run.run_round(participants)
+        state = stored.authority.state(KEY)
+        assert len(state) < 20_000 or not stored.method.clients_open  # the memory is not in it
+        restart(stored, state, path)
+    np.testing.assert_array_equal(stored.merged(1).parameters, plain.merged(1).parameters)
+
+
+def test_from_an_old_state_the_same_request_gets_the_same_answer_and_no_other_list_any(monkeypatch, tmp_path):
+    path = tmp_path / "store"
+    run = stored_run(monkeypatch, path)
+    old = run.authority.state(KEY)
+    run.run_round()
+    asked = run.aggregator.request("update")
+    answer = run.authority.answer("update", asked)
+    others = request_over(run, [0, 1, 2])
+    restart(run, old, path)
+    run.authority.begin_round(1)
+    with pytest.raises(PolicyError, match="with another list or total"):
+        run.authority.answer("update", others)
+    assert run.authority.answer("update", asked) == answer
+    run.run_round()
+    newest = run.authority.state(KEY)
+    # Had it its memory in the state, as without a file, the other list would have been answered.
+    forgetful = SteppedRun(variant_of("full-he"))
+    old = forgetful.authority.state(KEY)
+    forgetful.run_round()
+    others = request_over(forgetful, [0, 1, 2])
+    again = forgetful.new_authority()
+    again.restore(old, KEY)
+    again.begin_round(1)
+    assert again.answer("update", others)
+    restart(run, newest, path)
+    run.run_round()
+
+
+def test_rounds_that_the_file_knows_to_be_over_are_not_begun_again(monkeypatch, tmp_path):
+    path = tmp_path / "store"
+    run = stored_run(monkeypatch, path)
+    old = run.authority.state(KEY)
+    for _ in range(3):
+        run.run_round()
+    restart(run, old, path)
+    with pytest.raises(PolicyError, match="round 2 is over since round 3 began"):
+        run.authority.begin_round(2)
+
+
+def test_an_older_file_than_the_state_and_the_file_of_others_are_refused(monkeypatch, tmp_path):
+    path, other = tmp_path / "store", tmp_path / "other"
+    run = stored_run(monkeypatch, path)
+    begun = run.authority.state(KEY)
+    run.authority.keys.close()
+    shutil.copy(path, tmp_path / "old")
+    restart(run, begun, path)
+    run.run_round()
+    state = run.authority.state(KEY)
+    run.authority.keys.close()
+    stored_run(monkeypatch, other).authority.keys.close()
+    for wrong, error, words in (
+        (tmp_path / "old", DataError, "old copy"),
+        (other, KeyMismatchError, "store of another authority"),
+    ):
+        fresh = run.method.authority_steps(run.setup, run.initial, threads=1, store=wrong)
+        with pytest.raises(error, match=words):
+            fresh.restore(state, KEY)
+    without = run.new_authority()
+    with pytest.raises(WireFormatError):
+        without.restore(state, KEY)
+    restart(run, state, path)
+    with pytest.raises(PolicyError, match="exists: open it"):
+        run.method.authority_setup(run.initial, store=path)
+    with pytest.raises(ParameterError, match="a store is for an authority that clients enrol with"):
+        SteppedRun(labelled("full-he/ckks")).method.authority_setup(run.initial, store=other)
