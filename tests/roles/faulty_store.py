@@ -28,7 +28,7 @@ from roles.store_cases import (
     random_answer,
 )
 from shieldfl.errors import DataError, PolicyError, ShieldError, WireFormatError
-from shieldfl.roles.authority_store import AuthorityStore, ClientKey
+from shieldfl.roles.authority_store import AuthorityStore, ClientKey, Grant
 
 KINDS = {"exit before": 1, "exit halfway": 2, "full": 3, "broken": 4}
 ROUND = 4
@@ -43,7 +43,8 @@ def answer(store):
 
 
 def enrol(store):
-    store.enrol(SESSION, {client: ClientKey(ROUND, key_of(client)) for client in (50, 51)})
+    keys = {client: ClientKey(ROUND, key_of(client)) for client in (50, 51)}
+    store.enrol(SESSION, keys, {50: Grant(b"what it gets for it")})
 
 
 def revoke(store):
@@ -54,12 +55,23 @@ def close_round(store):
     store.close_round(SESSION, ROUND, moved_to(ROUND + 1))
 
 
-OPERATIONS = {"answer": answer, "enrol": enrol, "revoke": revoke, "close": close_round}
+def end_enrolment(store):
+    store.end_enrolment()
+
+
+OPERATIONS = {
+    "answer": answer,
+    "enrol": enrol,
+    "revoke": revoke,
+    "close": close_round,
+    "end": end_enrolment,
+}
 
 
 def made(path):
     """A store that has answered rounds before, whose answers are long; and these answers."""
     with begun(path) as store:
+        store.keep_enrolment_key(b"enrolment key")
         return {number: ask(store, number, lambda keys: (os.urandom(9000), keys)) for number in (1, 2, 3)}
 
 
@@ -103,7 +115,7 @@ def attempt(faults, path, operation, kind, number):
     return told | {"left": left.hex() if left else None}
 
 
-def in_a_process(*arguments):
+def in_a_process(attempt, *arguments):
     """Return what an attempt told, or None where it was ended by the fault."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -151,6 +163,9 @@ def state_after(path, operation, answers, left):
             except PolicyError:
                 pass
         assert rows in (0, 2 if operation == "enrol" else 1)
+        assert (store.keep_enrolment_key(None) is None) == (operation == "end" and rows == 1)
+        if operation == "enrol":
+            assert (store.grant(SESSION, 50) is not None) == bool(rows)
         return "done" if rows else "not"
 
 
@@ -198,7 +213,7 @@ def main(folder, operation, kind):
             old.unlink()
         if operation != "create":
             shutil.copy(template, path)
-        told = in_a_process(faults, path, operation, kind, number)
+        told = in_a_process(attempt, faults, path, operation, kind, number)
         state = state_after(path, operation, answers, told and told["left"])
         print(json.dumps((told or {"raised": "exit"}) | {"state": state}), flush=True)
         if told and told["calls"] < number:

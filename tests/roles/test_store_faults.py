@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
 import random
-import shutil
-import signal
 import sqlite3
-import subprocess
-import sys
 import tempfile
-import time
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from core.child_process import TESTS, run_python
+from core.child_process import run_python
+from roles.failing_processes import attempts, killed_at_random
 from roles.store_cases import KEPT_FOR_LONG, ask, begun, never, opened
 from shieldfl.errors import DataError, ParameterError, WireFormatError
 from shieldfl.roles import store_file
@@ -26,39 +20,17 @@ from shieldfl.roles import store_file
 HERE = Path(__file__).parent
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """In memory where that can be: thousands of transactions, of which none has to outlive this machine."""
-    memory = Path("/dev/shm")
-    if not (memory.is_dir() and os.access(memory, os.W_OK)):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=memory) as name:
-        yield Path(name)
-
-
-@pytest.fixture(scope="module")
-def faults(tmp_path_factory):
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None or not sys.platform.startswith("linux"):
-        pytest.skip("needs a C compiler and Linux")
-    library = tmp_path_factory.mktemp("faults") / "disk_faults.so"
-    source = HERE / "disk_faults.c"
-    subprocess.run([compiler, "-O1", "-shared", "-fPIC", str(source), "-o", str(library), "-ldl"], check=True)
-    return str(library)
-
-
-def attempts(faults, folder, operation, kind):
-    done = run_python(str(HERE / "faulty_store.py"), str(folder), operation, kind, LD_PRELOAD=faults)
-    assert (done.returncode, done.stderr) == (0, "")
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
+SOME = [
+    ("create", "exit halfway"),
+    ("close", "broken"),
+    ("restore", "exit before"),
+    ("end", "exit halfway"),
+]
 OTHERS = [
     pytest.param(operation, kind, marks=pytest.mark.slow)
-    for operation in ("enrol", "revoke", "close", "restore", "open", "create")
+    for operation in ("enrol", "revoke", "close", "end", "restore", "open", "create")
     for kind in ("exit before", "exit halfway", "full", "broken")
-    if (operation, kind) not in {("create", "exit halfway"), ("close", "broken"), ("restore", "exit before")}
+    if (operation, kind) not in SOME
 ]
 
 
@@ -66,14 +38,14 @@ OTHERS = [
     ("operation", "kind"),
     [
         ("answer", "exit before"), ("answer", "exit halfway"), ("answer", "full"), ("answer", "broken"),
-        ("create", "exit halfway"), ("close", "broken"), ("restore", "exit before"), *OTHERS,
+        *SOME, *OTHERS,
     ],
 )  # fmt: skip
 def test_whichever_call_of_a_transaction_fails_it_is_done_whole_or_not_at_all(
     faults, folder, operation, kind
 ):
     """What is answered afterwards is checked attempt by attempt, in ``faulty_store.py``."""
-    told = attempts(faults, folder, operation, kind)
+    told = attempts(HERE / "faulty_store.py", faults, folder, operation, kind)
     *failed, passed = told
     assert passed["raised"] is None
     assert len(failed) > 6
@@ -212,44 +184,11 @@ def test_nor_does_one_after_a_sync_that_failed(faults, folder, last, cuts):
             check_after_power_failure(folder, calls, cut, draw)
 
 
-def answer_and_kill(path, kills, draw):
-    """Return the answers that left processes which were killed at any moment, by round."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, sys.path)])}
-    answers = {}
-    with subprocess.Popen(
-        [sys.executable, str(HERE / "killed_store.py"), str(path)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
-    ) as starter:  # fmt: skip
-        for _ in range(kills):
-            # Also the last two that left are asked for again, and the one that may not have left is the next.
-            starter.stdin.write(f"{max([1, *(number - 1 for number in answers)])}\n")
-            starter.stdin.flush()
-            started = starter.stdout.readline().split()
-            assert started[0] == "started"
-            # At any moment, of which most are in the middle of answering.
-            if draw.random() < 0.8:
-                record(answers, starter.stdout.readline().split())
-            time.sleep(draw.uniform(0.0, 0.01))
-            os.kill(int(started[1]), signal.SIGKILL)
-            line = starter.stdout.readline().split()
-            while line[0] != "ended":
-                record(answers, line)
-                line = starter.stdout.readline().split()
-            assert int(line[1]) == -signal.SIGKILL
-        starter.stdin.close()
-    return answers
-
-
-def record(answers, line):
-    assert line[0] == "answer"
-    assert answers.setdefault(int(line[1]), line[2]) == line[2], "a second, different answer has left"
-
-
 @pytest.mark.parametrize("kills", [60, pytest.param(1000, marks=pytest.mark.slow)])
 def test_answers_of_a_process_that_is_killed_are_found_again(folder, kills):
     path = folder / "store"
     begun(path, KEPT_FOR_LONG).close()
-    answers = answer_and_kill(path, kills, random.Random(kills))
+    answers = killed_at_random(HERE / "killed_store.py", path, kills, random.Random(kills))
     assert len(answers) > kills / 2
     with opened(path) as store:
         for number, answer in answers.items():

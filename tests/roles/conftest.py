@@ -1,0 +1,36 @@
+"""A folder for stores, and what makes their disk fail."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """In memory where that can be: thousands of transactions, of which none has to outlive this machine."""
+    memory = Path("/dev/shm")
+    if not (memory.is_dir() and os.access(memory, os.W_OK)):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=memory) as name:
+        yield Path(name)
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory):
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None or not sys.platform.startswith("linux"):
+        pytest.skip("needs a C compiler and Linux")
+    library = tmp_path_factory.mktemp("faults") / "disk_faults.so"
+    source = HERE / "disk_faults.c"
+    subprocess.run([compiler, "-O1", "-shared", "-fPIC", str(source), "-o", str(library), "-ldl"], check=True)
+    return str(library)

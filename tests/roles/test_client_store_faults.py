@@ -1,0 +1,85 @@
+"""A client whose disk fails or fills up, and one that is killed: never a second frame of a round, nothing lost."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from roles.client_store_cases import PUBLIC_KEY, begun, encrypt, kept, opened
+from roles.failing_processes import attempts, killed_at_random
+from shieldfl.errors import DataError, PolicyError
+from shieldfl.roles import store_file
+
+HERE = Path(__file__).parent
+
+SOME = [("encrypt", "exit before"), ("encrypt", "full"), ("close", "exit halfway")]
+OTHERS = [
+    pytest.param(operation, kind, marks=pytest.mark.slow)
+    for operation in ("encrypt", "close", "enrol", "open", "create")
+    for kind in ("exit before", "exit halfway", "full", "broken")
+    if (operation, kind) not in SOME
+]
+
+
+@pytest.mark.parametrize(("operation", "kind"), [*SOME, *OTHERS])
+def test_whichever_call_of_a_transaction_fails_it_is_done_whole_or_not_at_all(
+    faults, folder, operation, kind
+):
+    """What is there afterwards is checked attempt by attempt, in ``faulty_client_store.py``."""
+    *failed, passed = attempts(HERE / "faulty_client_store.py", faults, folder, operation, kind)
+    assert passed["raised"] is None
+    assert len(failed) > 6
+    raised = Counter(one["raised"] for one in failed)
+    if kind.startswith("exit"):
+        assert raised == {"exit": len(failed)}
+        states = [one["state"] for one in failed]
+        assert states == sorted(states, reverse=True)
+        assert (states.count("done") in range(1, 5)) == (operation not in ("open", "create"))
+    else:
+        assert raised.keys() <= {"DataError", None}
+        assert raised["DataError"] > len(failed) / 2
+        assert all(one["state"] == "done" for one in failed) or operation == "open"
+        assert {one["again"] for one in failed if one["raised"]} <= {"done", "was done"}
+        if kind == "full":
+            # What was created, but could not be opened, is not created again.
+            again = {"DataError", "PolicyError"} if operation == "create" else {"DataError"}
+            assert {one["full"] for one in failed if one["raised"]} <= again
+
+
+@pytest.mark.parametrize("kills", [40, pytest.param(1000, marks=pytest.mark.slow)])
+def test_frames_of_a_process_that_is_killed_are_made_once(folder, kills):
+    path = folder / "store"
+    begun(path).close()
+    sent = killed_at_random(HERE / "killed_client_store.py", path, kills, random.Random(kills))
+    assert len(sent) > kills / 2
+    with opened(path) as store:
+        newest = store.round(PUBLIC_KEY)
+        # All but, perhaps, the newest have left, each of them once.
+        assert sent.keys() | {newest} == set(range(1, newest + 1))
+        assert hashlib.sha256(kept(store, newest)).hexdigest() == sent.get(
+            newest, hashlib.sha256(encrypt(store, newest)).hexdigest()
+        )
+        for number in (newest, newest - 1):
+            with pytest.raises(PolicyError, match=r"something else|is over"):
+                encrypt(store, number, number=10**6)
+
+
+def test_a_disk_that_cannot_be_written_gives_no_frame(tmp_path, monkeypatch):
+    path = tmp_path / "store"
+    with begun(path) as store:
+        frame = encrypt(store, 1)
+    connect = store_file.sqlite3.connect
+
+    def connect_to_read(place, **options):
+        return connect(place.replace("mode=rw", "mode=ro"), **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store_file.sqlite3, "connect", connect_to_read)
+        with pytest.raises(DataError, match=r"cannot be written.*No frame was made"):
+            opened(path)
+    with opened(path) as store:
+        assert encrypt(store, 1) == frame
