@@ -110,7 +110,8 @@ class EnrolledScheme(Scheme):
 
     def serialise(self, encrypted: Any) -> bytes:
         """Return the frame that is there already, header and checksum included."""
-        return encrypted.to_bytes()
+        frame: bytes = encrypted.to_bytes()
+        return frame
 
     def start_sum(self, frame: bytes) -> Any:
         """Make an aggregator that holds one frame."""

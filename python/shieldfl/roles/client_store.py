@@ -106,12 +106,13 @@ class ClientStore(Store):
         identity : of the authority, for a public key that was read from bytes.
 
         Raises PolicyError where the session has a key here, or had one; KeyMismatchError for the identity of another
-        authority; ParameterError.
+        authority; ParameterError, also for a session of several authorities.
         """
         if identity is not None:
             public_key = public_key.with_identity(identity)
         if public_key.identity is None:
             raise ParameterError("the public key does not say whose it is: pass the authority's identity")
+        _check_one_authority(public_key)
         session = public_key.id
         secret = bytearray(secrets.token_bytes(SECRET_BYTES))
         try:
@@ -132,10 +133,11 @@ class ClientStore(Store):
     def add_key(self, key: Any) -> None:
         """Take a ``ClientKey`` that was made elsewhere, with what it was granted; use it nowhere else from now on.
 
-        Raises PolicyError where its session has a key here, or had one.
+        Raises PolicyError where its session has a key here, or had one; ParameterError as :meth:`enrol` does.
         """
+        _check_one_authority(key.public_key)
         try:
-            opening_key: bytes = key.opening_key
+            opening_key: bytes = key.opening_keys[0]
         except PolicyError:
             opening_key = b""
         with self._transaction() as journal:
@@ -275,6 +277,13 @@ class ClientStore(Store):
             key.advance_to(number + 1)
             row = journal.append("close", session, client=client, round_number=number)
             write_key(journal, row, session, client, _stored(key))
+
+
+def _check_one_authority(public_key: Any) -> None:
+    if public_key.identity is not None and len(public_key.identity.members) != 1:
+        raise ParameterError(
+            "this store keeps a client's keys of sessions with one authority: keep others yourself"
+        )
 
 
 def _stored(key: Any) -> ClientKey:

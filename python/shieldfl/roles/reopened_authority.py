@@ -46,8 +46,8 @@ def reopened_authority(
         contents.secret[:] = bytes(len(contents.secret))
     if group and restored:
         raise PolicyError(
-            "several authorities begin a new session together: open the store by AuthorityStore with restored=True, and "
-            "settle one by session_key, in which the group says the new epoch"
+            "several authorities begin a new session together: open the store with restored=True, and settle "
+            "one by session_key, in which the group says the new epoch"
         )
     identity = AuthorityGroup.from_bytes(group) if group else owner.identity
     memory = AuthorityStore(store, owner.store_key, owner.store_id, at_least=at_least, restored=restored)
