@@ -186,6 +186,12 @@ class SessionKeys(RoundSigner):
             self._owner.take_enrolment_key(store.keep_enrolment_key(None))
             return grant
 
+    def end_enrolment(self) -> None:
+        """Erase what opens requests before all clients have come: those that have not do not any more."""
+        with self._lock:
+            self._held_store().end_enrolment()
+            self._owner.take_enrolment_key(None)
+
     def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:
         """Begin a round: the keys of those before are overwritten. None comes along with its first message."""
         number = as_unsigned(round_number, "round_number")
