@@ -41,7 +41,9 @@ def told(stated_participants: int, min_clients: int = 3) -> SteppedRun:
     variant = shield(noise_multiplier=10.0, clip_norm=1.0, encryption=encryption)
     run = SteppedRun(variant, initial=zeros(), train=stay, min_clients=min_clients)
     client = run.clients[0]
-    client.finish_training(stay(1, 0, client.begin_round(1, stated_participants, run.begin_round(1))))
+    # The authority signs no round of fewer: a client that is told of one looks for itself first.
+    first = run.begin_round(1, range(stated_participants) if stated_participants >= min_clients else None)
+    client.finish_training(stay(1, 0, client.begin_round(1, stated_participants, first)))
     run.sent["negotiate"] = {0: client.step("negotiate", None)}
     answer = Message({"encrypted zone": Mask.empty(SIZE).to_bytes()})
     run.sent["update"] = {0: client.step("update", answer)}
@@ -66,6 +68,7 @@ def test_the_noise_never_falls_below_a_single_clients(monkeypatch: pytest.Monkey
         told(0, min_clients=1)
     # Even where nothing refused the round.
     monkeypatch.setattr(TrainingClient, "_check_round", lambda client, number, participants: None)
+    monkeypatch.setattr("shieldfl.methods.protocol.training_client.check_invited", lambda *ignored: None)
     for stated in (0, -4):
         assert deviation_of_noise(stated) == pytest.approx(10.0, rel=0.05)
 
@@ -74,7 +77,7 @@ def test_the_noise_never_falls_below_a_single_clients(monkeypatch: pytest.Monkey
 def test_no_method_begins_a_round_of_fewer_than_the_set_up_says_or_of_no_whole_number(variant):
     """NaN is below no number; noise would follow from whatever it is."""
     run = SteppedRun(variant, min_clients=3)
-    client, model = run.clients[0], run.method.message_for(0, run.begin_round(1))
+    client, model = run.clients[0], run.method.message_for(0, run.begin_round(1, [0, 1, 2]))
     few = [(stated, PolicyError, "at least 3") for stated in (0, 2)]
     others = [
         (stated, ParameterError, "participants must be a whole number")
@@ -115,7 +118,7 @@ def test_a_refused_round_does_not_change_how_the_running_one_is_protected(varian
 def test_a_refused_round_leaves_the_running_one_as_it_was(variant):
     run = SteppedRun(variant, min_clients=3)
     client = run.clients[0]
-    start = client.begin_round(1, 3, run.method.message_for(0, run.begin_round(1)))
+    start = client.begin_round(1, 3, run.method.message_for(0, run.begin_round(1, [0, 1, 2])))
     client.finish_training(contraction(1, 0, start))
     with pytest.raises(PolicyError, match="at least 3"):
         client.begin_round(2, 2, run.method.message_for(0, run.begin_round(2)))

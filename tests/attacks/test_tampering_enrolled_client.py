@@ -35,22 +35,23 @@ def test_a_weight_that_is_encrypted_otherwise_than_stated_is_refused(label, weig
     assert not np.array_equal(run.parameters, run.initial.parameters)
 
 
+def spoil(run: SteppedRun, phase: str, aggregator: object, messages: dict[int, Message]) -> None:
+    """In place of the attacker's frame of round 1: one that does not fit the secret which the authority has."""
+    if phase == "update":
+        public_key = run.reader.check.session_key("update")
+        stranger = sf.kahe.ClientKey(public_key, ATTACKER, bytes(range(32)), 1)
+        own = run.batch(messages[ATTACKER]["ciphertexts"])
+        forged = sf.kahe.Encryptor(stranger).encrypt(np.zeros(own.count, np.float32), round=1).to_bytes()
+        named = reseal(forged.replace(run.batch(forged).parsed.mask_id, own.parsed.mask_id))
+        messages[ATTACKER] = Message({**messages[ATTACKER], "ciphertexts": named})
+
+
 @pytest.mark.parametrize("label", ["full-he", "selective-shield/clear", "dict-pfl", "sense-crypt/clusters"])
 def test_a_frame_that_no_secret_of_its_client_fits_spoils_its_round_and_tells_nothing(label):
     """Elsewhere it could read a key out of the sum: here a sum opens by what is made for its frames, or not at all."""
     run = SteppedRun(labelled(label))
-    public_key = run.reader.check.session_key("update")
-    stranger = sf.kahe.ClientKey(public_key, ATTACKER, bytes(range(32)), 1)
-
-    def forge(phase, aggregator, messages):
-        if phase == "update":
-            own = run.batch(messages[ATTACKER]["ciphertexts"])
-            forged = sf.kahe.Encryptor(stranger).encrypt(np.zeros(own.count, np.float32), round=1).to_bytes()
-            named = reseal(forged.replace(run.batch(forged).parsed.mask_id, own.parsed.mask_id))
-            messages[ATTACKER] = Message({**messages[ATTACKER], "ciphertexts": named})
-
     with pytest.raises(sf.WireFormatError, match="does not open to sums of values in range"):
-        run.run_round(intrude=forge)
+        run.run_round(intrude=partial(spoil, run))
     np.testing.assert_array_equal(run.parameters, run.initial.parameters)
     # The same list was answered: no other one is, in which this client is left out.
     asked = kahe_request_without(run, ATTACKER)

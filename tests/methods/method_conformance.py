@@ -9,7 +9,7 @@ from methods.variants import BUFFERS, PARAMETERS, Variant, labelled
 from shieldfl import ckks, kahe, pads, paillier
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.roles.message import Message, Part
-from shieldfl.roles.round_key_check import ANSWER_SIGNATURE, RoundKeyReader, digest_of_parts
+from shieldfl.roles.round_key_check import ANSWER_SIGNATURE, INVITED, RoundKeyReader, digest_of_parts
 from shieldfl.scheme.encryption import SchemeBatch, SchemeEncryptor
 from shieldfl.scheme.registry import scheme_of
 from shieldfl.testing import stepped_run
@@ -24,8 +24,9 @@ def initial_model(size: int = PARAMETERS) -> GlobalModel:
 
 def resigned(run: stepped_run.SteppedRun, parts: Mapping[str, Part]) -> Message:
     """Return a first message of the newest round that an authority which lies would have signed."""
-    signed = [name for name in parts if name.startswith("round ")]
-    return Message({**parts, **run.authority.keys.sign_model(digest_of_parts(Message(parts), but=signed))})
+    signed = [name for name in parts if name.startswith("round ") or name == INVITED]
+    digest = digest_of_parts(Message(parts), but=signed)
+    return Message({**parts, **run.authority.keys.sign_model(digest, parts[INVITED])})
 
 
 def signed_answer(run: stepped_run.SteppedRun, phase: str, parts: Mapping[str, Part]) -> Message:

@@ -239,14 +239,14 @@ def test_a_disclosure_says_what_really_left(variant):
 @pytest.mark.parametrize("variant", disclosing_variants(), ids=lambda variant: variant.label)
 def test_a_disclosure_is_of_the_clients_own_round(variant):
     run = SteppedRun(variant)
-    client, model = run.clients[0], run.method.message_for(0, run.begin_round(1))
+    client, model = run.clients[0], run.method.message_for(0, run.begin_round(1, [0, 1]))
     assert client.disclosure == Disclosure.of_nothing(variant.size)
     run.run_round([0, 1])
     stated = client.disclosure
     assert stated != Disclosure.of_nothing(variant.size)
     client.begin_round(1, 2, model)
     assert client.disclosure == stated
-    client.begin_round(2, 2, run.method.message_for(0, run.begin_round(2)))
+    client.begin_round(2, 2, run.method.message_for(0, run.begin_round(2, [0, 1])))
     assert client.disclosure == Disclosure.of_nothing(variant.size)
 
 
@@ -257,13 +257,13 @@ def test_what_has_left_counts_for_ever_and_is_stated_until_the_next_round(method
     variant = next(one for one in variants() if one.method == method).with_others(ratio=1e-9)
     run = SteppedRun(variant)
     client = run.clients[0]
-    client.finish_training(contraction(1, 0, client.begin_round(1, 2, run.begin_round(1))))
+    client.finish_training(contraction(1, 0, client.begin_round(1, 4, run.begin_round(1))))
     assert np.isnan(run.account.spent().epsilon)
     client.step(phase, None)
     stated = client.disclosure
     assert {"ranking": "ranking", "ranges": "ranges", "update": "weight"}[phase] in stated.parts
-    client.begin_round(1, 2, run.begin_round(1))
+    client.begin_round(1, 4, run.begin_round(1))
     assert client.disclosure == stated
-    client.begin_round(2, 2, run.begin_round(2))
+    client.begin_round(2, 4, run.begin_round(2))
     assert client.disclosure == Disclosure.of_nothing(variant.size)
     assert run.account.spent().epsilon == np.inf

@@ -14,7 +14,9 @@ from methods.method_conformance import SteppedRun, contraction, run_of
 from methods.variants import CLIENTS, every_enrolling_variant, twins, variants
 from shieldfl import ckks, kahe
 from shieldfl.errors import KeyMismatchError, PolicyError
+from shieldfl.masks import Mask
 from shieldfl.roles.message import Message
+from shieldfl.roles.round_key_check import INVITED
 from shieldfl.roles.round_signer import RoundSigner
 from shieldfl.roles.store_tables import read_keys
 from shieldfl.roles.sum_key_authority import SumKeyAuthority
@@ -82,7 +84,7 @@ def test_a_substituted_or_replayed_key_is_refused_by_clients_and_aggregator(vari
     run, stranger = SteppedRun(variant), SteppedRun(variant)
     earlier = run.begin_round(1)
     run.run_round()
-    model = run.method.message_for(0, run.model)
+    model = {**run.method.message_for(0, run.model), INVITED: Mask.full(CLIENTS).to_bytes()}
     foreign = {name: part for name, part in stranger.begin_round(2).items() if name.startswith("round ")}
     replayed = {name: part for name, part in earlier.items() if name.startswith("round ")}
     assert foreign
@@ -103,7 +105,7 @@ def test_a_substituted_or_replayed_key_is_refused_by_clients_and_aggregator(vari
 def test_a_client_does_not_go_back_to_an_earlier_round_s_key(variant):
     """Who missed a round has no reply of it to repeat, and its secret may be known by now."""
     run = SteppedRun(variant)
-    missed = run.method.message_for(0, run.begin_round(1))
+    missed = run.method.message_for(0, run.begin_round(1, [1, 2]))
     run.run_round([1, 2])
     run.run_round([0, 1])
     with pytest.raises(PolicyError, match="round 1 is over"):
@@ -151,7 +153,7 @@ def test_keys_of_clients_go_on_by_the_round_and_what_they_were_is_gone(variant):
     run = SteppedRun(variant)
     earlier: list[dict[str, tuple[int, bytes]]] = []
     for number, participants in ((1, [0, 1]), (2, [0, 1, 2, 3])):
-        run.begin_round(number)
+        run.begin_round(number, participants)
         stored, held = stored_in(run), secrets_of_clients(run)
         run.run_round(participants)
         assert {at for keys in stored for at, _ in keys.values()} == {number}

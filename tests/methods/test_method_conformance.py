@@ -15,6 +15,7 @@ from methods.variants import (
     Variant,
     every_variant,
     labelled,
+    opened_by_aggregator,
     opened_by_clients,
     twins,
     variants,
@@ -49,6 +50,9 @@ OPENED_BY_CLIENTS = (
 )
 
 
+OPENED_BY_AGGREGATOR = ("full-he", "fedml-he", "alt-fl-mp/noised", "selective-shield/encrypted")
+
+
 UNDER_ROUND_KEYS = ("full-he", "fedml-he", "mask-crypt", "dict-pfl", "selective-shield/encrypted")
 
 
@@ -61,6 +65,7 @@ class TestMethodsOfThisPackage(MethodConformance):
         params=[
             *variants(),
             *opened_by_clients(map(labelled, OPENED_BY_CLIENTS)),
+            *opened_by_aggregator(map(labelled, OPENED_BY_AGGREGATOR)),
             *twins(list(map(labelled, UNDER_ROUND_KEYS))),
         ],
         ids=lambda variant: variant.label,

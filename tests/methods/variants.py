@@ -35,7 +35,7 @@ class Variant:
     label: str
     others: MethodSettings = field(default_factory=MethodSettings)
     """The settings of all methods but SelectiveShield."""
-    opener: Literal["authority", "clients"] = "authority"
+    opener: Literal["authority", "clients", "aggregator"] = "authority"
     """Who opens sums."""
 
     @property
@@ -209,6 +209,17 @@ def opened_by_clients(of: Iterable[Variant]) -> list[Variant]:
         replace(one, opener="clients", label=f"{one.label}/opened by clients")
         for one in of
         if one.enrols and method_class(one.method).clients_can_open
+    ]
+
+
+def opened_by_aggregator(of: Iterable[Variant]) -> list[Variant]:
+    """Return those whose clients enrol, and keep no secret from the aggregator, with it as the one that opens sums."""
+    return [
+        replace(one, opener="aggregator", label=f"{one.label}/opened by the aggregator")
+        for one in of
+        if one.enrols
+        and method_class(one.method).clients_can_open
+        and not method_class(one.method).needs_shared_secret
     ]
 
 

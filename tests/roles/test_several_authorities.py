@@ -194,6 +194,6 @@ def test_groups_that_cannot_be_are_refused():
     for data in (b"", group.to_bytes()[:-1], one.verifying_key + one.enrolment_key + bytes(4)):
         with pytest.raises(WireFormatError):
             AuthorityGroup.from_bytes(data)
+    public_key = session_key(kahe.Parameters(), group, 3)
     with pytest.raises(ParameterError, match="other key authorities"):
-        public_key = session_key(kahe.Parameters(), group, 3)
         SumKeyAuthority(kahe.Parameters(), owner=AuthoritySecrets(), public_key=public_key)

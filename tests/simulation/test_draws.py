@@ -22,7 +22,8 @@ class _Draws:
     """Enough of a method to draw clients for."""
 
     needs_shared_secret = False
-    clients_open = False
+    clients_open = aggregator_opens = False
+    aggregator_has_model = True
 
     def __init__(self, clients: int) -> None:
         self.plan = small_plan([1] * clients, clients=clients)
@@ -39,6 +40,9 @@ class _Draws:
 
     def newest_model(self):
         return None
+
+    def enrolment(self):
+        return Message()
 
     def account(self):
         return self

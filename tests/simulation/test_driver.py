@@ -163,6 +163,27 @@ def test_a_method_starts_from_the_same_model_whatever_ran_before_it():
         assert (mine.loss, mine.accuracy, mine.bytes_up) == (other.loss, other.accuracy, other.bytes_up)
 
 
+def test_whoever_opens_sums_a_run_comes_to_the_same_and_says_who_it_was():
+    methods = ["full-he", "fedml-he", "mask-crypt"]
+    runs = {
+        opener: run_methods(tiny(opener=opener, sample_rate=0.9, dropout=0.1), methods)
+        for opener in ("authority", "clients", "aggregator")
+    }
+    for found in zip(*(run.methods for run in runs.values()), strict=True):
+        figures = [[(one.loss, one.accuracy, one.bytes_up) for one in method.rounds] for method in found]
+        # Where clients open, they tell the aggregator what they have opened of scores.
+        assert [[one[:2] for one in rounds] for rounds in figures] == [[one[:2] for one in figures[0]]] * 3
+        assert figures[0] == figures[2]
+        assert [one.opened_by for one in found] == ["the key authority", "each client", "the aggregator"]
+        assert ["what sums open to" in one.aggregator_sees for one in found] == [False, False, True]
+    full = [run.methods[0].last.epsilon for run in runs.values()]
+    assert [math.isnan(one) for one in full] == [True, True, False]
+    assert math.isinf(full[2])
+    for other in ("dict-pfl", "sense-crypt", "fedavg"):
+        with pytest.raises(ParameterError, match=f"the aggregator of {other} cannot open sums"):
+            run_methods(tiny(opener="aggregator"), [other])
+
+
 def test_a_model_that_one_method_cannot_take_ends_the_run_before_any_trains():
     seen = []
     settings = MethodSettings(dict_pfl=DictPflSettings(rank=11))

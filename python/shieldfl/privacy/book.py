@@ -29,6 +29,7 @@ from shieldfl.privacy.events import (
     NoisedUpload,
     OpenedSum,
     PrivacyEvent,
+    ReadSum,
     SummedUploads,
 )
 
@@ -88,6 +89,8 @@ class PrivacyBook:
         """Rounds in which something was encrypted that had noise, or was synthetic."""
         self._opened: set[int] = set()
         """Rounds whose sum was opened."""
+        self._read: set[int] = set()
+        """Rounds whose sum the aggregator reads."""
         self._dependent: dict[int, str] = {}
         """Rounds in which something was sent whose noise covers no sum opened before it, and what it is."""
         self._late: set[int] = set()
@@ -126,6 +129,9 @@ class PrivacyBook:
                 (self._with_noise if covered else self._without_noise).add(event.round)
             case OpenedSum():
                 self._opened.add(event.round)
+            case ReadSum():
+                self._opened.add(event.round)
+                self._read.add(event.round)
             case ClearUpload():
                 if event.what != "values":
                     self._readable[event.what] = None
@@ -169,16 +175,17 @@ class PrivacyBook:
     @property
     def reason(self) -> str | None:
         """Why no epsilon holds any more, as a sentence: the first such event's; None as long as one may."""
-        clear = min(self._clear, default=None)
         # A sum of which no upload is known may hold anything.
         noised = self._with_noise - self._without_noise
+        readable = dict.fromkeys(self._read - noised, "an opened sum") | self._clear
+        clear = min(readable, default=None)
         opened = min(self._opened - noised, default=None)
         dependent = None
         if opened is not None:
             after = [number for number in self._dependent if number > opened]
             dependent = min([*after, *self._late & {opened}], default=None)
         if clear is not None and (dependent is None or clear <= dependent):
-            what = f"something that depends on the data ({self._clear[clear]})"
+            what = f"something that depends on the data ({readable[clear]})"
             return f"ε is ∞ because {what} is readable without noise that a proof covers"
         if dependent is not None:
             return (

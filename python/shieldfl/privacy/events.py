@@ -23,6 +23,7 @@ __all__ = [
     "OpenedSum",
     "PrivacyEvent",
     "PrivacyReading",
+    "ReadSum",
     "SummedUploads",
 ]
 
@@ -100,6 +101,13 @@ class OpenedSum:
 
 
 @dataclass(frozen=True)
+class ReadSum:
+    """The aggregator has opened a round's sum itself, and so reads it."""
+
+    round: int
+
+
+@dataclass(frozen=True)
 class SummedUploads:
     """The mean of so many clients' noised uploads was made: who sees models alone sees their noise together."""
 
@@ -129,7 +137,14 @@ class DataRelease:
 
 
 PrivacyEvent = (
-    EncryptedUpload | NoisedUpload | ClearUpload | OpenedSum | SummedUploads | ClientsDrawn | DataRelease
+    EncryptedUpload
+    | NoisedUpload
+    | ClearUpload
+    | OpenedSum
+    | ReadSum
+    | SummedUploads
+    | ClientsDrawn
+    | DataRelease
 )
 
 

@@ -41,7 +41,7 @@ class AnswerOpener(TotalOpener[Any]):
         self._given: Buffer | None = None
         self._beside = b""
         self.request = b""
-        """What the total that was opened last was asked for with."""
+        """What the total that was opened, or acknowledged, last was asked for with."""
         self._opened: set[bytes] = set()
 
     def take(self, answer: Buffer, beside: bytes = b"") -> None:
@@ -52,12 +52,21 @@ class AnswerOpener(TotalOpener[Any]):
         """Say whether this total was opened here."""
         return _digest(total) in self._opened
 
-    def _answer(self, total: Any) -> Answer:
+    def acknowledge(self, total: Any) -> None:
+        """Look at the answer, and open nothing. Raises PolicyError where there is none, KeyMismatchError."""
+        _, self.request = self._sum_key(total)
+
+    def _sum_key(self, total: Any) -> tuple[bytes, bytes]:
         if self._given is None:
             raise PolicyError("there is no answer to this total: ask the key authority with total.request()")
         key = self._public_key
         request = total.request(self._beside)
         sum_key = read_answer(key.identity.verifying_key, self._opening_key, key.id, request, self._given)
+        return sum_key, request
+
+    def _answer(self, total: Any) -> Answer:
+        key = self._public_key
+        sum_key, request = self._sum_key(total)
         answer = Answer(*self._scheme.open_total(key, total, sum_key, self._threads or None, self._beside))
         self._opened.add(_digest(total))
         self.request = request

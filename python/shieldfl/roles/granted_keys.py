@@ -1,19 +1,51 @@
-"""What opens a round's totals at a client: the key authority's answers, which it was granted."""
+"""What opens a round's totals at a client, or an aggregator: the key authority's answers, which it was granted."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from shieldfl.array_view import Buffer, as_unsigned
 from shieldfl.errors import PolicyError
 from shieldfl.roles.answer_opener import AnswerOpener
+from shieldfl.roles.message import Part
 from shieldfl.roles.round_key_check import RoundKeyCheck
 from shieldfl.roles.round_signer import RoundSigner
-from shieldfl.scheme.enrolment import SECRET_BYTES
-from shieldfl.stateful import refuse_unless
+from shieldfl.scheme.enrolment import OPENER, SECRET_BYTES, EnrolmentRequest, grant_key, read_grant
+from shieldfl.stateful import Stateful, Uncopied, refuse_unless
 
-__all__ = ["GrantedKeys"]
+__all__ = ["GrantRequest", "GrantedKeys"]
+
+
+class GrantRequest(Stateful, Uncopied):
+    """How an aggregator that opens sums comes to what opens answers: by a secret that it seals to the key authority.
+
+    Parameters
+    ----------
+    check : of the federation.
+    """
+
+    _why_uncopied = "holds a secret and is neither copied nor pickled"
+
+    changes: ClassVar = {"request": bytes, "_grant_key": bytes}
+
+    def __init__(self, check: RoundKeyCheck) -> None:
+        self._session = check.manifest_digest
+        secret = secrets.token_bytes(SECRET_BYTES)
+        self._grant_key = grant_key(secret, self._session)
+        self.request = EnrolmentRequest.of(check.identity, self._session, OPENER, secret).to_bytes()
+        """For the key authority alone to read."""
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for a request in another name, and what is no key."""
+        super().check_changed()
+        refuse_unless(len(self._grant_key) == SECRET_BYTES)
+        refuse_unless(EnrolmentRequest.from_bytes(self.request).client == OPENER)
+
+    def granted(self, grant: Buffer) -> bytes:
+        """Return what opens the authority's answers; secret. Raises KeyMismatchError for another's grant."""
+        return read_grant(self._grant_key, self._session, grant)
 
 
 class GrantedKeys(RoundSigner):
@@ -62,8 +94,8 @@ class GrantedKeys(RoundSigner):
         self._round = number
         return {}
 
-    def sign_model(self, digest: bytes, client: int | None = None) -> dict[str, bytes]:
-        """Sign nothing: every client works the model out itself."""
+    def sign_model(self, digest: bytes, invited: Part, client: int | None = None) -> dict[str, bytes]:
+        """Sign nothing: the authority alone does."""
         return {}
 
     def sign_answer(self, phase: str, digest: bytes) -> dict[str, bytes]:
@@ -73,9 +105,7 @@ class GrantedKeys(RoundSigner):
     def take(self, purpose: str, answer: Buffer, beside: bytes) -> None:
         """Take the authority's answer to the newest round's total for a purpose. Raises PolicyError before a grant."""
         if self._opening_key is None:
-            raise PolicyError(
-                "this client was granted no answers: have it enrolled, and take what comes back"
-            )
+            raise PolicyError("this role was granted no answers: have it enrolled, and take what comes back")
         opener = AnswerOpener(
             self.check.session_key(purpose),
             self._opening_key,
@@ -93,7 +123,7 @@ class GrantedKeys(RoundSigner):
 
     @property
     def newest_request(self) -> bytes:
-        """What the last total that was opened was asked for with."""
+        """What the last total that was opened, or looked at, was asked for with."""
         return self._newest_request
 
     def authority(self, round_number: int, purpose: str = "update") -> AnswerOpener:
@@ -101,6 +131,10 @@ class GrantedKeys(RoundSigner):
         if round_number == self._round and purpose in self._openers:
             return self._openers[purpose]
         raise PolicyError(f"there is no answer for {purpose!r} of round {round_number}")
+
+    def acknowledge(self, round_number: int, purpose: str, total: Any) -> None:
+        """Look whether the answer that was taken is the authority's, and to this total."""
+        self.authority(round_number, purpose).acknowledge(total)
 
     def wipe(self, round_number: int, purpose: str = "update") -> None:
         """Forget the answer, which was used."""

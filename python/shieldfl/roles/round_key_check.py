@@ -27,6 +27,7 @@ from shieldfl.stateful import Stateful
 
 __all__ = [
     "ANSWER_SIGNATURE",
+    "INVITED",
     "SESSION_BYTES",
     "RoundKeyCheck",
     "RoundKeyReader",
@@ -41,11 +42,13 @@ __all__ = [
 
 SESSION_BYTES = 16
 _DOMAIN = b"shieldfl round key 1\0"
-_MODEL_DOMAIN = b"shieldfl round model 1\0"
+_MODEL_DOMAIN = b"shieldfl round model 2\0"
 _ANSWER_DOMAIN = b"shieldfl round answer 1\0"
 _KEY, _SIGNATURE, _MODEL = "round key ", "round signature ", "round model"
 ANSWER_SIGNATURE = "round answer"
 """The name of the part that signs an answer of the key authority."""
+INVITED = "invited"
+"""The name of the part of a round's first message that says which clients are asked to take part: a mask of them."""
 _KEPT_KEYS = 8
 
 PublicKey = SchemePublicKey[Any]
@@ -86,9 +89,14 @@ def digest_of_parts(message: Message, but: Collection[str] = ()) -> bytes:
     return digest.digest()
 
 
-def signed_model(session: bytes, round_number: int, name: str, digest: bytes) -> bytes:
-    """Return what the signature of this name covers: a domain tag, session, round, name and :func:`digest_of_parts`."""
-    return _MODEL_DOMAIN + session + struct.pack("<QB", round_number, len(name)) + name.encode() + digest
+def signed_model(session: bytes, round_number: int, name: str, invited: Part, digest: bytes) -> bytes:
+    """Return what the signature of this name covers.
+
+    A domain tag, session, round, name, SHA-256 of the part that says who is invited, and :func:`digest_of_parts` of the
+    model. Sizes, bounds and the fewest clients are in the public set-up, which everybody has pinned.
+    """
+    named = struct.pack("<QB", round_number, len(name)) + name.encode()
+    return _MODEL_DOMAIN + session + named + hashlib.sha256(invited).digest() + digest
 
 
 def signed_answer(session: bytes, round_number: int, phase: str, digest: bytes) -> bytes:
@@ -172,18 +180,18 @@ class RoundKeyCheck:
         return self.read_frame(frame, purpose)
 
     def check_model(self, message: Message, round_number: int, client: int) -> None:
-        """Look whether a round's first message has the model, and all beside the keys, that the authority signed.
+        """Look whether a round's first message has what the authority signed: the model, who is invited, nothing else.
 
-        Raises PolicyError where no signature comes along, KeyMismatchError for another model, another round's, one with
-        parts too many or too few, or what another client was to get. The keys that :meth:`read` takes have signatures
-        of their own; whatever else is in the message, the model's has to cover.
+        Raises PolicyError where no signature comes along, KeyMismatchError for another model, another round's, other
+        clients, parts too many or too few, or what another client was to get. The keys that :meth:`read` takes have
+        signatures of their own; whatever else is in the message, the model's has to cover.
         """
         own = model_signature_name(client)
         name = own if own in message else model_signature_name()
-        if name not in message:
+        if name not in message or INVITED not in message:
             raise PolicyError(
-                f"the first message of round {round_number} brings no signature of its model: have the key authority "
-                "begin the round, and pass on what it returns"
+                f"the first message of round {round_number} brings no signature of its model, or does not say who is "
+                "invited: have the key authority begin the round, and pass on what it returns"
             )
         keys = [
             part
@@ -191,11 +199,13 @@ class RoundKeyCheck:
             if _KEY + purpose in message
             for part in (_KEY + purpose, _SIGNATURE + purpose)
         ]
-        signed = signed_model(self.session, round_number, name, digest_of_parts(message, but=[name, *keys]))
+        digest = digest_of_parts(message, but=[name, INVITED, *keys])
+        signed = signed_model(self.session, round_number, name, message[INVITED], digest)
         if not self._has_signed(message[name], signed):
             raise KeyMismatchError(
-                f"the model was not signed by this federation's key authority for round {round_number}, so nothing is "
-                "trained from it: get the round's first message from the authority again"
+                f"the model was not signed by this federation's key authority for round {round_number} and those who "
+                "are said to be invited, so nothing is trained from it: get the round's first message from the "
+                "authority again"
             )
 
     def check_answer(self, answer: Message, round_number: int, phase: str) -> None:

@@ -49,14 +49,15 @@ class RoundSigner(Stateful, Uncopied, abc.ABC):
         """Take what the public set-up, which was made since, says besides."""
         self.check = check
 
-    def sign_model(self, digest: bytes, client: int | None = None) -> dict[str, bytes]:
+    def sign_model(self, digest: bytes, invited: Part, client: int | None = None) -> dict[str, bytes]:
         """Return, as a part of its first message, what binds the newest round to a model: for one client or for all.
 
-        ``digest`` is what :func:`digest_of_parts` returns. Whoever signs a second model of a round undoes the first.
+        ``digest`` is what :func:`digest_of_parts` returns of the model, ``invited`` the part that says which clients
+        are asked. Whoever signs a second model of a round undoes the first.
         """
         name = model_signature_name(client)
         with self._lock:
-            signed = signed_model(self.check.session, self._round, name, digest)
+            signed = signed_model(self.check.session, self._round, name, invited, digest)
             return {name: self._signing_key.sign(signed)}
 
     def sign_answer(self, phase: str, digest: bytes) -> dict[str, bytes]:
@@ -72,6 +73,13 @@ class RoundSigner(Stateful, Uncopied, abc.ABC):
         """
         raise ParameterError("clients of this federation encrypt to public keys: none enrols")
 
+    def grant_opener(self, request: Part) -> bytes:
+        """Return, sealed for the aggregator whose request this is, what opens answers.
+
+        Raises KeyMismatchError for a request of others; ParameterError where none enrols.
+        """
+        raise ParameterError("clients of this federation encrypt to public keys: no answers are granted")
+
     @abc.abstractmethod
     def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:
         """Begin a round, and return what its first message has to bring of keys for these purposes.
@@ -83,6 +91,12 @@ class RoundSigner(Stateful, Uncopied, abc.ABC):
     @abc.abstractmethod
     def authority(self, round_number: int, purpose: str = "update") -> TotalOpener[Any]:
         """Return what opens the round's total. Raises PolicyError for other rounds than the newest, and wiped keys."""
+
+    def acknowledge(self, round_number: int, purpose: str, total: Any) -> None:
+        """Look whether a total that is not opened, since nothing follows from it, was answered, where others answer.
+
+        Who holds the secrets has nothing to look at. Raises KeyMismatchError.
+        """
 
     def sum_key(self, round_number: int, purpose: str, request: Part) -> bytes:
         """Answer a list of participants with what opens their total. Raises ParameterError where none enrols."""

@@ -19,7 +19,7 @@ from shieldfl.roles.round_key_check import SESSION_BYTES, RoundKeyCheck
 from shieldfl.roles.round_signer import RoundSigner
 from shieldfl.roles.sum_key_authority import SumKeyAuthority
 from shieldfl.roles.total_opener import check_min_clients, checked_weight_bounds
-from shieldfl.scheme.enrolment import grant_key, sealed_grant
+from shieldfl.scheme.enrolment import OPENER, grant_key, sealed_grant
 from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.stateful import refuse_unless
 
@@ -191,6 +191,16 @@ class SessionKeys(RoundSigner):
         with self._lock:
             self._held_store().end_enrolment()
             self._owner.take_enrolment_key(None)
+
+    def grant_opener(self, request: Part) -> bytes:
+        """Return what opens answers, sealed for the aggregator. It is no client: no list can name it."""
+        with self._lock:
+            self._held_store()
+            named, secret = self._owner.unseal(request, self.check.manifest_digest)
+            if named != OPENER:
+                raise KeyMismatchError("the request is a client's: the aggregator makes one of its own")
+            session = self.check.manifest_digest
+            return sealed_grant(grant_key(secret, session), session, self._owner.opening_key(session))
 
     def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:
         """Begin a round: the keys of those before are overwritten. None comes along with its first message."""

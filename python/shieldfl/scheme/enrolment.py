@@ -20,6 +20,7 @@ from shieldfl.installing import cryptographic
 
 __all__ = [
     "MOST_AUTHORITIES",
+    "OPENER",
     "SECRET_BYTES",
     "AuthorityGroup",
     "AuthorityIdentity",
@@ -37,6 +38,9 @@ SECRET_BYTES = 32
 
 MOST_AUTHORITIES = 3
 """That a session may have: kMaxAuthorities of cpp/enrolled/sum_key_head.h."""
+OPENER = "aggregator"
+"""In whose name an aggregator asks for what opens answers, where it does: it is no client, and is enrolled as none."""
+
 
 _VERIFYING_KEY_BYTES = 32
 _MLKEM_BYTES = 1184

@@ -83,10 +83,10 @@ class RunConfig(TrainingSettings):
         ),
     ] = 0.0
     opener: Annotated[
-        Literal["authority", "clients"] | None,
+        Literal["authority", "clients", "aggregator"] | None,
         about(
-            "Who opens sums: the key authority, or each client, which needs keys of its own. By default clients where "
-            "they have such keys, else the authority.",
+            "Who opens sums: the key authority, or each client or the aggregator alone, for which clients need keys of "
+            "their own. By default clients where they have such keys, else the authority.",
             panel=_FEDERATION,
         ),
     ] = None

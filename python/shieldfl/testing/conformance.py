@@ -198,7 +198,7 @@ class MethodConformance:
             assert contents(role) == before
 
         def go_back(phase: str, aggregator: Any, messages: dict[int, Message]) -> None:
-            state, before = aggregator.state(), contents(aggregator)
+            state, before = aggregator.state(key if aggregator.needs_sealing else None), contents(aggregator)
             aggregator.receive(phase, 0, messages[0])
             check(aggregator, state, before)
 

@@ -127,15 +127,26 @@ class _Watched:
     def answer(self, phase: str, message: Message) -> Message:
         return self._kept(phase, self._role.answer(phase, message))
 
+    def open(self, phase: str, answer: Message) -> Message:
+        """Keep what the aggregator has opened in place of what the authority said to a list."""
+        return self._kept(phase, self._role.open(phase, answer), *self._results[1:])
+
+    def sign_answer(self, phase: str, round_number: int, digest: bytes) -> Message:
+        """Keep the signature with what it signs."""
+        signed: Message = self._role.sign_answer(phase, round_number, digest)
+        for results in self._results:
+            results[phase] = Message({**results[phase], **signed})
+        return signed
+
     def keep(self, answer: Message, request: Message, finished: Sequence[int]) -> None:
         """Keep what clients get to open in place of what the authority said to a list."""
         *_, answers = self._results
         answers[bytes(answer[ANSWERED_PHASE]).decode()] = answer
         self._role.keep(answer, request, finished)
 
-    def _kept(self, phase: str, message: Message) -> Message:
-        for results in self._results:
-            results[phase] = message
+    def _kept(self, phase: str, message: Message, *results: dict[str, Message]) -> Message:
+        for kept in results or self._results:
+            kept[phase] = message
         return message
 
 
@@ -188,7 +199,9 @@ class SteppedRun(EmbeddedRoles):
         )
         self.entry = case.settings.of(case.method)
         """The method's settings."""
-        self.model = self.clients[0].global_model((self.authority or self.aggregator).newest_model())
+        holder = self.aggregator if method.aggregator_has_model else self.authority
+        assert holder is not None
+        self.model = self.clients[0].global_model(holder.newest_model())
         """The global model, as a message brings it, or as clients that open sums have it."""
         self.starts: dict[int, StartingPoint] = {}
         """By client: what it trained from in the last round."""
@@ -250,6 +263,8 @@ class SteppedRun(EmbeddedRoles):
         result = self.aggregator.close(phase)
         if self.authority is None:
             return result
+        if self.method.aggregator_opens:
+            return self.aggregator.open(phase, self.authority.answer(phase, self.aggregator.request(phase)))
         if not self.method.clients_open:
             return self.authority.answer(phase, result)
         asked = self.aggregator.request(phase)
@@ -274,9 +289,9 @@ class SteppedRun(EmbeddedRoles):
         self.starts[index] = start
         self.clients[index].finish_training(update)
 
-    def begin_round(self, round_number: int) -> Message:
-        """Let authority and aggregator begin a round, from the newest model: its first message."""
-        return self._driver().begin_round(round_number)
+    def begin_round(self, round_number: int, invited: Sequence[int] | None = None) -> Message:
+        """Let authority and aggregator begin a round of these clients, from the newest model: its first message."""
+        return self._driver().begin_round(round_number, invited)
 
     def merged(self, client: int) -> StartingPoint:
         """Return what a client would use for inference."""

@@ -220,7 +220,7 @@ def test_bounds_that_are_none_are_refused_by_everybody(bounds):
     run.run_round()
     before = run.parameters.copy()
     for client in run.clients[:2]:
-        start = client.begin_round(2, 2, run.begin_round(2))
+        start = client.begin_round(2, 2, run.begin_round(2, [0, 1]))
         client.finish_training(contraction(2, 0, start))
     run.aggregator.begin_phase("ranges", 2, None)
     for index in (0, 1):

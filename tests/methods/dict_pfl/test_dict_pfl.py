@@ -91,7 +91,7 @@ def test_an_aggregator_sees_ciphertexts_and_their_number_alone():
 def test_a_client_refuses_a_count_or_tag_that_is_not_its_own():
     run = run_of()
     client = run.clients[0]
-    start = client.begin_round(1, 2, run.begin_round(1))
+    start = client.begin_round(1, 2, run.begin_round(1, [0, 1]))
     client.finish_training(contraction(1, 0, start))
     right = ask_count(run, 1)
     run.begin_round(2)
@@ -115,13 +115,13 @@ def test_a_client_with_an_older_model_is_refused_even_where_it_has_as_many_value
     run.run_round()
     client = run.clients[0]
     held = held_by(client, run.model)
-    start = client.begin_round(3, 2, resigned(run, {**run.begin_round(3), **older}))
+    start = client.begin_round(3, 2, resigned(run, {**run.begin_round(3, [0, 1]), **older}))
     client.finish_training(contraction(3, 0, start))
     right = ask_count(run, 3)
     count = Message.from_number(client._active.count + BUFFERS)
     with pytest.raises(PolicyError, match="newest model"):
         client.step("update", Message({**right, "count": count}))
-    start = client.begin_round(3, 2, run.begin_round(3))
+    start = client.begin_round(3, 2, run.begin_round(3, [0, 1]))
     update = contraction(3, 0, start)
     client.finish_training(update)
     assert client.step("update", right)
@@ -187,7 +187,7 @@ def test_an_aggregator_must_know_the_count_first():
 
 def test_unknown_phases_are_refused():
     run = run_of()
-    start = run.clients[0].begin_round(1, 2, run.begin_round(1))
+    start = run.clients[0].begin_round(1, 2, run.begin_round(1, [0, 1]))
     run.clients[0].finish_training(contraction(1, 0, start))
     numbered = Message({"round": Message.from_number(1)})
     for act in (

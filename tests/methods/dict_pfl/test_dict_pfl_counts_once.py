@@ -176,6 +176,6 @@ def test_an_update_that_does_not_fit_is_forgotten_and_its_client_goes_on():
         run.clients[0].step("update", ask_count(run, 1))
     wild["on"] = False
     client = run.clients[0]
-    start = client.begin_round(2, 2, run.begin_round(2))
+    start = client.begin_round(2, CLIENTS, run.begin_round(2))
     client.finish_training(train(2, 0, start))
     assert client.step("update", ask_count(run, 2))

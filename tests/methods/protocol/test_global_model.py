@@ -18,7 +18,7 @@ def test_a_client_reads_the_model_once_a_round(name, monkeypatch):
         GlobalModel, "from_message", lambda *arguments: read.append(arguments) or reading(*arguments)
     )
     first = run.begin_round(1)
-    run.clients[0].begin_round(1, 3, run.method.message_for(0, first))
+    run.clients[0].begin_round(1, 4, run.method.message_for(0, first))
     assert len(read) == 1
 
 

@@ -261,7 +261,7 @@ def test_local_buffers_never_leave_and_encrypted_ones_are_averaged():
 @pytest.mark.parametrize("negotiation", ["clear", "encrypted"])
 def test_fewer_than_min_clients_are_not_opened(negotiation):
     variant = shield(threshold=0.5, negotiation=negotiation)
-    with pytest.raises(PolicyError, match="at least 3"):
+    with pytest.raises(PolicyError, match="would ask 2 clients, fewer than min_clients = 3"):
         SteppedRun(variant, min_clients=3).run_round([0, 1])
     run = SteppedRun(variant, min_clients=3)
     with pytest.raises(PolicyError, match="holds 2 clients"):
@@ -341,7 +341,7 @@ def test_a_step_that_does_not_fit_the_encrypted_range_is_refused():
 def test_a_client_cannot_upload_before_it_knows_the_zone():
     run = SteppedRun(shield(threshold=0.5))
     client = run.clients[0]
-    client.finish_training(contraction(1, 0, client.begin_round(1, 2, run.begin_round(1))))
+    client.finish_training(contraction(1, 0, client.begin_round(1, 2, run.begin_round(1, [0, 1]))))
     with pytest.raises(ParameterError, match="answer to the negotiation"):
         client.step("update", None)
     with pytest.raises(ParameterError, match="answer to the negotiation"):

@@ -84,7 +84,9 @@ def test_a_poor_zone_in_a_model_is_not_taken(variant):
     run, honest = SteppedRun(variant), SteppedRun(variant)
     for lie in too_little(variant.size).values():
         with pytest.raises((PolicyError, WireFormatError)):
-            run.clients[0].begin_round(1, 4, resigned(run, {**run.begin_round(1), "zone": lie.to_bytes()}))
+            run.clients[0].begin_round(
+                1, 2, resigned(run, {**run.begin_round(1, [0, 1]), "zone": lie.to_bytes()})
+            )
         assert run.clients[0].disclosure == Disclosure.of_nothing(variant.size)
     # The true model then gets what it would have got without the lies.
     for one in (run, honest):

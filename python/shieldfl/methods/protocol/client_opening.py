@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from shieldfl.errors import PolicyError
@@ -15,16 +15,15 @@ from shieldfl.methods.protocol.list_authority import (
     HISTORY_BYTES,
     next_history,
 )
-from shieldfl.methods.protocol.missed_rounds import missed_parts
 from shieldfl.methods.protocol.round_authority import RoundAuthority
 from shieldfl.roles.granted_keys import GrantedKeys
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import RoundKeyCheck, digest_of_parts
+from shieldfl.roles.round_key_check import digest_of_parts
 from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.scheme.registry import scheme_of
 from shieldfl.stateful import Stateful, refuse_unless
 
-__all__ = ["OPENED", "ClientOpening", "most_told", "sum_request"]
+__all__ = ["OPENED", "ClientOpening", "beside_total", "most_told", "sum_request"]
 
 OPENED = "opened"
 """The phase in which clients tell the aggregator what it has to know of a sum that they have opened."""
@@ -33,20 +32,21 @@ _TOTAL = "total"
 _OF_ANSWERS = {ANSWER, ANSWERED_ROUND, ANSWERED_PHASE, HISTORY}
 
 
-def _beside(result: Message) -> bytes:
+def beside_total(result: Message) -> bytes:
+    """Return the digest of what an aggregator sends beside a total, to which the answer is bound; 32 bytes."""
     return digest_of_parts(result, but=[_TOTAL])
 
 
-def sum_request(parameters: SchemeParameters[Any, Any], result: Message, history: bytes) -> Message:
+def sum_request(parameters: SchemeParameters[Any, Any], result: Message, history: bytes | None) -> Message:
     """Return what asks the key authority for what opens a phase's total.
 
-    The answer is bound to all of the phase's result and to what was answered before, without which nobody opens it.
+    The answer is bound to all of the phase's result and, where several open, to the history of what was answered
+    before, without which nobody opens it.
     """
     total = scheme_of(parameters).Total.from_bytes(result[_TOTAL])
-    bound = _beside(Message({**result, HISTORY: history}))
-    return Message(
-        {"round": Message.from_number(total.round), "request": total.request(bound), HISTORY: history}
-    )
+    follows = {} if history is None else {HISTORY: history}
+    bound = beside_total(Message({**result, **follows}))
+    return Message({"round": Message.from_number(total.round), "request": total.request(bound), **follows})
 
 
 def most_told(told: Mapping[int, Message]) -> Message:
@@ -89,14 +89,12 @@ class ClientOpening(Stateful):
         """Return the newest model that was opened; before that, the initial one."""
         return self.opener.newest_model()
 
-    def begin_round(self, check: RoundKeyCheck, round_number: int, client: int, message: Message) -> Message:
-        """Open what was missed, and return the round's model.
+    def begin_round(self, round_number: int, first: Message, missed: Sequence[Message]) -> Message:
+        """Open the ends of rounds that were missed, and return the round's model.
 
-        Raises as :meth:`RoundKeyCheck.check_model` does for a message that the authority did not sign for this round,
-        PolicyError where what came along is not all that it has answered, and as :meth:`open` does.
+        ``first`` is what the authority signed, and was looked at. Raises PolicyError where what came along is not all
+        that it has answered, and as :meth:`open` does.
         """
-        first, missed = missed_parts(message)
-        check.check_model(first, round_number, client)
         for end in missed:
             self.open(end)
             self.opener.report()  # was told by those that were in the round
@@ -105,7 +103,7 @@ class ClientOpening(Stateful):
                 f"round {round_number} begins from other sums than this client has opened: get the ends of all rounds "
                 "that it was not in, with the round's first message"
             )
-        return self.opener.begin_round(round_number)
+        return self.opener.enter_round(round_number)
 
     def open(self, message: Message, phase: str | None = None) -> Message:
         """Open a phase's total and return what an authority would have answered; what is open already changes nothing.
@@ -130,8 +128,9 @@ class ClientOpening(Stateful):
             )
         begun = self.keys.newest_round
         try:
-            self.opener.begin_round(number)
-            self.keys.take(purpose, message[ANSWER], _beside(Message({**result, HISTORY: self._history})))
+            self.opener.enter_round(number)
+            bound = beside_total(Message({**result, HISTORY: self._history}))
+            self.keys.take(purpose, message[ANSWER], bound)
             answer = self.opener.answer(name, result)
         except BaseException:
             self.keys.go_back(begun)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import abc
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError, WireFormatError
+from shieldfl.methods.protocol.aggregator_opening import AggregatorOpening
 from shieldfl.methods.protocol.client_opening import OPENED, most_told, sum_request
 from shieldfl.methods.protocol.missed_rounds import MissedRounds
-from shieldfl.methods.protocol.steps import AggregatorSteps, RoleContext
+from shieldfl.methods.protocol.reports import Note, Report
+from shieldfl.methods.protocol.round_authority import RoundAuthority
+from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps, RoleContext
+from shieldfl.privacy.events import OpenedSum, ReadSum
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import RoundKeyReader
 
@@ -37,6 +42,7 @@ class CollectingAggregator(AggregatorSteps):
         "_asked": Message | None,
         "_missed": MissedRounds | None,
         "_told": dict[int, Message],
+        "_opening": AggregatorOpening | None,
     }
 
     sums: ClassVar[tuple[str, ...]] = ()
@@ -56,6 +62,7 @@ class CollectingAggregator(AggregatorSteps):
         # By client: what it says that a sum opened to.
         self._told: dict[int, Message] = {}
         self._missed = MissedRounds(self._clients) if context.clients_open else None
+        self._opening: AggregatorOpening | None = None
 
     def check_changed(self) -> None:
         """Raise WireFormatError for a round, a phase, clients or keys that the federation does not have."""
@@ -69,8 +76,54 @@ class CollectingAggregator(AggregatorSteps):
             or (self._round_keys is None) != (not self.context.keys.parameters)
             or (self._missed is None) == self.context.clients_open
             or (self._missed is not None and not self._missed.is_of(self._clients))
+            or (self._opening is None) == self.context.aggregator_opens
         ):
             raise WireFormatError("the state is of a round, a phase or clients that the plan does not have")
+
+    def open_by(self, opener: AuthoritySteps) -> None:
+        """Let the aggregator open sums; its states then hold what opens answers, and are given under a key alone."""
+        assert isinstance(opener, RoundAuthority)
+        self._opening = AggregatorOpening(opener)
+        self.needs_sealing = True
+
+    def report(self) -> Report:
+        """Return what there is to tell, with what was opened here, which this role then reads, and the time it took."""
+        own = super().report()
+        if self._opening is None:
+            return own
+        told = self._opening.opener.report()
+        remarks = tuple(note for note in told.notes if isinstance(note, Note))
+        read = tuple(ReadSum(one.round) for one in told.events if isinstance(one, OpenedSum))
+        seconds = Counter(own.seconds)
+        seconds.update(told.seconds)
+        return Report(own.events + read, own.notes + remarks, seconds)
+
+    def newest_model(self) -> Message:
+        """Return the newest model, where this role opens sums."""
+        with self._lock:
+            return super().newest_model() if self._opening is None else self._opening.opener.newest_model()
+
+    def enrolment(self) -> Message:
+        """Return what asks for what opens the key authority's answers, where this role opens sums."""
+        return Message() if self._opening is None else self._opening.enrolment()
+
+    def enrolled(self, answer: Message) -> None:
+        """Take what opens them. Raises KeyMismatchError for what was granted to others."""
+        with self._lock:
+            if self._opening is not None:
+                self._opening.granted(answer)
+
+    def model_digest(self) -> bytes:
+        """Return the digest of the newest model, where this role opens sums."""
+        with self._lock:
+            return super().model_digest() if self._opening is None else self._opening.model_digest()
+
+    def open(self, phase: str, answer: Message) -> Message:
+        """Open the total of the phase that was closed."""
+        with self._lock:
+            if self._opening is None:
+                return super().open(phase, answer)
+            return self._opening.open(phase, self._purpose(phase), self._closed_result(phase), answer)
 
     def begin_round(self, round_number: int, keys: Message) -> None:
         """Take the round's public keys, where there are any: the phases of the round before are over then."""
@@ -148,17 +201,28 @@ class CollectingAggregator(AggregatorSteps):
     def request(self, phase: str) -> Message:
         """Return the list of participants and a digest of the phase's result."""
         with self._lock:
-            self._check_phase(phase)
-            if self._missed is None:
+            if self._missed is None and self._opening is None:
                 return super().request(phase)
-            if self._closed is None:
-                raise ParameterError(f"phase {phase!r} is open: close it first")
-            purpose = self.context.answered[phase]
-            assert purpose is not None
+            closed = self._closed_result(phase)
             if self._asked is None:
-                parameters = self.context.keys.parameters[purpose]
-                self._asked = sum_request(parameters, self._closed, self._missed.history)
+                parameters = self.context.keys.parameters[self._purpose(phase)]
+                history = None if self._missed is None else self._missed.history
+                self._asked = sum_request(parameters, closed, history)
             return self._asked
+
+    def _closed_result(self, phase: str) -> Message:
+        self._check_phase(phase)
+        if self._closed is None:
+            raise ParameterError(f"phase {phase!r} is open: close it first")
+        return self._closed
+
+    def _purpose(self, phase: str) -> str:
+        purpose = self.context.answered.get(phase)
+        if purpose is None:
+            raise ParameterError(
+                f"phase {phase!r} opens no total: there is nothing to ask the key authority for"
+            )
+        return purpose
 
     def keep(self, answer: Message, request: Message, finished: Sequence[int]) -> None:
         """Keep a round's end for those that are not in it."""

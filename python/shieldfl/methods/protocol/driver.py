@@ -12,7 +12,7 @@ from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.phase import Phase
 from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import round_key_parts
+from shieldfl.roles.round_key_check import digest_of_parts, round_key_parts
 
 __all__ = ["Clients", "RoundDriver", "RoundTraffic"]
 
@@ -79,11 +79,11 @@ class RoundDriver:
         clients: Clients,
         account: Account,
     ) -> None:
-        self.model = aggregator.newest_model() if authority is None else authority.newest_model()
-        """What the next round starts from."""
         self._method = method
         self._authority = authority
         self._aggregator = aggregator
+        self.model = self._newest_model()
+        """What the next round starts from."""
         self._clients = clients
         self._account = account
         self._refusals: list[RangeError] = []
@@ -107,7 +107,7 @@ class RoundDriver:
         """
         traffic = RoundTraffic(len(participants))
         self._refusals = []
-        first = self.begin_round(round_number)
+        first = self.begin_round(round_number, participants)
 
         def sent(client: int) -> Message:
             model = self._method.message_for(client, first)
@@ -133,7 +133,7 @@ class RoundDriver:
                 )
                 return traffic
         assert answer is not None
-        self.model = answer if self._authority is None else self._authority.newest_model()
+        self.model = answer if self._authority is None else self._newest_model()
         traffic.finished = left
         if self._method.clients_open:
             # What clients open travels at the end of a round; a model would with the next one's first message.
@@ -152,17 +152,37 @@ class RoundDriver:
         self._aggregator.keep(both, asked, told)
         return both
 
+    def _opened_by_aggregator(self, phase: Phase, round_number: int) -> Message:
+        """Return what the aggregator opens a phase's total to, signed where others go on by it."""
+        assert self._authority is not None
+        asked = self._aggregator.request(phase.name)
+        answer = self._authority.answer(phase.name, Message.from_bytes(asked.to_bytes()))
+        opened = self._aggregator.open(phase.name, Message.from_bytes(answer.to_bytes()))
+        if not self._method.signs_answer(phase):
+            return opened
+        signed = self._authority.sign_answer(phase.name, round_number, digest_of_parts(opened))
+        return Message({**opened, **signed})
+
     def _part_of(self, message: Message) -> Callable[[int], Message]:
         return lambda client: self._method.message_for(client, message)
 
-    def begin_round(self, round_number: int) -> Message:
+    def _newest_model(self) -> Message:
+        if self._authority is None or self._method.aggregator_opens:
+            return self._aggregator.newest_model()
+        return self._authority.newest_model()
+
+    def begin_round(self, round_number: int, invited: Sequence[int] | None = None) -> Message:
         """Let authority and aggregator begin a round; return its first message: the model, with the keys made.
 
-        The aggregator gets the keys alone: it must not see the model, which opened sums have moved.
+        ``invited`` are the clients that are asked; None for all of the plan. The aggregator gets the keys alone: it
+        must not see the model, which opened sums have moved, unless it has opened them itself.
         """
         first = self.model
         if self._authority is not None:
-            first = Message.from_bytes(self._authority.begin_round(round_number).to_bytes())
+            digest = self._aggregator.model_digest()
+            signed = self._authority.begin_round(round_number, invited, digest)
+            own = self._aggregator.newest_model() if self._method.aggregator_opens else Message()
+            first = Message.from_bytes(Message({**own, **signed}).to_bytes())
         self._aggregator.begin_round(round_number, Message(round_key_parts(first)))
         return first
 
@@ -204,5 +224,7 @@ class RoundDriver:
             assert self._authority is not None
             if self._method.clients_open:
                 return self._opened_by_clients(phase, result, left), left
+            if self._method.aggregator_opens:
+                return self._opened_by_aggregator(phase, round_number), left
             result = self._authority.answer(phase.name, Message.from_bytes(result.to_bytes()))
         return result, left

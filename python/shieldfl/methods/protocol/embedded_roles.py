@@ -59,6 +59,11 @@ class EmbeddedRoles:
         self.setup = PublicSetup.from_bytes(made.to_bytes(), made.digest)
         self.clients = [self.new_client(index) for index in range(method.plan.clients)]
         self.aggregator = self.new_aggregator()
+        request = self.aggregator.enrolment()
+        if request:
+            assert self.authority is not None
+            granted = self.authority.grant(Message.from_bytes(request.to_bytes()))
+            self.aggregator.enrolled(Message.from_bytes(granted.to_bytes()))
         for index, client in enumerate(self.clients):
             request = client.enrolment()
             if request:
@@ -92,7 +97,7 @@ class EmbeddedRoles:
 
     def new_aggregator(self) -> AggregatorSteps:
         """Make an aggregator, from the public set-up, and the model where it holds that."""
-        initial = self.initial if self.authority is None else None
+        initial = self.initial if self.method.aggregator_has_model else None
         return self.method.aggregator_steps(self.setup, self.weights, initial=initial, threads=self._threads)
 
     def report_to(self, account: Account) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from shieldfl.methods.protocol.client_opening import ClientOpening
 from shieldfl.methods.protocol.reports import Note, Report
 from shieldfl.methods.protocol.round_authority import RoundAuthority
-from shieldfl.methods.protocol.steps import ClientSteps, RoleContext
+from shieldfl.methods.protocol.steps import AuthoritySteps, ClientSteps, RoleContext
 from shieldfl.roles.client_keys import ClientKeys
-from shieldfl.roles.granted_keys import GrantedKeys
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import RoundKeyReader
 from shieldfl.stateful import refuse_unless
@@ -74,15 +73,10 @@ class EnrollingClient(ClientSteps):
             with self._lock:
                 self._opening.keys.grant(self._own_keys.granted(answer["grant"]))
 
-    def open_by(self, make: Callable[[GrantedKeys], RoundAuthority]) -> None:
-        """Let the client open sums itself; ``make`` gives what turns them into models, for keys that open answers."""
-        keys = GrantedKeys(
-            self.context.keys,
-            self.context.plan.min_clients,
-            weight_bounds=(1 / self.context.most_weight, 1.0),
-            threads=self.context.threads,
-        )
-        self._opening = ClientOpening(make(keys), self.context.answered)
+    def open_by(self, opener: AuthoritySteps) -> None:
+        """Let the client open sums itself; ``opener`` turns them into models, by keys that open answers."""
+        assert isinstance(opener, RoundAuthority)
+        self._opening = ClientOpening(opener, self.context.answered)
 
     def global_model(self, model: Message) -> Message:
         """Return the newest global model: what a message brings, or what this client has opened."""

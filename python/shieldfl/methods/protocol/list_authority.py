@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
+from importlib import import_module
 from typing import ClassVar
 
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.methods.protocol.invited import Invitations
 from shieldfl.methods.protocol.replies import Replies
 from shieldfl.methods.protocol.steps import AuthoritySteps, RoleContext
 from shieldfl.privacy.events import OpenedSum
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import digest_of_parts
+from shieldfl.roles.round_key_check import INVITED, digest_of_parts
 from shieldfl.roles.round_signer import RoundSigner
+from shieldfl.scheme.registry import scheme_of
 from shieldfl.stateful import refuse_unless
 
 __all__ = [
@@ -57,7 +61,12 @@ class ListAuthority(AuthoritySteps):
     keys : what it shares with the clients.
     """
 
-    changes: ClassVar = {"keys": RoundSigner, "_replies": Replies, "_history": bytes}
+    changes: ClassVar = {
+        "keys": RoundSigner,
+        "_replies": Replies,
+        "_history": bytes,
+        "_invitations": Invitations,
+    }
 
     def __init__(self, context: RoleContext, keys: RoundSigner) -> None:
         super().__init__()
@@ -65,6 +74,7 @@ class ListAuthority(AuthoritySteps):
         self.keys = keys
         self._replies = Replies()
         self._history = bytes(HISTORY_BYTES)
+        self._invitations = Invitations(context.plan)
 
     def check_changed(self) -> None:
         """Raise WireFormatError for other rounds or phases than the plan's."""
@@ -92,8 +102,10 @@ class ListAuthority(AuthoritySteps):
         rounds = {newest_answer(phase): Message.from_number(number) for phase, number in last.items()}
         return Message({HISTORY: self._history, **rounds})
 
-    def begin_round(self, round_number: int) -> Message:
-        """Sign the round: its number, and what was answered before."""
+    def begin_round(
+        self, round_number: int, invited: Iterable[int] | None = None, model: bytes = b""
+    ) -> Message:
+        """Sign the round: its number, who is invited, and what was answered before."""
         number = as_unsigned(round_number, "round_number")
         with self._lock:
             if not 1 <= number <= self.context.plan.rounds:
@@ -102,9 +114,16 @@ class ListAuthority(AuthoritySteps):
                 )
             if number <= self._replies.newest(self.context.phases[-1])[0]:
                 raise PolicyError(f"round {number} has been answered: begin a later round")
+            asked = self._invitations.settled(number, invited)
             self.keys.begin_round(number, tuple(self.context.keys.parameters))
-            first = Message({"round": Message.from_number(number), **self._newest()})
-            return Message({**first, **self.keys.sign_model(digest_of_parts(first))})
+            frame = self._invitations.settle(number, asked)
+            first, digest = self._signed_first(number, model)
+            return Message({**first, INVITED: frame, **self.keys.sign_model(digest, frame)})
+
+    def _signed_first(self, number: int, model: bytes) -> tuple[Message, bytes]:
+        """Return what clients get of the authority beside who is invited, and the digest of what is signed."""
+        first = Message({"round": Message.from_number(number), **self._newest()})
+        return first, digest_of_parts(first)
 
     def answer(self, phase: str, message: Message) -> Message:
         """Answer a list with what opens its total, sealed for clients; a repeated one gets its answer again."""
@@ -120,14 +139,24 @@ class ListAuthority(AuthoritySteps):
             raise ParameterError(
                 f"phase {phase!r} opens nothing: its answer follows from sums that were opened before"
             )
-        if message[HISTORY] != self._history:
-            raise PolicyError(
-                f"the request follows other answers than this authority has given: begin round {number} again from its "
-                "first message"
-            )
+        self._check_follows(number, message)
+        self._invitations.check_list(number, self._listed(purpose, request))
         answer = self.keys.sum_key(number, purpose, request)
         self._history = next_history(self._history, request)
         self.record(OpenedSum(number))
         return Message(
             {ANSWER: answer, ANSWERED_ROUND: Message.from_number(number), ANSWERED_PHASE: phase.encode()}
         )
+
+    def _check_follows(self, number: int, message: Message) -> None:
+        """Raise PolicyError for a request from another history than what was answered."""
+        if message[HISTORY] != self._history:
+            raise PolicyError(
+                f"the request follows other answers than this authority has given: begin round {number} again from its "
+                "first message"
+            )
+
+    def _listed(self, purpose: str, request: bytes) -> list[int]:
+        # Only here: what makes clients imports the names of this file.
+        opening = import_module(scheme_of(self.context.keys.parameters[purpose]).opening)
+        return [client for client, _ in opening.SumRequest.from_bytes(request).participants]

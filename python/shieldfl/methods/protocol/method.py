@@ -5,10 +5,9 @@ from __future__ import annotations
 import abc
 import math
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from os import PathLike
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from shieldfl.array_view import as_unsigned
@@ -17,15 +16,14 @@ from shieldfl.masks import Mask
 from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.named_method import NamedMethod
-from shieldfl.methods.protocol.phase import TELL_OPENED, Phase, SyntheticDemand
+from shieldfl.methods.protocol.phase import Phase, SyntheticDemand
 from shieldfl.methods.protocol.plan import FederationPlan, checked_weights
 from shieldfl.methods.protocol.public_setup import PublicSetup, check_sizes, model_digest
 from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps, ClientSteps, RoleContext
+from shieldfl.methods.protocol.who_opens import WhoOpens
 from shieldfl.privacy.events import PrivacyReading
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import SESSION_BYTES, RoundKeyCheck
-from shieldfl.scheme.parameters import SchemeParameters
-from shieldfl.scheme.registry import scheme_of
+from shieldfl.roles.round_key_check import SESSION_BYTES, RoundKeyCheck, digest_of_parts
 from shieldfl.settings import plain_settings
 
 if TYPE_CHECKING:
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Method"]
 
 
-class Method(abc.ABC):
+class Method(WhoOpens, abc.ABC):
     """What a method does in one federation: it makes the roles, and holds no key, no model and nothing that changes.
 
     Every method's class is called with the method's name, its settings (None where it has none) and the plan. Every
@@ -51,21 +49,15 @@ class Method(abc.ABC):
     aggregator_sees: ClassVar[str]
     """What the aggregator can read, in words."""
 
-    needs_shared_secret: ClassVar[bool] = False
-    """Whether clients and key authority share a secret, which whoever sets the federation up draws."""
     weighs_all_alike: ClassVar[bool] = False
     """Whether clients count alike whatever their weights are."""
     schemes: ClassVar[tuple[str, ...]] = ()
     """How updates can be encrypted, by the registry's names; nothing for a method without keys."""
     averages_all: ClassVar[bool] = True
     """Whether the weighted mean of all updates is what it gives, up to rounding, where no noise is added."""
-    clients_can_open: bool = False
-    """Whether each client can work the model out itself: where no other role needs to know what a sum opened to."""
     hides_all: ClassVar[bool] = False
     """Whether ciphertexts, and what :data:`PUBLIC_PARTS` names, are all that ever leaves a client."""
 
-    phases: tuple[Phase, ...]
-    """Every phase that a round may have, in order; settings may leave some of the class's out."""
     scores: str | None = None
     """What training must bring along for each parameter, see ``StartingPoint.scores``, in those rounds that ask."""
     synthetic_demand: SyntheticDemand | None = None
@@ -76,8 +68,6 @@ class Method(abc.ABC):
     """The share of the second of two kinds of rounds; None where all are alike."""
     delta: float = math.nan
     """What its epsilon belongs to; NaN for a method without noise."""
-    purposes: Mapping[str, SchemeParameters[Any, Any]] = MappingProxyType({})
-    """What is encrypted, and how: parameters by purpose, ``"update"`` among them; nothing for a method without keys."""
 
     def __init__(self, name: str, settings: Any, plan: FederationPlan) -> None:
         self.name = name
@@ -110,6 +100,20 @@ class Method(abc.ABC):
     def _why_alike(self) -> str:
         """Return a remark for readers where weights are given and do not count."""
         return f"{self.name} weighs all clients alike, whatever their weights"
+
+    @property
+    def all_that_the_aggregator_sees(self) -> str:
+        """What it can read, in words, as the plan says who opens sums."""
+        opened = ", and what sums open to, with the global model" if self.aggregator_opens else ""
+        return self.aggregator_sees + opened
+
+    @property
+    def adversary(self) -> str | None:
+        """Against whom a finite epsilon holds: the aggregator with the model, where it opens sums."""
+        stated = self.privacy_reading.adversary
+        return (
+            "the aggregator, which has the model" if stated is not None and self.aggregator_opens else stated
+        )
 
     @property
     def most_weight(self) -> int:
@@ -165,22 +169,6 @@ class Method(abc.ABC):
 
         return made_authority_keys(self.purposes, self.plan, self.most_weight, *how)
 
-    @property
-    def clients_open(self) -> bool:
-        """Whether each client opens sums itself; otherwise the key authority does, if there is one."""
-        return self.plan.opener != "authority" and self._enrols and self.clients_can_open
-
-    @property
-    def opened_by(self) -> str:
-        """Who opens sums, in words; "nobody" for a method without keys."""
-        if not self.purposes:
-            return "nobody"
-        return "each client" if self.clients_open else "the key authority"
-
-    @property
-    def _enrols(self) -> bool:
-        return any(scheme_of(own).enrols for own in self.purposes.values())
-
     def _bound_authority(
         self,
         setup: PublicSetup,
@@ -195,6 +183,11 @@ class Method(abc.ABC):
             from shieldfl.methods.protocol.list_authority import ListAuthority
 
             steps, secret = ListAuthority(context, keys), None
+        elif self.aggregator_opens:
+            from shieldfl.methods.protocol.model_signing_authority import ModelSigningAuthority
+
+            first = self._authority_steps(initial, context, keys, shared_secret).newest_model()
+            steps, secret = ModelSigningAuthority(context, keys, digest_of_parts(first)), None
         else:
             steps = self._authority_steps(initial, context, keys, shared_secret)
             secret = self._bound_secret(shared_secret)
@@ -234,10 +227,20 @@ class Method(abc.ABC):
         context = self._context(setup, threads)
         steps = self._client(context, index, own, initial, shared_secret)
         if self.clients_open:
-            steps.open_by(lambda keys: self._authority_steps(initial, context, keys, shared_secret))
+            steps.open_by(self._opener(initial, context, shared_secret))
         secret = self._bound_secret(shared_secret)
         steps.bind(setup.digest, f"client {int(index)} of weight {int(own)}", self.plan.update_size, secret)
         return steps
+
+    def _opener(
+        self, initial: GlobalModel, context: RoleContext, shared_secret: bytes | None
+    ) -> AuthoritySteps:
+        """Make what turns totals into models for a client or the aggregator: an authority's steps, without its keys."""
+        from shieldfl.roles.granted_keys import GrantedKeys
+
+        bounds = (1 / self.most_weight, 1.0)
+        keys = GrantedKeys(context.keys, self.plan.min_clients, weight_bounds=bounds, threads=context.threads)
+        return self._authority_steps(initial, context, keys, shared_secret)
 
     def aggregator_steps(
         self,
@@ -258,7 +261,14 @@ class Method(abc.ABC):
         if max(known) > self.plan.most_weight:
             raise ParameterError(f"the plan has weights from 1 to {self.plan.most_weight}")
         own = (1,) * len(known) if self.weighs_all_alike else known
-        steps = self._aggregator(self._context(setup, threads), own, initial)
+        context = self._context(setup, threads)
+        steps = self._aggregator(context, own, None if self.aggregator_opens else initial)
+        if self.aggregator_opens:
+            if initial is None:
+                raise ParameterError(
+                    "this aggregator opens sums and begins rounds: give it the initial model"
+                )
+            steps.open_by(self._opener(initial, context, None))
         steps.bind(setup.digest, f"aggregator of weights {[int(one) for one in own]}", self.plan.update_size)
         return steps
 
@@ -286,33 +296,30 @@ class Method(abc.ABC):
             raise ParameterError(
                 "the public set-up is of another method, plan or settings: make the method from it"
             )
-        if (bool(self.purposes), self._enrols) != (bool(setup.verifying_key), bool(setup.enrolment_key)):
+        if (bool(self.purposes), self.enrols) != (bool(setup.verifying_key), bool(setup.enrolment_key)):
             raise ParameterError(
                 "a public set-up has a signing key if and only if its method encrypts, and an enrolment key where its "
                 "clients enrol"
             )
-        manifest = setup.digest if self._enrols else b""
-        if self.plan.opener == "clients" and not self.clients_open:
-            raise ParameterError(
-                f'clients of {self.name} cannot open sums as it is set: take opener = "authority", or another scheme'
-            )
+        manifest = setup.digest if self.enrols else b""
+        self.check_opener()
         check = RoundKeyCheck(
             setup.verifying_key, setup.session, self.purposes, setup.enrolment_key, manifest
         )
         phases = tuple(phase.name for phase in self._with_opened(self.phases))
         answered = [phase for phase in self.phases if phase.answered_by_authority]
+        signed = tuple(phase.name for phase in self.phases if self.signs_answer(phase))
         return RoleContext(
             self.plan,
             check,
             self.most_weight,
             phases,
             {phase.name: phase.opens for phase in answered},
-            ()
-            if self.clients_open
-            else tuple(phase.name for phase in answered if phase.signs_answer and phase != self.phases[-1]),
+            signed,
             self.scores,
             threads,
             self.clients_open,
+            self.aggregator_opens,
         )
 
     def account(self) -> Account:
@@ -326,15 +333,6 @@ class Method(abc.ABC):
     def round_phases(self, model: Message, round_number: int) -> tuple[Phase, ...]:
         """Return what a round goes through: its phases, and, where clients open sums, what they tell in between."""
         return self._with_opened(self.phases_of(model, round_number))
-
-    def _with_opened(self, phases: tuple[Phase, ...]) -> tuple[Phase, ...]:
-        if not self.clients_open:
-            return phases
-        tells = [phase.answered_by_authority for phase in phases[:-1]]
-        found = [
-            (phase, TELL_OPENED) if told else (phase,) for phase, told in zip(phases[:-1], tells, strict=True)
-        ]
-        return (*(one for both in found for one in both), *phases[-1:])
 
     def message_for(self, client: int, message: Message) -> Message:
         """Return the part of the last phase's answer, or of an earlier one, that this client gets: here all of it."""

@@ -17,11 +17,12 @@ __all__ = ["FederationPlan", "Opener", "checked_weights", "stated_weights"]
 _Size = Annotated[int, Meta(ge=1)]
 
 Opener = Annotated[
-    Literal["authority", "clients"] | None,
+    Literal["authority", "clients", "aggregator"] | None,
     about(
         "Who opens sums. authority: the key authority, which gets them. clients: each client, with the authority's "
-        "answer to a list of participants; neither aggregator nor authority then sees an opened value. None: clients "
-        "where they enrol, else the authority."
+        "answer to a list of participants; neither aggregator nor authority then sees an opened value. aggregator: it "
+        "alone, with such answers; it has the model, and the authority signs one for all clients. None: clients where "
+        "they enrol, else the authority."
     ),
 ]
 

@@ -23,6 +23,7 @@ from shieldfl.privacy.events import (
     NoisedUpload,
     OpenedSum,
     PrivacyEvent,
+    ReadSum,
     SummedUploads,
 )
 from shieldfl.profiling.stages import StageClock
@@ -73,6 +74,7 @@ class _Untold:
     noised: NoisedUpload | None = None
     opened: OpenedSum | None = None
     summed: SummedUploads | None = None
+    read: ReadSum | None = None
     note: Note | None = None
     tally: Tally | None = None
 
@@ -85,6 +87,7 @@ class _Untold:
             NoisedUpload,
             OpenedSum,
             SummedUploads,
+            ReadSum,
             Note,
             Tally,
         )

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.methods.protocol.invited import Invitations
 from shieldfl.methods.protocol.replies import Replies
 from shieldfl.methods.protocol.steps import AuthoritySteps, RoleContext
 from shieldfl.privacy.events import OpenedSum
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import digest_of_parts
+from shieldfl.roles.round_key_check import INVITED, digest_of_parts
 from shieldfl.roles.round_signer import RoundSigner
 from shieldfl.roles.total_opener import TotalOpener
 from shieldfl.scheme.encryption import SchemeTotal
@@ -34,13 +35,14 @@ class RoundAuthority(AuthoritySteps):
     keys : the rounds' keys, which open the totals.
     """
 
-    changes: ClassVar = {"keys": RoundSigner, "_replies": Replies}
+    changes: ClassVar = {"keys": RoundSigner, "_replies": Replies, "_invitations": Invitations}
 
     def __init__(self, context: RoleContext, keys: RoundSigner) -> None:
         super().__init__()
         self.context = context
         self.keys = keys
         self._replies = Replies()
+        self._invitations = Invitations(context.plan)
 
     def check_changed(self) -> None:
         """Raise WireFormatError for other rounds or phases than the plan's, and a last answer of another model."""
@@ -70,10 +72,25 @@ class RoundAuthority(AuthoritySteps):
         """Return the last round that was answered in a phase; -1 before the first."""
         return self._replies.newest(phase)[0]
 
-    def begin_round(self, round_number: int) -> Message:
-        """Make the round's keys, wipe those of the round before, sign them and the model."""
+    def begin_round(
+        self, round_number: int, invited: Iterable[int] | None = None, model: bytes = b""
+    ) -> Message:
+        """Make the round's keys, wipe those of the round before, sign them, the model and who is invited."""
         number = as_unsigned(round_number, "round_number")
-        with self._lock, self.clock.stage("open"):
+        with self._lock:
+            asked = self._invitations.settled(number, invited)
+            first, keys = self._enter(number)
+            frame = self._invitations.settle(number, asked)
+            return Message({**first, INVITED: frame, **keys, **self._signatures(first, frame)})
+
+    def enter_round(self, round_number: int) -> Message:
+        """Begin a round where this opens sums in a client's or the aggregator's place: return its model, unsigned."""
+        with self._lock:
+            model, _ = self._enter(as_unsigned(round_number, "round_number"))
+            return model
+
+    def _enter(self, number: int) -> tuple[Message, dict[str, bytes]]:
+        with self.clock.stage("open"):
             if not 1 <= number <= self.context.plan.rounds:
                 raise PolicyError(
                     f"round {number} is none of the plan's {self.context.plan.rounds:,}: no keys are made for it"
@@ -81,8 +98,7 @@ class RoundAuthority(AuthoritySteps):
             if number <= self._replies.newest(self.context.phases[-1])[0]:
                 raise PolicyError(f"round {number} has been answered: begin a later round")
             model = self.newest_model()
-            keys = self.keys.begin_round(number, self._purposes(number, model))
-            return Message({**model, **keys, **self._signatures(model)})
+            return model, self.keys.begin_round(number, self._purposes(number, model))
 
     def answer(self, phase: str, message: Message) -> Message:
         """Turn the aggregator's result into the answer to the clients; a repeated message gets its answer again.
@@ -142,6 +158,6 @@ class RoundAuthority(AuthoritySteps):
         """Return what a round that starts from this model encrypts."""
         return ("update",)
 
-    def _signatures(self, model: Message) -> dict[str, bytes]:
-        """Sign the model, once its round has begun: here one for all clients."""
-        return self.keys.sign_model(digest_of_parts(model))
+    def _signatures(self, model: Message, invited: bytes) -> dict[str, bytes]:
+        """Sign the model and who is invited, once its round has begun: here one model for all clients."""
+        return self.keys.sign_model(digest_of_parts(model), invited)

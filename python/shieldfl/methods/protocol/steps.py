@@ -9,7 +9,7 @@ many machines.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,8 +46,8 @@ class ClientSteps(Reporter, abc.ABC):
     def enrolled(self, answer: Message) -> None:
         """Take the key authority's answer to the enrolment: what lets this client open sums, where clients do."""
 
-    def open_by(self, make: Callable[[Any], Any]) -> None:
-        """Let the client open sums itself. Raises ParameterError for one that cannot."""
+    def open_by(self, opener: AuthoritySteps) -> None:
+        """Let the client open sums itself, by what an authority would do. Raises ParameterError for one that cannot."""
         raise ParameterError("this client opens nothing: the key authority gets the totals")
 
     @abc.abstractmethod
@@ -94,11 +94,39 @@ class AggregatorSteps(Reporter, abc.ABC):
     """
 
     def newest_model(self) -> Message:
-        """Return what the next round starts from, where it holds the model: where there is no key authority.
+        """Return what the next round starts from, where it holds the model.
 
-        Raises ParameterError elsewhere.
+        It does without a key authority, and where it opens sums itself. Raises ParameterError elsewhere.
         """
         raise ParameterError("this aggregator does not see the model: ask the key authority for it")
+
+    def open_by(self, opener: AuthoritySteps) -> None:
+        """Let the aggregator open sums, by what an authority would do. Raises ParameterError for one that cannot."""
+        raise ParameterError(
+            "this aggregator opens nothing: the key authority or clients get what opens totals"
+        )
+
+    def enrolment(self) -> Message:
+        """Return what asks the key authority to let the aggregator open sums, where it does; nothing elsewhere.
+
+        It has to come to it on a channel that tells who sent it.
+        """
+        return Message()
+
+    def enrolled(self, answer: Message) -> None:
+        """Take the key authority's answer to that: what opens its answers."""
+
+    def model_digest(self) -> bytes:
+        """Return the digest of the newest model, 32 bytes, for the key authority to sign; b"" where that has it."""
+        return b""
+
+    def open(self, phase: str, answer: Message) -> Message:
+        """Open a closed phase's total by what the key authority answered to :meth:`request`, where the aggregator does.
+
+        Returns what an authority that opens would have answered, which is to be signed where such an answer is. Raises
+        ParameterError elsewhere, KeyMismatchError for another answer, and as :meth:`AuthoritySteps.answer` does.
+        """
+        raise ParameterError("this aggregator opens nothing: pass the answer on")
 
     def begin_round(self, round_number: int, keys: Message) -> None:
         """Take the round's public keys: of its first message those parts alone, never the model; here there are none.
@@ -127,11 +155,13 @@ class AggregatorSteps(Reporter, abc.ABC):
         """
 
     def request(self, phase: str) -> Message:
-        """Return what asks the key authority for what opens a closed phase's total, where clients open.
+        """Return what asks the key authority for what opens a closed phase's total, where clients or this role open.
 
         The answer is bound to all of the phase's result, so that all clients open the same.
         """
-        raise ParameterError("clients open nothing in this method: the key authority gets the total")
+        raise ParameterError(
+            "neither clients nor aggregator open anything in this method: the key authority gets the total"
+        )
 
     def keep(self, answer: Message, request: Message, finished: Sequence[int]) -> None:
         """Keep what every client gets at a round's end, where clients open, for those that are not ``finished``.
@@ -169,13 +199,26 @@ class AuthoritySteps(Reporter, abc.ABC):
     def newest_model(self) -> Message:
         """Return what the next round starts from: the model, and what travels with it."""
 
+    def grant(self, request: Message) -> Message:
+        """Take what :meth:`AggregatorSteps.enrolment` returned; return what is for :meth:`AggregatorSteps.enrolled`.
+
+        Whoever calls this vouches that it is the aggregator's. Raises ParameterError where the aggregator opens
+        nothing, KeyMismatchError, PolicyError for a second aggregator, WireFormatError.
+        """
+        raise ParameterError("the aggregator of this federation opens nothing: it is granted no answers")
+
     @abc.abstractmethod
-    def begin_round(self, round_number: int) -> Message:
+    def begin_round(
+        self, round_number: int, invited: Iterable[int] | None = None, model: bytes = b""
+    ) -> Message:
         """Begin a round, and return its first message, for the clients.
 
-        That is the newest model with the round's public keys, signed; the aggregator gets the keys alone. Secrets of
-        the round before are wiped. A round that is begun again has the same first message. Raises PolicyError for a
-        round before the newest, one that was answered, and one that the plan does not have.
+        That is the newest model with the round's public keys and who is invited, signed; the aggregator gets the keys
+        alone. Where the aggregator opens sums it has the model, adds it, and gives its digest, ``model``. ``invited``
+        are the clients that are asked; None for all of the plan. Secrets of the round before are wiped. A round that is
+        begun again has the same first message. Raises PolicyError for a round before the newest, one that was answered,
+        one that the plan does not have, one with fewer invited clients than ``min_clients`` or others than before, and
+        for another model than may come now.
         """
 
     @abc.abstractmethod
@@ -185,6 +228,15 @@ class AuthoritySteps(Reporter, abc.ABC):
         The same message gets the same answer, so that a lost one can be asked for again. Raises PolicyError, and
         ParameterError for a phase that the key authority does not answer.
         """
+
+    def sign_answer(self, phase: str, round_number: int, digest: bytes) -> Message:
+        """Sign, for an aggregator that opens, what a phase came to: return the part that goes with it.
+
+        ``digest`` is what :func:`shieldfl.roles.round_key_check.digest_of_parts` returns of what
+        :meth:`AggregatorSteps.open` did. Raises PolicyError for a second one, ParameterError where the key authority
+        opens itself or nothing is signed.
+        """
+        raise ParameterError("the aggregator of this federation opens nothing: it has no answers to sign")
 
 
 @dataclass(frozen=True)
@@ -211,6 +263,8 @@ class RoleContext:
     """For the core; None for as many as the work is worth."""
     clients_open: bool = False
     """Whether each client opens sums itself, with the key authority's answers."""
+    aggregator_opens: bool = False
+    """Whether the aggregator does, and alone."""
 
     def __post_init__(self) -> None:
         as_threads(self.threads)

@@ -15,10 +15,13 @@ from shieldfl.methods.protocol.client_opening import OPENED
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.enrolling_client import EnrollingClient
 from shieldfl.methods.protocol.global_model import GlobalModel, joined
+from shieldfl.methods.protocol.invited import check_invited
+from shieldfl.methods.protocol.missed_rounds import missed_parts
 from shieldfl.methods.protocol.replies import Replies
 from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.privacy.events import ClearUpload, EncryptedUpload, NoisedUpload
 from shieldfl.roles.message import Message
+from shieldfl.roles.round_key_check import INVITED
 from shieldfl.stateful import refuse_unless
 from shieldfl.training.local_update import FloatVector, LocalUpdate, StartingPoint
 
@@ -119,10 +122,11 @@ class TrainingClient(EnrollingClient):
         """Train from the client's own model, given the global one.
 
         Raises PolicyError for a round of too few: its sum would tell of each, and noise that grows with the number of
-        participants would be missing. So it does for one of more than the plan has, and for rounds after the plan's,
-        over which a target epsilon is spread. Raises what :meth:`RoundKeyReader.begin_round` does for its keys and
-        :meth:`RoundKeyCheck.check_model` for its model, WireFormatError for a model of other sizes or, where none is
-        signed, with other parts. A round that is refused changes nothing.
+        participants would be missing. So it does for one of more than the plan has, for rounds after the plan's, over
+        which a target epsilon is spread, and, where there is a key authority, for one to which that did not invite this
+        client, or with another number of participants than it signed. Raises what :meth:`RoundKeyReader.begin_round`
+        does for its keys and :meth:`RoundKeyCheck.check_model` for its model, WireFormatError for a model of other
+        sizes or, where none is signed, with other parts. A round that is refused changes nothing.
 
         A round that is begun again as it was changes nothing. With another model or number of participants it is to be
         trained anew, and refused with PolicyError once a message has told of its update.
@@ -144,10 +148,12 @@ class TrainingClient(EnrollingClient):
                     )
             self._check_round(number, participants)
             begun_with = participants, model
-            if self._opening is not None:
-                model = self._opening.begin_round(self.context.keys, number, self.index, model)
-            elif self._round_keys is not None:
-                self.context.keys.check_model(model, number, self.index)
+            if self._round_keys is not None:
+                first, missed = missed_parts(model) if self._opening is not None else (model, [])
+                self.context.keys.check_model(first, number, self.index)
+                check_invited(first[INVITED], self.context.plan, self.index, participants, number)
+                if self._opening is not None:
+                    model = self._opening.begin_round(number, first, missed)
             elif not model.keys() <= GlobalModel.parts:
                 # No signature says what belongs to the message, and it is kept whole.
                 raise WireFormatError(f"the first message of round {number} has parts that no model has")

@@ -60,17 +60,17 @@ class SenseCryptAuthority(RoundAuthority):
     def _keeps(self, model: Message) -> bool:
         return model == (self._models_of_clusters() if "clusters" in model else self._initial.to_message())
 
-    def _signatures(self, model: Message) -> dict[str, bytes]:
+    def _signatures(self, model: Message, invited: bytes) -> dict[str, bytes]:
         """Sign for each client its cluster's model, and to be in none where it is."""
         if "clusters" not in model:
-            return super()._signatures(model)
+            return super()._signatures(model, invited)
         digests = {
             int(cluster): digest_of_parts(cluster_model(model, int(cluster)))
             for cluster in np.unique(self._clusters)
         }
         signatures: dict[str, bytes] = {}
         for client, cluster in enumerate(self._clusters):
-            signatures |= self.keys.sign_model(digests[int(cluster)], client)
+            signatures |= self.keys.sign_model(digests[int(cluster)], invited, client)
         return signatures
 
     def _answer(self, phase: str, message: Message) -> Message:

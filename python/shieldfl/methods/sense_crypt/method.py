@@ -27,7 +27,7 @@ from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
 from shieldfl.privacy.accountant import gaussian_noise_multiplier
 from shieldfl.privacy.events import PrivacyReading
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import model_signature_name, round_key_parts
+from shieldfl.roles.round_key_check import INVITED, model_signature_name, round_key_parts
 from shieldfl.scheme.registry import encryptions
 
 if TYPE_CHECKING:
@@ -150,8 +150,8 @@ class SenseCrypt(Method):
                 raise WireFormatError(f"client {client} is in no cluster, so there is no budget for it")
             budget = message.vector("budgets", np.float64, self.plan.clients)[client]
             return Message({"cluster": Message.from_number(cluster), "budget": budget.tobytes()})
-        signature = model_signature_name(client)
-        signed = {signature: message[signature]} if signature in message else {}
+        names = (INVITED, model_signature_name(client))
+        signed = {name: message[name] for name in names if name in message}
         return Message({**cluster_model(message, cluster), **round_key_parts(message), **signed})
 
     def has_model(self, client: int, message: Message) -> bool:

@@ -1,0 +1,117 @@
+"""A key authority of rounds whose sums the aggregator opens: it sees no sum, no model, and signs one model for all."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable
+from typing import ClassVar
+
+from shieldfl.array_view import as_unsigned
+from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.methods.protocol.list_authority import ListAuthority
+from shieldfl.methods.protocol.replies import Replies
+from shieldfl.methods.protocol.steps import RoleContext
+from shieldfl.roles.message import Message
+from shieldfl.roles.round_signer import RoundSigner
+from shieldfl.stateful import refuse_unless
+
+__all__ = ["ModelSigningAuthority"]
+
+_DIGEST_BYTES = 32
+
+
+class ModelSigningAuthority(ListAuthority):
+    """Answers lists for the aggregator alone, and signs digests of what it sends: one model between two answers.
+
+    It cannot tell a model that follows from a sum from one that the aggregator has made up, but there is one alone:
+    between the answers to two rounds' last phases every round begins with the same model, for all clients, and before
+    the first of them with the model that the set-up pins. The same goes for answers in between, which say what is
+    encrypted.
+
+    Parameters
+    ----------
+    context, keys : as for :class:`ListAuthority`.
+    first_model : the digest of what the first round begins with, 32 bytes.
+    """
+
+    changes: ClassVar = {
+        "_model": bytes,
+        "_model_after": int,
+        "_signed_answers": Replies,
+        "_granted": tuple[bytes, bytes] | None,
+    }
+
+    def __init__(self, context: RoleContext, keys: RoundSigner, first_model: bytes) -> None:
+        super().__init__(context, keys)
+        self._model = self._first_model = first_model
+        self._model_after = -1
+        """The round that was answered last when the model was first signed."""
+        self._signed_answers = Replies()
+        self._granted: tuple[bytes, bytes] | None = None
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for a digest that is none, and signatures of what was not answered."""
+        super().check_changed()
+        refuse_unless(len(self._model) == _DIGEST_BYTES)
+        refuse_unless(-1 <= self._model_after <= self._replies.newest(self.context.phases[-1])[0])
+        refuse_unless(self._model_after >= 0 or self._model == self._first_model)
+        refuse_unless(self._signed_answers.phases <= set(self.context.signed))
+        for phase in self.context.signed:
+            refuse_unless(self._signed_answers.newest(phase)[0] <= self._replies.newest(phase)[0])
+
+    def enrol(self, client: int, enrolment: Message) -> Message:
+        """Share with a client, from now on, what its request says; it gets nothing, since nothing is for it to open."""
+        super().enrol(client, enrolment)
+        return Message()
+
+    def grant(self, request: Message) -> Message:
+        """Let the aggregator open answers: one alone, whose request gets the same grant again."""
+        asked = bytes(request["enrolment"])
+        with self._lock:
+            if self._granted is None:
+                self._granted = asked, self.keys.grant_opener(asked)
+            if not hmac.compare_digest(self._granted[0], asked):
+                raise PolicyError(
+                    "an aggregator was granted the answers of this session before: go on from its state, or begin "
+                    "another session"
+                )
+            return Message({"grant": self._granted[1]})
+
+    def begin_round(
+        self, round_number: int, invited: Iterable[int] | None = None, model: bytes = b""
+    ) -> Message:
+        """Sign the round: its number, who is invited, and the model whose digest the aggregator brings."""
+        with self._lock:
+            after = self._replies.newest(self.context.phases[-1])[0]
+            if len(model) != _DIGEST_BYTES:
+                raise ParameterError("the aggregator begins rounds with a model: give its digest, 32 bytes")
+            if after == self._model_after and model != self._model:
+                raise PolicyError(
+                    "no round was answered since another model was signed, or none at all: begin with that model, or "
+                    "with the initial one"
+                )
+            first = super().begin_round(round_number, invited, model)
+            self._model, self._model_after = bytes(model), after
+            return first
+
+    def _signed_first(self, number: int, model: bytes) -> tuple[Message, bytes]:
+        return Message(), model
+
+    def sign_answer(self, phase: str, round_number: int, digest: bytes) -> Message:
+        """Sign what the aggregator says that a phase's total came to: once, since clients go on by it."""
+        self.context.check_answered(phase)
+        number = as_unsigned(round_number, "round_number")
+        if phase not in self.context.signed or len(digest) != _DIGEST_BYTES:
+            raise ParameterError(f"of phase {phase!r} no answer of this length is signed")
+        with self._lock:
+            if not number == self._replies.newest(phase)[0] == self.keys.newest_round:
+                raise PolicyError(
+                    f"phase {phase!r} of round {number} does not run, or its list was not answered: nothing is signed"
+                )
+            asked = Message({"digest": bytes(digest)})
+            return self._signed_answers.reply(
+                phase, number, asked, lambda: Message(self.keys.sign_answer(phase, digest))
+            )
+
+    def _check_follows(self, number: int, message: Message) -> None:
+        """One opener alone has all answers: it need not agree with others on what they were."""
