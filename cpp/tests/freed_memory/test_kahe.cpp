@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 
-#include "kahe/block_encryption.h"
 #include "kahe/frame_secret.h"
 #include "ring/modulus.h"
 #include "ring/sampler.h"
@@ -40,7 +39,7 @@ Seed long_term_secret(std::uint32_t client) {
 }
 
 ClientKey client_key(const Session& session, std::uint32_t client, std::uint64_t round = kRound) {
-  ClientKey key = ClientKey::of_session(long_term_secret(client), session.key->id(), client);
+  ClientKey key = ClientKey::of_session(kahe::Scheme::kName, long_term_secret(client), session.key->id(), client);
   key.advance_to(round);
   return key;
 }
@@ -104,10 +103,10 @@ std::vector<std::int32_t> add_samples(Secrets& secrets, const std::string& name,
 std::vector<std::int32_t> add_frame_secret(Secrets& secrets, const Session& session, std::uint32_t client,
                                            const Frame& batch) {
   const auto view = kahe::CiphertextView::parse(batch, FrameKind::kKaheBatch);
-  const Seed seed = kahe::frame_seed(client_key(session, client), context_of(view.head, *session.key),
+  const Seed seed = enrolled::frame_seed(client_key(session, client), session.key->context_of(view.head),
                                      view.head.participants.front().frame_id);
   const auto secret = add_samples(secrets, "the secret", session, seed, 0);
-  const std::size_t blocks = kahe::block_count(view.head.facts, view.head.layout);
+  const std::size_t blocks = view.head.block_count();
   add_polynomial(secrets, "the secret", session, secret, blocks);
   return secret;
 }
@@ -124,8 +123,8 @@ Frame encrypted(const Session& session, std::uint32_t client, const Values& valu
   const kahe::EncryptOptions options{.purpose = kUpdate, .clip = clip, .threads = 1};
   Frame frame(encryptor.frame_bytes(values.size(), mask, false));
   KnownSeeds seeds(client);
-  encryptor.encrypt(client_key(session, client), std::span<const double>(values), mask, options, seeds,
-                    frame);
+  const ClientKey key = client_key(session, client);
+  encryptor.encrypt(std::span(&key, 1), std::span<const double>(values), mask, options, seeds, frame);
   return frame;
 }
 
