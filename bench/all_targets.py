@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import kahe_targets
 import mask_targets
 import noise_targets
+import pads_targets
 import process_targets
 import scheme_targets
 from shieldfl.benchmarks.target import Target
@@ -19,6 +20,7 @@ def measure_all(sizes: Sizes, on_part: Callable[[str], None] = lambda part: None
     parts: dict[str, Callable[[Sizes], Iterator[Target]]] = {
         "encryption": scheme_targets.measure,
         "key-additive encryption": kahe_targets.measure,
+        "one-time pads": pads_targets.measure,
         "instruction sets and memory": process_targets.measure,
         "masks": mask_targets.measure,
         "noise": noise_targets.measure,

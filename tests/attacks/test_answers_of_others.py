@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from shieldfl.kahe.answers import open_total
 
 import shieldfl as sf
 from methods.method_conformance import SteppedRun
@@ -13,6 +12,7 @@ from roles.enrolled_session import PARAMETERS, Session, updates
 from shieldfl import kahe
 from shieldfl.roles.answer_opener import AnswerOpener
 from shieldfl.roles.authority_secrets import AuthoritySecrets
+from shieldfl.scheme.enrolled_opening import open_total
 from shieldfl.scheme.sealed_answer import read_answer
 
 

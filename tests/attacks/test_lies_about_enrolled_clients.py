@@ -14,18 +14,18 @@ import pytest
 
 import shieldfl as sf
 from core.wire_twin import reseal
-from roles.enrolled_session import SIZE, Session, updates
-from shieldfl import kahe
-from shieldfl.kahe.opening import sum_key
+from roles.enrolled_session import OF_SCHEMES, SIZE, Session, updates
+from shieldfl.frame_inspection import inspect_frame
 from shieldfl.scheme.enrolled_opening import open_total
+from shieldfl.scheme.sum_keys import sum_key
 
 ROUND = 54321  # Eight bytes that stand nowhere else in a frame.
 NAMES = ("clinic-1", "clinic-2", "clinic-3", "clinic-4")
 
 
-@pytest.fixture(scope="module")
-def honest():
-    session = Session(NAMES)
+@pytest.fixture(scope="module", params=list(OF_SCHEMES))
+def honest(request):
+    session = Session(NAMES, OF_SCHEMES[request.param])
     return session, [session.frame(client, ROUND) for client in range(4)]
 
 
@@ -40,7 +40,8 @@ def number(session: Session, client: int) -> bytes:
 
 
 def frame_id(frame: bytes) -> bytes:
-    ((_, found),) = kahe.CiphertextBatch.from_bytes(frame).parsed.participants
+    core = sf._core.KaheCiphertext if inspect_frame(frame).kind == "kahe batch" else sf._core.PadsCiphertext
+    ((_, found),) = core.batch(frame).participants
     return found
 
 
@@ -49,7 +50,9 @@ def opened(session: Session, frames: list[bytes], **options: object) -> np.ndarr
     total = session.total(frames=frames, **options)
     keys = [key for key in session.keys if key.client in dict(total.participants)]
     keys.sort(key=lambda key: key.client)
-    live = [kahe.ClientKey(key.public_key, key.client, key.export_secret(), key.round) for key in keys]
+    live = [
+        session.scheme.ClientKey(key.public_key, key.client, key.export_secret(), key.round) for key in keys
+    ]
     for key in live:
         key.advance_to(total.round)
     public_key = session.authority.public_key
@@ -69,9 +72,9 @@ def test_what_honest_clients_sent_opens(honest):
 def test_invented_clients_around_a_real_one(honest):
     session, frames = honest
     invented = [
-        kahe.Encryptor(kahe.ClientKey(session.authority.public_key, key.client, bytes(32))).encrypt(
-            np.zeros(SIZE, np.float32), round=ROUND
-        )
+        session.scheme.Encryptor(
+            session.scheme.ClientKey(session.authority.public_key, key.client, bytes(32))
+        ).encrypt(np.zeros(SIZE, np.float32), round=ROUND)
         for key in session.keys[1:]
     ]
     assert_noise(session, [frames[0], *(one.to_bytes() for one in invented)])
@@ -138,7 +141,7 @@ def test_a_hundred_lies_about_the_list(honest, seed):
         lie = total
         for client in rng.choice(4, rng.integers(1, 5), replace=False):
             lie = swapped(lie, frame_id(frames[client]), frame_id(more[client]))
-        read = kahe.Total.from_bytes(lie)
+        read = session.scheme.Total.from_bytes(lie)
         keys = sorted(session.keys, key=lambda key: key.client)
         public_key = session.authority.public_key
         with pytest.raises(sf.WireFormatError, match="does not open to"):
@@ -147,16 +150,16 @@ def test_a_hundred_lies_about_the_list(honest, seed):
 
 def test_a_stolen_key_opens_nothing_of_rounds_before(honest):
     session, _ = honest
-    key = kahe.ClientKey(session.authority.public_key, session.keys[0].client, bytes(range(32)))
+    key = session.scheme.ClientKey(session.authority.public_key, session.keys[0].client, bytes(range(32)))
     recorded = {}
     for number_of_round in (1, 2, 3):
         recorded[number_of_round] = (
-            kahe.Encryptor(key).encrypt(updates()[0], round=number_of_round).to_bytes()
+            session.scheme.Encryptor(key).encrypt(updates()[0], round=number_of_round).to_bytes()
         )
     stolen, client, public_key = key.export_secret(), key.client, session.authority.public_key
     for number_of_round, frame in recorded.items():
         total = session.total(frames=[frame])
-        guess = kahe.ClientKey(public_key, client, stolen, number_of_round)
+        guess = session.scheme.ClientKey(public_key, client, stolen, number_of_round)
         answer = sum_key(public_key, total.request(), [guess])
         if number_of_round == 3:  # what whoever holds the key of a round gets: the frames of that round
             np.testing.assert_array_equal(open_total(public_key, total, answer)[0], updates()[0])
