@@ -1,0 +1,79 @@
+"""Nobody lies: sums of two rounds, of which one has a client more, differ by what that client sent.
+
+What docs/threat-model.md says of sums round after round, carried out by a client that opens them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from methods.method_conformance import SteppedRun, contraction
+from methods.variants import labelled, opened_by_clients
+from shieldfl.errors import PolicyError
+from shieldfl.methods.protocol.client_opening import beside_total
+from shieldfl.methods.protocol.list_authority import ANSWER, ANSWERED_PHASE, ANSWERED_ROUND, HISTORY
+from shieldfl.roles.answer_opener import AnswerOpener
+from shieldfl.roles.message import Message
+from shieldfl.scheme.registry import scheme_of
+
+FEW, ALL = [0, 1, 2], [0, 1, 2, 3]
+VICTIM, READER = 3, 1
+
+
+def steady(round_number, client, start):
+    """Training whose scores stay what they were, as those of a model that hardly moves do."""
+    return contraction(1, client, start)
+
+
+def run_of(label: str) -> SteppedRun:
+    (variant,) = opened_by_clients([labelled(label)])
+    return SteppedRun(variant, train=steady)
+
+
+def test_tallies_of_two_rounds_tell_the_mask_of_who_came():
+    run, tallies = run_of("selective-shield/encrypted"), []
+    for participants in (FEW, ALL):
+        run.run_round(participants)
+        tallies.append(run.clients[READER]._opening.opener._tallies)
+    mask = run.clients[VICTIM]._mask.to_bool()
+    assert 0 < mask.sum() < mask.size
+    np.testing.assert_array_equal(tallies[1] - tallies[0], mask)
+    assert any("the difference is its vote" in note for note in run.account.notes)
+
+
+def opened_scores(run: SteppedRun, answer: Message) -> np.ndarray:
+    """What a client reads in the answer to a round's scores, by what it was granted."""
+    keys = run.clients[READER]._opening.keys
+    total = scheme_of(run.reader.check.parameters["scores"]).Total.from_bytes(answer["total"])
+    opener = AnswerOpener(keys.check.session_key("scores"), keys._opening_key, 2, (1.0, 1.0))
+    beside = {name: answer[name] for name in answer.keys() - {ANSWER, ANSWERED_ROUND, ANSWERED_PHASE}}
+    opener.take(answer[ANSWER], beside_total(Message(beside)))
+    return opener.open(total)
+
+
+@pytest.mark.parametrize("label", ["fedml-he", "alt-fl-mp"])
+def test_scores_of_a_round_that_was_given_up_and_of_the_next_tell_those_of_who_came(label):
+    run = run_of(label)
+    with pytest.raises(PolicyError):
+        run.run_round(FEW, dropping=FEW[1:])
+    sums = [opened_scores(run, run.answers["scores"])]
+    run.run_round(ALL)
+    sums.append(opened_scores(run, run.answers["scores"]))
+    own = np.abs(run.clients[VICTIM].trained_scores)
+    np.testing.assert_allclose(sums[1] - sums[0], own, rtol=0.0, atol=2.0**-36)
+    assert HISTORY in run.answers["scores"]
+
+
+def test_sums_of_updates_tell_that_of_who_came_but_for_what_the_others_changed():
+    """The others' targets stay: the model moves towards them by a tenth of the way, and so do their updates change."""
+    run, means = run_of("full-he"), []
+    before = run.parameters.copy()
+    for participants in (FEW, ALL):
+        run.run_round(participants)
+        means.append(len(participants) * (run.parameters.astype(np.float64) - before))
+        before = run.parameters.copy()
+    start, client = run.starts[VICTIM], run.clients[VICTIM]
+    update = client.update.parameters.astype(np.float64) - start.parameters
+    guess = means[1] - means[0]
+    assert np.corrcoef(guess, update)[0, 1] > 0.9
