@@ -15,7 +15,7 @@ import shieldfl as sf
 from core.child_process import run_python
 from roles.client_store_cases import CLIENT, KEY, PUBLIC_KEY, SIZE, begun, encrypt, kept, opened, update
 from roles.enrolled_session import PARAMETERS
-from shieldfl import kahe
+from shieldfl import kahe, pads
 from shieldfl.errors import (
     KeyMismatchError,
     ParameterError,
@@ -24,9 +24,11 @@ from shieldfl.errors import (
     SecretCopyError,
     WireFormatError,
 )
-from shieldfl.roles.answer_opener import AnswerOpener
+from shieldfl.roles.authority_secrets import AuthoritySecrets
 from shieldfl.roles.authority_store import AuthorityStore, Position
 from shieldfl.roles.client_store import ClientStore
+from shieldfl.roles.sum_key_authority import SumKeyAuthority, session_key
+from shieldfl.scheme.enrolment import AuthorityGroup
 
 
 @pytest.fixture
@@ -49,11 +51,11 @@ def test_clients_that_are_new_processes_each_time_go_through_a_session(tmp_path)
         with ClientStore.create(path, KEY) as store:
             with pytest.raises(PolicyError, match="no key of the session: enrol first"):
                 store.encrypt(public_key, update(), round=1)
-            request = store.enrol(public_key, f"clinic-{number}")
+            (request,) = store.enrol(public_key, f"clinic-{number}")
         with opened(path) as store:
-            assert store.enrol(public_key, f"clinic-{number}") == request  # it was lost on the way
+            assert store.enrol(public_key, f"clinic-{number}") == [request]  # it was lost on the way
             with pytest.raises(PolicyError, match="granted no answers"):
-                store.opening_key(public_key)
+                store.opening_keys(public_key)
         authority.accept(request)
         with opened(path) as store:
             with pytest.raises(KeyMismatchError, match="another client or session"):
@@ -72,9 +74,48 @@ def test_clients_that_are_new_processes_each_time_go_through_a_session(tmp_path)
         answer = authority.sum_key(total.request())
         for path in paths:
             with opened(path) as store:
-                opener = AnswerOpener(public_key, store.opening_key(public_key), 3, (1.0, 1.0))
-            opener.take(answer)
-            np.testing.assert_array_equal(opener.open(total), np.sum(updates, axis=0, dtype=np.float64))
+                sums = store.open(public_key, total, answer)
+            np.testing.assert_array_equal(sums, np.sum(updates, axis=0, dtype=np.float64))
+
+
+@pytest.mark.parametrize(
+    ("scheme", "parameters"), [(kahe, PARAMETERS), (pads, pads.Parameters(max_clients=8))]
+)
+def test_a_session_of_several_authorities_takes_the_requests_and_grants_of_each(tmp_path, scheme, parameters):
+    owners = [AuthoritySecrets() for _ in range(2)]
+    group = AuthorityGroup(tuple(owner.identity for owner in owners))
+    public_key = session_key(parameters, group, 2)
+    authorities = [SumKeyAuthority(parameters, 2, owner=owner, public_key=public_key) for owner in owners]
+    paths = [tmp_path / f"client {number}" for number in range(2)]
+    for number, path in enumerate(paths):
+        ClientStore.create(path, KEY).close()
+        with opened(path) as store:
+            pinned = type(public_key).from_bytes(public_key.to_bytes())
+            requests = store.enrol(pinned, number, group)
+        for authority, request in zip(authorities[::-1], requests[::-1], strict=True):
+            authority.accept(request)
+            with opened(path) as store:
+                assert store.enrol(public_key, number) == requests
+                with pytest.raises(PolicyError, match="granted no answers"):
+                    store.opening_keys(public_key)
+                store.take_grant(public_key, authority.grant(number))
+                store.take_grant(public_key, authority.grant(number))
+        with opened(path) as store, pytest.raises(PolicyError, match="has a key in this store"):
+            store.enrol(public_key, number)
+    updates = [update(number) for number in range(2)]
+    aggregator = scheme.Aggregator(public_key, 1, round=3)
+    for path, values in zip(paths, updates, strict=True):
+        with opened(path) as store:
+            aggregator.add(store.encrypt(public_key, values, round=3))
+    total = aggregator.total()
+    answers = [authority.sum_key(total.request()) for authority in authorities]
+    for path in paths:
+        with opened(path) as store:
+            np.testing.assert_array_equal(
+                store.open(public_key, total, answers), np.sum(updates, axis=0, dtype=np.float64)
+            )
+            with pytest.raises(ParameterError, match="each of which has to answer"):
+                store.open(public_key, total, answers[:1])
 
 
 def test_the_same_values_get_the_same_bytes_and_no_others_a_frame(store, path):
@@ -250,7 +291,7 @@ def test_old_copies_are_told_and_restored_ones_end_the_sessions(path, tmp_path):
         for what in (
             lambda: encrypt(restored, 3),
             lambda: restored.close_round(PUBLIC_KEY, 3),
-            lambda: restored.opening_key(PUBLIC_KEY),
+            lambda: restored.opening_keys(PUBLIC_KEY),
             lambda: restored.add_key(kahe.ClientKey(PUBLIC_KEY, CLIENT, bytes(32))),
         ):
             with pytest.raises(PolicyError, match="restored"):

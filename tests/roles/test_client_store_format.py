@@ -27,11 +27,11 @@ def test_a_store_is_what_the_page_says(tmp_path):
     with begun(path) as store:
         encrypt(store, 1)
         frame = encrypt(store, 2, part=3, mask=mask, weight=0.5, clip=True)
-        request = store.enrol(authority.public_key, "clinic")
+        (request,) = store.enrol(authority.public_key, "clinic")
         authority.accept(request)
     with closing(sqlite3.connect(path)) as database:
-        select = "SELECT number, kind, request FROM enrolments WHERE session = ?"
-        assert database.execute(select, (other,)).fetchone() == (4, "enrol", request)
+        select = "SELECT number, kind, requests FROM enrolments WHERE session = ?"
+        assert database.execute(select, (other,)).fetchone() == (4, "enrol", joined(request))
     with opened(path) as store:
         store.take_grant(authority.public_key, authority.grant("clinic"))
         store.close_round(authority.public_key, 6)
@@ -44,7 +44,7 @@ def test_a_store_is_what_the_page_says(tmp_path):
         ).fetchall()
         keys = database.execute("SELECT session, client, round, changed, sealed FROM keys").fetchall()
         enrolments = database.execute(
-            "SELECT session, number, kind, request, sealed FROM enrolments"
+            "SELECT session, number, kind, requests, sealed FROM enrolments"
         ).fetchall()
         frames = database.execute(
             "SELECT number, session, round, purpose, made_of, sealed FROM frames"
@@ -73,8 +73,8 @@ def test_a_store_is_what_the_page_says(tmp_path):
         ("grant", other, None, None),
         ("close", other, 6, None),
     ]
-    for number, asked in ((1, None), (4, request), (5, None)):
-        assert journal[number - 1][6] == hashlib.sha256(canonical(asked)).digest()
+    for number, asked in ((1, []), (4, [request]), (5, [])):
+        assert journal[number - 1][6] == hashlib.sha256(canonical(*asked)).digest()
     ((number, *placed, made_of, sealed),) = frames
     values = hashlib.sha256(update(2)[:20].astype("<f4").tobytes() + b"<f4").digest()
     of_values = mac(authenticating, "values", session, "update/3", values)
@@ -90,4 +90,11 @@ def test_a_store_is_what_the_page_says(tmp_path):
         of: (number, unseal(number, sealed, kind, of, asked))
         for of, number, kind, asked, sealed in enrolments
     }
-    assert secrets == {session: (1, b""), other: (5, authority._owner.opening_key)}
+    number, secret = secrets.pop(other)
+    opening_key = authority._owner.opening_key(authority.public_key.manifest_digest)
+    assert (number, len(secret), secret[-36:]) == (5, 72, joined(opening_key))
+    assert secrets == {session: (1, b"")}
+
+
+def joined(*parts):
+    return b"".join(struct.pack("<I", len(part)) + part for part in parts)

@@ -10,16 +10,20 @@ import secrets
 import sqlite3
 import struct
 from os import PathLike
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from shieldfl.array_view import Buffer, Update, as_real, as_unsigned, as_update
-from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.errors import PolicyError
 from shieldfl.masks import Mask
 from shieldfl.roles.client_store_check import check_client_store
 from shieldfl.roles.client_tables import (
     LAYOUT,
     Enrolment,
     Frame,
+    Granted,
     drop_frames,
     read_enrolment,
     read_frame,
@@ -31,12 +35,22 @@ from shieldfl.roles.client_tables import (
     write_key,
 )
 from shieldfl.roles.store import Store
-from shieldfl.roles.store_journal import Journal, digest_of
+from shieldfl.roles.store_journal import Journal
 from shieldfl.roles.store_records import ClientKey
-from shieldfl.scheme.enrolment import SECRET_BYTES, AuthorityIdentity, EnrolmentRequest, grant_key, read_grant
+from shieldfl.scheme.enrolled_opening import Answers, open_answered
+from shieldfl.scheme.enrolment import (
+    SECRET_BYTES,
+    AuthorityGroup,
+    AuthorityIdentity,
+    EnrolmentRequest,
+    grant_key,
+    read_grant,
+)
 from shieldfl.scheme.registry import scheme_of
 
 __all__ = ["ClientStore"]
+
+Identity = AuthorityIdentity | AuthorityGroup
 
 _OWNER = hashlib.sha256(b"shieldfl client store 1\0").digest()
 
@@ -94,56 +108,55 @@ class ClientStore(Store):
         for table in ("keys", "enrolments", "frames"):
             connection.execute(f"DELETE FROM {table}")
 
-    def enrol(self, public_key: Any, client: int | str, identity: AuthorityIdentity | None = None) -> bytes:
-        """Draw what the client will share with the key authority, and return the request that says so, sealed for it.
+    def enrol(self, public_key: Any, client: int | str, identity: Identity | None = None) -> list[bytes]:
+        """Draw what the client will share with each key authority, and return for each the request that says so.
 
-        Asked again before there is a grant, it returns the same request again.
+        They are sealed, in the order of the authorities' group: a list of one where there is one. Asked again before
+        all have granted it, it returns the same requests again.
 
         Parameters
         ----------
         public_key : of the session, as the client has pinned it.
         client : a number below 2**31, or a name.
-        identity : of the authority, for a public key that was read from bytes.
+        identity : of the authority, or the group of several, for a public key that was read from bytes.
 
-        Raises PolicyError where the session has a key here, or had one; KeyMismatchError for the identity of another
-        authority; ParameterError, also for a session of several authorities.
+        Raises PolicyError where the session has a key here, or had one; KeyMismatchError for the identity of others;
+        ParameterError.
         """
         if identity is not None:
             public_key = public_key.with_identity(identity)
-        if public_key.identity is None:
-            raise ParameterError("the public key does not say whose it is: pass the authority's identity")
-        _check_one_authority(public_key)
-        session = public_key.id
-        secret = bytearray(secrets.token_bytes(SECRET_BYTES))
+        session, authorities = public_key.id, public_key.authorities
+        drawn = bytearray(secrets.token_bytes(SECRET_BYTES * len(authorities)))
+        shared = [bytes(drawn[start : start + SECRET_BYTES]) for start in range(0, len(drawn), SECRET_BYTES)]
         try:
-            key = scheme_of(public_key).ClientKey.of_secret(public_key, client, secret)
-            request = EnrolmentRequest.of(public_key.identity, session, client, bytes(secret)).to_bytes()
-            reads_grants = grant_key(secret, session)
+            key = scheme_of(public_key).ClientKey.of_secret(public_key, client, drawn)
         finally:
-            secret[:] = bytes(SECRET_BYTES)
+            drawn[:] = bytes(len(drawn))
+        requests = [
+            EnrolmentRequest.of(authority, session, client, secret).to_bytes()
+            for authority, secret in zip(authorities, shared, strict=True)
+        ]
+        granted = [Granted(grant_key(secret, session)) for secret in shared]
         with self._transaction() as journal:
             if was_enrolled(journal, session):
                 number, _ = read_key(journal, session)
                 found = read_enrolment(journal, session)
-                if number == key.client and found.request is not None:
-                    return found.request
-            self._add(journal, key, Enrolment("enrol", request, reads_grants))
-        return request
+                if number == key.client and found.requests:
+                    return found.requests
+            self._add(journal, key, Enrolment("enrol", requests, granted))
+        return requests
 
     def add_key(self, key: Any) -> None:
         """Take a ``ClientKey`` that was made elsewhere, with what it was granted; use it nowhere else from now on.
 
-        Raises PolicyError where its session has a key here, or had one; ParameterError as :meth:`enrol` does.
+        Raises PolicyError where its session has a key here, or had one.
         """
-        _check_one_authority(key.public_key)
         try:
-            opening_key: bytes = key.opening_keys[0]
+            granted = [Granted(b"", opening_key) for opening_key in key.opening_keys]
         except PolicyError:
-            opening_key = b""
+            granted = []
         with self._transaction() as journal:
-            self._add(journal, key, Enrolment("enrol", None, b""))
-            if opening_key:
-                self._grant(journal, key.public_key.id, opening_key)
+            self._add(journal, key, Enrolment("enrol", [], granted))
 
     def _add(self, journal: Journal, key: Any, enrolment: Enrolment) -> None:
         session = key.public_key.id
@@ -151,35 +164,49 @@ class ClientStore(Store):
             raise PolicyError(
                 "the session has a key in this store, or had one before a backup was restored: enrol in a new session"
             )
-        digest = digest_of(enrolment.request)
+        digest = enrolment.digest
         row = journal.append("enrol", session, client=key.client, round_number=key.round, digest=digest)
         write_key(journal, row, session, key.client, _stored(key))
         write_enrolment(journal, row, session, enrolment)
 
     def take_grant(self, public_key: Any, grant: Buffer) -> None:
-        """Take what the key authority gave for the enrolment: what lets this client open answers.
+        """Take what a key authority gave for the enrolment: what lets this client open its answers.
 
         Raises KeyMismatchError for a grant of another client or session; PolicyError without an enrolment.
         """
         session = public_key.id
         with self._transaction() as journal:
             found = read_enrolment(journal, session)
-            if found.kind == "grant":
+            granted, index = list(found.granted), found.index_of(session, grant)
+            if granted[index].opening_key:
                 return
-            opening_key = read_grant(found.secret, session, grant)
-            self._grant(journal, session, opening_key)
+            opening_key = read_grant(granted[index].reads_grants, session, grant)
+            granted[index] = granted[index]._replace(opening_key=opening_key)
+            is_last = all(one.opening_key for one in granted)
+            enrolment = Enrolment("grant", [] if is_last else found.requests, granted)
+            row = journal.append("grant", session, digest=enrolment.digest)
+            write_enrolment(journal, row, session, enrolment)
 
-    def _grant(self, journal: Journal, session: bytes, opening_key: bytes) -> None:
-        row = journal.append("grant", session, digest=digest_of(None))
-        write_enrolment(journal, row, session, Enrolment("grant", None, opening_key))
+    def opening_keys(self, public_key: Any) -> list[bytes]:
+        """Return what opens the session's answers, 32 bytes for each authority; secret.
 
-    def opening_key(self, public_key: Any) -> bytes:
-        """Return what opens the session's answers, 32 bytes; secret. Raises PolicyError before a grant was taken."""
+        Raises PolicyError before all have granted it.
+        """
         with self._transaction() as journal:
             found = read_enrolment(journal, public_key.id)
-        if found.kind != "grant":
+        if not found.granted or not all(one.opening_key for one in found.granted):
             raise PolicyError("this client was granted no answers: take the key authority's grant first")
-        return found.secret
+        return [one.opening_key for one in found.granted]
+
+    def open(
+        self, public_key: Any, total: Any, answers: Answers, *, threads: int | None = None
+    ) -> NDArray[np.float64]:
+        """Open a total with the key authority's answer, or those of all: float64 (count,), by ascending position.
+
+        Raises PolicyError before all have granted it, and as :func:`open_answered` does.
+        """
+        granted: Any = _Granted(public_key, self.opening_keys(public_key))
+        return open_answered(total, answers, granted, threads=threads)
 
     def round(self, public_key: Any) -> int:
         """Return the round that the session's key stands at: of earlier ones no frame is made any more."""
@@ -279,11 +306,11 @@ class ClientStore(Store):
             write_key(journal, row, session, client, _stored(key))
 
 
-def _check_one_authority(public_key: Any) -> None:
-    if public_key.identity is not None and len(public_key.identity.members) != 1:
-        raise ParameterError(
-            "this store keeps a client's keys of sessions with one authority: keep others yourself"
-        )
+class _Granted(NamedTuple):
+    """What of a client's key opens answers."""
+
+    public_key: Any
+    opening_keys: list[bytes]
 
 
 def _stored(key: Any) -> ClientKey:

@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from shieldfl.errors import WireFormatError
 from shieldfl.roles.client_tables import read_enrolment, read_frame, read_key
-from shieldfl.roles.store_journal import Journal, Row, digest_of
+from shieldfl.roles.store_journal import Journal, Row
 
 __all__ = ["check_client_store"]
 
@@ -73,12 +73,13 @@ class _Replay:
             read_key(self._journal, session)
 
     def _check_enrolments(self) -> None:
-        select = "SELECT session, number, kind, request FROM enrolments"
-        for session, number, kind, request in self._journal.connection.execute(select).fetchall():
+        select = "SELECT session, number, kind, requests FROM enrolments"
+        for session, number, kind, requests in self._journal.connection.execute(select).fetchall():
             row = self._enrolments.pop(session, None)
-            if row is None or (row.number, row.kind, row.digest) != (number, kind, digest_of(request)):
+            if row is None or (row.number, row.kind) != (number, kind) or not isinstance(requests, bytes):
                 _refuse(f"what row {number} of the journal has of an enrolment is not what was written")
-            read_enrolment(self._journal, session)
+            if read_enrolment(self._journal, session).digest != row.digest:
+                _refuse(f"what row {number} of the journal has of an enrolment is not what was written")
 
     def _check_frames(self) -> None:
         select = "SELECT number, session, round, purpose FROM frames"

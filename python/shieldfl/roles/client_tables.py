@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import struct
 from typing import NamedTuple
 
-from shieldfl.errors import PolicyError, WireFormatError
+from shieldfl.array_view import Buffer
+from shieldfl.errors import KeyMismatchError, PolicyError, WireFormatError
 from shieldfl.roles.store_file import StoreLayout
-from shieldfl.roles.store_journal import Journal, Row, Value
+from shieldfl.roles.store_journal import Journal, Row, Value, digest_of
 from shieldfl.roles.store_records import ClientKey
+from shieldfl.scheme.enrolment import read_grant
 
 __all__ = [
     "LAYOUT",
     "Enrolment",
     "Frame",
+    "Granted",
     "drop_frames",
     "read_enrolment",
     "read_frame",
@@ -27,7 +32,7 @@ __all__ = [
 LAYOUT = StoreLayout(
     tables="""
 CREATE TABLE keys (session BLOB PRIMARY KEY, client INTEGER, round INTEGER, changed INTEGER, sealed BLOB) WITHOUT ROWID;
-CREATE TABLE enrolments (session BLOB PRIMARY KEY, number INTEGER, kind TEXT, request BLOB, sealed BLOB) WITHOUT ROWID;
+CREATE TABLE enrolments (session BLOB PRIMARY KEY, number INTEGER, kind TEXT, requests BLOB, sealed BLOB) WITHOUT ROWID;
 CREATE TABLE frames (number INTEGER PRIMARY KEY, session BLOB, round INTEGER, purpose TEXT, made_of BLOB, sealed BLOB,
     UNIQUE (session, round, purpose));
 """,
@@ -37,15 +42,40 @@ CREATE TABLE frames (number INTEGER PRIMARY KEY, session BLOB, round INTEGER, pu
 """What ``frames`` keeps apart is the rule of the whole: one frame for each session, round, purpose and part."""
 
 
+class Granted(NamedTuple):
+    """What a client has of one authority's grant."""
+
+    reads_grants: bytes
+    """What grants to it are read with, 32 bytes; nothing for a key that was enrolled elsewhere."""
+    opening_key: bytes = b""
+    """What opens that authority's answers, 32 bytes; nothing before the grant."""
+
+
 class Enrolment(NamedTuple):
-    """What a client has of its enrolment in a session."""
+    """What a client has of its enrolment in a session, in the order of the authorities."""
 
     kind: str
     """Of the row that wrote it: "enrol" as long as there is no grant, then "grant"."""
-    request: bytes | None
-    """What it asked with; None once there is a grant, and where it was enrolled without one."""
-    secret: bytes
-    """What grants are read with, after a grant what opens answers; nothing where there is neither."""
+    requests: list[bytes]
+    """What it asked with; nothing once all have granted it, and where it was enrolled elsewhere."""
+    granted: list[Granted]
+
+    @property
+    def digest(self) -> bytes:
+        """What the journal says of it, 32 bytes."""
+        return digest_of(*self.requests)
+
+    def index_of(self, session: bytes, grant: Buffer) -> int:
+        """Return whose grant it is. Raises KeyMismatchError for another client's or session's, PolicyError for none."""
+        keys = [one.reads_grants for one in self.granted]
+        if not all(keys) or not keys:
+            raise PolicyError("the session's key was enrolled elsewhere, and so were its grants taken")
+        for index, key in enumerate(keys[:-1]):
+            with contextlib.suppress(KeyMismatchError):
+                read_grant(key, session, grant)
+                return index
+        read_grant(keys[-1], session, grant)
+        return len(keys) - 1
 
 
 class Frame(NamedTuple):
@@ -59,8 +89,8 @@ def _owner_of_key(session: bytes, client: int, round_number: int) -> tuple[Value
     return "key", session, client, round_number
 
 
-def _owner_of_enrolment(session: bytes, kind: str, request: bytes | None) -> tuple[Value, ...]:
-    return kind, session, request
+def _owner_of_enrolment(session: bytes, kind: str, requests: bytes) -> tuple[Value, ...]:
+    return kind, session, requests
 
 
 def _owner_of_frame(session: bytes, round_number: int, purpose: str, made_of: bytes) -> tuple[Value, ...]:
@@ -97,22 +127,38 @@ def write_key(journal: Journal, row: Row, session: bytes, client: int, key: Clie
 
 def read_enrolment(journal: Journal, session: bytes) -> Enrolment:
     """Return what the client has of its enrolment. Raises PolicyError where there is nothing."""
-    select = "SELECT number, kind, request, sealed FROM enrolments WHERE session = ?"
+    select = "SELECT number, kind, requests, sealed FROM enrolments WHERE session = ?"
     found = journal.connection.execute(select, (session,)).fetchone()
     if found is None:
         read_key(journal, session)
         raise WireFormatError("the store was altered: what the client enrolled with is missing")
-    number, kind, request, sealed = found
-    owner = _owner_of_enrolment(session, kind, request)
-    return Enrolment(kind, request, journal.keys.unseal(journal.row(number), sealed, *owner))
+    number, kind, requests, sealed = found
+    owner = _owner_of_enrolment(session, kind, requests)
+    secret = _parts(journal.keys.unseal(journal.row(number), sealed, *owner))
+    granted = [Granted(*pair) for pair in zip(secret[::2], secret[1::2], strict=True)]
+    return Enrolment(kind, _parts(requests), granted)
 
 
 def write_enrolment(journal: Journal, row: Row, session: bytes, enrolment: Enrolment) -> None:
     """Write what the client has of its enrolment since this row of the journal."""
-    kind, request, secret = enrolment
-    sealed = journal.keys.seal(row, secret, *_owner_of_enrolment(session, kind, request))
-    values = (session, row.number, kind, request, sealed)
+    kind, requests = enrolment.kind, _joined(enrolment.requests)
+    secret = _joined([part for one in enrolment.granted for part in one])
+    sealed = journal.keys.seal(row, secret, *_owner_of_enrolment(session, kind, requests))
+    values = (session, row.number, kind, requests, sealed)
     journal.connection.execute("REPLACE INTO enrolments VALUES (?, ?, ?, ?, ?)", values)
+
+
+def _joined(parts: list[bytes]) -> bytes:
+    return b"".join(struct.pack("<I", len(part)) + part for part in parts)
+
+
+def _parts(joined: bytes) -> list[bytes]:
+    parts, at = [], 0
+    while at < len(joined):
+        (length,) = struct.unpack_from("<I", joined, at)
+        parts.append(joined[at + 4 : at + 4 + length])
+        at += 4 + length
+    return parts
 
 
 def read_frame(journal: Journal, session: bytes, round_number: int, purpose: str) -> Frame | None:
