@@ -12,6 +12,7 @@ from roles.enrolled_session import PARAMETERS, Session, updates
 from shieldfl import kahe
 from shieldfl.roles.answer_opener import AnswerOpener
 from shieldfl.roles.authority_secrets import AuthoritySecrets
+from shieldfl.roles.message import Message
 from shieldfl.scheme.enrolled_opening import open_total
 from shieldfl.scheme.sealed_answer import read_answer
 
@@ -58,6 +59,45 @@ def test_a_total_for_one_purpose_is_not_opened_for_another():
     with pytest.raises(sf.PolicyError, match="not for 'update'"):
         authority.open(other.total(purpose="scores"))
     assert authority.open(other.total()).shape == (300,)
+
+
+class GivenUpError(Exception):
+    pass
+
+
+def give_up(phase, aggregator, messages):
+    if phase == "update":
+        raise GivenUpError
+
+
+@pytest.mark.parametrize("label", ["fedml-he", "alt-fl-pi"])
+def test_scores_are_in_one_sum_that_is_opened_though_the_round_ends_before_its_update(label):
+    """The same scores, summed once with a client and once without, would tell that client's to any other."""
+    (variant,) = opened_by_clients([labelled(label)])
+    run, twin = SteppedRun(variant), SteppedRun(labelled(label))
+    for one in (run, twin):
+        with pytest.raises(GivenUpError):
+            one.run_round(intrude=give_up)
+    # The aggregator asks once more, without one of them.
+    first = run.begin_round(2)
+    history = bytes(first["earlier answers"])
+    sums = kahe.Aggregator(run.reader.check.session_key("scores"), round=2, purpose="scores")
+    for client in range(3):
+        run.train_client(client, 2, 3, first)
+        scores = run.encryptor("scores", client).encrypt(
+            np.ones(run.initial.parameters.size), weight=1.0, round=2
+        )
+        sums.add(scores)
+    asked = {"round": Message.from_number(2), "request": sums.total().request(), "earlier answers": history}
+    with pytest.raises(sf.PolicyError, match="answered in round 1, and another one would tell"):
+        run.authority.answer("scores", Message(asked))
+    # And rounds go on, with the mask that was agreed on, for those too that are not in the next one.
+    for one in (run, twin):
+        one.run_round([0, 1, 2])
+        one.run_round()
+    assert "scores" not in run.sent
+    for client in range(4):
+        np.testing.assert_array_equal(run.merged(client).parameters, twin.merged(client).parameters)
 
 
 @pytest.mark.parametrize("opener", ["authority", "clients"])

@@ -45,7 +45,7 @@ __all__ = [
     "is_agreed",
 ]
 
-SCORES = Phase("scores", answered_by_authority=True, opens="scores")
+SCORES = Phase("scores", answered_by_authority=True, opens="scores", once=True)
 SCORE_BITS = 40
 """Scores span many orders of magnitude: the widest fixed point that the core has, most of it behind the point."""
 SCORE_FRACTION_BITS = 36
@@ -234,6 +234,13 @@ class AgreedMask(MaskedAverage):
     def phases_of(self, model: Message, round_number: int) -> tuple[Phase, ...]:
         """Scores first, until a model comes with the mask."""
         return self.phases if self.agrees and not is_agreed(model) else (UPDATE,)
+
+    def round_phases(self, model: Message, round_number: int) -> tuple[Phase, ...]:
+        """Let clients tell what scores have opened to, where a round that asked for them ended before its update."""
+        phases, answered = super().round_phases(model, round_number), newest_answer(SCORES.name)
+        if answered in model and model.number(answered) >= 1:
+            phases = tuple(phase for phase in phases if phase != SCORES)
+        return phases
 
     def _client(
         self,

@@ -138,10 +138,16 @@ class ClientOpening(Stateful):
         self._history = next_history(self._history, self.keys.newest_request)
         return answer
 
-    def tell(self, phase: str, message: Message) -> Message:
-        """Open the total of a phase that another one follows, and return what the aggregator has to know of it."""
-        self._told = self.open(message, phase)
-        return self._told
+    def tell(self, phase: str, message: Message | None) -> Message:
+        """Open the total of a phase that another one follows, and return what the aggregator has to know of it.
+
+        Without a message it is what was opened in an earlier round, and PolicyError where nothing was.
+        """
+        told = self.opener.last_answer(phase) if message is None else self.open(message, phase)
+        if told is None:
+            raise PolicyError(f"nothing of phase {phase!r} was opened: there is nothing to tell")
+        self._told = told
+        return told
 
     def goes_on(self, answer: Message | None) -> Message:
         """Return what was opened before a phase. Raises PolicyError where the aggregator goes on with anything else."""

@@ -130,6 +130,12 @@ class ListAuthority(AuthoritySteps):
         self.context.check_answered(phase)
         with self._lock, self.clock.stage("open"):
             number = message.number("round")
+            before = self._replies.newest(phase)[0]
+            if phase in self.context.answered_once and 0 <= before < number:
+                raise PolicyError(
+                    f"a total of phase {phase!r} was answered in round {before}, and another one would tell of single "
+                    "clients: what was opened then is good for the whole run"
+                )
             return self._replies.reply(phase, number, message, lambda: self._answered(phase, number, message))
 
     def _answered(self, phase: str, number: int, message: Message) -> Message:

@@ -320,6 +320,7 @@ class Method(WhoOpens, abc.ABC):
             threads,
             self.clients_open,
             self.aggregator_opens,
+            tuple(phase.name for phase in answered if phase.once),
         )
 
     def account(self) -> Account:

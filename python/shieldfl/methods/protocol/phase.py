@@ -21,6 +21,9 @@ class Phase:
     signs_answer: bool = True
     """Whether the authority then signs its answer, and nobody goes on with another one: not the last phase's, which is
     signed as the next round's model, and not where the method itself tells a true answer from others."""
+    once: bool = False
+    """Whether one total is opened in the whole run: what clients send in it would be the same in a later round, so that
+    two sums, of which one lacks a client, would tell what that one sent."""
 
 
 TELL_OPENED = Phase(OPENED, answered_by_authority=False, opens=None)

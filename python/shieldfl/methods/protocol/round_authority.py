@@ -72,6 +72,10 @@ class RoundAuthority(AuthoritySteps):
         """Return the last round that was answered in a phase; -1 before the first."""
         return self._replies.newest(phase)[0]
 
+    def last_answer(self, phase: str) -> Message | None:
+        """Return what was answered last in a phase; None before the first."""
+        return self._replies.newest(phase)[1]
+
     def begin_round(
         self, round_number: int, invited: Iterable[int] | None = None, model: bytes = b""
     ) -> Message:

@@ -265,6 +265,8 @@ class RoleContext:
     """Whether each client opens sums itself, with the key authority's answers."""
     aggregator_opens: bool = False
     """Whether the aggregator does, and alone."""
+    answered_once: tuple[str, ...] = ()
+    """The phases of which the key authority answers one total in the whole run."""
 
     def __post_init__(self) -> None:
         as_threads(self.threads)

@@ -240,13 +240,13 @@ class TrainingClient(EnrollingClient):
         if not self._has_trained:
             raise ParameterError("there is nothing to send before training has finished")
         self.context.check_answer(phase, self.round, answer)
-        if self._opening is not None and answer is not None:
+        if self._opening is not None:
             phases = self.context.phases
             last = phases[phases.index(phase) - 1]
             if phase == OPENED:
                 told = self._opening.tell(last, answer)
                 return Message({"round": Message.from_number(self.round), **told})
-            if last == OPENED:
+            if last == OPENED and answer is not None:
                 answer = self._opening.goes_on(answer)
         before, reported = self.disclosure, self.pending()
         try:
