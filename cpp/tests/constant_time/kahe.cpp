@@ -2,7 +2,9 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <stdexcept>
 
+#include "common/error.h"
 #include "kahe/encryptor.h"
 #include "tests/constant_time/operations.h"
 #include "tests/kahe/kahe_cases.h"
@@ -124,6 +126,29 @@ SecretOperation sum_key(const char* name, const ParameterRequest& request) {
           }};
 }
 
+// Opens, and is refused.
+void open_to_noise(const Opened& opened, const kahe::SumKey& key) {
+  try {
+    keep(open(opened.session, opened.total, key, 1));
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kWireFormat) return;
+    throw;
+  }
+  throw std::logic_error("a wrong sum key opened a total");
+}
+
+// Other keys' sum key opens to noise, which is refused: so both variants take the same steps.
+SecretOperation opening_to_noise(const char* name, const ParameterRequest& request) {
+  return {name, [request](int variant) {
+            const auto opened = std::make_shared<Opened>(request);
+            const auto key = std::make_shared<kahe::SumKey>(
+                kahe::SumKey::of_request(*opened->session.key, opened->asked, opened->keys(variant + 1), 1));
+            // The first exception sorts tables of the whole program: that is not what is to be followed.
+            open_to_noise(*opened, *key);
+            return [opened, key] { open_to_noise(*opened, *key); };
+          }};
+}
+
 // One sum key for both variants: no other opens the total.
 SecretOperation opening(const char* name, const ParameterRequest& request) {
   return {name, [request](int) {
@@ -137,13 +162,15 @@ SecretOperation opening(const char* name, const ParameterRequest& request) {
 }  // namespace
 
 std::vector<SecretOperation> kahe_operations() {
-  return {key_ratchet(), block_encryption("encrypting a block under a client's key, one prime", kOnePrime),
-          block_encryption("encrypting a block under a client's key, four primes", kFourPrimes)};
+  return {key_ratchet(), block_encryption("encrypting a block under a client's key, one prime", kOnePrime)};
 }
 
 std::vector<SecretOperation> long_kahe_operations() {
-  return {update_encryption("encrypting an update under a client's key", kTwoPrimes),
-          sum_key("a sum key, one prime", kOnePrime)};
+  return {block_encryption("encrypting a block under a client's key, four primes", kFourPrimes),
+          update_encryption("encrypting an update under a client's key", kTwoPrimes),
+          sum_key("a sum key, one prime", kOnePrime),
+          opening_to_noise("opening by a wrong sum key, one prime", kOnePrime),
+          opening_to_noise("opening by a wrong sum key, two primes", kTwoPrimes)};
 }
 
 std::vector<SecretOperation> valgrind_kahe_operations() {

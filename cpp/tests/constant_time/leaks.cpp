@@ -2,6 +2,8 @@
 #include <cstdint>
 
 #include "common/random.h"
+#include "kahe/context.h"
+#include "kahe/frame_secret.h"
 #include "ring/sampler.h"
 #include "tests/constant_time/operations.h"
 
@@ -50,6 +52,20 @@ SecretOperation leaking_sample() {
             return [seed, samples = std::vector<std::int8_t>(64)]() mutable {
               RandomStream stream(seed, 0);
               ring::sample_ternary(stream, samples);
+              branch_on({samples.begin(), samples.end()});
+            };
+          }};
+}
+
+SecretOperation leaking_frame_secret() {
+  return {"a branch on the one-time secret that a client's key gives, to be found", [](int variant) {
+            Seed shared;
+            shared.bytes.fill(static_cast<std::uint8_t>(variant + 1));
+            mark_secret(shared.bytes.data(), shared.bytes.size());
+            return [shared, samples = std::vector<std::int8_t>(64),
+                    scratch = std::vector<std::int8_t>(64)]() mutable {
+              const kahe::ClientKey key = kahe::ClientKey::of_session(shared, Id{}, 1);
+              kahe::sample_secret(kahe::frame_seed(key, {}, Id{}), 0, samples, scratch);
               branch_on({samples.begin(), samples.end()});
             };
           }};

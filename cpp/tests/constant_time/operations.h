@@ -37,14 +37,15 @@ std::vector<SecretOperation> paillier_operations();
 std::vector<SecretOperation> long_paillier_operations();
 // The encryption of one ciphertext under a client's key, and how that key goes on.
 std::vector<SecretOperation> kahe_operations();
-// Whole updates and sum keys.
+// Whole updates, sum keys, and opening by keys of others.
 std::vector<SecretOperation> long_kahe_operations();
 // Opening: one sum key opens a total, so secrets do not differ.
 std::vector<SecretOperation> valgrind_kahe_operations();
 
 // What the checks have to find.
 SecretOperation leaking_branch();
-SecretOperation leaking_sample();  // a branch on what encryption draws
+SecretOperation leaking_sample();        // a branch on what encryption draws
+SecretOperation leaking_frame_secret();  // the same under a client's key
 SecretOperation leaking_look_up();
 // Integer division takes a time of its own for some numbers, on many processors. Valgrind is blind to this.
 SecretOperation leaking_division();

@@ -45,7 +45,11 @@ int main(int argc, char** argv) {
     for (const SecretOperation& operation : operations) right &= as_expected(operation, leaks_wanted);
     return right;
   };
-  if (leaks_wanted) return all_as_expected({leaking_branch(), leaking_sample(), leaking_look_up()}) ? 0 : 1;
+  if (leaks_wanted) {
+    return all_as_expected({leaking_branch(), leaking_sample(), leaking_frame_secret(), leaking_look_up()})
+               ? 0
+               : 1;
+  }
   bool right = all_as_expected(kernel_operations());
   right &= all_as_expected(block_operations());
   right &= all_as_expected(long_operations());

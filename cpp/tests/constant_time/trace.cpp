@@ -67,12 +67,16 @@ bool check(bool in_short) {
   }
   right &= is_found(leaking_branch(), "the path", disassembly);
   right &= is_found(leaking_sample(), "the path", disassembly);
+  right &= is_found(leaking_frame_secret(), "the path", disassembly);
   right &= is_found(leaking_look_up(), "an address", disassembly);
   right &= is_found(leaking_division(), "a dividend", disassembly);
   right &= all_clean(kernel_operations(), disassembly);
   right &= all_clean(block_operations(), disassembly);
   right &= all_clean(paillier_operations(), disassembly);
-  if (!in_short) right &= all_clean(long_operations(), disassembly);
+  right &= all_clean(kahe_operations(), disassembly);
+  if (in_short) return right;
+  right &= all_clean(long_operations(), disassembly);
+  right &= all_clean(long_kahe_operations(), disassembly);
   return right;
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <random>
+#include <set>
 #include <type_traits>
 #include <vector>
 
@@ -39,10 +40,11 @@ struct Round {
   using Head = typename Session::Head;
   using SumKey = typename Types::SumKey;
 
-  explicit Round(std::uint64_t number = 2, std::size_t blocks = 3)
-      : session(request_for<Types>(kClients), kClients + 2), seeds(number) {
+  explicit Round(std::uint64_t number = 2, std::size_t blocks = 3, std::uint32_t clients = kClients,
+                 std::uint32_t max_clients = kClients)
+      : session(request_for<Types>(max_clients), clients + 2), seeds(number) {
     std::mt19937_64 generator(number);
-    for (std::uint32_t client = 0; client < kClients; ++client) {
+    for (std::uint32_t client = 0; client < clients; ++client) {
       const Values values =
           tests::random_values(session.facts(), blocks * session.facts().values_per_block(), generator);
       batches.push_back(encrypt(session, client, values, seeds, number));
@@ -85,6 +87,48 @@ void check_noise(const EnrolledSession<Types>& session, const Frame& total) {
   CHECK_THROWS(tests::open(session, total), ErrorCode::kWireFormat);
 }
 
+// Total and list are those of an honest round: it opens. Then as many lies about the list as this.
+template <typename Types>
+void check_lies(const Round<Types>& round, int wanted) {
+  CHECK(!tests::open(round.session, round.total).values.empty());
+  const auto view = round.view();
+  const auto clients = static_cast<std::uint32_t>(view.head.participants.size());
+  std::mt19937_64 generator(11);
+  for (int lies = 0; lies < wanted;) {
+    bool reads = false;  // with another frame id for each, or it would be refused before it is opened
+    const Frame lie = with_head(view, [&](auto& head) {
+      // Some of the true clients, some others, with true frame ids, others' or new ones. Every other lie is
+      // about one client alone.
+      const bool is_small = generator() % 2 == 0;
+      const std::uint64_t change = is_small ? generator() % clients : clients;
+      std::vector<Participant> list;
+      for (std::uint32_t client = 0; client < clients + 2; ++client) {
+        if (is_small && client != change) {
+          if (client < clients) list.push_back(head.participants[client]);
+          continue;
+        }
+        if (generator() % 5 == 0) continue;
+        Participant one{client, head.participants[client % clients].frame_id};
+        if (generator() % 6 == 0) one.frame_id = head.participants[generator() % clients].frame_id;
+        if (generator() % 6 == 0)
+          one.frame_id[generator() % 16] ^= static_cast<std::uint8_t>(1 + generator() % 255);
+        list.push_back(one);
+      }
+      std::shuffle(list.begin(), list.end(), generator);
+      list.resize(std::min<std::size_t>(list.size(), head.facts.max_clients));
+      std::ranges::sort(list);
+      std::set<Id> ids;
+      for (const Participant& one : list) ids.insert(one.frame_id);
+      reads = !list.empty() && ids.size() == list.size();
+      head.participants = list;
+    });
+    if (!reads || lie == round.total) continue;
+    CHECK(Round<Types>::View::parse(lie, view.kind).head.participants != view.head.participants);
+    check_noise(round.session, lie);
+    ++lies;
+  }
+}
+
 // What adds one to the first value of a ciphertext.
 std::uint64_t one_more(const kahe::ParameterFacts& facts) {
   return std::uint64_t{1} << facts.log2_scale;
@@ -115,33 +159,16 @@ TEST_OF_BOTH(an_honest_total_opens_and_a_relabelled_one_does_not) {
 }
 
 TEST_OF_BOTH(ten_thousand_lies_about_the_list_of_participants_open_nothing) {
-  const Round<Types> round;
-  const auto view = round.view();
-  std::mt19937_64 generator(11);
-  int lies = 0;
-  while (lies < 10'000) {
-    bool empty = false;
-    const Frame lie = with_head(view, [&](auto& head) {
-      // Some of the true clients, some others, with true frame ids, others' or new ones.
-      std::vector<Participant> list;
-      for (std::uint32_t client = 0; client < kClients + 2; ++client) {
-        if (generator() % 5 == 0) continue;
-        Participant one{client, head.participants[client % kClients].frame_id};
-        if (generator() % 6 == 0) one.frame_id = head.participants[generator() % kClients].frame_id;
-        if (generator() % 6 == 0)
-          one.frame_id[generator() % 16] ^= static_cast<std::uint8_t>(1 + generator() % 255);
-        list.push_back(one);
-      }
-      std::shuffle(list.begin(), list.end(), generator);
-      list.resize(std::min<std::size_t>(list.size(), kClients));
-      std::ranges::sort(list);
-      empty = list.empty();
-      head.participants = list;
-    });
-    if (empty || lie == round.total) continue;
-    check_noise(round.session, lie);
-    ++lies;
-  }
+  check_lies(Round<Types>(), 10'000);
+}
+
+TEST_OF_BOTH(nor_do_they_where_there_is_room_for_more_clients) {
+  check_lies(Round<Types>(2, 1, kClients / 2), 10'000);
+}
+
+TEST_OF_BOTH(nor_do_they_in_a_round_of_many) {
+  constexpr std::uint32_t kMany = 64;
+  check_lies(Round<Types>(2, 1, kMany, kMany), 2'000);
 }
 
 TEST_OF_BOTH(a_frame_id_of_two_clients_is_refused) {
