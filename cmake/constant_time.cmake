@@ -2,7 +2,7 @@
 # be asked for; `constant_time_trace` follows two runs instruction by instruction, which covers what valgrind cannot
 # run, AVX-512.
 file(GLOB operation_sources CONFIGURE_DEPENDS cpp/tests/constant_time/*.cpp)
-list(FILTER operation_sources INCLUDE REGEX "/(kahe|kernels|leaks|paillier|schemes|total)\\.cpp$")
+list(FILTER operation_sources INCLUDE REGEX "/(enrolled|kernels|leaks|paillier|schemes|total)\\.cpp$")
 
 if(SHIELDFL_TAINT_CHECK)
   include(CheckIncludeFileCXX)

@@ -2,7 +2,7 @@
 #include <cstdint>
 
 #include "common/random.h"
-#include "kahe/context.h"
+#include "enrolled/context.h"
 #include "kahe/frame_secret.h"
 #include "ring/sampler.h"
 #include "tests/constant_time/operations.h"
@@ -64,8 +64,8 @@ SecretOperation leaking_frame_secret() {
             mark_secret(shared.bytes.data(), shared.bytes.size());
             return [shared, samples = std::vector<std::int8_t>(64),
                     scratch = std::vector<std::int8_t>(64)]() mutable {
-              const kahe::ClientKey key = kahe::ClientKey::of_session(shared, Id{}, 1);
-              kahe::sample_secret(kahe::frame_seed(key, {}, Id{}), 0, samples, scratch);
+              const auto key = enrolled::ClientKey::of_session("kahe", shared, Id{}, 1);
+              kahe::sample_secret(enrolled::frame_seed(key, {}, Id{}), 0, samples, scratch);
               branch_on({samples.begin(), samples.end()});
             };
           }};

@@ -36,11 +36,11 @@ std::vector<SecretOperation> paillier_operations();
 // A whole update and a secret key, at full length: tens of millions of steps, too many to be traced.
 std::vector<SecretOperation> long_paillier_operations();
 // The encryption of one ciphertext under a client's key, and how that key goes on.
-std::vector<SecretOperation> kahe_operations();
+std::vector<SecretOperation> enrolled_operations();
 // Whole updates, sum keys, and opening by keys of others.
-std::vector<SecretOperation> long_kahe_operations();
+std::vector<SecretOperation> long_enrolled_operations();
 // Opening: one sum key opens a total, so secrets do not differ.
-std::vector<SecretOperation> valgrind_kahe_operations();
+std::vector<SecretOperation> valgrind_enrolled_operations();
 
 // What the checks have to find.
 SecretOperation leaking_branch();

@@ -56,8 +56,8 @@ int main(int argc, char** argv) {
   right &= all_as_expected(valgrind_operations());
   right &= all_as_expected(paillier_operations());
   right &= all_as_expected(long_paillier_operations());
-  right &= all_as_expected(kahe_operations());
-  right &= all_as_expected(long_kahe_operations());
-  right &= all_as_expected(valgrind_kahe_operations());
+  right &= all_as_expected(enrolled_operations());
+  right &= all_as_expected(long_enrolled_operations());
+  right &= all_as_expected(valgrind_enrolled_operations());
   return right ? 0 : 1;
 }

@@ -73,10 +73,10 @@ bool check(bool in_short) {
   right &= all_clean(kernel_operations(), disassembly);
   right &= all_clean(block_operations(), disassembly);
   right &= all_clean(paillier_operations(), disassembly);
-  right &= all_clean(kahe_operations(), disassembly);
+  right &= all_clean(enrolled_operations(), disassembly);
   if (in_short) return right;
   right &= all_clean(long_operations(), disassembly);
-  right &= all_clean(long_kahe_operations(), disassembly);
+  right &= all_clean(long_enrolled_operations(), disassembly);
   return right;
 }
 
