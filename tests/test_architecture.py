@@ -23,8 +23,7 @@ PACKAGE = ROOT / "python" / "shieldfl"
 CPP_LAYERS = {
     "common": set(),
     "parallel": {"common"},
-    "mask": {"parallel", "common"},
-    "ring": {"parallel", "common"},
+    **{name: {"parallel", "common"} for name in ("mask", "ring")},
     "selection": {"mask", "parallel", "common"},
     "noise": {"mask", "ring", "parallel", "common"},
     "scheme": {"mask", "parallel", "common"},
@@ -54,7 +53,6 @@ CPP_LIBRARIES = {
 # What each part of the Python package may import of the others, from the bottom up.
 CORE_SIDE = {
     *REGISTRY,
-    "kahe",
     "_core",
     "array_view",
     "build_info",

@@ -203,7 +203,7 @@ def test_example_mask_is_the_documented_one():
 
 
 def test_packing_limits_in_the_wire_format_are_the_core_s():
-    headers = doc("cpp/scheme/fixed_point.h") + doc("cpp/rlwe/block_format.h")
+    headers = doc("cpp/scheme/fixed_point.h") + doc("cpp/rlwe/packed_digits.h")
     rows = {
         row[2]: row[3]
         for row in table_rows(doc("docs/wire-format.md").partition("## Parameters")[2], "offset")

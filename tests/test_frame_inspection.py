@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import struct
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -10,13 +11,14 @@ import shieldfl as sf
 from core.paillier_keys import authority_for
 from core.wire_twin import reseal
 from shieldfl.frame_inspection import _READERS, inspect_frame
-from shieldfl.kahe.opening import sum_key
+from shieldfl.scheme.sum_keys import sum_key
 
 HEADER_BYTES = 48
 CKKS_KINDS = ("ckks public key", "ckks batch", "ckks total")
 PAILLIER_KINDS = ("paillier public key", "paillier batch", "paillier total", "union order")
 KAHE_KINDS = ("kahe public key", "kahe batch", "kahe total", "kahe sum request", "kahe sum key")
-KINDS = ("mask", *CKKS_KINDS, *PAILLIER_KINDS, *KAHE_KINDS)
+PADS_KINDS = tuple(kind.replace("kahe", "pads") for kind in KAHE_KINDS)
+KINDS = ("mask", *CKKS_KINDS, *PAILLIER_KINDS, *KAHE_KINDS, *PADS_KINDS)
 
 
 @pytest.fixture(scope="module")
@@ -40,29 +42,33 @@ def paillier_frames() -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def kahe_frames() -> dict[str, bytes]:
-    """The same of two clients that have enrolled."""
-    authority = sf.KeyAuthority(sf.kahe.Parameters(max_clients=8), min_clients=2)
+def enrolled_frames() -> dict[str, bytes]:
+    """The same of two clients that have enrolled, in each scheme in which clients do."""
+    return frames_of("kahe", sf.kahe) | frames_of("pads", sf.pads)
+
+
+def frames_of(name: str, scheme: ModuleType) -> dict[str, bytes]:
+    authority = sf.KeyAuthority(scheme.Parameters(max_clients=8), min_clients=2)
     mask = sf.Mask.from_indices(np.arange(0, 900, 3), 1000)
     update = np.linspace(-1, 1, 1000, dtype=np.float32)
     keys = [authority.enrol(client) for client in range(2)]
-    batches = [sf.kahe.Encryptor(key, threads=1).encrypt(update, mask, round=7) for key in keys]
-    aggregator = sf.kahe.Aggregator(authority.public_key, threads=1)
+    batches = [scheme.Encryptor(key, threads=1).encrypt(update, mask, round=7) for key in keys]
+    aggregator = scheme.Aggregator(authority.public_key, threads=1)
     for batch in batches:
         aggregator.add(batch)
     total = aggregator.total()
     return {
-        "kahe public key": authority.public_key.to_bytes(),
-        "kahe batch": batches[0].to_bytes(),
-        "kahe total": total.to_bytes(),
-        "kahe sum request": total.request(),
-        "kahe sum key": bytes(sum_key(authority.public_key, total.request(), keys)),
+        f"{name} public key": authority.public_key.to_bytes(),
+        f"{name} batch": batches[0].to_bytes(),
+        f"{name} total": total.to_bytes(),
+        f"{name} sum request": total.request(),
+        f"{name} sum key": bytes(sum_key(authority.public_key, total.request(), keys)),
     }
 
 
 @pytest.fixture(scope="module", params=["exact", "slots"])
 def frames(
-    request: pytest.FixtureRequest, paillier_frames: dict[str, bytes], kahe_frames: dict[str, bytes]
+    request: pytest.FixtureRequest, paillier_frames: dict[str, bytes], enrolled_frames: dict[str, bytes]
 ) -> dict[str, bytes]:
     """One frame of every kind: 300 values out of 1,000 positions, round 7, two clients."""
     authority = sf.KeyAuthority(sf.ckks.Parameters(packing=request.param, max_clients=8))
@@ -79,7 +85,7 @@ def frames(
         "ckks batch": batches[0].to_bytes(),
         "ckks total": aggregator.total().to_bytes(),
         **paillier_frames,
-        **kahe_frames,
+        **enrolled_frames,
     }
 
 

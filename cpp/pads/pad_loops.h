@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include "common/verify.h"
 
@@ -15,7 +14,7 @@ void add_short_pads(const std::uint64_t* in, const std::uint64_t* stream, std::s
   const auto* bytes = reinterpret_cast<const unsigned char*>(stream);
   for (std::size_t i = 0; i < count; ++i) {
     std::uint32_t pad;
-    std::memcpy(&pad, bytes + i * sizeof pad, sizeof pad);
+    __builtin_memcpy(&pad, bytes + i * sizeof pad, sizeof pad);
     out[i] = (in[i] + pad) & mask;
   }
 }

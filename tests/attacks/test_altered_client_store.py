@@ -45,7 +45,9 @@ def test_no_value_can_be_changed_and_no_row_removed(whole, tmp_path, table):
         statements.append((f"DELETE FROM {table} {where}", row))
         for column, value in zip(columns, row, strict=True):
             for other in {
-                bytes: lambda value: [bytes([value[0] ^ 1]) + value[1:], value[:-1], b"", None],
+                bytes: lambda value: (
+                    [bytes([value[0] ^ 1]) + value[1:], value[:-1], b"", None] if value else [b"x", None]
+                ),
                 int: lambda value: [value + 1, value - 1, None],
                 str: lambda value: [value + " ", None],
                 type(None): lambda value: [0, b""],

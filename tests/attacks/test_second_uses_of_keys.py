@@ -6,12 +6,12 @@ import os
 
 import numpy as np
 import pytest
+from shieldfl.kahe.answers import open_total
 
 import shieldfl as sf
 from core.wire_twin import reseal
 from roles.enrolled_session import SIZE, Session, updates
 from shieldfl import kahe
-from shieldfl.kahe.answers import open_total
 from shieldfl.kahe.opening import sum_key
 
 ROUND = 3

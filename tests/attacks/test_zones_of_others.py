@@ -62,7 +62,7 @@ def test_no_zone_is_taken_that_the_authority_did_not_sign(label):
     zone = Mask.from_bytes(answer[part])
     lie = another_of_the_size(zone, run.method.plan.parameters) if part == "zone" else Mask.empty(zone.size)
     unsigned = Message({part: lie.to_bytes()})
-    of_a_model = run.authority.keys.sign_model(digest_of_parts(unsigned))["round model"]
+    of_a_model = run.authority.keys.sign_model(digest_of_parts(unsigned), b"")["round model"]
     signed_otherwise = [
         Message({**answer, part: lie.to_bytes()}),
         Message({**answer, "more": b""}),

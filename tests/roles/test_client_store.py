@@ -27,7 +27,8 @@ from shieldfl.errors import (
 from shieldfl.roles.authority_secrets import AuthoritySecrets
 from shieldfl.roles.authority_store import AuthorityStore, Position
 from shieldfl.roles.client_store import ClientStore
-from shieldfl.roles.sum_key_authority import SumKeyAuthority, session_key
+from shieldfl.roles.session import session_key
+from shieldfl.roles.sum_key_authority import SumKeyAuthority
 from shieldfl.scheme.enrolment import AuthorityGroup
 
 

@@ -10,7 +10,8 @@ from shieldfl import kahe, pads
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, WireFormatError
 from shieldfl.roles.authority_secrets import AuthoritySecrets
 from shieldfl.roles.authority_store import AuthorityStore
-from shieldfl.roles.sum_key_authority import SumKeyAuthority, session_key
+from shieldfl.roles.session import session_key
+from shieldfl.roles.sum_key_authority import SumKeyAuthority
 from shieldfl.scheme.enrolment import AuthorityGroup
 
 NAMES = ("clinic-1", "clinic-2", "clinic-3", "clinic-4")

@@ -158,7 +158,7 @@ def test_an_answer_opens_one_total_for_those_with_a_grant(session):
     relaying, _ = kahe.ClientKey.request(session.authority.public_key, "aggregator")
     with pytest.raises(PolicyError, match="granted no answers"):
         kahe.open(total, answer, relaying)
-    relaying._opening_key = os.urandom(32)
+    relaying._opening_keys[0] = os.urandom(32)
     with pytest.raises(PolicyError, match="sealed for others"):
         kahe.open(total, answer, relaying)
     with pytest.raises(ParameterError, match="does not say whose it is"):

@@ -19,6 +19,7 @@ from shieldfl.roles.authority_secrets import AuthoritySecrets
 from shieldfl.roles.authority_store import AuthorityStore, Grant, Position, SessionRules
 from shieldfl.roles.authority_store import ClientKey as StoredKey
 from shieldfl.roles.opened_totals import Answer
+from shieldfl.roles.session import MOST_VALUES, session_key
 from shieldfl.roles.store_records import Keys
 from shieldfl.roles.total_opener import (
     LEAST_THAT_HIDES,
@@ -30,7 +31,6 @@ from shieldfl.roles.total_opener import (
 )
 from shieldfl.scheme.enrolment import (
     SECRET_BYTES,
-    AuthorityGroup,
     AuthorityIdentity,
     client_number,
     grant_key,
@@ -40,12 +40,8 @@ from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.scheme.registry import scheme_of
 from shieldfl.scheme.sealed_answer import read_answer, sealed_answer
 
-__all__ = ["MOST_VALUES", "SETTLED", "SumKeyAuthority", "session_key"]
+__all__ = ["SETTLED", "SumKeyAuthority"]
 
-MOST_VALUES = 2**32
-"""Of a total that is answered for, where nothing else is said: a number in a request decides how much is computed."""
-
-_MANIFEST_DOMAIN = b"shieldfl session 1\0"
 SETTLED = struct.Struct("<Q")
 """What follows the authority's own secrets in a key file: ``most_values``; then the group, where it is in one."""
 
@@ -67,7 +63,8 @@ class SumKeyAuthority(TotalOpener[Key]):
     owner : the authority's own secrets; None draws them.
     store : its memory, or the path of a file to make for it; None for one that ends with the process. What is in a file
         outlives the process together with what :meth:`save` wrote: see there.
-    public_key : of a session that was settled before, by :func:`session_key`; None begins one, in the store's epoch.
+    public_key : of a session that was settled before, by :func:`~shieldfl.roles.session.session_key`; None begins one,
+        in the store's epoch.
         Where it has several authorities, this one is among them, and gives its own part of every answer.
     purpose : what the totals that it opens itself are of, as for ``Encryptor``; None for whatever they are of.
 
@@ -324,33 +321,6 @@ class SumKeyAuthority(TotalOpener[Key]):
 
     def __repr__(self) -> str:
         return f"KeyAuthority(key_id={self._session.hex()}, min_clients={self.min_clients})"
-
-
-def session_key(
-    params: SchemeParameters[Any, Key],
-    authority: AuthorityIdentity | AuthorityGroup,
-    min_clients: int,
-    most_values: int = MOST_VALUES,
-    *,
-    epoch: int = 0,
-) -> Key:
-    """Begin a session: its public key, on which all who take part settle, whichever of several authorities made it.
-
-    Parameters
-    ----------
-    params : of the session.
-    authority : whose it is; a group where several authorities have to answer.
-    min_clients, most_values : what clients may rely on that their authority keeps to.
-    epoch : of the authority's store; a group says it of each of its members.
-
-    Raises ParameterError.
-    """
-    check_min_clients(params, min_clients)
-    settled = struct.pack("<QQ", min_clients, as_unsigned(most_values, "most_values"))
-    manifest = _MANIFEST_DOMAIN + secrets.token_bytes(32) + params.id + settled
-    digest, number = hashlib.sha256(manifest).digest(), max(epoch, *authority.epochs)
-    made: Key = scheme_of(params).PublicKey.of_session(params, digest, authority, number)
-    return made
 
 
 def _stored(key: Any) -> StoredKey:

@@ -111,7 +111,7 @@ def own_keys(role: object) -> list[object]:
     if getattr(role, "_own_keys", None) is None:
         return []
     keys = list(role._own_keys._keys.values())
-    return [role._own_keys, *keys, *(key._core for key in keys)]
+    return [role._own_keys, *keys, *(core for key in keys for core in key._cores)]
 
 
 def bytes_of_keys(client: object) -> list[bytes]:
