@@ -1,6 +1,7 @@
 // Storage for words that are written before they are read: growing it leaves them as they are.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -8,6 +9,11 @@
 #include <vector>
 
 namespace shieldfl::mask {
+
+// Where a word vector begins: on a cache line. The system's allocator begins large blocks 16 bytes into one,
+// so that every load of a whole line would take two, and two places where the lines of many masks displace
+// each other.
+inline constexpr std::size_t kWordAlignment = 64;
 
 // Zeroing 64 bits for every word that is overwritten at once would double what is written.
 template <typename T>
@@ -20,6 +26,13 @@ struct UninitialisedAllocator : std::allocator<T> {
   UninitialisedAllocator() = default;
   template <typename U>
   explicit UninitialisedAllocator(const UninitialisedAllocator<U>& /*other*/) noexcept {}
+
+  [[nodiscard]] T* allocate(std::size_t count) {
+    return static_cast<T*>(::operator new(count * sizeof(T), std::align_val_t{kWordAlignment}));
+  }
+  void deallocate(T* place, std::size_t count) noexcept {
+    ::operator delete(place, count * sizeof(T), std::align_val_t{kWordAlignment});
+  }
 
   template <typename U>
   void construct(U* place) noexcept {

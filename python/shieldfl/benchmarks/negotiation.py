@@ -39,7 +39,8 @@ def negotiation_over_reading(positions: int, repetitions: int) -> Target:
     chosen = voters(positions)
     masks = [Mask.from_bool(row) for row in chosen]
     words = [_words(row) for row in chosen]
-    elsewhere = np.zeros(_EVICTING_TIMES * sum(row.size for row in words), np.uint64)
+    # Written: what is only ever read of new memory is one page of zeros, which evicts nothing.
+    elsewhere = np.ones(_EVICTING_TIMES * sum(row.size for row in words), np.uint64)
 
     def reading(reduce: Callable[[NDArray[np.uint64]], object]) -> Callable[[], object]:
         return lambda: [reduce(row) for row in words]
