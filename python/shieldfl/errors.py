@@ -75,7 +75,7 @@ class ConvergenceError(ShieldError):
 
 
 class DataError(ShieldError, OSError):
-    """A data set is missing, incomplete or damaged, or the disk of an authority's store is full or fails."""
+    """A data set is missing, incomplete or damaged, or a store is an old copy, or its disk full or failing."""
 
 
 class PrecisionWarning(UserWarning):

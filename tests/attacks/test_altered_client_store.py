@@ -46,7 +46,9 @@ def test_no_value_can_be_changed_and_no_row_removed(whole, tmp_path, table):
         for column, value in zip(columns, row, strict=True):
             for other in {
                 bytes: lambda value: (
-                    [bytes([value[0] ^ 1]) + value[1:], value[:-1], b"", None] if value else [b"x", None]
+                    [bytes([value[0] ^ 1]) + value[1:], value[:-1], b"", None]
+                    if value
+                    else [b"\0", b"text", 0, None]
                 ),
                 int: lambda value: [value + 1, value - 1, None],
                 str: lambda value: [value + " ", None],

@@ -141,9 +141,13 @@ class SessionKeys(RoundSigner):
                 )
             self._take(self._store)
             return
+        store = None
         try:
-            self._take(AuthorityStore(self._path, key, owner_id, at_least=position))
+            store = AuthorityStore(self._path, key, owner_id, at_least=position)
+            self._take(store)
         except PolicyError as error:  # an old copy, or one that is held: it is the file that is not right
+            if store is not None:
+                store.close()
             raise DataError(str(error)) from error
 
     def check_changed(self) -> None:
@@ -151,11 +155,14 @@ class SessionKeys(RoundSigner):
         super().check_changed()
         refuse_unless(self._begun == sorted(set(self._begun) & self.check.parameters.keys()))
         ended = {one.newest_closed_round for one in self._authorities.values()}
-        if self._path is not None and max(ended) + 1 > max(self._round, 0):
-            # What the file has is true, and may have come since: the round after those that have ended was begun.
+        if self._path is None:
+            refuse_unless(ended == {max(self._round, 0) - 1})
+        elif max(ended) + 1 > max(self._round, 0):
+            # What the file has is true, and may have come since: the round after those that have ended was begun, of
+            # which the end of the process may have kept some purposes.
             self._round, self._begun = max(ended) + 1, []
         else:
-            refuse_unless(ended == {max(self._round, 0) - 1})
+            refuse_unless(max(ended) == max(self._round, 0) - 1)
 
     def _held_store(self) -> AuthorityStore:
         if self._store is None:
@@ -212,10 +219,10 @@ class SessionKeys(RoundSigner):
                     f"round {number} is over since round {self._round} began, and its keys were overwritten: begin a "
                     "later round"
                 )
+            for authority in self._authorities.values():
+                if authority.newest_closed_round < number - 1:
+                    authority.close_round(number - 1)
             if number > self._round:
-                if number:
-                    for authority in self._authorities.values():
-                        authority.close_round(number - 1)
                 self._round, self._begun = number, []
             self._begun = sorted({*self._begun, *purposes})
             return {}

@@ -85,8 +85,13 @@ def test_clients_enrol_once_and_with_the_last_one_enrolment_ends():
     assert opens_requests is not None
     # Sealed, until it is erased.
     assert opens_requests not in authority.keys._secrets + authority.keys._memory
+    with authority.keys._store._transaction() as journal:
+        ((sealed,),) = journal.connection.execute("SELECT sealed FROM enrolment_key")
+    assert sealed in authority.keys._memory
     grants.append(authority.enrol(3, clients[3].enrolment()))
     assert authority.keys._owner.enrolment_key is None
+    left = authority.keys._memory
+    assert not [start for start in range(0, len(sealed) - 16, 16) if sealed[start : start + 16] in left]
     for again in (
         lambda: authority.enrol(0, run.method.client_steps(setup, 0, 1, run.initial).enrolment()),
         lambda: authority.enrol(3, run.method.client_steps(setup, 3, 1, run.initial).enrolment()),

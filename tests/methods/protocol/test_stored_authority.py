@@ -127,3 +127,32 @@ def test_an_older_file_than_the_state_and_the_file_of_others_are_refused(monkeyp
         run.method.authority_setup(run.initial, store=path)
     with pytest.raises(ParameterError, match="a store is for an authority that clients enrol with"):
         SteppedRun(labelled("full-he/ckks")).method.authority_setup(run.initial, store=other)
+
+
+def test_a_process_that_ended_between_the_purposes_of_a_round_goes_on(monkeypatch, tmp_path):
+    """Each purpose's keys are moved on in a transaction of their own."""
+    path = tmp_path / "store"
+    run = stored_run(monkeypatch, path, "selective-shield/encrypted")
+    run.run_round()
+    before = run.authority.state(KEY)
+    *_, last = run.authority.keys._authorities.values()
+
+    def ends(number):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(last, "close_round", ends)
+    with pytest.raises(KeyboardInterrupt):
+        run.authority.begin_round(2)
+    restart(run, before, path)
+    run.run_round()
+    ended = {one.newest_closed_round for one in run.authority.keys._authorities.values()}
+    assert ended == {1}
+    restart(run, run.authority.state(KEY), path)
+    run.run_round()
+
+
+def test_a_set_up_that_is_refused_leaves_no_file(tmp_path):
+    run = SteppedRun(labelled("dict-pfl"))
+    with pytest.raises(ParameterError):
+        run.method.authority_setup(run.initial, shared_secret=b"short", store=tmp_path / "store")
+    assert not (tmp_path / "store").exists()

@@ -142,8 +142,9 @@ class Method(WhoOpens, abc.ABC):
         keys = self._made_round_keys(threads, store, None)
         check = keys.check
         setup = PublicSetup(*public, check.session, check.verifying_key, check.enrolment_key)
-        keys.settle(self._context(setup, threads).keys)
-        return self._bound_authority(setup, initial, keys, threads, shared_secret), setup
+        steps = self._bound_authority(setup, initial, keys, threads, shared_secret)
+        keys.settle(self._context(setup, threads).keys)  # the last that is refused: it makes the store's file
+        return steps, setup
 
     def authority_steps(
         self,
