@@ -6,16 +6,9 @@ What docs/threat-model.md says of sums round after round, carried out by a clien
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from methods.method_conformance import SteppedRun, contraction
 from methods.variants import labelled, opened_by_clients
-from shieldfl.errors import PolicyError
-from shieldfl.methods.protocol.client_opening import beside_total
-from shieldfl.methods.protocol.list_authority import ANSWER, ANSWERED_PHASE, ANSWERED_ROUND, HISTORY
-from shieldfl.roles.answer_opener import AnswerOpener
-from shieldfl.roles.message import Message
-from shieldfl.scheme.registry import scheme_of
 
 FEW, ALL = [0, 1, 2], [0, 1, 2, 3]
 VICTIM, READER = 3, 1
@@ -40,29 +33,6 @@ def test_tallies_of_two_rounds_tell_the_mask_of_who_came():
     assert 0 < mask.sum() < mask.size
     np.testing.assert_array_equal(tallies[1] - tallies[0], mask)
     assert any("the difference is its vote" in note for note in run.account.notes)
-
-
-def opened_scores(run: SteppedRun, answer: Message) -> np.ndarray:
-    """What a client reads in the answer to a round's scores, by what it was granted."""
-    keys = run.clients[READER]._opening.keys
-    total = scheme_of(run.reader.check.parameters["scores"]).Total.from_bytes(answer["total"])
-    opener = AnswerOpener(keys.check.session_key("scores"), keys._opening_key, 2, (1.0, 1.0))
-    beside = {name: answer[name] for name in answer.keys() - {ANSWER, ANSWERED_ROUND, ANSWERED_PHASE}}
-    opener.take(answer[ANSWER], beside_total(Message(beside)))
-    return opener.open(total)
-
-
-@pytest.mark.parametrize("label", ["fedml-he", "alt-fl-mp"])
-def test_scores_of_a_round_that_was_given_up_and_of_the_next_tell_those_of_who_came(label):
-    run = run_of(label)
-    with pytest.raises(PolicyError):
-        run.run_round(FEW, dropping=FEW[1:])
-    sums = [opened_scores(run, run.answers["scores"])]
-    run.run_round(ALL)
-    sums.append(opened_scores(run, run.answers["scores"]))
-    own = np.abs(run.clients[VICTIM].trained_scores)
-    np.testing.assert_allclose(sums[1] - sums[0], own, rtol=0.0, atol=2.0**-36)
-    assert HISTORY in run.answers["scores"]
 
 
 def test_sums_of_updates_tell_that_of_who_came_but_for_what_the_others_changed():

@@ -9,7 +9,7 @@ import pytest
 
 from methods.golden_rounds import GOLDEN, Variant, golden_rounds, golden_variants
 from methods.variants import twins
-from shieldfl.methods.discovery import BUILT_IN
+from shieldfl.methods.discovery import BUILT_IN, method_class
 
 
 @functools.cache
@@ -58,6 +58,19 @@ def test_models_under_pads_are_those_under_ckks(variant: Variant) -> None:
     (twin,) = twins([variant])
     assert what_all_schemes_come_to(now) == what_all_schemes_come_to(golden()[twin.label])
     assert now["settings"] != golden()[variant.label]["settings"]
+
+
+def test_every_method_that_takes_kahe_comes_to_the_same_under_it() -> None:
+    """All are recorded under it but plain-he, whose paper's scheme is another one."""
+    takes = {name for name in BUILT_IN if "kahe" in method_class(name).schemes}
+    assert takes - {one.method for one in golden_variants() if one.enrols} == {"plain-he"}
+    (plain,) = (one for one in golden_variants() if one.label == "plain-he")
+    entries = [
+        golden_rounds(plain.under(scheme), restarts_roles=False) for scheme in ("kahe", "pads", "ckks")
+    ]
+    *own, others = (what_all_schemes_come_to(json.loads(json.dumps(entry))) for entry in entries)
+    assert own == [others, others]
+    assert entries[0]["settings"] != entries[1]["settings"] != entries[2]["settings"]
 
 
 def test_every_method_is_recorded() -> None:
