@@ -117,7 +117,7 @@ def test_blocks_of_another_frame(honest):
 def test_a_sum_multiplied_or_changed_after_the_answer(honest):
     session, frames = honest
     total = session.total(frames=frames)
-    authority = Session(NAMES).authority
+    authority = Session(NAMES, session.authority.public_key.parameters).authority
     with pytest.raises(sf.KeyMismatchError):
         authority.sum_key(total.request())
     keys = sorted(session.keys, key=lambda key: key.client)

@@ -211,6 +211,23 @@ def test_a_client_does_not_go_on_with_what_it_has_not_opened(label):
         run.run_round(intrude=lie)
 
 
+@pytest.mark.parametrize("label", ["dict-pfl", "selective-shield/encrypted", "selective-shield/hidden"])
+def test_a_client_does_not_go_on_with_what_was_opened_in_an_earlier_round(label):
+    """An aggregator that leaves out what a round agrees on would have the positions of its choice encrypted."""
+    run = run_of(label)
+    run.run_round()
+    (before, opened, *_) = run.sent
+    zone = Message({name: part for name, part in run.sent[opened][0].items() if name != "round"})
+    run.train_client(0, 2, 4, run.begin_round(2))
+    client = run.clients[0]
+    with pytest.raises(PolicyError, match="opened to something else"):
+        client.step("update", zone)
+    with pytest.raises(PolicyError, match=f"the end of phase '{before}' is missing"):
+        client.step(OPENED, None)
+    run.run_round()
+    assert opened in run.sent
+
+
 def test_an_authority_answers_for_the_round_and_purpose_that_run():
     run = run_of("full-he")
     run.run_round()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from shieldfl.errors import PolicyError
@@ -63,20 +63,30 @@ class ClientOpening(Stateful):
     ----------
     opener : what turns totals into models; the same as an authority's where that opens.
     answered : the phases whose answer it gives, and for what purpose each opens a total, None for none.
+    once : of these, those that are answered once in the whole run.
     """
 
-    changes: ClassVar = {"opener": RoundAuthority, "_history": bytes, "_told": Message | None}
+    changes: ClassVar = {
+        "opener": RoundAuthority,
+        "_history": bytes,
+        "_told": Message | None,
+        "_told_in": int,
+    }
 
-    def __init__(self, opener: RoundAuthority, answered: Mapping[str, str | None]) -> None:
+    def __init__(
+        self, opener: RoundAuthority, answered: Mapping[str, str | None], once: Collection[str] = ()
+    ) -> None:
         self.opener = opener
         self._answered = answered
+        self._once = once
         self._history = bytes(HISTORY_BYTES)
         self._told: Message | None = None
+        self._told_in = 0
 
     def check_changed(self) -> None:
         """Raise WireFormatError for a history that is none."""
         super().check_changed()
-        refuse_unless(len(self._history) == HISTORY_BYTES)
+        refuse_unless(len(self._history) == HISTORY_BYTES and self._told_in >= 0)
 
     @property
     def keys(self) -> GrantedKeys:
@@ -138,20 +148,23 @@ class ClientOpening(Stateful):
         self._history = next_history(self._history, self.keys.newest_request)
         return answer
 
-    def tell(self, phase: str, message: Message | None) -> Message:
+    def tell(self, round_number: int, phase: str, message: Message | None) -> Message:
         """Open the total of a phase that another one follows, and return what the aggregator has to know of it.
 
-        Without a message it is what was opened in an earlier round, and PolicyError where nothing was.
+        Without a message it is what was opened in an earlier round, of a phase that is answered once in the whole run;
+        PolicyError where nothing was.
         """
+        if message is None and phase not in self._once:
+            raise PolicyError(f"the end of phase {phase!r} is missing: nothing is told of an earlier round's")
         told = self.opener.last_answer(phase) if message is None else self.open(message, phase)
         if told is None:
             raise PolicyError(f"nothing of phase {phase!r} was opened: there is nothing to tell")
-        self._told = told
+        self._told, self._told_in = told, round_number
         return told
 
-    def goes_on(self, answer: Message | None) -> Message:
-        """Return what was opened before a phase. Raises PolicyError where the aggregator goes on with anything else."""
-        if self._told is None or answer != self._told:
+    def goes_on(self, round_number: int, answer: Message) -> Message:
+        """Return what a round opened before a phase. Raises PolicyError where another thing is gone on with."""
+        if self._told is None or (self._told_in, self._told) != (round_number, answer):
             raise PolicyError(
                 "most clients say that the sum has opened to something else: one of them lies, or this client was sent "
                 "another total. It leaves the round"

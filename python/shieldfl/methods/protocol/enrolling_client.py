@@ -76,7 +76,7 @@ class EnrollingClient(ClientSteps):
     def open_by(self, opener: AuthoritySteps) -> None:
         """Let the client open sums itself; ``opener`` turns them into models, by keys that open answers."""
         assert isinstance(opener, RoundAuthority)
-        self._opening = ClientOpening(opener, self.context.answered)
+        self._opening = ClientOpening(opener, self.context.answered, self.context.answered_once)
 
     def global_model(self, model: Message) -> Message:
         """Return the newest global model: what a message brings, or what this client has opened."""

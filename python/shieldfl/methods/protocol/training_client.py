@@ -244,10 +244,10 @@ class TrainingClient(EnrollingClient):
             phases = self.context.phases
             last = phases[phases.index(phase) - 1]
             if phase == OPENED:
-                told = self._opening.tell(last, answer)
+                told = self._opening.tell(self.round, last, answer)
                 return Message({"round": Message.from_number(self.round), **told})
             if last == OPENED and answer is not None:
-                answer = self._opening.goes_on(answer)
+                answer = self._opening.goes_on(self.round, answer)
         before, reported = self.disclosure, self.pending()
         try:
             message = self._make(phase, answer)
