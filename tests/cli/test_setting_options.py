@@ -70,7 +70,7 @@ def test_every_option_says_in_one_of_few_ways_what_it_takes() -> None:
         ("run", "--data-dir", "DIR"),
         ("run", "--synthetic-data", "FILE"),
         ("bench", "--key-bits", f"{KEY_BITS},..."),
-        ("bench", "--scheme", "ckks|kahe|paillier"),
+        ("bench", "--scheme", "ckks|kahe|pads|paillier"),
         ("bench", "--threads", "INTEGER,..."),
         ("profile calibrate", "--scheme", "NAME,..."),
         ("profile calibrate", "--model", "|".join(MODELS)),
