@@ -92,19 +92,8 @@ PYTHON_LAYERS = {
     # The package itself, "", is what users import: what stands on top may use it.
     "benchmarks": CORE_SIDE | {"_seal_baseline", "roles", "scheme", "settings"},
     "cli": CORE_SIDE
-    | {
-        "",
-        "benchmarks",
-        "fleet",
-        "methods",
-        "privacy",
-        "profiling",
-        "reporting",
-        "roles",
-        "scheme",
-        "settings",
-    }
-    | {"simulation", "training"},
+    | {"", "benchmarks", "fleet", "methods", "privacy", "profiling", "reporting", "roles", "scheme"}
+    | {"settings", "simulation", "training"},
     "__init__": CORE_SIDE | {"roles"},
     "__main__": {"cli"},
 }
@@ -307,7 +296,11 @@ def test_public_names_exist_and_are_all_there_is():
 # name that another file may use too.
 KERNEL_SOURCES = [path for path in core_sources() if re.search(r"_avx(2|512)\.cpp$", path.name)]
 KERNEL_LIBRARY = {"immintrin.h", "cstddef", "cstdint"}
-KERNEL_TYPES = {"size_t", *(f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64))}
+KERNEL_TYPES = {
+    "size_t",
+    "uintptr_t",
+    *(f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+}
 
 
 def shared_declarations(path: Path) -> list[str]:

@@ -7,7 +7,7 @@ import pytest
 
 import shieldfl as sf
 from methods.method_conformance import SteppedRun
-from methods.variants import labelled, opened_by_clients
+from methods.variants import labelled, opened_by_aggregator, opened_by_clients
 from roles.enrolled_session import PARAMETERS, Session, updates
 from shieldfl import kahe
 from shieldfl.roles.answer_opener import AnswerOpener
@@ -79,7 +79,7 @@ def test_scores_are_in_one_sum_that_is_opened_though_the_round_ends_before_its_u
         with pytest.raises(GivenUpError):
             one.run_round(intrude=give_up)
     # The aggregator asks once more, without one of them.
-    first = run.begin_round(2)
+    first = run.begin_round(2, [0, 1, 2])
     history = bytes(first["earlier answers"])
     sums = kahe.Aggregator(run.reader.check.session_key("scores"), round=2, purpose="scores")
     for client in range(3):
@@ -96,6 +96,24 @@ def test_scores_are_in_one_sum_that_is_opened_though_the_round_ends_before_its_u
         one.run_round([0, 1, 2])
         one.run_round()
     assert "scores" not in run.sent
+    for client in range(4):
+        np.testing.assert_array_equal(run.merged(client).parameters, twin.merged(client).parameters)
+
+
+@pytest.mark.parametrize("label", ["fedml-he", "alt-fl-pi"])
+def test_nor_is_there_a_second_one_where_the_aggregator_opens(label):
+    (variant,) = opened_by_aggregator([labelled(label)])
+    run, twin = SteppedRun(variant), SteppedRun(labelled(label))
+    for one in (run, twin):
+        with pytest.raises(GivenUpError):
+            one.run_round(intrude=give_up)
+    # Scores are sent again, and nobody asks for what opens them: the mask is the one that there is.
+    phases = []
+    run.run_round([0, 1, 2], intrude=lambda phase, aggregator, messages: phases.append(phase))
+    assert phases == ["scores", "update"]
+    run.run_round()
+    for participants in ([0, 1, 2], None):
+        twin.run_round(participants)
     for client in range(4):
         np.testing.assert_array_equal(run.merged(client).parameters, twin.merged(client).parameters)
 

@@ -6,13 +6,13 @@ import os
 
 import numpy as np
 import pytest
-from shieldfl.kahe.answers import open_total
 
 import shieldfl as sf
 from core.wire_twin import reseal
 from roles.enrolled_session import SIZE, Session, updates
 from shieldfl import kahe
 from shieldfl.kahe.opening import sum_key
+from shieldfl.scheme.enrolled_opening import open_total
 
 ROUND = 3
 OTHER = np.random.default_rng(9).integers(-1000, 1000, SIZE).astype(np.float32) / 1024

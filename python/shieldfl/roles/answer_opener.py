@@ -41,7 +41,7 @@ class AnswerOpener(TotalOpener[Any]):
         self._given: Buffer | None = None
         self._beside = b""
         self.request = b""
-        """What the total that was opened, or acknowledged, last was asked for with."""
+        """What the total that was opened last was asked for with."""
         self._opened: set[bytes] = set()
 
     def take(self, answer: Buffer, beside: bytes = b"") -> None:
@@ -51,10 +51,6 @@ class AnswerOpener(TotalOpener[Any]):
     def has_opened(self, total: Any) -> bool:
         """Say whether this total was opened here."""
         return _digest(total) in self._opened
-
-    def acknowledge(self, total: Any) -> None:
-        """Look at the answer, and open nothing. Raises PolicyError where there is none, KeyMismatchError."""
-        _, self.request = self._sum_key(total)
 
     def _sum_key(self, total: Any) -> tuple[bytes, bytes]:
         if self._given is None:

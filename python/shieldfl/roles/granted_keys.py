@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from shieldfl.array_view import Buffer, as_unsigned
 from shieldfl.errors import PolicyError
@@ -131,10 +131,6 @@ class GrantedKeys(RoundSigner):
         if round_number == self._round and purpose in self._openers:
             return self._openers[purpose]
         raise PolicyError(f"there is no answer for {purpose!r} of round {round_number}")
-
-    def acknowledge(self, round_number: int, purpose: str, total: Any) -> None:
-        """Look whether the answer that was taken is the authority's, and to this total."""
-        self.authority(round_number, purpose).acknowledge(total)
 
     def wipe(self, round_number: int, purpose: str = "update") -> None:
         """Forget the answer, which was used."""

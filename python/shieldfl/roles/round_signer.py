@@ -92,12 +92,6 @@ class RoundSigner(Stateful, Uncopied, abc.ABC):
     def authority(self, round_number: int, purpose: str = "update") -> TotalOpener[Any]:
         """Return what opens the round's total. Raises PolicyError for other rounds than the newest, and wiped keys."""
 
-    def acknowledge(self, round_number: int, purpose: str, total: Any) -> None:
-        """Look whether a total that is not opened, since nothing follows from it, was answered, where others answer.
-
-        Who holds the secrets has nothing to look at. Raises KeyMismatchError.
-        """
-
     def sum_key(self, round_number: int, purpose: str, request: Part) -> bytes:
         """Answer a list of participants with what opens their total. Raises ParameterError where none enrols."""
         raise ParameterError(

@@ -55,7 +55,11 @@ def test_every_scheme_is_measured(profile, tmp_path):
     assert by_name["paillier-dense"].values_per_ciphertext > 50
     assert by_name["ckks"].values_per_ciphertext >= 2048
     assert by_name["kahe"].ciphertext_bytes < by_name["ckks"].ciphertext_bytes
-    assert [scheme.name for scheme in profile.schemes if not scheme.adds_clear_values] == ["ckks", "kahe", "pads"]
+    assert [scheme.name for scheme in profile.schemes if not scheme.adds_clear_values] == [
+        "ckks",
+        "kahe",
+        "pads",
+    ]
     assert [one.name for one in profile.schemes if one.clients_open] == ["kahe", "pads"]
     answered = {one.name for one in profile.schemes if one.answer_seconds or one.answer_seconds_per_client}
     assert answered == {"kahe", "pads"}

@@ -49,10 +49,8 @@ class AgreedMaskAuthority(MaskedAverageAuthority):
                     f"the weights of the scores are missing, or not between 1 and {most} for each client"
                 )
             self._check_runs(total.round)
-            if self.zone is not None:
-                # Scores of a round before were opened, and that was given up: the mask stays, the answer counts.
-                self.keys.acknowledge(total.round, "scores", total)
-            else:
+            # Where it is known, scores of a round that was given up were opened: the mask stays, and nothing is opened.
+            if self.zone is None:
                 keys = self.keys.authority(total.round, "scores")
                 mean = np.maximum(keys.open_mean(total, stated_weight=stated / most), 0.0)
                 chosen = top_k(mean, positions_in_budget(self._ratio, size), self.context.threads)

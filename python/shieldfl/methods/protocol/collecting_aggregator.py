@@ -125,6 +125,14 @@ class CollectingAggregator(AggregatorSteps):
                 return super().open(phase, answer)
             return self._opening.open(phase, self._purpose(phase), self._closed_result(phase), answer)
 
+    def opened_before(self, phase: str) -> Message | None:
+        """Return what a phase has opened to in an earlier round that is answered once in the whole run."""
+        with self._lock:
+            if self._opening is None or phase not in self.context.answered_once:
+                return None
+            opener = self._opening.opener
+            return opener.last_answer(phase) if opener.newest_answer(phase) < self.round else None
+
     def begin_round(self, round_number: int, keys: Message) -> None:
         """Take the round's public keys, where there are any: the phases of the round before are over then."""
         with self._lock:

@@ -38,6 +38,7 @@ class ModelSigningAuthority(ListAuthority):
         "_model": bytes,
         "_model_after": int,
         "_signed_answers": Replies,
+        "_for_the_run": dict[str, bytes],
         "_granted": tuple[bytes, bytes] | None,
     }
 
@@ -47,6 +48,8 @@ class ModelSigningAuthority(ListAuthority):
         self._model_after = -1
         """The round that was answered last when the model was first signed."""
         self._signed_answers = Replies()
+        self._for_the_run: dict[str, bytes] = {}
+        """The digest of what was signed, of each phase that is answered once in the whole run."""
         self._granted: tuple[bytes, bytes] | None = None
 
     def check_changed(self) -> None:
@@ -56,8 +59,12 @@ class ModelSigningAuthority(ListAuthority):
         refuse_unless(-1 <= self._model_after <= self._replies.newest(self.context.phases[-1])[0])
         refuse_unless(self._model_after >= 0 or self._model == self._first_model)
         refuse_unless(self._signed_answers.phases <= set(self.context.signed))
+        once = set(self.context.answered_once)
         for phase in self.context.signed:
-            refuse_unless(self._signed_answers.newest(phase)[0] <= self._replies.newest(phase)[0])
+            last = self.keys.newest_round if phase in once else self._replies.newest(phase)[0]
+            refuse_unless(self._signed_answers.newest(phase)[0] <= last)
+        refuse_unless(self._for_the_run.keys() <= once & set(self.context.signed))
+        refuse_unless(all(len(digest) == _DIGEST_BYTES for digest in self._for_the_run.values()))
 
     def enrol(self, client: int, enrolment: Message) -> Message:
         """Share with a client, from now on, what its request says; it gets nothing, since nothing is for it to open."""
@@ -98,20 +105,31 @@ class ModelSigningAuthority(ListAuthority):
         return Message(), model
 
     def sign_answer(self, phase: str, round_number: int, digest: bytes) -> Message:
-        """Sign what the aggregator says that a phase's total came to: once, since clients go on by it."""
+        """Sign what the aggregator says that a phase's total came to: once, since clients go on by it.
+
+        Of a phase that is answered once in the whole run it is the same in every round.
+        """
         self.context.check_answered(phase)
         number = as_unsigned(round_number, "round_number")
         if phase not in self.context.signed or len(digest) != _DIGEST_BYTES:
             raise ParameterError(f"of phase {phase!r} no answer of this length is signed")
         with self._lock:
-            if not number == self._replies.newest(phase)[0] == self.keys.newest_round:
+            answered, once = self._replies.newest(phase)[0], phase in self.context.answered_once
+            if number != self.keys.newest_round or not (
+                answered == number or (once and 0 <= answered < number)
+            ):
                 raise PolicyError(
                     f"phase {phase!r} of round {number} does not run, or its list was not answered: nothing is signed"
                 )
+            if once and self._for_the_run.get(phase, digest) != digest:
+                raise PolicyError(f"another answer of phase {phase!r} was signed, for the whole run")
             asked = Message({"digest": bytes(digest)})
-            return self._signed_answers.reply(
+            signed = self._signed_answers.reply(
                 phase, number, asked, lambda: Message(self.keys.sign_answer(phase, digest))
             )
+            if once:
+                self._for_the_run[phase] = bytes(digest)
+            return signed
 
     def _check_follows(self, number: int, message: Message) -> None:
         """One opener alone has all answers: it need not agree with others on what they were."""

@@ -128,6 +128,13 @@ class AggregatorSteps(Reporter, abc.ABC):
         """
         raise ParameterError("this aggregator opens nothing: pass the answer on")
 
+    def opened_before(self, phase: str) -> Message | None:
+        """Return what a phase has opened to in an earlier round that is answered once in the whole run.
+
+        None for other phases, before it was answered, and where the aggregator opens nothing.
+        """
+        return None
+
     def begin_round(self, round_number: int, keys: Message) -> None:
         """Take the round's public keys: of its first message those parts alone, never the model; here there are none.
 
