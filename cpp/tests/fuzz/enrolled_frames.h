@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <type_traits>
 #include <vector>
 
 #include "tests/enrolled/enrolled_cases.h"
@@ -133,7 +134,9 @@ class EnrolledFuzzer {
     const auto written = read->to_frame();
     require(std::ranges::equal(written, frame), "two frames have the same sum key");
     if (accepts(outcomes, [&] { (void)open(session_, sum.opened_total, *read, 1); })) {
-      require(frame == sum.key, "another sum key opens a total");
+      // Of pads each number opens a value by itself: what binds an answer is the authority's signature.
+      const bool is_bound = std::is_same_v<Types, KaheTypes>;
+      require(!is_bound || frame == sum.key, "another sum key opens a total");
     }
   }
 

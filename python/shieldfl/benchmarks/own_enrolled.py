@@ -135,7 +135,8 @@ class EnrolledScheme(Scheme):
         return total, self._session.answer(request, participants, self._threads)
 
     def open(self, closed: tuple[Any, bytearray]) -> NDArray[np.float64]:
-        """Parse, check and digest the total's frame, and open it."""
+        """Parse, check and digest the total's frame, as whoever gets it has to, and open it."""
         total, key = closed
+        total = self._session.scheme.Total(total.to_bytes())
         opened, _ = open_total(self._session.public_key, total, key, threads=self._threads)
         return opened

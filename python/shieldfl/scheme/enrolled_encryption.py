@@ -32,7 +32,6 @@ __all__ = [
     "EnrolledBatch",
     "EnrolledEncryptor",
     "EnrolledTotal",
-    "digest_of_total",
     "purpose_id",
 ]
 
@@ -71,13 +70,6 @@ def purpose_id(purpose: str) -> bytes:
     return hashlib.blake2b(purpose.encode(), digest_size=16).digest()
 
 
-def digest_of_total(frame: bytes, beside: bytes = b"") -> bytes:
-    """Return what binds an answer to a total: SHA-256, 32 bytes, of its frame, and of what is sent beside it."""
-    digest = hashlib.sha256(frame)
-    digest.update(beside)
-    return digest.digest()
-
-
 def _checked_part(part: int) -> int:
     if (number := as_unsigned(part, "part")) >= 2**32:
         raise ParameterError("part must be below 2**32")
@@ -99,8 +91,23 @@ class EnrolledBatch(SchemeBatch[Core]):
 class EnrolledTotal(SchemeTotal[Core]):
     """The encrypted sum of a round and the list of those in it. Reading one checks every field and every residue."""
 
-    __slots__ = ()
+    __slots__ = ("_hashed",)
     _core_request: ClassVar[Any]
+
+    def __init__(self, frame: bytes) -> None:
+        super().__init__(frame)
+        self._hashed: Any = None
+
+    def digest(self, beside: bytes = b"") -> bytes:
+        """Return what binds an answer to the total: SHA-256, 32 bytes, of its frame, and of what is sent beside it.
+
+        The frame is hashed once: whoever opens a total needs this for its request, and for the core.
+        """
+        if self._hashed is None:
+            self._hashed = hashlib.sha256(self._frame)
+        digest = self._hashed.copy()
+        digest.update(beside)
+        return bytes(digest.digest())
 
     @property
     def participants(self) -> list[tuple[int, bytes]]:
@@ -121,7 +128,7 @@ class EnrolledTotal(SchemeTotal[Core]):
 
         ``beside`` is a digest, 32 bytes, of what travels with the total: the answer is bound to that too.
         """
-        asked = self._core_request(self.parsed, digest_of_total(self._frame, beside))
+        asked = self._core_request(self.parsed, self.digest(beside))
         return bytes(asked.to_bytes())
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from shieldfl.array_view import Buffer, as_frame, as_threads
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.scheme.client_key import EnrolledClientKey
-from shieldfl.scheme.enrolled_encryption import EnrolledTotal, digest_of_total
+from shieldfl.scheme.enrolled_encryption import EnrolledTotal
 from shieldfl.scheme.enrolled_key import EnrolledPublicKey
 from shieldfl.scheme.sealed_answer import read_answer
 
@@ -90,7 +90,7 @@ def open_total(
     _check_total(total)
     opened: tuple[NDArray[np.float64], float | None] = total.parse(threads).open(
         type(public_key).core_of(public_key),
-        digest_of_total(total.to_bytes(), beside),
+        total.digest(beside),
         [as_frame(key) for key in _each(keys)],
         as_threads(threads),
     )
