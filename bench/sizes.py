@@ -18,6 +18,7 @@ class Sizes:
     masks: int = 10_000_000
     noise: int = 10_000_000
     authority_clients: int = 1_000_000
+    in_parts: int = 300_000_000
     repetitions: int = 9
     seconds: float = 10.0
     baseline_values: int = 48 * 4096
@@ -29,6 +30,7 @@ QUICK = Sizes(
     masks=100_000,
     noise=100_000,
     authority_clients=1000,
+    in_parts=10_000_000,
     repetitions=1,
     seconds=0.0,
     baseline_values=4096,

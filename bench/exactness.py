@@ -1,0 +1,124 @@
+"""Opens many sums under kahe or pads and compares every value with integers: any that is wrong is counted.
+
+python bench/exactness.py kahe --opened 1000000000
+python bench/exactness.py pads --opened 1000000
+
+Each case draws parameters, clients that enrolled and those of them that stay, a mask, weights, and values, random or
+the largest there are; the sum is that of the values as they are rounded when they are encrypted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import sys
+import time
+
+import numpy as np
+from numpy.typing import NDArray
+
+import shieldfl as sf
+from shieldfl.benchmarks.own_enrolled import EnrolledSession
+from shieldfl.scheme.enrolled_opening import open_total
+
+_POOL = 1 << 20
+_SCHEMES = {"kahe": sf.kahe, "pads": sf.pads}
+# Bits of a value, bits behind the point, the most clients.
+_SHAPES = ((24, 20, 64), (16, 12, 32), (16, 12, 1000), (8, 4, 5), (24, 20, 1), (30, 24, 3), (12, 6, 8))
+
+
+class Cases:
+    """Sums of values from one pool, at places of their own.
+
+    Parameters
+    ----------
+    scheme : whose.
+    seed : of all that is drawn but keys, frame ids and errors.
+    """
+
+    def __init__(self, scheme: str, seed: int) -> None:
+        self._module = _SCHEMES[scheme]
+        self._rng = np.random.default_rng(seed)
+        self.opened = self.wrong = self.sums = 0
+
+    def run(self, threads: int) -> None:
+        """Open one sum and compare."""
+        rng = self._rng
+        bits, fraction, most = _SHAPES[rng.integers(len(_SHAPES))]
+        settings = {"value_bits": bits, "fraction_bits": fraction, "max_clients": most}
+        if self._module is sf.kahe and rng.random() < 0.5:
+            settings["ring_degree"] = int(rng.choice([2048, 8192]))
+        try:
+            parameters = self._module.Parameters(**settings)
+        except sf.ParameterError:  # no room in the smallest ring
+            return
+        # Few clients for most values, and all that there may be now and then.
+        clients = most if rng.random() < 0.1 else int(rng.integers(1, min(most, 4) + 1))
+        size = int(rng.integers(1, _POOL // max(clients // 4, 1)))
+        session = EnrolledSession(parameters, clients)
+        mask = sf.Mask.from_bool(rng.random(size) < rng.random()) if rng.random() < 0.5 else None
+        weighted = bool(rng.random() < 0.3)
+        pool = self._pool(parameters)
+        aggregator = self._module.Aggregator(session.public_key, threads)
+        expected = np.zeros(size if mask is None else mask.count, np.int64)
+        for key in session.client_keys:
+            first = int(rng.integers(0, 2 * _POOL - size))
+            update = pool[first : first + size]
+            weight = float(rng.integers(1, 9)) / 8 if weighted else None
+            batch = self._module.Encryptor(key, threads).encrypt(update, mask, weight)
+            # The last one stays out, where others are left: its key is in no answer.
+            if key is session.client_keys[-1] and clients > 1 and rng.random() < 0.5:
+                continue
+            aggregator.add(batch.to_bytes(), key.client)
+            chosen = update if mask is None else mask.gather(update)
+            expected += np.rint(chosen.astype(np.float64) * (weight or 1.0) * 2.0**fraction).astype(np.int64)
+        total = aggregator.total()
+        answer = session.answer(total.request(), [client for client, _ in total.participants], threads)
+        sums, _ = open_total(session.public_key, total, answer, threads=threads)
+        self.opened += sums.size
+        self.wrong += int(np.count_nonzero(sums != expected * 2.0**-fraction))
+        self.sums += 1
+
+    def _pool(self, parameters: sf.kahe.Parameters | sf.pads.Parameters) -> NDArray[np.float32]:
+        """Return float32 (2 * _POOL,): values in range, or the largest and smallest that there are."""
+        limit = np.float32(parameters.value_limit)
+        if float(limit) > parameters.value_limit:
+            limit = np.nextafter(limit, np.float32(0))
+        if self._rng.random() < 0.3:
+            return self._rng.choice([-limit, limit, np.float32(0)], 2 * _POOL).astype(np.float32)
+        return (self._rng.random(2 * _POOL, np.float32) * 2 - 1) * limit
+
+
+def main() -> int:
+    """Run cases until so many values were opened; exit with 1 where one was wrong."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("scheme", choices=_SCHEMES)
+    parser.add_argument("--opened", type=int, default=1_000_000)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=None)
+    arguments = parser.parse_args()
+    seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
+    cases, begin = Cases(arguments.scheme, seed), time.perf_counter()
+    while cases.opened < arguments.opened:
+        cases.run(arguments.threads)
+    seconds = round(time.perf_counter() - begin, 1)
+    print(
+        json.dumps(
+            {
+                "scheme": arguments.scheme,
+                "seed": seed,
+                "sums": cases.sums,
+                "opened": cases.opened,
+                "wrong": cases.wrong,
+                "seconds": seconds,
+            }
+        )
+    )
+    return 1 if cases.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
