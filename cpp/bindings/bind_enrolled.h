@@ -77,8 +77,8 @@ void bind_encryptor(py::module_& module, const std::string& prefix) {
   const auto bind_encrypt = [&encryptor]<typename T>(T) {
     encryptor.def(
         "encrypt",
-        // The keys are copies: another thread may move the client's own on meanwhile, and what is refused here
-        // does not.
+        // The keys are copies: another thread may move the client's own on meanwhile, and what is refused
+        // here does not.
         [](const Encryptor& self, std::vector<enrolled::ClientKey> client_keys, const Array<T>& values,
            const mask::Bitset* mask, std::optional<double> weight, std::uint64_t round,
            const py::buffer& purpose, std::uint32_t part, bool clip, std::size_t threads) {

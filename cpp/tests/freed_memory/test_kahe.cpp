@@ -39,7 +39,8 @@ Seed long_term_secret(std::uint32_t client) {
 }
 
 ClientKey client_key(const Session& session, std::uint32_t client, std::uint64_t round = kRound) {
-  ClientKey key = ClientKey::of_session(kahe::Scheme::kName, long_term_secret(client), session.key->id(), client);
+  ClientKey key =
+      ClientKey::of_session(kahe::Scheme::kName, long_term_secret(client), session.key->id(), client);
   key.advance_to(round);
   return key;
 }
@@ -104,7 +105,7 @@ std::vector<std::int32_t> add_frame_secret(Secrets& secrets, const Session& sess
                                            const Frame& batch) {
   const auto view = kahe::CiphertextView::parse(batch, FrameKind::kKaheBatch);
   const Seed seed = enrolled::frame_seed(client_key(session, client), session.key->context_of(view.head),
-                                     view.head.participants.front().frame_id);
+                                         view.head.participants.front().frame_id);
   const auto secret = add_samples(secrets, "the secret", session, seed, 0);
   const std::size_t blocks = view.head.block_count();
   add_polynomial(secrets, "the secret", session, secret, blocks);
