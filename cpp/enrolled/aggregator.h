@@ -63,11 +63,12 @@ class Aggregator final : public scheme::RoundSum {
 
   void check_frame(const View& frame, std::span<const Id> frame_ids,
                    std::optional<std::uint32_t> client) const {
-    check(frame.head.layout, frame_ids);
+    // Whose it is comes first: that a client's batch is in the sum says nothing about who repeats it.
     if (client && frame.head.participants.front().client != *client) {
       throw Error(ErrorCode::kKeyMismatch, "client " + std::to_string(*client) +
                                                " sent the batch of another client: it was not added");
     }
+    check(frame.head.layout, frame_ids);
     if (frame.head.purpose != purpose_ || frame.head.part != part_) {
       throw Error(ErrorCode::kPolicy,
                   "the batch is for another purpose, or another part of the model: it was not added");

@@ -245,3 +245,17 @@ def test_what_a_key_file_can_hold_else_is_refused(files, monkeypatch):
         other.close()
     with pytest.raises(WireFormatError, match="no secrets of an authority"):
         files.load()
+
+
+def test_no_session_is_begun_in_a_store_that_has_not_heard_of_it(files, tmp_path):
+    """A backup that is restored twice has one epoch twice: the session's key file finds no memory of it there."""
+    files.session.authority.close()
+    backup = tmp_path / "backup"
+    shutil.copy(files.store, backup)
+    with files.load(restored=True) as authority:
+        newest = tmp_path / "newest"
+        authority.save(newest, PASSPHRASE)
+    shutil.copy(backup, files.store)
+    files.load(restored=True).close()
+    with pytest.raises(PolicyError, match="does not have the session"):
+        sf.KeyAuthority.load(newest, PASSPHRASE, store=files.store)

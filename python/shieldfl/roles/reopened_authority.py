@@ -34,7 +34,7 @@ def reopened_authority(
     threads : None for as many as the work is worth.
 
     Raises WireFormatError for a key file without such secrets, PolicyError for one of several authorities with a store
-    that was restored, and what the store raises.
+    that was restored and for a store that does not have the session, and what the store raises.
     """
     try:
         owner = AuthoritySecrets(bytes(contents.secret[:EXPORTED_BYTES]))
@@ -52,6 +52,12 @@ def reopened_authority(
     identity = AuthorityGroup.from_bytes(group) if group else owner.identity
     memory = AuthorityStore(store, owner.store_key, owner.store_id, at_least=at_least, restored=restored)
     try:
+        if not restored and not memory.has_session(public_key.id):
+            # A session that is begun here would forget what another copy of the store has answered in it.
+            raise PolicyError(
+                "the store does not have the session of this key file: open the store that it was saved beside, or, if "
+                "that is lost, begin a new session with restored=True"
+            )
         return SumKeyAuthority(
             public_key.parameters,
             contents.min_clients,

@@ -17,7 +17,7 @@ from methods.sense_crypt.sense_crypt_cases import (
     variant,
 )
 from methods.variants import BUFFERS, CLIENTS, PARAMETERS, Variant
-from shieldfl import ckks, kahe, paillier
+from shieldfl import ckks, kahe, pads, paillier
 from shieldfl.encryption_budgets import sense_crypt_budgets
 from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.masks import Mask
@@ -264,7 +264,7 @@ def test_settings_say_what_they_come_to():
     assert single["bytes_per_encrypted_value"] == pytest.approx(512)
     methods = [SteppedRun(variant(encryption=name)).method for name in encryptions()]
     parameters = {type(method.purposes["update"]) for method in methods}
-    assert parameters == {ckks.Parameters, kahe.Parameters, paillier.Parameters}
+    assert parameters == {ckks.Parameters, kahe.Parameters, pads.Parameters, paillier.Parameters}
 
 
 def test_an_upload_for_clustering_is_charged_though_its_client_left_then():
