@@ -29,8 +29,8 @@ struct EncryptOptions {
   std::size_t threads = 0;  // 0: as many as the work is worth
 };
 
-// Throws Error(kParameter) without keys, Error(kKeyMismatch) for keys of another session, or of two clients
-// or rounds.
+// Throws Error(kParameter) without keys or for more than kMaxAuthorities, Error(kKeyMismatch) for keys of
+// another session, or of two clients or rounds.
 void check_client_keys(std::span<const ClientKey> keys, const Id& key_id);
 
 // `Encryption` is what a scheme makes of a block: constructed of (public key, seeds of the frame's one-time

@@ -15,6 +15,7 @@
 #include "common/secure_memory.h"
 #include "common/taint.h"
 #include "enrolled/ciphertext.h"
+#include "enrolled/sum_key_head.h"
 #include "parallel/parallel_for.h"
 #include "scheme/opened_sums.h"
 
@@ -25,6 +26,19 @@ template <typename View>
 void check_is_total(const View& view) {
   if (view.kind != View::Scheme::kKinds.total) {
     throw Error(ErrorCode::kPolicy, "only totals are opened, never a single client's batch");
+  }
+}
+
+// Throws unless there is an answer of each authority, and each is for this total: Error(kParameter) for none
+// or more than kMaxAuthorities, and as check_answers() does.
+template <typename View, typename SumKey>
+void check_sum_keys(std::span<const SumKey> sum_keys, const SumContext& context, const View& total,
+                    const Digest& total_digest, std::uint32_t unit, std::uint64_t count) {
+  if (sum_keys.empty() || sum_keys.size() > kMaxAuthorities) {
+    throw Error(ErrorCode::kParameter, "a total is opened with the sum key of each authority, three at most");
+  }
+  for (const SumKey& sum_key : sum_keys) {
+    check_answers(sum_key.head(), context, total.head.participants, total_digest, unit, count);
   }
 }
 

@@ -2,10 +2,8 @@
 
 #include <utility>
 
-#include "common/error.h"
 #include "common/taint.h"
 #include "common/verify.h"
-#include "enrolled/sum_key_head.h"
 #include "kahe/frame_secret.h"
 
 namespace shieldfl::kahe {
@@ -16,11 +14,7 @@ constexpr std::size_t kNoSecret = ~std::size_t{0};
 }  // namespace
 
 BlockEncryption::BlockEncryption(const PublicKey& key, std::vector<Seed> frame_seeds, SeedSource& seeds)
-    : key_(key), frame_seeds_(std::move(frame_seeds)), error_seed_(seeds.next()) {
-  if (frame_seeds_.size() > enrolled::kMaxAuthorities) {
-    throw Error(ErrorCode::kParameter, "a session has three authorities at most");
-  }
-}
+    : key_(key), frame_seeds_(std::move(frame_seeds)), error_seed_(seeds.next()) {}
 
 BlockEncryption::Thread::Thread(const BlockEncryption& frame)
     : frame_(frame),

@@ -20,8 +20,8 @@ class BlockEncryption {
  public:
   static constexpr std::size_t kBlocksWorthAThread = rlwe::kBlocksWorthEncrypting;
 
-  // `frame_seeds`: of the frame's secrets, one for each authority; s is the sum of what they give. Throws
-  // Error(kParameter) for more than enrolled::kMaxAuthorities. The seed of the errors comes from `seeds`.
+  // `frame_seeds`: of the frame's secrets, one for each authority; s is the sum of what they give. The
+  // seed of the errors comes from `seeds`.
   BlockEncryption(const PublicKey& key, std::vector<Seed> frame_seeds, SeedSource& seeds);
 
   // A thread's scratch space, reused from block to block and wiped in the end. Refers to what made it.

@@ -85,15 +85,10 @@ OpenedSums open(const PublicKey& key, const CiphertextView& total, const Digest&
                 std::span<const SumKey> sum_keys, std::size_t threads) {
   enrolled::check_is_total(total);
   const SumContext context = key.context_of(total.head);
-  if (sum_keys.empty() || sum_keys.size() > enrolled::kMaxAuthorities) {
-    throw Error(ErrorCode::kParameter, "a total is opened with the sum key of each authority, three at most");
-  }
   const std::uint32_t degree = total.head.facts.degree;
-  for (const SumKey& sum_key : sum_keys) {
-    // Stated clients bound the coefficients, which have to be below every prime.
-    enrolled::check_answers(sum_key.head(), context, total.head.participants, total_digest, degree,
-                            secret_count(total.head.block_count()) * degree);
-  }
+  // Stated clients bound the coefficients, which have to be below every prime.
+  enrolled::check_sum_keys(sum_keys, context, total, total_digest, degree,
+                           secret_count(total.head.block_count()) * degree);
   return enrolled::open_blocks(total, threads, rlwe::kBlocksWorthEncrypting,
                                [&] { return BlockOpening(key, total, sum_keys); });
 }

@@ -120,14 +120,8 @@ OpenedSums open(const PublicKey& key, const CiphertextView& total, const Digest&
                 std::span<const SumKey> sum_keys, std::size_t threads) {
   enrolled::check_is_total(total);
   const SumContext context = key.context_of(total.head);
-  if (sum_keys.empty() || sum_keys.size() > enrolled::kMaxAuthorities) {
-    throw Error(ErrorCode::kParameter, "a total is opened with the sum key of each authority, three at most");
-  }
-  for (const SumKey& sum_key : sum_keys) {
-    enrolled::check_answers(sum_key.head(), context, total.head.participants, total_digest,
-                            total.head.facts.field_bits(),
-                            std::uint64_t{total.head.block_count()} * kBlockWords);
-  }
+  enrolled::check_sum_keys(sum_keys, context, total, total_digest, total.head.facts.field_bits(),
+                           std::uint64_t{total.head.block_count()} * kBlockWords);
   return enrolled::open_blocks(total, threads, kBlocksWorthAThread,
                                [&] { return BlockOpening(total, sum_keys); });
 }

@@ -8,10 +8,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 
 from core.child_process import TESTS, run_python
 
-__all__ = ["attempts", "killed_at_random"]
+__all__ = ["attempts", "check_done_whole_or_not_at_all", "killed_at_random"]
 
 
 def attempts(script, faults, folder, operation, kind):
@@ -52,3 +53,26 @@ def killed_at_random(script, path, kills, draw):
 def _record(answers, line):
     assert line[0] == "answer"
     assert answers.setdefault(int(line[1]), line[2]) == line[2], "a second, different answer has left"
+
+
+def check_done_whole_or_not_at_all(told, operation, kind):
+    """Check what the attempts told of which the n-th call to the disk failed; the last had no such call."""
+    *failed, passed = told
+    assert passed["raised"] is None
+    assert len(failed) > 6
+    raised = Counter(one["raised"] for one in failed)
+    if kind.startswith("exit"):
+        assert raised == {"exit": len(failed)}
+        states = [one["state"] for one in failed]
+        assert states == sorted(states, reverse=True)
+        # It is done from the call on that cuts the rollback journal to nothing; what is created is opened, too.
+        assert (states.count("done") in range(1, 5)) == (operation not in ("open", "create"))
+    else:
+        assert raised.keys() <= {"DataError", None}
+        assert raised["DataError"] > len(failed) / 2
+        assert all(one["state"] == "done" for one in failed) or operation == "open"
+        assert {one["again"] for one in failed if one["raised"]} <= {"done", "was done"}
+        if kind == "full":
+            # What was created, but could not be opened, is not created again.
+            again = {"DataError", "PolicyError"} if operation == "create" else {"DataError"}
+            assert {one["full"] for one in failed if one["raised"]} <= again

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from roles.client_store_cases import PUBLIC_KEY, begun, encrypt, kept, opened
-from roles.failing_processes import attempts, killed_at_random
+from roles.failing_processes import attempts, check_done_whole_or_not_at_all, killed_at_random
 from shieldfl.errors import DataError, PolicyError
 from shieldfl.roles import store_file
 
@@ -30,24 +29,9 @@ def test_whichever_call_of_a_transaction_fails_it_is_done_whole_or_not_at_all(
     faults, folder, operation, kind
 ):
     """What is there afterwards is checked attempt by attempt, in ``faulty_client_store.py``."""
-    *failed, passed = attempts(HERE / "faulty_client_store.py", faults, folder, operation, kind)
-    assert passed["raised"] is None
-    assert len(failed) > 6
-    raised = Counter(one["raised"] for one in failed)
-    if kind.startswith("exit"):
-        assert raised == {"exit": len(failed)}
-        states = [one["state"] for one in failed]
-        assert states == sorted(states, reverse=True)
-        assert (states.count("done") in range(1, 5)) == (operation not in ("open", "create"))
-    else:
-        assert raised.keys() <= {"DataError", None}
-        assert raised["DataError"] > len(failed) / 2
-        assert all(one["state"] == "done" for one in failed) or operation == "open"
-        assert {one["again"] for one in failed if one["raised"]} <= {"done", "was done"}
-        if kind == "full":
-            # What was created, but could not be opened, is not created again.
-            again = {"DataError", "PolicyError"} if operation == "create" else {"DataError"}
-            assert {one["full"] for one in failed if one["raised"]} <= again
+    check_done_whole_or_not_at_all(
+        attempts(HERE / "faulty_client_store.py", faults, folder, operation, kind), operation, kind
+    )
 
 
 @pytest.mark.parametrize("kills", [40, pytest.param(1000, marks=pytest.mark.slow)])

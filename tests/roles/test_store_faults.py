@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from core.child_process import run_python
-from roles.failing_processes import attempts, killed_at_random
+from roles.failing_processes import attempts, check_done_whole_or_not_at_all, killed_at_random
 from roles.store_cases import KEPT_FOR_LONG, ask, begun, never, opened
 from shieldfl.errors import DataError, ParameterError, WireFormatError
 from shieldfl.roles import store_file
@@ -45,26 +45,9 @@ def test_whichever_call_of_a_transaction_fails_it_is_done_whole_or_not_at_all(
     faults, folder, operation, kind
 ):
     """What is answered afterwards is checked attempt by attempt, in ``faulty_store.py``."""
-    told = attempts(HERE / "faulty_store.py", faults, folder, operation, kind)
-    *failed, passed = told
-    assert passed["raised"] is None
-    assert len(failed) > 6
-    raised = Counter(one["raised"] for one in failed)
-    if kind.startswith("exit"):
-        assert raised == {"exit": len(failed)}
-        states = [one["state"] for one in failed]
-        assert states == sorted(states, reverse=True)
-        # It is done from the call on that cuts the rollback journal to nothing; what is created is opened, too.
-        assert (states.count("done") in range(1, 5)) == (operation not in ("open", "create"))
-    else:
-        assert raised.keys() <= {"DataError", None}
-        assert raised["DataError"] > len(failed) / 2
-        assert all(one["state"] == "done" for one in failed) or operation == "open"
-        assert {one["again"] for one in failed if one["raised"]} <= {"done", "was done"}
-        if kind == "full":
-            # What was created, but could not be opened, is not created again.
-            again = {"DataError", "PolicyError"} if operation == "create" else {"DataError"}
-            assert {one["full"] for one in failed if one["raised"]} <= again
+    check_done_whole_or_not_at_all(
+        attempts(HERE / "faulty_store.py", faults, folder, operation, kind), operation, kind
+    )
 
 
 class Disk:

@@ -67,6 +67,12 @@ TEST_OF_BOTH(each_of_several_authorities_has_to_answer_and_for_one_list) {
   }
 }
 
+TEST_OF_BOTH(nothing_is_encrypted_under_the_keys_of_more_authorities_than_can_answer) {
+  const EnrolledSession<Types> session(request_for<Types>(2), 2, 1, kMaxAuthorities + 1);
+  InsecureTestRandom seeds(1);
+  CHECK_THROWS(encrypt(session, 0, Values(3, 0.5), seeds, 1), ErrorCode::kParameter);
+}
+
 TEST_OF_BOTH(two_lists_at_two_authorities_tell_neither_a_client_s_update) {
   // What two authorities would give for two lists that differ by one client, with their heads set aright by
   // whoever has both answers: the difference of lists hides behind the honest one's secret.

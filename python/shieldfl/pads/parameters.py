@@ -7,16 +7,14 @@ from typing import Any
 
 import shieldfl._core as _core
 from shieldfl.array_view import as_unsigned
-from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
 from shieldfl.scheme.enrolled_key import EnrolledPublicKey
 from shieldfl.scheme.fitted_scale import FittedScale, fit_scale
-from shieldfl.scheme.parameters import SchemeParameters
+from shieldfl.scheme.parameters import SchemeParameters, check_count_has_goal, checked_goal
 
 __all__ = ["Parameters", "PublicKey"]
 
 _MOST = 2**32 - 1
-_GOALS = ("speed", "size")
 
 
 class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
@@ -72,11 +70,7 @@ class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
 
         Raises ParameterError when a setting is out of range.
         """
-        if goal not in _GOALS:
-            raise ParameterError(f"goal must be {' or '.join(map(repr, _GOALS))}, not {goal!r}")
-        number = None if count is None else as_unsigned(count, "count")
-        if number == 0:
-            raise ParameterError("count must be at least 1, or None for many")
+        number = checked_goal(goal, count)
         planned = cls(max_clients=max_clients, value_bits=value_bits, fraction_bits=fraction_bits)
         planned._adopt(planned._handle, None, number)
         return planned
@@ -107,8 +101,7 @@ class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
             relative_error=relative_error,
             headroom=headroom,
         )
-        if goal is None and count is not None:
-            raise ParameterError("count is for a goal: give goal='speed' or goal='size' too")
+        check_count_has_goal(goal, count)
         chosen = cls.plan(
             max_clients=max_clients,
             value_bits=scale.value_bits,

@@ -4,13 +4,33 @@ from __future__ import annotations
 
 from typing import Any, Generic, Self, TypeVar
 
+from shieldfl.array_view import as_unsigned
+from shieldfl.errors import ParameterError
 from shieldfl.scheme.core import CoreParameters
 from shieldfl.scheme.fitted_scale import FittedScale
 
-__all__ = ["SchemeParameters"]
+__all__ = ["SchemeParameters", "check_count_has_goal", "checked_goal"]
+
+_GOALS = ("speed", "size")
 
 Core = TypeVar("Core", bound=CoreParameters)
 Key = TypeVar("Key")
+
+
+def checked_goal(goal: str, count: int | None) -> int | None:
+    """Return the count of values of a plan; raise ParameterError for a goal or a count that none has."""
+    if goal not in _GOALS:
+        raise ParameterError(f"goal must be {' or '.join(map(repr, _GOALS))}, not {goal!r}")
+    number = None if count is None else as_unsigned(count, "count")
+    if number == 0:
+        raise ParameterError("count must be at least 1, or None for many")
+    return number
+
+
+def check_count_has_goal(goal: str | None, count: int | None) -> None:
+    """Raise ParameterError for a count without the goal that it is for."""
+    if goal is None and count is not None:
+        raise ParameterError("count is for a goal: give goal='speed' or goal='size' too")
 
 
 class SchemeParameters(Generic[Core, Key]):

@@ -12,14 +12,13 @@ from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
 from shieldfl.scheme.core import CoreParameters
 from shieldfl.scheme.fitted_scale import FittedScale, fit_scale
-from shieldfl.scheme.parameters import SchemeParameters
+from shieldfl.scheme.parameters import SchemeParameters, check_count_has_goal, checked_goal
 
 __all__ = ["RingCost", "RingParameters", "RingWork"]
 
 Core = TypeVar("Core", bound=CoreParameters)
 Key = TypeVar("Key")
 
-_GOALS = ("speed", "size")
 _MOST = 2**32 - 1
 
 
@@ -118,11 +117,7 @@ class RingParameters(SchemeParameters[Core, Key], abc.ABC):
     @classmethod
     def _plan(cls, goal: str, count: int | None, **settings: Any) -> Self:
         """Choose the ring that is best at a goal; see the schemes' ``plan``."""
-        if goal not in _GOALS:
-            raise ParameterError(f"goal must be {' or '.join(map(repr, _GOALS))}, not {goal!r}")
-        number = None if count is None else as_unsigned(count, "count")
-        if number == 0:
-            raise ParameterError("count must be at least 1, or None for many")
+        number = checked_goal(goal, count)
         # Checks the settings, and fails here when no ring has room.
         rings = cls(**settings)._rings(number)
         if goal == "speed":
@@ -154,8 +149,7 @@ class RingParameters(SchemeParameters[Core, Key], abc.ABC):
             relative_error=relative_error,
             headroom=headroom,
         )
-        if goal is None and count is not None:
-            raise ParameterError("count is for a goal: give goal='speed' or goal='size' too")
+        check_count_has_goal(goal, count)
         settings |= {"value_bits": scale.value_bits, "fraction_bits": scale.fraction_bits}
         chosen = cls(**settings) if goal is None else cls._plan(goal, count, **settings)
         chosen._adopt(chosen._handle, scale, chosen._goal, chosen._count)
