@@ -80,6 +80,25 @@ def test_the_table_itself_takes_no_second_answer(store, monkeypatch):
     assert ask(store, 1, never, clients=[3, 4, 5]) == answer
 
 
+def test_nothing_new_is_answered_before_what_was_lost_was_asked_for_again(store):
+    ask(store, 1, clients=CLIENTS[:4])
+    known = store.position
+    lost = ask(store, 1, clients=CLIENTS[4:])
+    store.await_again(known.rows)
+    assert store.unheard == [known.rows + 1]
+    for _ in range(2):
+        ask(store, 1, never, clients=CLIENTS[:4])
+        with pytest.raises(PolicyError, match="kept before 1 of its answers"):
+            ask(store, 2, never)
+    assert ask(store, 1, never, clients=CLIENTS[4:]) == lost
+    assert store.unheard == []
+    ask(store, 2)
+    store.await_again(store.position.rows, [known.rows + 1])
+    assert store.unheard == [known.rows + 1]
+    with pytest.raises(ParameterError, match="is said to be an answer's"):
+        store.await_again(known.rows, [1])
+
+
 def test_the_same_list_with_another_total_or_another_frame_is_another_request(store):
     ask(store, 1)
     with pytest.raises(PolicyError, match="another list or total"):

@@ -32,8 +32,11 @@ from shieldfl.roles.store_records import (
 )
 from shieldfl.roles.store_tables import (
     LAYOUT,
+    answered_rows,
+    are_enrolled,
     check_ahead,
     check_enrolment_open,
+    clients_with_keys,
     digest_of_grant,
     drop_answers,
     enrolment_has_ended,
@@ -64,6 +67,7 @@ class AuthorityStore(Store):
     """
 
     _layout = LAYOUT
+    _unheard: frozenset[int] = frozenset()
     _why_uncopied = "holds an authority's secrets and is neither copied nor pickled: open it where it is used"
 
     @classmethod
@@ -88,6 +92,31 @@ class AuthorityStore(Store):
 
     def _check_tables(self, journal: Journal) -> None:
         check_store(journal)
+
+    def await_again(self, after: int, numbers: Iterable[int] = ()) -> None:
+        """Wait for the requests of answers of which whoever goes on with this store has not kept what came of them.
+
+        These are all in rows of the journal ``after`` one, and those in the rows of these ``numbers``. Raises
+        ParameterError for a row that is no answer's.
+        """
+        with self._transaction() as journal:
+            known = frozenset(numbers)
+            if not known <= answered_rows(journal, 0):
+                raise ParameterError("a row of the journal is said to be an answer's, and is not")
+            self._unheard = known | answered_rows(journal, as_number(after, "the number of a row"))
+
+    @property
+    def unheard(self) -> list[int]:
+        """The rows, ascending, of the answers of :meth:`await_again` that were not asked for again since."""
+        return sorted(self._unheard)
+
+    def check_heard(self) -> None:
+        """Raise PolicyError while there are such answers: until then nothing else is answered."""
+        if self._unheard:
+            raise PolicyError(
+                f"the state that this authority goes on from was kept before {len(self._unheard)} of its answers, and "
+                "what came of them is not in there: restore the newest state, or pass the same requests on again"
+            )
 
     def _forget(self, connection: sqlite3.Connection) -> None:
         connection.execute("DELETE FROM clients")
@@ -170,14 +199,8 @@ class AuthorityStore(Store):
                     write_keys(journal, row, session, {client: key})
                     if grant is not None:
                         write_grant(journal, row, session, client, grant)
-            if clients is not None and self._are_enrolled(journal, checked, clients):
+            if clients is not None and are_enrolled(journal, checked, clients):
                 erase_enrolment_key(journal)
-
-    def _are_enrolled(self, journal: Journal, sessions: Iterable[bytes], clients: int) -> bool:
-        select = "SELECT count(*) FROM clients WHERE session = ?"
-        return all(
-            journal.connection.execute(select, (session,)).fetchone()[0] >= clients for session in sessions
-        )
 
     def grant(self, session: bytes, client: int) -> Grant | None:
         """Return what a client got for its enrolment; None for one without, not enrolled or revoked.
@@ -239,10 +262,7 @@ class AuthorityStore(Store):
             if number <= newest_round(journal, session, "close"):
                 return
             check_ahead(number, oldest)
-            select = "SELECT client FROM clients WHERE session = ? AND sealed IS NOT NULL"
-            held = read_keys(
-                journal, session, [client for (client,) in journal.connection.execute(select, (session,))]
-            )
+            held = read_keys(journal, session, clients_with_keys(journal, session))
             ratcheted = checked_keys(ratchet(held), held)
             if any(key.round != max(held[client].round, number + 1) for client, key in ratcheted.items()):
                 raise ParameterError(f"every key has to be moved to round {number + 1}, and none further")
@@ -278,9 +298,9 @@ class AuthorityStore(Store):
 
         Raises PolicyError, and computes nothing, for lists with duplicates, below ``min_clients``, with clients that
         are not enrolled, revoked or answered already in another list; for rounds that are over or more than
-        :data:`MOST_ROUNDS_AHEAD` ahead; for a repeated request whose answer is no longer kept; for sessions that are
-        unknown, or of an epoch before a backup was restored. ParameterError for arguments, or what was computed, of
-        other types and lengths.
+        :data:`MOST_ROUNDS_AHEAD` ahead; for a repeated request whose answer is no longer kept, and another one while
+        :meth:`await_again` waits; for sessions that are unknown, or of an epoch before a backup was restored.
+        ParameterError for arguments, or what was computed, of other types and lengths.
         """
         asked = Request.checked(session, round_number, purpose, participants, total_digest)
         digest = digest_of_list(asked.total_digest, asked.participants)
@@ -288,7 +308,10 @@ class AuthorityStore(Store):
             rules = self._rules(journal, session)
             stored = stored_answer(journal, asked, digest)
             if stored is not None:
-                return stored
+                number, kept = stored
+                self._unheard -= {number}
+                return kept
+            self.check_heard()
             if len(asked.participants) < rules.min_clients:
                 raise PolicyError(
                     f"the list names {len(asked.participants)} clients, fewer than min_clients = {rules.min_clients}: "

@@ -48,7 +48,7 @@ class SessionKeys(RoundSigner):
 
     _why_uncopied = "hold clients' keys and are neither copied nor pickled"
 
-    changes: ClassVar = {"_secrets": bytes, "_memory": bytes, "_begun": list[str]}
+    changes: ClassVar = {"_secrets": bytes, "_memory": bytes, "_begun": list[str], "_forgotten": int}
 
     def __init__(
         self,
@@ -76,6 +76,8 @@ class SessionKeys(RoundSigner):
         self._path = store
         self._threads = threads
         self._begun: list[str] = []
+        self._forgotten = -1
+        """A round that was begun after the state that this goes on from: what was signed for it is not known here."""
         self._authorities: dict[str, SumKeyAuthority[Any]] = {}
         self._store: AuthorityStore | None = None
 
@@ -124,7 +126,9 @@ class SessionKeys(RoundSigner):
     @property
     def _memory(self) -> bytes:
         store = self._held_store()
-        return store.serialised() if self._path is None else _POSITION.pack(*store.position)
+        if self._path is None:
+            return store.serialised()
+        return _POSITION.pack(*store.position) + struct.pack(f"<{len(store.unheard)}Q", *store.unheard)
 
     @_memory.setter
     def _memory(self, content: bytes) -> None:
@@ -132,35 +136,36 @@ class SessionKeys(RoundSigner):
         if self._path is None:
             self._take(AuthorityStore.in_memory(key, owner_id, content))
             return
-        refuse_unless(len(content) == _POSITION.size)
-        position = Position(*_POSITION.unpack(content))
-        if self._store is not None:
-            if self._store.position < position:
-                raise DataError(
-                    "this authority's store has not come as far as the state: open the newest file"
-                )
-            self._take(self._store)
-            return
-        store = None
+        refuse_unless(len(content) >= _POSITION.size and len(content) % 8 == 0)
+        position = Position(*_POSITION.unpack_from(content))
+        unheard = [number for (number,) in struct.iter_unpack("<Q", content[_POSITION.size :])]
+        store = self._store
+        if store is not None and store.position < position:
+            raise DataError("this authority's store has not come as far as the state: open the newest file")
+        made = None
         try:
-            store = AuthorityStore(self._path, key, owner_id, at_least=position)
+            if store is None:
+                store = made = AuthorityStore(self._path, key, owner_id, at_least=position)
+            store.await_again(position.rows, unheard)
             self._take(store)
-        except PolicyError as error:  # an old copy, or one that is held: it is the file that is not right
-            if store is not None:
-                store.close()
+        except (PolicyError, ParameterError) as error:
+            if made is not None:
+                made.close()
+            # An old copy, or one that is held: it is the file that is not right.
             raise DataError(str(error)) from error
 
     def check_changed(self) -> None:
         """Raise WireFormatError for purposes that the federation does not have, and a memory of another round."""
         super().check_changed()
         refuse_unless(self._begun == sorted(set(self._begun) & self.check.parameters.keys()))
+        refuse_unless(-1 <= self._forgotten <= max(self._round, -1))
         ended = {one.newest_closed_round for one in self._authorities.values()}
         if self._path is None:
             refuse_unless(ended == {max(self._round, 0) - 1})
         elif max(ended) + 1 > max(self._round, 0):
             # What the file has is true, and may have come since: the round after those that have ended was begun, of
-            # which the end of the process may have kept some purposes.
-            self._round, self._begun = max(ended) + 1, []
+            # which the end of the process may have kept some purposes. Which model was signed for it is not known.
+            self._round, self._begun, self._forgotten = max(ended) + 1, [], max(ended) + 1
         else:
             refuse_unless(max(ended) == max(self._round, 0) - 1)
 
@@ -210,15 +215,27 @@ class SessionKeys(RoundSigner):
             return sealed_grant(grant_key(secret, session), session, self._owner.opening_key(session))
 
     def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:
-        """Begin a round: the keys of those before are overwritten. None comes along with its first message."""
+        """Begin a round: the keys of those before are overwritten. None comes along with its first message.
+
+        Raises PolicyError for a round that is over; and, where the state that this goes on from is older than its
+        store, for a round that was begun since, and while an answer that was given since was not asked for again: the
+        model that comes of it would not be the one that this would sign.
+        """
         number = as_unsigned(round_number, "round_number")
         with self._lock:
-            self._held_store()
+            store = self._held_store()
             if number < self._round:
                 raise PolicyError(
                     f"round {number} is over since round {self._round} began, and its keys were overwritten: begin a "
                     "later round"
                 )
+            if number == self._forgotten:
+                raise PolicyError(
+                    f"round {number} was begun after this authority's state was kept, and what was signed for it is "
+                    "not in there: restore the newest state, or begin a later round"
+                )
+            if number > self._round:
+                store.check_heard()
             for authority in self._authorities.values():
                 if authority.newest_closed_round < number - 1:
                     authority.close_round(number - 1)

@@ -20,8 +20,11 @@ from shieldfl.roles.store_records import (
 __all__ = [
     "LAYOUT",
     "OWNER_OF_ENROLMENT_KEY",
+    "answered_rows",
+    "are_enrolled",
     "check_ahead",
     "check_enrolment_open",
+    "clients_with_keys",
     "digest_of_grant",
     "drop_answers",
     "enrolment_has_ended",
@@ -107,6 +110,20 @@ def is_enrolled(journal: Journal, session: bytes, client: int) -> bool:
     return journal.connection.execute(select, (session, client)).fetchone() is not None
 
 
+def are_enrolled(journal: Journal, sessions: Iterable[bytes], clients: int) -> bool:
+    """Whether so many clients were enrolled in every one of these sessions."""
+    select = "SELECT count(*) FROM clients WHERE session = ?"
+    return all(
+        journal.connection.execute(select, (session,)).fetchone()[0] >= clients for session in sessions
+    )
+
+
+def clients_with_keys(journal: Journal, session: bytes) -> list[int]:
+    """Return the clients of a session that are enrolled and were not revoked."""
+    select = "SELECT client FROM clients WHERE session = ? AND sealed IS NOT NULL"
+    return [client for (client,) in journal.connection.execute(select, (session,))]
+
+
 def read_keys(journal: Journal, session: bytes, clients: Iterable[int]) -> dict[int, ClientKey]:
     """Return keys by client. Raises PolicyError for one that was never enrolled, or revoked."""
     keys = {}
@@ -131,8 +148,12 @@ def write_keys(journal: Journal, row: Row, session: bytes, keys: Keys) -> None:
     journal.connection.executemany("REPLACE INTO clients VALUES (?, ?, ?, ?, ?)", rows)
 
 
-def stored_answer(journal: Journal, asked: Request, digest: bytes) -> bytes | None:
-    """Return the answer that this request got; None where none of its clients was answered for what it asks."""
+def stored_answer(journal: Journal, asked: Request, digest: bytes) -> tuple[int, bytes] | None:
+    """Return the answer that this request got, and the number of its row in the journal.
+
+    None where none of its clients was answered for what it asks. Raises PolicyError for another list or total, and for
+    an answer that is no longer kept.
+    """
     select = "SELECT number FROM answered WHERE session = ? AND round = ? AND purpose = ? AND client = ?"
     numbers = [
         number
@@ -153,7 +174,13 @@ def stored_answer(journal: Journal, asked: Request, digest: bytes) -> bytes | No
         raise PolicyError(
             f"this was answered, and is not answered again: answers of round {asked.round} are no longer kept"
         )
-    return journal.keys.unseal(row, sealed, *owner_of_answer(*asked.occasion))
+    return row.number, journal.keys.unseal(row, sealed, *owner_of_answer(*asked.occasion))
+
+
+def answered_rows(journal: Journal, after: int) -> frozenset[int]:
+    """Return the numbers of the journal's rows of answers, in any session, that come after a row."""
+    select = "SELECT number FROM journal WHERE kind = 'answer' AND number > ?"
+    return frozenset(number for (number,) in journal.connection.execute(select, (after,)))
 
 
 def write_answer(journal: Journal, asked: Request, digest: bytes, answer: bytes, ratcheted: Keys) -> None:

@@ -12,6 +12,7 @@ from methods.method_conformance import SteppedRun
 from methods.variants import labelled, opened_by_clients
 from shieldfl.errors import DataError, KeyMismatchError, ParameterError, PolicyError, WireFormatError
 from shieldfl.methods.protocol.method import Method
+from shieldfl.roles.authority_store import AuthorityStore
 from shieldfl.roles.message import Message
 
 KEY = bytes(32)
@@ -62,21 +63,26 @@ def test_a_restart_after_every_round_changes_nothing(monkeypatch, tmp_path, labe
     np.testing.assert_array_equal(stored.merged(1).parameters, plain.merged(1).parameters)
 
 
-def test_from_an_old_state_the_same_request_gets_the_same_answer_and_no_other_list_any(monkeypatch, tmp_path):
+def test_from_a_state_before_an_answer_the_same_request_gets_it_and_no_other_list_any(monkeypatch, tmp_path):
     path = tmp_path / "store"
     run = stored_run(monkeypatch, path)
-    old = run.authority.state(KEY)
+    run.begin_round(1)
+    begun = run.authority.state(KEY)
     run.run_round()
     asked = run.aggregator.request("update")
     answer = run.authority.answer("update", asked)
     others = request_over(run, [0, 1, 2])
-    restart(run, old, path)
-    run.authority.begin_round(1)
+    restart(run, begun, path)
     with pytest.raises(PolicyError, match="with another list or total"):
         run.authority.answer("update", others)
+    with pytest.raises(PolicyError, match="was kept before 1 of its answers"):
+        run.authority.begin_round(2)
+    # What is not known is kept with the state.
+    restart(run, run.authority.state(KEY), path)
+    with pytest.raises(PolicyError, match="pass the same requests on again"):
+        run.authority.begin_round(2)
     assert run.authority.answer("update", asked) == answer
     run.run_round()
-    newest = run.authority.state(KEY)
     # Had it its memory in the state, as without a file, the other list would have been answered.
     forgetful = SteppedRun(variant_of("full-he"))
     old = forgetful.authority.state(KEY)
@@ -86,8 +92,6 @@ def test_from_an_old_state_the_same_request_gets_the_same_answer_and_no_other_li
     again.restore(old, KEY)
     again.begin_round(1)
     assert again.answer("update", others)
-    restart(run, newest, path)
-    run.run_round()
 
 
 def test_rounds_that_the_file_knows_to_be_over_are_not_begun_again(monkeypatch, tmp_path):
@@ -99,6 +103,35 @@ def test_rounds_that_the_file_knows_to_be_over_are_not_begun_again(monkeypatch, 
     restart(run, old, path)
     with pytest.raises(PolicyError, match="round 2 is over since round 3 began"):
         run.authority.begin_round(2)
+
+
+def test_a_round_that_began_after_the_state_was_kept_is_lost_and_the_next_is_not(monkeypatch, tmp_path):
+    path = tmp_path / "store"
+    run = stored_run(monkeypatch, path)
+    run.run_round()
+    before = run.authority.state(KEY)
+    run.begin_round(2)
+    restart(run, before, path)
+    for state in (before, run.authority.state(KEY)):
+        restart(run, state, path)
+        with pytest.raises(PolicyError, match="round 2 was begun after this authority's state was kept"):
+            run.run_round()
+        run._round = 1
+    run._round = 2
+    run.run_round()
+    assert run.authority.keys.newest_round == 3
+
+
+def test_a_state_that_waits_for_an_answer_that_the_file_does_not_have_is_refused(monkeypatch, tmp_path):
+    path = tmp_path / "store"
+    run = stored_run(monkeypatch, path)
+    run.run_round()
+    newest = run.authority.keys._held_store().position.rows
+    with monkeypatch.context() as patch:
+        patch.setattr(AuthorityStore, "unheard", [newest - 1])
+        state = run.authority.state(KEY)
+    with pytest.raises(DataError, match="is said to be an answer's"):
+        restart(run, state, path)
 
 
 def test_an_older_file_than_the_state_and_the_file_of_others_are_refused(monkeypatch, tmp_path):
@@ -144,9 +177,10 @@ def test_a_process_that_ended_between_the_purposes_of_a_round_goes_on(monkeypatc
     with pytest.raises(KeyboardInterrupt):
         run.authority.begin_round(2)
     restart(run, before, path)
+    run._round = 2
     run.run_round()
     ended = {one.newest_closed_round for one in run.authority.keys._authorities.values()}
-    assert ended == {1}
+    assert ended == {2}
     restart(run, run.authority.state(KEY), path)
     run.run_round()
 

@@ -1,0 +1,134 @@
+"""An authority that is set back to an old state of its own, beside the newest file of what it has answered.
+
+The file answers nobody twice. What the answers came to is in the state: the newest model, and that scores were opened.
+"""
+
+from __future__ import annotations
+
+from functools import partialmethod
+
+import numpy as np
+import pytest
+
+from methods.method_conformance import SteppedRun
+from methods.variants import labelled, opened_by_aggregator, opened_by_clients
+from shieldfl.errors import PolicyError
+from shieldfl.methods.protocol.method import Method
+from shieldfl.roles.message import Message
+from shieldfl.roles.round_key_check import digest_of_parts
+
+KEY = bytes(32)
+
+
+def same_in_every_round(round_number, client, start):
+    """Train deterministically, so that sums of two rounds from one model differ by who is in them alone."""
+    target = np.random.default_rng(client)
+    moved = [
+        own + np.float32(0.1) * (target.normal(0, 1, own.size).astype(np.float32) - own)
+        for own in (start.parameters, start.buffers)
+    ]
+    return start.trained(*moved, target.random(start.parameters.size, dtype=np.float32))
+
+
+def run_in_file(monkeypatch, path, variant):
+    with monkeypatch.context() as patch:
+        patch.setattr(Method, "authority_setup", partialmethod(Method.authority_setup, store=path))
+        return SteppedRun(variant, train=same_in_every_round, min_clients=3)
+
+
+def set_back(run, state, path):
+    run.authority.keys.close()
+    run.authority = run.method.authority_steps(
+        run.setup, run.initial, threads=1, shared_secret=run.shared_secret, store=path
+    )
+    run.authority.restore(state, KEY)
+
+
+def asked_over(run, phase, number, clients, first, participants=4):
+    """What an aggregator asks that has these clients' messages of a phase."""
+    aggregator = run.new_aggregator()
+    aggregator.begin_round(number, Message())
+    aggregator.begin_phase(phase, number, None)
+    for client in clients:
+        run.train_client(client, number, participants, first)
+        aggregator.receive(phase, client, run.clients[client].step(phase, None))
+    aggregator.close(phase)
+    return aggregator.request(phase)
+
+
+def test_no_later_round_begins_with_the_model_of_before_what_was_answered(monkeypatch, tmp_path):
+    """Clients that have not opened the first sum yet would train once more from the same model, one client away."""
+    path = tmp_path / "store"
+    (variant,) = opened_by_clients([labelled("full-he")])
+    run = run_in_file(monkeypatch, path, variant)
+    old = run.authority.state(KEY)
+    first = run.authority.begin_round(1)
+    begun = run.authority.state(KEY)
+    asked = asked_over(run, "update", 1, [0, 1, 2, 3], first)
+    run.authority.answer("update", asked)
+    for state in (old, begun):
+        set_back(run, state, path)
+        for number in (2, 3):
+            with pytest.raises(PolicyError, match="was kept before 1 of its answers"):
+                run.authority.begin_round(number)
+    # With what was answered it goes on, and says so to clients: those without the first sum train nothing.
+    assert run.authority.answer("update", asked)
+    second = run.authority.begin_round(2)
+    with pytest.raises(PolicyError, match="begins from other sums than this client has opened"):
+        run.train_client(2, 2, 4, second)
+
+
+def test_one_round_has_one_model_and_one_list_of_invited_clients(monkeypatch, tmp_path):
+    """A model whose gradient is zero, for all but one client, would make the sum that client's update."""
+    path = tmp_path / "store"
+    (variant,) = opened_by_aggregator([labelled("full-he")])
+    run = run_in_file(monkeypatch, path, variant)
+    run.run_round()
+    old = run.authority.state(KEY)
+    model = run.aggregator.newest_model()
+    planted = Message({**model, "parameters": bytes(len(model["parameters"]))})
+    first = run.authority.begin_round(2, None, digest_of_parts(model))
+    assert run.clients[0].begin_round(2, 4, Message({**model, **first})) is not None
+    set_back(run, old, path)
+    for invited, other in ((None, planted), ([1, 2, 3], model)):
+        with pytest.raises(PolicyError, match="round 2 was begun after this authority's state was kept"):
+            run.authority.begin_round(2, invited, digest_of_parts(other))
+    assert run.authority.begin_round(3, None, digest_of_parts(model))
+
+
+def test_scores_are_opened_once_whatever_the_state(monkeypatch, tmp_path):
+    path = tmp_path / "store"
+    (variant,) = opened_by_aggregator([labelled("fedml-he")])
+    run = run_in_file(monkeypatch, path, variant)
+    old = run.authority.state(KEY)
+    model, digest = run.aggregator.newest_model(), run.aggregator.model_digest()
+
+    def scores(number, clients):
+        first = Message({**model, **run.authority.begin_round(number, None, digest)})
+        return run.authority.answer("scores", asked_over(run, "scores", number, clients, first))
+
+    assert scores(1, [0, 1, 2, 3])
+    with pytest.raises(PolicyError, match="a total of phase 'scores' was answered in round 1"):
+        scores(2, [0, 2, 3])
+    set_back(run, old, path)
+    with pytest.raises(PolicyError, match="was kept before 1 of its answers"):
+        scores(3, [0, 2, 3])
+
+
+def test_until_all_was_asked_again_a_list_of_others_is_not_answered_either(monkeypatch, tmp_path):
+    """Six clients, two lists of three: the second one in place of what the first one came to."""
+    path = tmp_path / "store"
+    (variant,) = opened_by_aggregator([labelled("fedml-he")])
+    with monkeypatch.context() as patch:
+        patch.setattr(Method, "authority_setup", partialmethod(Method.authority_setup, store=path))
+        run = SteppedRun(variant, clients=6, train=same_in_every_round, min_clients=3)
+    first = Message(
+        {**run.aggregator.newest_model(), **run.authority.begin_round(1, None, run.aggregator.model_digest())}
+    )
+    begun = run.authority.state(KEY)
+    ones, others = (asked_over(run, "scores", 1, who, first, 6) for who in ([0, 1, 2], [3, 4, 5]))
+    answer = run.authority.answer("scores", ones)
+    set_back(run, begun, path)
+    with pytest.raises(PolicyError, match="was kept before 1 of its answers"):
+        run.authority.answer("scores", others)
+    assert run.authority.answer("scores", ones) == answer
