@@ -2,6 +2,7 @@
 
     python bench/pads_beside_kahe.py            # about three minutes: docs/pads.md has the table that it prints
     python bench/pads_beside_kahe.py --quick    # shows that it works, and says nothing about speed
+    python bench/pads_beside_kahe.py --clients 16 --values 5000 10000
 
 For each number of clients and values both schemes answer in turns, on one thread. Times are medians of the processor's,
 which other programs that run beside it change less than the clock's. Values have 24 bits, and both have room for as
@@ -65,11 +66,16 @@ def _row(clients: int, values: int, of_pads: AuthorityFigure, of_kahe: Authority
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--clients", type=int, nargs="+", default=_CLIENTS)
+    parser.add_argument("--values", type=int, nargs="+", default=_VALUES)
     parser.add_argument("--quick", action="store_true", help="few clients and values, measured once")
-    quick = parser.parse_args(arguments).quick
+    options = parser.parse_args(arguments)
     print(f"instruction set: {sf.build_info()['instruction_set']}")
-    clients, values = (_QUICK_CLIENTS, _QUICK_VALUES) if quick else (_CLIENTS, _VALUES)
-    for line in rows(clients, values, 0.0 if quick else _SECONDS):
+    if options.quick:
+        lines = rows(_QUICK_CLIENTS, _QUICK_VALUES, seconds=0.0)
+    else:
+        lines = rows(options.clients, options.values, _SECONDS)
+    for line in lines:
         print(line, flush=True)
 
 

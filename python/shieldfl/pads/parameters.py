@@ -8,6 +8,7 @@ from typing import Any
 import shieldfl._core as _core
 from shieldfl.array_view import as_unsigned
 from shieldfl.masks import Mask
+from shieldfl.pads.beside_kahe import ANSWER_HEAD_BYTES, BesideKahe
 from shieldfl.scheme.enrolled_key import EnrolledPublicKey
 from shieldfl.scheme.fitted_scale import FittedScale, fit_scale
 from shieldfl.scheme.parameters import SchemeParameters, check_count_has_goal, checked_goal
@@ -15,6 +16,10 @@ from shieldfl.scheme.parameters import SchemeParameters, check_count_has_goal, c
 __all__ = ["Parameters", "PublicKey"]
 
 _MOST = 2**32 - 1
+# kBlockWords of cpp/pads/parameters.h.
+_WORDS = 1024
+# Values that stand for many.
+_MANY = 1_000_000
 
 
 class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
@@ -128,19 +133,31 @@ class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
         return int(self._facts["pad_bits"]) // 8
 
     def answer_bytes(self, count: int) -> int:
-        """Return about how long an authority's answer to a total of ``count`` values is, in bytes: as the total."""
-        ciphertexts = math.ceil(as_unsigned(count, "count") / self.values_per_ciphertext)
-        return ciphertexts * int(self._facts["total_ciphertext_bytes"])
+        """Return how long what an authority answers to a total of ``count`` values is, in bytes: about as the total.
+
+        Sealing and signing it adds 92 bytes. A weight that is encrypted beside values counts as one.
+        """
+        return ANSWER_HEAD_BYTES + self._blocks(count) * int(self._facts["total_ciphertext_bytes"])
 
     def key_stream_bytes(self, clients: int, count: int) -> int:
         """Return how much key stream an authority draws for a total of so many clients and values."""
-        ciphertexts = math.ceil(as_unsigned(count, "count") / self.values_per_ciphertext)
-        return as_unsigned(clients, "clients") * ciphertexts * _WORDS * self.pad_bytes
+        return as_unsigned(clients, "clients") * self._blocks(count) * _WORDS * self.pad_bytes
+
+    @property
+    def beside_kahe(self) -> BesideKahe:
+        """The authority's answer and time beside those of ``kahe``: from how many values on that is better."""
+        settings = (self.max_clients, self.value_bits, self.fraction_bits)
+        return BesideKahe.of(
+            _core.KaheParameters(*settings, None),
+            block_values=self.values_per_ciphertext,
+            block_bytes=int(self._facts["total_ciphertext_bytes"]),
+            block_stream_bytes=_WORDS * self.pad_bytes,
+        )
 
     def describe(self) -> str:
-        """Say in a few lines what the parameters are, and what a round costs authority and network."""
+        """Say in a few lines what the parameters are, what a round costs authority and network, and under ``kahe``."""
         facts = self._facts
-        count = 1_000_000 if self._count is None else self._count
+        count = _MANY if self._count is None else self._count
         stream = self.key_stream_bytes(self.max_clients, count)
         return "\n".join(
             (
@@ -151,13 +168,14 @@ class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
                 f"{self.bytes_per_value:.2f} bytes a value",
                 f"  authority   for {self.max_clients:,} clients with {count:,} values each: {stream:,} bytes of key "
                 f"stream, and an answer of {self.answer_bytes(count):,} bytes",
-                "  better      under kahe, for most sums: its authority works, and answers, for 32 ciphertexts of each "
-                "client at once;",
-                "              docs/pads.md says from how many clients and values on",
+                *self.beside_kahe.describe(self._count),
                 "  rests on    ChaCha20 as a pseudorandom function, and keyed BLAKE2b as one; at least two honest "
                 "clients in every sum",
             )
         )
+
+    def _blocks(self, count: int) -> int:
+        return math.ceil(as_unsigned(count, "count") / self.values_per_ciphertext)
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         settings = {name: self._facts[name] for name in self._SETTINGS}
@@ -165,10 +183,6 @@ class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
 
     def __repr__(self) -> str:
         return f"Parameters({', '.join(f'{name}={self._facts[name]!r}' for name in self._SETTINGS)})"
-
-
-# kBlockWords of cpp/pads/parameters.h.
-_WORDS = 1024
 
 
 def _make(settings: dict[str, Any], fitted: FittedScale | None, count: int | None) -> Parameters:
