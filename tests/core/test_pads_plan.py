@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 
 import numpy as np
@@ -123,3 +124,26 @@ def test_describe_counts_what_the_authority_draws_and_answers():
         "bytes" in text
     )
     assert "up to 4, 2 guard bits for their sum" in text
+
+
+def test_a_fit_takes_what_a_plan_takes():
+    sample = np.random.default_rng(4).normal(0.0, 1e-3, 1000)
+    fit, plan = sf.pads.Parameters.fit, sf.pads.Parameters.plan
+    fitted = fit(sample, count=1022)
+    assert "fitted" in fitted.describe()
+    planned = plan(value_bits=fitted.value_bits, fraction_bits=fitted.fraction_bits, count=1022)
+    assert lines_about_kahe(fitted.describe()) == lines_about_kahe(planned.describe())
+    assert fitted == fit(sample) == fit(sample, goal="size", count=5) == planned
+    for wrong, message in ({"count": 0}, "count"), ({"goal": "fast"}, "goal"), ({"goal": ""}, "goal"):
+        for make in (plan, lambda **settings: fit(sample, **settings)):
+            with pytest.raises(sf.ParameterError, match=message):
+                make(**wrong)
+
+
+def test_parameters_that_make_the_same_frames_are_equal_whatever_they_were_planned_for():
+    plain, planned = sf.pads.Parameters(), sf.pads.Parameters.plan(goal="size", count=12_345)
+    again = pickle.loads(pickle.dumps(planned))
+    assert plain == planned == again
+    assert len({plain, planned, again}) == 1
+    assert again.describe() == planned.describe() != plain.describe()
+    assert plain != sf.pads.Parameters(max_clients=63)

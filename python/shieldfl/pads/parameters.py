@@ -11,7 +11,7 @@ from shieldfl.masks import Mask
 from shieldfl.pads.beside_kahe import ANSWER_HEAD_BYTES, BesideKahe
 from shieldfl.scheme.enrolled_key import EnrolledPublicKey
 from shieldfl.scheme.fitted_scale import FittedScale, fit_scale
-from shieldfl.scheme.parameters import SchemeParameters, check_count_has_goal, checked_goal
+from shieldfl.scheme.parameters import SchemeParameters, checked_goal
 
 __all__ = ["Parameters", "PublicKey"]
 
@@ -23,7 +23,7 @@ _MANY = 1_000_000
 
 
 class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
-    """What a session agrees on before its first round. Immutable; equal when everything is.
+    """What a session agrees on before its first round. Immutable; equal when everything is, but for what was planned.
 
     Parameters
     ----------
@@ -65,7 +65,8 @@ class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
     ) -> Parameters:
         """Make the parameters for these values; ``describe()`` then shows what a round of them costs everybody.
 
-        There is nothing to choose, whatever the goal: it is ``"speed"`` or ``"size"`` as for other schemes.
+        There is nothing to choose, whatever the goal: it is ``"speed"`` or ``"size"`` as for other schemes. Nor does
+        ``count`` change a frame; it is for ``describe()``, and parameters that differ in it alone are equal.
 
         Parameters
         ----------
@@ -96,7 +97,7 @@ class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
         """Choose value_bits and fraction_bits for updates like a sample, by the error that rounding may have.
 
         Everything is as for ``ckks.Parameters.fit``: run it on public or planned data, once. ``max_clients`` is as for
-        ``Parameters``, ``goal`` and ``count`` are as for ``plan``.
+        ``Parameters``, ``goal`` and ``count`` are as for ``plan``; either may be given without the other.
         """
         scale = fit_scale(
             sample_update,
@@ -106,12 +107,11 @@ class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
             relative_error=relative_error,
             headroom=headroom,
         )
-        check_count_has_goal(goal, count)
         chosen = cls.plan(
             max_clients=max_clients,
             value_bits=scale.value_bits,
             fraction_bits=scale.fraction_bits,
-            goal=goal or "speed",
+            goal="speed" if goal is None else goal,
             count=count,
         )
         chosen._adopt(chosen._handle, scale, chosen._count)
