@@ -124,6 +124,8 @@ def test_describe_counts_what_the_authority_draws_and_answers():
         "bytes" in text
     )
     assert "up to 4, 2 guard bits for their sum" in text
+    for scheme in (sf.pads, sf.kahe, sf.ckks, sf.paillier):
+        assert "up to 2, 1 guard bit for" in scheme.Parameters(max_clients=2).describe()
 
 
 def test_a_fit_takes_what_a_plan_takes():

@@ -163,7 +163,7 @@ class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
             (
                 f"one-time pads, {self.security_bits}-bit keys of ChaCha20",
                 self._describe_values(),
-                f"  clients     up to {self.max_clients:,}, {facts['guard_bits']} guard bits for their sum",
+                self._describe_clients(),
                 f"  ciphertext  {self.values_per_ciphertext:,} values in {facts['ciphertext_bytes']:,} bytes: "
                 f"{self.bytes_per_value:.2f} bytes a value",
                 f"  authority   for {self.max_clients:,} clients with {count:,} values each: {stream:,} bytes of key "
