@@ -74,6 +74,13 @@ def test_kahe_is_shorter_just_where_its_real_answers_are():
     assert above[0] > above[1]
 
 
+def test_an_answer_of_fewer_clients_is_shorter_under_kahe_alone():
+    settings = {"max_clients": 7, "value_bits": 24, "fraction_bits": 4}
+    parameters, other = sf.pads.Parameters(**settings), sf.kahe.Parameters(**settings)
+    assert answer_bytes(parameters, 2, 1500) == answer_bytes(parameters, 7, 1500)
+    assert answer_bytes(other, 2, 1500) < answer_bytes(other, 7, 1500)
+
+
 def test_wider_pads_take_an_authority_twice_as_long():
     narrow, wide = (sf.pads.Parameters(value_bits=bits, fraction_bits=4) for bits in (26, 27))
     assert (narrow.pad_bytes, wide.pad_bytes) == (4, 8)
