@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/error.h"
 #include "common/wire.h"
 #include "enrolled/participants.h"
 #include "packed/block_format.h"
@@ -115,5 +116,13 @@ struct CiphertextView {
     return {kind, std::move(head), std::move(format), frame, payload};
   }
 };
+
+// Throws Error(kPolicy) for a batch.
+template <typename View>
+void check_is_total(const View& view) {
+  if (view.kind != View::Scheme::kKinds.total) {
+    throw Error(ErrorCode::kPolicy, "only totals are opened, never a single client's batch");
+  }
+}
 
 }  // namespace shieldfl::enrolled

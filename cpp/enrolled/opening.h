@@ -21,14 +21,6 @@
 
 namespace shieldfl::enrolled {
 
-// Throws Error(kPolicy) for a batch.
-template <typename View>
-void check_is_total(const View& view) {
-  if (view.kind != View::Scheme::kKinds.total) {
-    throw Error(ErrorCode::kPolicy, "only totals are opened, never a single client's batch");
-  }
-}
-
 // Throws unless there is an answer of each authority, and each is for this total: Error(kParameter) for none
 // or more than kMaxAuthorities, and as check_answers() does.
 template <typename View, typename SumKey>

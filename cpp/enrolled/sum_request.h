@@ -18,7 +18,9 @@ struct SumRequest {
   Head head;
   Digest total_digest{};
 
+  // Throws Error(kPolicy) for a batch.
   static SumRequest of_total(const CiphertextView<Scheme>& total, const Digest& total_digest) {
+    check_is_total(total);
     return {total.head, total_digest};
   }
 

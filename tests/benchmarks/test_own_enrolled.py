@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
 import shieldfl as sf
+from documentation_pages import ROOT
 from shieldfl.benchmarks import Effort, UpdateCase, compare, grid
-from shieldfl.benchmarks.answering import kahe_authority_lines, measure_authority, pads_authority_lines
+from shieldfl.benchmarks.answering import (
+    kahe_authority_lines,
+    measure_authorities,
+    measure_authority,
+    pads_authority_lines,
+)
 from shieldfl.benchmarks.measurement import STAGES, measure
 from shieldfl.benchmarks.own_enrolled import (
     EnrolledScheme,
@@ -88,6 +97,32 @@ def test_the_authority_is_measured_with_as_many_clients_as_asked_for(clients):
     assert figure.answer_bytes > 4096 * np.ceil(np.log2(2 * 42 * clients)) / 8
     assert figure.request_bytes > 20 * clients
     assert f"answer of {figure.answer_bytes:,}" in figure.note
+
+
+def test_authorities_of_both_schemes_take_turns_by_the_clock_that_is_given():
+    readings = []
+
+    def clock():
+        readings.append(len(readings))
+        return 7.0 * len(readings)
+
+    parameter_sets = {"kahe": sf.kahe.Parameters(max_clients=3), "pads": sf.pads.Parameters(max_clients=3)}
+    figures = measure_authorities(parameter_sets, 3, 1, 2, 1_500, clock)
+    assert list(figures) == ["kahe", "pads"]
+    assert [figure.seconds for figure in figures.values()] == [7.0, 7.0]
+    assert len(readings) == 2 * 2 * 2
+    assert figures["pads"].answer_bytes == 132 + 2 * 1024 * 26 // 8
+    assert figures["kahe"].answer_bytes == 132 + 4096 * 8 // 8
+
+
+def test_the_table_of_both_authorities_has_a_row_for_each_number_of_clients_and_values():
+    script = ROOT / "bench" / "pads_beside_kahe.py"
+    command = [sys.executable, str(script), "--quick"]
+    printed = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    rows = [line.strip("| ").split(" | ") for line in printed.splitlines() if line[:3] in ("| 2", "| 3")]
+    assert [row[:2] for row in rows] == [[c, v] for c in "23" for v in ("100", "2,000")]
+    for _, _, pads_ms, kahe_ms, ratio, *_ in rows:
+        assert float(ratio) == pytest.approx(float(pads_ms) / float(kahe_ms), rel=0.2)
 
 
 def test_an_authority_s_wrong_key_is_no_figure(monkeypatch):

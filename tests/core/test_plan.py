@@ -109,10 +109,11 @@ def test_figures_of_describe_follow_from_the_facts(settings):
     dropped0, dropped1 = facts["dropped_bits"]
     size = degree * (2 * sum(lengths) - dropped0 - dropped1) // 8
     limit = (2 ** (parameters.value_bits - 1) - 1) / 2**parameters.fraction_bits
+    guard_bits = math.ceil(math.log2(parameters.max_clients))
     for phrase in (
         f"CKKS, {parameters.packing} packing, 128-bit security",
         f"{parameters.value_bits} bits, {parameters.fraction_bits} behind the point: |value| <= {limit:.6g} ",
-        f"up to {parameters.max_clients:,}, {math.ceil(math.log2(parameters.max_clients))} guard bits",
+        f"up to {parameters.max_clients:,}, {guard_bits} guard bit{'s' * (guard_bits != 1)} for their sum",
         f"N = {degree}, modulus of {' + '.join(map(str, lengths))} bits",
         f"{fields:,} values in {size:,} bytes: {size / fields:.2f} bytes a value",
         f"the lowest {dropped0} and {dropped1} bits of the two halves",

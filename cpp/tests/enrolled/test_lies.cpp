@@ -224,6 +224,8 @@ TEST_OF_BOTH(a_single_client_s_batch_is_not_a_total) {
   const typename Types::SumKey sum_key = tests::answer(round.session, round.session.request_of(round.total));
   CHECK_THROWS(open(*round.session.key, view, long_digest(round.total), std::span(&sum_key, 1), 1),
                ErrorCode::kPolicy);
+  CHECK_THROWS(Round<Types>::Session::Request::of_total(view, long_digest(round.batches[0])),
+               ErrorCode::kPolicy);
 }
 
 TEST_OF_BOTH(an_answer_opens_the_total_that_was_asked_for_alone) {

@@ -8,17 +8,22 @@ from typing import Any
 import shieldfl._core as _core
 from shieldfl.array_view import as_unsigned
 from shieldfl.masks import Mask
+from shieldfl.pads.beside_kahe import ANSWER_HEAD_BYTES, BesideKahe
 from shieldfl.scheme.enrolled_key import EnrolledPublicKey
 from shieldfl.scheme.fitted_scale import FittedScale, fit_scale
-from shieldfl.scheme.parameters import SchemeParameters, check_count_has_goal, checked_goal
+from shieldfl.scheme.parameters import SchemeParameters, checked_goal
 
 __all__ = ["Parameters", "PublicKey"]
 
 _MOST = 2**32 - 1
+# kBlockWords of cpp/pads/parameters.h.
+_WORDS = 1024
+# Values that stand for many.
+_MANY = 1_000_000
 
 
 class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
-    """What a session agrees on before its first round. Immutable; equal when everything is.
+    """What a session agrees on before its first round. Immutable; equal when everything is, but for what was planned.
 
     Parameters
     ----------
@@ -60,7 +65,8 @@ class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
     ) -> Parameters:
         """Make the parameters for these values; ``describe()`` then shows what a round of them costs everybody.
 
-        There is nothing to choose, whatever the goal: it is ``"speed"`` or ``"size"`` as for other schemes.
+        There is nothing to choose, whatever the goal: it is ``"speed"`` or ``"size"`` as for other schemes. Nor does
+        ``count`` change a frame; it is for ``describe()``, and parameters that differ in it alone are equal.
 
         Parameters
         ----------
@@ -91,7 +97,7 @@ class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
         """Choose value_bits and fraction_bits for updates like a sample, by the error that rounding may have.
 
         Everything is as for ``ckks.Parameters.fit``: run it on public or planned data, once. ``max_clients`` is as for
-        ``Parameters``, ``goal`` and ``count`` are as for ``plan``.
+        ``Parameters``, ``goal`` and ``count`` are as for ``plan``; either may be given without the other.
         """
         scale = fit_scale(
             sample_update,
@@ -101,12 +107,11 @@ class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
             relative_error=relative_error,
             headroom=headroom,
         )
-        check_count_has_goal(goal, count)
         chosen = cls.plan(
             max_clients=max_clients,
             value_bits=scale.value_bits,
             fraction_bits=scale.fraction_bits,
-            goal=goal or "speed",
+            goal="speed" if goal is None else goal,
             count=count,
         )
         chosen._adopt(chosen._handle, scale, chosen._count)
@@ -128,36 +133,49 @@ class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
         return int(self._facts["pad_bits"]) // 8
 
     def answer_bytes(self, count: int) -> int:
-        """Return about how long an authority's answer to a total of ``count`` values is, in bytes: as the total."""
-        ciphertexts = math.ceil(as_unsigned(count, "count") / self.values_per_ciphertext)
-        return ciphertexts * int(self._facts["total_ciphertext_bytes"])
+        """Return how long what an authority answers to a total of ``count`` values is, in bytes: about as the total.
+
+        Sealing and signing it adds 92 bytes. A weight that is encrypted beside values counts as one.
+        """
+        return ANSWER_HEAD_BYTES + self._blocks(count) * int(self._facts["total_ciphertext_bytes"])
 
     def key_stream_bytes(self, clients: int, count: int) -> int:
         """Return how much key stream an authority draws for a total of so many clients and values."""
-        ciphertexts = math.ceil(as_unsigned(count, "count") / self.values_per_ciphertext)
-        return as_unsigned(clients, "clients") * ciphertexts * _WORDS * self.pad_bytes
+        return as_unsigned(clients, "clients") * self._blocks(count) * _WORDS * self.pad_bytes
+
+    @property
+    def beside_kahe(self) -> BesideKahe:
+        """The authority's answer and time beside those of ``kahe``: from how many values on that is better."""
+        settings = (self.max_clients, self.value_bits, self.fraction_bits)
+        return BesideKahe.of(
+            _core.KaheParameters(*settings, None),
+            block_values=self.values_per_ciphertext,
+            block_bytes=int(self._facts["total_ciphertext_bytes"]),
+            block_stream_bytes=_WORDS * self.pad_bytes,
+        )
 
     def describe(self) -> str:
-        """Say in a few lines what the parameters are, and what a round costs authority and network."""
+        """Say in a few lines what the parameters are, what a round costs authority and network, and under ``kahe``."""
         facts = self._facts
-        count = 1_000_000 if self._count is None else self._count
+        count = _MANY if self._count is None else self._count
         stream = self.key_stream_bytes(self.max_clients, count)
         return "\n".join(
             (
                 f"one-time pads, {self.security_bits}-bit keys of ChaCha20",
                 self._describe_values(),
-                f"  clients     up to {self.max_clients:,}, {facts['guard_bits']} guard bits for their sum",
+                self._describe_clients(),
                 f"  ciphertext  {self.values_per_ciphertext:,} values in {facts['ciphertext_bytes']:,} bytes: "
                 f"{self.bytes_per_value:.2f} bytes a value",
                 f"  authority   for {self.max_clients:,} clients with {count:,} values each: {stream:,} bytes of key "
                 f"stream, and an answer of {self.answer_bytes(count):,} bytes",
-                "  better      under kahe, for most sums: its authority works, and answers, for 32 ciphertexts of each "
-                "client at once;",
-                "              docs/pads.md says from how many clients and values on",
+                *self.beside_kahe.describe(self._count),
                 "  rests on    ChaCha20 as a pseudorandom function, and keyed BLAKE2b as one; at least two honest "
                 "clients in every sum",
             )
         )
+
+    def _blocks(self, count: int) -> int:
+        return math.ceil(as_unsigned(count, "count") / self.values_per_ciphertext)
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         settings = {name: self._facts[name] for name in self._SETTINGS}
@@ -165,10 +183,6 @@ class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
 
     def __repr__(self) -> str:
         return f"Parameters({', '.join(f'{name}={self._facts[name]!r}' for name in self._SETTINGS)})"
-
-
-# kBlockWords of cpp/pads/parameters.h.
-_WORDS = 1024
 
 
 def _make(settings: dict[str, Any], fitted: FittedScale | None, count: int | None) -> Parameters:

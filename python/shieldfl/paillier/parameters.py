@@ -152,7 +152,7 @@ class Parameters(SchemeParameters[_core.PaillierParameters, "PublicKey"]):
             (
                 f"Paillier, {self.packing} packing, {self.security_bits}-bit security",
                 self._describe_values(),
-                f"  clients     up to {self.max_clients:,}{weights}, {facts['guard_bits']} guard bits for their sum",
+                self._describe_clients(weights),
                 f"  key         n of {self.key_bits:,} bits",
                 f"  ciphertext  {values} in {facts['ciphertext_bytes']:,} bytes: "
                 f"{self.bytes_per_value:.2f} bytes a value",

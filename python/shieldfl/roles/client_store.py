@@ -172,7 +172,8 @@ class ClientStore(Store):
     def take_grant(self, public_key: Any, grant: Buffer) -> None:
         """Take what a key authority gave for the enrolment: what lets this client open its answers.
 
-        Raises KeyMismatchError for a grant of another client or session; PolicyError without an enrolment.
+        Raises KeyMismatchError for a grant of another client or session; PolicyError without an enrolment here, as
+        where the key came by :meth:`add_key`.
         """
         session = public_key.id
         with self._transaction() as journal:

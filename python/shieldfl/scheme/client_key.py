@@ -120,7 +120,8 @@ class EnrolledClientKey(Uncopied, Generic[Key]):
     def take_grant(self, grant: Buffer) -> None:
         """Take what lets this client open answers, of each authority.
 
-        Raises KeyMismatchError for a grant of another client or session.
+        Raises PolicyError for a key that was not made at enrolment, such as one of an exported secret;
+        KeyMismatchError for a grant of another client or session.
         """
         if not self._grant_keys:
             raise PolicyError("a grant is taken by the key that was made at enrolment")

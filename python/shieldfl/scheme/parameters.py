@@ -34,7 +34,7 @@ def check_count_has_goal(goal: str | None, count: int | None) -> None:
 
 
 class SchemeParameters(Generic[Core, Key]):
-    """Immutable; equal when everything is. What the schemes' ``Parameters`` have in common.
+    """Immutable; equal when they make the same frames, however they were chosen. What ``Parameters`` have in common.
 
     ``Key`` is the scheme's public key, so that type checkers know what a key authority of these parameters has.
     """
@@ -117,6 +117,11 @@ class SchemeParameters(Generic[Core, Key]):
             f"|value| <= {self.value_limit:.6g} in steps of 2^-{self.fraction_bits}"
         )
         return values if self._fitted is None else f"{values}\n  fitted      {self._fitted.describe()}"
+
+    def _describe_clients(self, more: str = "") -> str:
+        bits = int(self._facts["guard_bits"])
+        guard_bits = "1 guard bit" if bits == 1 else f"{bits} guard bits"
+        return f"  clients     up to {self.max_clients:,}{more}, {guard_bits} for their sum"
 
     def __eq__(self, other: object) -> bool:
         return self.id == other.id if isinstance(other, SchemeParameters) else NotImplemented

@@ -199,7 +199,7 @@ class RingParameters(SchemeParameters[Core, Key], abc.ABC):
         lines = [
             scheme,
             self._describe_values(),
-            f"  clients     up to {self.max_clients:,}, {facts['guard_bits']} guard bits for their sum",
+            self._describe_clients(),
             f"  ring        N = {self.ring_degree}, modulus of {' + '.join(map(str, self._modulus_bits()))} bits",
             f"  ciphertext  {self.values_per_ciphertext:,} values in {facts['ciphertext_bytes']:,} bytes: "
             f"{self.bytes_per_value:.2f} bytes a value",
