@@ -1,8 +1,8 @@
 """The authority of key-additive encryption with a million clients: to derive and sum their secrets, and to commit that.
 
-python bench/million_clients.py                        # about five minutes, 4 GB of memory and 1 GB of disk
+python bench/million_clients.py                        # three minutes of one core, 1.3 GB of memory, 1 GB of disk
 python bench/million_clients.py --clients 1000
-python bench/million_clients.py --without-store        # derive and sum alone
+python bench/million_clients.py --without-store        # derive and sum alone: half a minute
 
 An authority sees who is in a total, and a digest of it. So no client encrypts here, and there is no total: the list is
 written as an aggregator writes it. The keys are there, one for each client.
