@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/secure_memory.h"
 #include "common/taint.h"
 #include "enrolled/opening.h"
 #include "pads/encryptor.h"
@@ -23,6 +24,10 @@ class BlockOpening {
         words_(kBlockWords),
         pads_(kBlockWords),
         more_pads_(kBlockWords) {}
+
+  ~BlockOpening() { secure_wipe_stack(); }
+  BlockOpening(const BlockOpening&) = delete;
+  BlockOpening& operator=(const BlockOpening&) = delete;
 
   // Whether these can be sums.
   bool open(std::size_t block, std::span<double> sums) {
@@ -84,6 +89,7 @@ SumKey SumKey::of_request(const PublicKey& key, const SumRequest& request, std::
                    format.pack(words,
                                std::span(sum_key.packed_).subspan(block * format.bytes(), format.bytes()));
                  }
+                 secure_wipe_stack();  // some kernels pack a block's last words there
                });
   return sum_key;
 }
