@@ -135,7 +135,9 @@ class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
     def key_stream_bytes(self, clients: int, count: int) -> int:
         """Return how much key stream an authority draws for a total of so many clients and values."""
         ciphertexts = math.ceil(as_unsigned(count, "count") / self.values_per_ciphertext)
-        return as_unsigned(clients, "clients") * ciphertexts * _WORDS * self.pad_bytes
+        return (
+            as_unsigned(clients, "clients") * ciphertexts * self._handle.words_per_ciphertext * self.pad_bytes
+        )
 
     def describe(self) -> str:
         """Say in a few lines what the parameters are, and what a round costs authority and network."""
@@ -165,10 +167,6 @@ class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
 
     def __repr__(self) -> str:
         return f"Parameters({', '.join(f'{name}={self._facts[name]!r}' for name in self._SETTINGS)})"
-
-
-# kBlockWords of cpp/pads/parameters.h.
-_WORDS = 1024
 
 
 def _make(settings: dict[str, Any], fitted: FittedScale | None, count: int | None) -> Parameters:
