@@ -8,11 +8,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "bindings/bind_scheme.h"
 #include "enrolled/encryptor.h"
+#include "enrolled/sum_key_head.h"
 
 namespace shieldfl::bindings {
 
@@ -200,13 +202,30 @@ void bind_opening(py::module_& module, const std::string& prefix) {
             }
             return to_bytearray(frame);
           },
-          py::arg("key"), py::arg("client_keys"), py::arg("threads"));
+          py::arg("key"), py::arg("client_keys"), py::arg("threads"))
+      .def_static(
+          "head_of_sum_key",
+          [](const py::buffer& frame) {
+            const auto info = frame.request();
+            const enrolled::SumKeyHead head = SumKey::head_of(view(info));
+            py::dict dict;
+            dict["clients"] = head.clients;
+            dict["unit"] = head.unit;
+            dict["count"] = head.count;
+            dict["total_digest"] = to_bytes(head.total_digest);
+            return dict;
+          },
+          py::arg("frame"));
 }
+
+// Makes the name of a scheme, a literal, one that clients' keys may be of.
+void add_scheme_of_keys(std::string_view name);
 
 // Everything but the parameters. `Bound` names a scheme's types, and facts(), what Python gets of its
 // parameters.
 template <typename Bound>
 void bind_enrolled(py::module_& module, const std::string& prefix) {
+  add_scheme_of_keys(Bound::PublicKey::Scheme::kName);
   bind_public_key<Bound>(module, prefix);
   bind_encryptor<Bound>(module, prefix);
   bind_sums<Bound>(module, prefix);

@@ -33,6 +33,9 @@ class SumKey {
   [[nodiscard]] SecretVector<std::uint8_t> to_frame() const;
   // Throws Error(kWireFormat).
   static SumKey from_frame(std::span<const std::uint8_t> frame);
+  // What a frame states before its numbers, which are secret, are as many as that says, and are not looked
+  // at. Throws Error(kWireFormat).
+  static enrolled::SumKeyHead head_of(std::span<const std::uint8_t> frame);
 
  private:
   enrolled::SumKeyHead head_;

@@ -8,6 +8,9 @@ from numpy.typing import NDArray
 _Buffer = bytes | bytearray | memoryview | mmap
 
 __version__: str
+MOST_VALUE_BITS: int
+MOST_FRACTION_BITS: int
+MOST_FIELD_BITS: int
 
 def instruction_set() -> str: ...
 def available_threads() -> int: ...
@@ -230,6 +233,7 @@ class CkksDecryptor:
     def open(self, total: CkksCiphertext, threads: int = 0) -> tuple[NDArray[np.float64], float | None]: ...
 
 class ClientKey:
+    most_authorities: int
     def __init__(self, scheme: str, key_id: _Buffer, client: int, round: int, secret: _Buffer) -> None: ...
     @staticmethod
     def of_session(scheme: str, long_term_secret: _Buffer, key_id: _Buffer, client: int) -> ClientKey: ...
@@ -244,6 +248,7 @@ class ClientKey:
 
 class KaheParameters:
     security_bits: int
+    ciphertexts_per_secret: int
     def __init__(
         self, max_clients: int, value_bits: int, fraction_bits: int, ring_degree: int | None
     ) -> None: ...
@@ -373,9 +378,12 @@ class KaheSumRequest:
     @property
     def total_digest(self) -> bytes: ...
     def sum_key(self, key: KahePublicKey, client_keys: Sequence[ClientKey], threads: int) -> bytearray: ...
+    @staticmethod
+    def head_of_sum_key(frame: _Buffer) -> dict[str, Any]: ...
 
 class PadsParameters:
     security_bits: int
+    words_per_ciphertext: int
     def __init__(self, max_clients: int, value_bits: int, fraction_bits: int) -> None: ...
     @property
     def id(self) -> bytes: ...
@@ -501,6 +509,8 @@ class PadsSumRequest:
     @property
     def total_digest(self) -> bytes: ...
     def sum_key(self, key: PadsPublicKey, client_keys: Sequence[ClientKey], threads: int) -> bytearray: ...
+    @staticmethod
+    def head_of_sum_key(frame: _Buffer) -> dict[str, Any]: ...
 
 class PaillierParameters:
     def __init__(
