@@ -72,16 +72,24 @@ class BlockOpening {
 
 }  // namespace
 
-OpenedSums open(const PublicKey& key, const CiphertextView& total, const Digest& total_digest,
-                std::span<const SumKey> sum_keys, std::size_t threads) {
+std::optional<double> open_into(std::span<double> fields, const PublicKey& key, const CiphertextView& total,
+                                const Digest& total_digest, std::span<const SumKey> sum_keys,
+                                std::size_t threads) {
   enrolled::check_is_total(total);
   const SumContext context = key.context_of(total.head);
   const std::uint32_t degree = total.head.facts.degree;
   // Stated clients bound the coefficients, which have to be below every prime.
   enrolled::check_sum_keys(sum_keys, context, total, total_digest, degree,
                            secret_count(total.head.block_count()) * degree);
-  return enrolled::open_blocks(total, threads, rlwe::kBlocksWorthEncrypting,
+  return enrolled::open_blocks(total, fields, threads, rlwe::kBlocksWorthEncrypting,
                                [&] { return BlockOpening(key, total, sum_keys); });
+}
+
+OpenedSums open(const PublicKey& key, const CiphertextView& total, const Digest& total_digest,
+                std::span<const SumKey> sum_keys, std::size_t threads) {
+  return enrolled::in_new_memory(total.head.layout, [&](std::span<double> fields) {
+    return open_into(fields, key, total, total_digest, sum_keys, threads);
+  });
 }
 
 }  // namespace shieldfl::kahe
