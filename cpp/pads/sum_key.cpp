@@ -135,14 +135,22 @@ enrolled::SumKeyHead SumKey::head_of(std::span<const std::uint8_t> frame) {
   return PackedSumKey(frame).head;
 }
 
-OpenedSums open(const PublicKey& key, const CiphertextView& total, const Digest& total_digest,
-                std::span<const SumKey> sum_keys, std::size_t threads) {
+std::optional<double> open_into(std::span<double> fields, const PublicKey& key, const CiphertextView& total,
+                                const Digest& total_digest, std::span<const SumKey> sum_keys,
+                                std::size_t threads) {
   enrolled::check_is_total(total);
   const SumContext context = key.context_of(total.head);
   enrolled::check_sum_keys(sum_keys, context, total, total_digest, total.head.facts.field_bits(),
                            std::uint64_t{total.head.block_count()} * kBlockWords);
-  return enrolled::open_blocks(total, threads, kBlocksWorthAThread,
+  return enrolled::open_blocks(total, fields, threads, kBlocksWorthAThread,
                                [&] { return BlockOpening(total, sum_keys); });
+}
+
+OpenedSums open(const PublicKey& key, const CiphertextView& total, const Digest& total_digest,
+                std::span<const SumKey> sum_keys, std::size_t threads) {
+  return enrolled::in_new_memory(total.head.layout, [&](std::span<double> fields) {
+    return open_into(fields, key, total, total_digest, sum_keys, threads);
+  });
 }
 
 }  // namespace shieldfl::pads

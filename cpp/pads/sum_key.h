@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "common/secure_memory.h"
@@ -41,8 +42,11 @@ class SumKey {
 };
 
 // The sums, each one integer times 2^-fraction_bits, which a double represents. Arguments and errors are
-// those of kahe::open. Constant-time in the keys.
+// those of kahe::open and kahe::open_into. Constant-time in the keys.
 OpenedSums open(const PublicKey& key, const CiphertextView& total, const Digest& total_digest,
                 std::span<const SumKey> sum_keys, std::size_t threads);
+std::optional<double> open_into(std::span<double> fields, const PublicKey& key, const CiphertextView& total,
+                                const Digest& total_digest, std::span<const SumKey> sum_keys,
+                                std::size_t threads);
 
 }  // namespace shieldfl::pads
