@@ -31,6 +31,7 @@ unset(CMAKE_REQUIRED_LINK_OPTIONS)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$" AND SHIELDFL_LINKS_STATICALLY AND NOT SHIELDFL_SANITIZE
    AND NOT SHIELDFL_VERIFY)
   add_executable(constant_time_trace cpp/tests/constant_time/trace.cpp cpp/tests/constant_time/disassembly.cpp
+                 cpp/tests/constant_time/division.cpp cpp/tests/constant_time/divisors.cpp
                  cpp/tests/constant_time/exchange.cpp cpp/tests/constant_time/steps.cpp ${operation_sources})
   target_link_libraries(constant_time_trace PRIVATE shieldfl_core)
   target_link_options(constant_time_trace PRIVATE -static -no-pie)

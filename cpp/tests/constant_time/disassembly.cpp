@@ -41,13 +41,26 @@ std::vector<std::string> registers_in(std::string_view operand) {
   return registers;
 }
 
+// "div", "idiv" with the suffix of a width; not a vector's "vdivpd" nor "divsd".
+bool divides_integers(std::string_view mnemonic) {
+  const bool divides = mnemonic.starts_with("div") || mnemonic.starts_with("idiv");
+  return divides && mnemonic.find_first_of("sp", 3) == std::string_view::npos;
+}
+
+// The program lies where its file says.
+Division division_at(std::uint64_t address) {
+  constexpr std::size_t kLongestInstruction = 15;
+  const auto division =
+      Division::decode({reinterpret_cast<const std::uint8_t*>(address), kLongestInstruction});
+  if (!division) throw std::runtime_error("a division's operand is of a form that is not known");
+  return *division;
+}
+
 Instruction parse(std::string_view text) {
   Instruction instruction;
   instruction.text = text;
   const std::string_view mnemonic = mnemonic_of(text);
-  // "div", "idiv" with the suffix of a width; not a vector's "vdivpd" nor "divsd".
-  const bool divides = mnemonic.starts_with("div") || mnemonic.starts_with("idiv");
-  instruction.divides = divides && mnemonic.find_first_of("sp", 3) == std::string_view::npos;
+  instruction.divides = divides_integers(mnemonic);
   if (mnemonic.starts_with("lea") || mnemonic.starts_with("nop")) return instruction;
   // Names of functions have parentheses too, but no register or comma comes first in them.
   for (std::size_t at = text.find('('); at != std::string_view::npos; at = text.find('(', at + 1)) {
@@ -72,7 +85,10 @@ Disassembly::Disassembly() {
     if (colon == std::string_view::npos || digits == 0) continue;
     std::uint64_t address = 0;
     const auto [end, error] = std::from_chars(text.data() + digits, text.data() + colon, address, 16);
-    if (error == std::errc() && end == text.data() + colon) offsets_[address] = line + colon + 2;
+    if (error != std::errc() || end != text.data() + colon) continue;
+    offsets_[address] = line + colon + 2;
+    const std::string_view instruction = text.substr(colon + 2);
+    if (divides_integers(mnemonic_of(instruction))) divisions_.emplace(address, division_at(address));
   }
 }
 

@@ -7,6 +7,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "tests/constant_time/division.h"
+
 namespace shieldfl::tests {
 
 struct Instruction {
@@ -18,13 +20,16 @@ struct Instruction {
 
 class Disassembly {
  public:
-  // Throws std::runtime_error where objdump (package binutils) fails.
+  // Throws std::runtime_error where objdump (package binutils) fails, and where an operand of a division is
+  // of a form that is not known.
   Disassembly();
 
   // Precondition: an instruction of this program, which is linked statically.
   [[nodiscard]] const Instruction& at(std::uint64_t address) const;
   // The function that an address lies in.
   [[nodiscard]] std::string function_at(std::uint64_t address) const;
+  // All divisions of integers.
+  [[nodiscard]] const Divisions& divisions() const { return divisions_; }
   // Names of the functions of namespace `within`, but for those of namespace `except`, that load or store
   // many elements at addresses from a vector.
   [[nodiscard]] std::vector<std::string> functions_that_gather(std::string_view within,
@@ -36,6 +41,7 @@ class Disassembly {
   std::string listing_;
   std::unordered_map<std::uint64_t, std::size_t> offsets_;  // of an instruction's text in the listing
   mutable std::unordered_map<std::uint64_t, Instruction> parsed_;
+  Divisions divisions_;
 };
 
 }  // namespace shieldfl::tests

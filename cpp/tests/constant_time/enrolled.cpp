@@ -20,9 +20,10 @@ const pads::ParameterRequest kShortPads{2, 24, 20};
 const pads::ParameterRequest kLongPads{2, 38, 20};
 constexpr std::uint64_t kRound = 3;
 
-// Client and authority have it in common.
-Seed long_term_secret(int variant) {
+// Client and authority have it in common, the client another one with each authority.
+Seed long_term_secret(int variant, std::size_t authority = 0) {
   std::mt19937_64 generator = secrets_of(variant);
+  generator.discard(authority * sizeof(Seed::bytes));
   Seed secret;
   for (std::uint8_t& byte : secret.bytes) byte = static_cast<std::uint8_t>(generator());
   mark_secret(secret.bytes.data(), secret.bytes.size());
@@ -49,28 +50,31 @@ SecretOperation key_ratchet() {
 }
 
 template <typename Types, typename Encryption>
-SecretOperation block_encryption(const char* name, const typename Types::ParameterRequest& request) {
-  return {
-      name, [request](int variant) {
-        const auto session = std::make_shared<EnrolledSession<Types>>(request, 0);
-        const auto& facts = session->facts();
-        const packed::IntegerRows rows = facts.integer_rows();
-        const std::int64_t most = facts.fixed_point().max_magnitude();
-        std::mt19937_64 generator = secrets_of(variant);
-        std::uniform_int_distribution<std::int64_t> distribution(-most, most);
-        std::vector<std::int64_t> values(rows.rows * rows.row_length, 0);
-        for (std::size_t i = 0; i < values.size(); ++i) {
-          if (i % rows.row_length < rows.row_values) values[i] = distribution(generator);
-        }
-        SecretSeeds seeds;
-        const auto frame =
-            std::make_shared<Encryption>(*session->key, std::vector<Seed>{long_term_secret(variant)}, seeds);
-        return [session, values = as_secret(values), frame,
-                encryption = std::make_shared<typename Encryption::Thread>(frame->thread()),
-                out = Frame(facts.format(EnrolledSession<Types>::Scheme::kKinds.batch).bytes())]() mutable {
-          (*encryption)(0, values, session->facts().values_per_block(), out);
-        };
-      }};
+SecretOperation block_encryption(const char* name, const typename Types::ParameterRequest& request,
+                                 std::size_t authorities = 1) {
+  return {name, [request, authorities](int variant) {
+            const auto session = std::make_shared<EnrolledSession<Types>>(request, 0);
+            const auto& facts = session->facts();
+            const packed::IntegerRows rows = facts.integer_rows();
+            const std::int64_t most = facts.fixed_point().max_magnitude();
+            std::mt19937_64 generator = secrets_of(variant);
+            std::uniform_int_distribution<std::int64_t> distribution(-most, most);
+            std::vector<std::int64_t> values(rows.rows * rows.row_length, 0);
+            for (std::size_t i = 0; i < values.size(); ++i) {
+              if (i % rows.row_length < rows.row_values) values[i] = distribution(generator);
+            }
+            std::vector<Seed> frame_seeds;
+            for (std::size_t authority = 0; authority < authorities; ++authority)
+              frame_seeds.push_back(long_term_secret(variant, authority));
+            SecretSeeds seeds;
+            const auto frame = std::make_shared<Encryption>(*session->key, std::move(frame_seeds), seeds);
+            return
+                [session, values = as_secret(values), frame,
+                 encryption = std::make_shared<typename Encryption::Thread>(frame->thread()),
+                 out = Frame(facts.format(EnrolledSession<Types>::Scheme::kKinds.batch).bytes())]() mutable {
+                  (*encryption)(0, values, session->facts().values_per_block(), out);
+                };
+          }};
 }
 
 // A client's part from floats to a frame. The mask is the client's own and no secret to it.
@@ -176,7 +180,11 @@ std::vector<SecretOperation> enrolled_operations() {
       key_ratchet(),
       block_encryption<KaheTypes, kahe::BlockEncryption>("encrypting a block under a client's key, one prime",
                                                          kOnePrime),
+      block_encryption<KaheTypes, kahe::BlockEncryption>("encrypting a block under keys of two authorities",
+                                                         kOnePrime, 2),
       block_encryption<PadsTypes, pads::BlockEncryption>("encrypting a block under short pads", kShortPads),
+      block_encryption<PadsTypes, pads::BlockEncryption>(
+          "encrypting a block under short pads of two authorities", kShortPads, 2),
       block_encryption<PadsTypes, pads::BlockEncryption>("encrypting a block under long pads", kLongPads)};
 }
 

@@ -49,6 +49,10 @@ SecretOperation leaking_frame_secret();  // the same under a client's key
 SecretOperation leaking_look_up();
 // Integer division takes a time of its own for some numbers, on many processors. Valgrind is blind to this.
 SecretOperation leaking_division();
+// One for every form of a division's operand, for the trace. The second ones are no leaks: what is secret
+// lies beside the divisor.
+std::vector<SecretOperation> leaking_divisors();
+std::vector<SecretOperation> public_divisors();
 
 template <typename Container>
 Container as_secret(Container values) {

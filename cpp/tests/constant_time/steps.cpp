@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <ucontext.h>
 #include <unistd.h>
 #include <x86intrin.h>
 
@@ -14,6 +13,7 @@
 #include <set>
 #include <string_view>
 
+#include "tests/constant_time/division.h"
 #include "tests/constant_time/exchange.h"
 
 namespace shieldfl::tests {
@@ -22,10 +22,6 @@ namespace {
 constexpr int kThrew = 78;
 constexpr unsigned long long kTrapFlag = 0x100;
 constexpr std::size_t kStepsOfPart = 4096;
-
-// The 64-bit registers of a process, in the order of the kernel's signal frames: REG_R8 is the first, REG_RIP
-// the last.
-using Registers = std::array<std::uint64_t, REG_RIP + 1>;
 
 // The place of the 64-bit register that a register of any width is a part of; -1 for one that is not
 // general-purpose.
@@ -46,11 +42,19 @@ int find_register(std::string_view name) {
   return -1;
 }
 
+// What is there before an instruction.
+struct Step {
+  Registers registers;
+  std::uint64_t divisor;  // 0 where nothing is divided
+
+  bool operator==(const Step&) const = default;
+};
+
 // Steps that follow each other, as the process that takes them notes them.
 struct Part {
   std::size_t count;
   bool is_last;
-  std::array<Registers, kStepsOfPart> steps;
+  std::array<Step, kStepsOfPart> steps;
 };
 
 // Memory of this process and of those that it starts.
@@ -71,8 +75,10 @@ class SharedParts {
   void* memory_;
 };
 
-// In a process that runs a variant: where its steps are noted, and the socket to whoever compares them.
+// In a process that runs a variant: where its steps are noted, the program's divisions, and the socket to
+// whoever compares the steps.
 Part* noted = nullptr;
+const Divisions* divisions = nullptr;
 int comparer = -1;
 
 void hand_over(bool is_last) {
@@ -88,7 +94,10 @@ void hand_over(bool is_last) {
 void note_step(int, siginfo_t*, void* context) {
   const int before = errno;
   const auto& registers = static_cast<const ucontext_t*>(context)->uc_mcontext.gregs;
-  std::copy(registers, registers + REG_RIP + 1, noted->steps[noted->count].begin());
+  Step& step = noted->steps[noted->count];
+  std::copy(registers, registers + REG_RIP + 1, step.registers.begin());
+  const auto division = divisions->find(step.registers[REG_RIP]);
+  step.divisor = division == divisions->end() ? 0 : division->second.divisor(step.registers);
   if (++noted->count == kStepsOfPart) hand_over(false);
   errno = before;
 }
@@ -127,12 +136,14 @@ void note_steps_from_traps() {
 // A process that runs one variant, and ends with this object.
 class Run {
  public:
-  Run(const SecretOperation& operation, int variant, SharedParts& parts) : part_(parts.of(variant)) {
+  Run(const SecretOperation& operation, int variant, const Divisions& of_program, SharedParts& parts)
+      : part_(parts.of(variant)) {
     int sockets[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0) throw TracingRefused("no sockets");
     process_ = ::fork();
     if (process_ == 0) {
       noted = &part_;
+      divisions = &of_program;
       comparer = sockets[1];
       ::close(sockets[0]);
       work(operation, variant);
@@ -178,8 +189,10 @@ class Run {
   bool waits_ = false;  // it waits to be asked for its next steps
 };
 
-// What registers that differ mean to an instruction; empty if nothing.
-std::string difference_at(const Instruction& instruction, const Registers& first, const Registers& second) {
+// What steps that differ mean to their instruction; empty if nothing.
+std::string difference_at(const Instruction& instruction, const Step& first_step, const Step& second_step) {
+  const Registers& first = first_step.registers;
+  const Registers& second = second_step.registers;
   if (first[REG_RSP] != second[REG_RSP]) return "the stack pointer";
   for (const std::string& name : instruction.addresses) {
     const int place = find_register(name);
@@ -188,6 +201,7 @@ std::string difference_at(const Instruction& instruction, const Registers& first
   }
   if (instruction.divides && (first[REG_RAX] != second[REG_RAX] || first[REG_RDX] != second[REG_RDX]))
     return "a dividend";
+  if (first_step.divisor != second_step.divisor) return "a divisor";
   return {};
 }
 
@@ -197,8 +211,9 @@ Comparison compare_runs(const SecretOperation& operation, const Disassembly& dis
   Comparison comparison;
   // Before either process is started, so that both have the same addresses.
   SharedParts parts;
-  Run first(operation, 0, parts);
-  Run second(operation, 1, parts);
+  const Divisions& divisions_of_program = disassembly.divisions();
+  Run first(operation, 0, divisions_of_program, parts);
+  Run second(operation, 1, divisions_of_program, parts);
   std::set<std::uint64_t> found;
   std::uint64_t last = 0;
   const auto report = [&](const std::string& what, std::uint64_t address) {
@@ -209,13 +224,13 @@ Comparison compare_runs(const SecretOperation& operation, const Disassembly& dis
     const Part& of_first = first.next();
     const Part& of_second = second.next();
     for (std::size_t i = 0; i < std::min(of_first.count, of_second.count); ++i, ++comparison.steps) {
-      const Registers& a = of_first.steps[i];
-      const Registers& b = of_second.steps[i];
-      if (a[REG_RIP] != b[REG_RIP]) {
+      const Step& a = of_first.steps[i];
+      const Step& b = of_second.steps[i];
+      if (a.registers[REG_RIP] != b.registers[REG_RIP]) {
         report("the path", last);
         return comparison;
       }
-      last = a[REG_RIP];
+      last = a.registers[REG_RIP];
       if (a == b) continue;  // most steps
       const std::string what = difference_at(disassembly.at(last), a, b);
       if (!what.empty() && found.insert(last).second) report(what, last);

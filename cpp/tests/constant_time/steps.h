@@ -19,7 +19,7 @@ struct TracingRefused : std::runtime_error {
 struct Comparison {
   std::uint64_t steps = 0;
   // What differs and where, each place once: the next instruction (with which the comparison ends), the
-  // address of a memory access, the operands of an integer division.
+  // address of a memory access, the dividend or the divisor of integers.
   std::vector<std::string> differences;
 };
 

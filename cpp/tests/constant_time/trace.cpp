@@ -70,6 +70,8 @@ bool check(bool in_short) {
   right &= is_found(leaking_frame_secret(), "the path", disassembly);
   right &= is_found(leaking_look_up(), "an address", disassembly);
   right &= is_found(leaking_division(), "a dividend", disassembly);
+  for (const SecretOperation& leak : leaking_divisors()) right &= is_found(leak, "a divisor", disassembly);
+  right &= all_clean(public_divisors(), disassembly);
   right &= all_clean(kernel_operations(), disassembly);
   right &= all_clean(block_operations(), disassembly);
   right &= all_clean(paillier_operations(), disassembly);

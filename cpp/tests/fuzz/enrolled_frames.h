@@ -36,6 +36,26 @@ class EnrolledFuzzer {
     }
   }
 
+  // Throws where a parser refuses a frame as it was made.
+  void take_undamaged() const {
+    require(Types::PublicKey::from_frame(public_key_)->to_frame() == public_key_, "a key was read wrong");
+    for (const Sum& sum : sums_) {
+      Aggregator whole(session_.key, kUpdate, 0, {.round = kRound}, 1);
+      for (const Frame& batch : sum.good) whole.add(batch);
+      const Frame total = total_of(whole);
+      Aggregator of_total(session_.key, kUpdate, 0, {.round = kRound}, 1);
+      of_total.add_total(total);
+      require(total_of(of_total) == total, "a total was read wrong");
+      const Frame asked = Session::request_of(total).to_frame();
+      const auto request = Session::Request::from_frame(asked);
+      require(request.to_frame() == asked, "a request was read wrong");
+      const auto answered = answer(session_, request, 1).to_frame();
+      const auto key = Types::SumKey::from_frame(answered);
+      require(std::ranges::equal(key.to_frame(), answered), "a sum key was read wrong");
+      (void)open(session_, total, key, 1);
+    }
+  }
+
   void step(ParserOutcomes& outcomes) {
     if (mutator_.once_in(100)) return fuzz_public_key(outcomes);
     // Whole ciphertexts are slow: most frames have none.
@@ -151,9 +171,9 @@ class EnrolledFuzzer {
 
   // A refused frame has changed nothing. One that was accepted is the only one with its content, and the sum
   // holds it.
-  void feed(Sum& sum, FrameKind kind, Frame fresh, ParserOutcomes& outcomes) {
+  void feed(Sum& sum, FrameKind kind, const Frame& fresh, ParserOutcomes& outcomes) {
     if (sum.aggregator->clients() == kClients) start(sum);
-    const Frame frame = damaged(std::move(fresh), sum);
+    const Frame frame = damaged(fresh, sum);
     (void)summarise_frame(frame);
     const Frame before = std::move(sum.total);
     const bool accepted = accepts(outcomes, [&] {
@@ -164,7 +184,11 @@ class EnrolledFuzzer {
       }
     });
     sum.total = total_of(*sum.aggregator);
-    if (!accepted) return require(sum.total == before, "a refused frame changed the sum");
+    if (!accepted) {
+      require(sum.total == before, "a refused frame changed the sum");
+      return require(frame != fresh || !fits(View::parse(frame, kind), View::parse(before, kKinds.total)),
+                     "an undamaged frame was refused");
+    }
     const auto added = View::parse(frame, kind);
     const auto old = View::parse(before, kKinds.total);
     const auto now = View::parse(sum.total, kKinds.total);
@@ -179,6 +203,18 @@ class EnrolledFuzzer {
     for (std::size_t i = 0; i < digits.size(); ++i) {
       require(digits[i] == (old_digits[i] + new_digits[i]) % now.format.rows()[0].modulus, "a sum is wrong");
     }
+  }
+
+  // Whether a sum has room for these clients, and has neither them nor their frames: a frame that was
+  // accepted may have named another's client.
+  static bool fits(const View& added, const View& total) {
+    const auto& there = total.head.participants;
+    return there.size() + added.head.participants.size() <= kClients &&
+           std::ranges::none_of(added.head.participants, [&](const enrolled::Participant& one) {
+             return std::ranges::any_of(there, [&](const enrolled::Participant& other) {
+               return one.client == other.client || one.frame_id == other.frame_id;
+             });
+           });
   }
 
   // Of one modulus, so that words are numbers.

@@ -1,7 +1,8 @@
 // fuzz_frames [iterations] [seed]: damaged frames of every kind against every parser.
 //
-// Only shieldfl::Error may come out of a parser. What one accepts must be the one frame for its content, and
-// an aggregator that was fed with all of it must still hold the sum of exactly what it accepted.
+// Frames that are not damaged must be accepted. Only shieldfl::Error may come out of a parser. What one
+// accepts must be the one frame for its content, and an aggregator that was fed with all of it must still
+// hold the sum of exactly what it accepted.
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -54,6 +55,23 @@ class Fuzzer {
     for (const LiveAggregator& target : targets_) totals_.push_back(target.total());
   }
 
+  // Throws where a parser refuses a frame as it was made.
+  void take_undamaged() const {
+    for (const MaskCase& original : masks_) {
+      (void)mask::inspect_mask(original.frame);
+      require(mask::encode_mask(mask::decode_mask(original.frame, original.size)) == original.frame,
+              "a mask was read wrong");
+    }
+    require(PublicKey::from_frame(public_key_)->to_frame() == public_key_, "a key was read wrong");
+    for (std::size_t which = 0; which < targets_.size(); ++which) {
+      targets_[which].take_undamaged();
+      (void)tests::open(keys_of(which), totals_[which], 1);
+    }
+    paillier_.take_undamaged();
+    kahe_.take_undamaged();
+    pads_.take_undamaged();
+  }
+
   void step() {
     if (mutator_.once_in(10)) return paillier_.step(outcomes_);
     if (mutator_.once_in(5)) return kahe_.step(outcomes_);
@@ -98,17 +116,21 @@ class Fuzzer {
   }
 
   void fuzz_batch(std::size_t which) {
-    Frame frame = targets_[which].fresh_batch(mutator_);
+    const Frame fresh = targets_[which].fresh_batch(mutator_);
+    Frame frame = fresh;
     if (!mutator_.once_in(50)) mutator_.mutate(frame, any_frame());
     (void)summarise_frame(frame);
-    targets_[which].feed_batch(frame, outcomes_);
+    const bool accepted = targets_[which].feed_batch(frame, outcomes_);
+    require(accepted || frame != fresh, "an undamaged batch was refused");
   }
 
   void fuzz_subtotal(std::size_t which) {
-    Frame frame = targets_[which].fresh_total(mutator_);
+    const Frame fresh = targets_[which].fresh_total(mutator_);
+    Frame frame = fresh;
     if (!mutator_.once_in(50)) mutator_.mutate(frame, any_frame());
     (void)summarise_frame(frame);
-    targets_[which].feed_total(frame, outcomes_);
+    const bool accepted = targets_[which].feed_total(frame, outcomes_);
+    require(accepted || frame != fresh, "an undamaged total was refused");
   }
 
   void fuzz_total(std::size_t which) {
@@ -177,6 +199,7 @@ int main(int argc, char** argv) {
   std::uint64_t iteration = 0;
   try {
     Fuzzer fuzzer(seed);
+    fuzzer.take_undamaged();
     for (; iteration < iterations; ++iteration) fuzzer.step();
     fuzzer.check();
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;

@@ -36,6 +36,16 @@ class LiveAggregator {
   [[nodiscard]] const Frame& good() const { return good_.front(); }
   [[nodiscard]] const Frame& total() const { return total_; }
 
+  // Throws where an aggregator refuses a frame as it was made.
+  void take_undamaged() const {
+    ckks::Aggregator whole(keys_.public_key, {.round = kRound}, 1);
+    for (const Frame& batch : good_) whole.add(batch);
+    const Frame total = total_of(whole);
+    ckks::Aggregator of_total(keys_.public_key, {.round = kRound}, 1);
+    of_total.add_total(total);
+    require(total_of(of_total) == total, "a total was read wrong");
+  }
+
   // A good batch that has not been added before.
   Frame fresh_batch(FrameMutator& mutator) { return named_anew(next_client(), mutator); }
 
@@ -48,14 +58,15 @@ class LiveAggregator {
     return total_of(subtotal);
   }
 
-  void feed_batch(const Frame& frame, ParserOutcomes& outcomes) {
+  // Whether it was accepted.
+  bool feed_batch(const Frame& frame, ParserOutcomes& outcomes) {
     (void)next_client();
-    settle(frame, FrameKind::kCkksBatch, accepts(outcomes, [&] { aggregator_->add(frame); }));
+    return settle(frame, FrameKind::kCkksBatch, accepts(outcomes, [&] { aggregator_->add(frame); }));
   }
 
-  void feed_total(const Frame& frame, ParserOutcomes& outcomes) {
+  bool feed_total(const Frame& frame, ParserOutcomes& outcomes) {
     (void)next_client();
-    settle(frame, FrameKind::kCkksTotal, accepts(outcomes, [&] { aggregator_->add_total(frame); }));
+    return settle(frame, FrameKind::kCkksTotal, accepts(outcomes, [&] { aggregator_->add_total(frame); }));
   }
 
   // Takes what damaged payloads brought in out of the total, and opens the rest.
@@ -104,12 +115,12 @@ class LiveAggregator {
 
   // A refused frame has changed nothing. One that was accepted is the only one with its content, and what it
   // brought in beyond the good batches of as many clients is noted.
-  void settle(const Frame& frame, FrameKind kind, bool accepted) {
+  bool settle(const Frame& frame, FrameKind kind, bool accepted) {
     const Frame before = std::move(total_);
     total_ = total_of(*aggregator_);
     if (!accepted) {
       require(total_ == before, "a refused frame changed the sum");
-      return;
+      return false;
     }
     const ckks::CiphertextView added = view(frame, kind);
     require(packed(added, digits_of(added)) == frame, "two frames have the same content");
@@ -126,6 +137,7 @@ class LiveAggregator {
         excess_[i] = (excess_[i] + modulus - good_numbers_[client][i]) % modulus;
       }
     }
+    return true;
   }
 
   static ckks::CiphertextView view(const Frame& frame, FrameKind kind) {

@@ -27,6 +27,23 @@ class PaillierFuzzer {
     start();
   }
 
+  // Throws where a parser refuses a frame as it was made.
+  void take_undamaged() const {
+    const Frame key = key_->to_frame();
+    require(paillier::PublicKey::from_frame(key, key_->engine().kind())->to_frame() == key,
+            "a key was read wrong");
+    const Frame order = order_->to_frame();
+    require(paillier::UnionOrder::from_frame(order, kPositions).to_frame() == order,
+            "an order was read wrong");
+    paillier::Aggregator whole(keys_.public_key, kRound, 1, &*order_);
+    for (const Frame& batch : good_) whole.add(batch);
+    const Frame total = total_of(whole);
+    paillier::Aggregator of_total(keys_.public_key, kRound, 1, &*order_);
+    of_total.add_total(total);
+    require(total_of(of_total) == total, "a total was read wrong");
+    (void)open(keys_, total);
+  }
+
   void step(ParserOutcomes& outcomes) {
     if (mutator_.once_in(20)) return fuzz_public_key(outcomes);
     if (mutator_.once_in(3)) return fuzz_union_order(outcomes);

@@ -65,24 +65,39 @@ def _own(parameter_sets: dict[str, Any], threads: int) -> list[Scheme]:
 
 
 class EnrolledSession:
-    """Some clients, and the authority that has the keys of all of them; everybody's are random.
+    """Some clients, and the authority that has the keys of all of them, or several; everybody's are random.
 
-    The authority computes its answer and decides nothing: what a real one remembers of its answers is not measured.
+    An authority computes its answer and decides nothing: what a real one remembers of its answers is not measured.
     """
 
-    def __init__(self, parameters: Any, clients: int) -> None:
+    def __init__(self, parameters: Any, clients: int, authorities: int = 1) -> None:
         manifest, authority = secrets.token_bytes(32), secrets.token_bytes(16)
         self.scheme = scheme_of(parameters)
         self.public_key = self.scheme.PublicKey.of_session(parameters, manifest, authority)
+        shared = [[secrets.token_bytes(32) for _ in range(authorities)] for _ in range(clients)]
         self.client_keys = [
-            self.scheme.ClientKey.of_secret(self.public_key, client, secrets.token_bytes(32))
-            for client in range(clients)
+            self.scheme.ClientKey.of_secret(self.public_key, client, b"".join(own))
+            for client, own in enumerate(shared)
+        ]
+        self._keys_by_authority = [
+            [
+                self.scheme.ClientKey.of_secret(self.public_key, client, own[authority])
+                for client, own in enumerate(shared)
+            ]
+            for authority in range(authorities)
         ]
 
     def answer(self, request: bytes, participants: list[int], threads: int) -> bytearray:
-        """Derive the one-time secrets of these clients and sum them: the key of the total that is asked for."""
-        keys = [self.client_keys[client] for client in participants]
-        return sum_key(self.public_key, request, keys, threads=threads)
+        """Derive the one-time secrets of these clients and sum them: what the only authority answers."""
+        (answer,) = self.answers(request, participants, threads)
+        return answer
+
+    def answers(self, request: bytes, participants: list[int], threads: int) -> list[bytearray]:
+        """Return what each authority derives in this way: all of it opens the total that is asked for."""
+        return [
+            sum_key(self.public_key, request, [keys[client] for client in participants], threads=threads)
+            for keys in self._keys_by_authority
+        ]
 
 
 class EnrolledScheme(Scheme):

@@ -15,6 +15,7 @@ __all__ = [
     "BLOCKS_PER_SECRET",
     "encrypt",
     "pack",
+    "polynomials_of_block",
     "public_row",
     "read_sums",
     "sample_small",
@@ -24,6 +25,12 @@ BLOCKS_PER_SECRET = 32
 """Ciphertexts that share a secret polynomial, and public polynomials of a session."""
 
 Multiply = Callable[[Sequence[int], Sequence[int]], list[int]]
+
+
+def polynomials_of_block(block: int) -> tuple[int, int]:
+    """Return u and v: the numbers of the public and of the secret polynomial that hide a ciphertext of a frame."""
+    v, u = divmod(block, BLOCKS_PER_SECRET)
+    return u, v
 
 
 def public_row(
