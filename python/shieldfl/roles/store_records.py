@@ -14,6 +14,7 @@ from shieldfl.stateful import Uncopied
 __all__ = [
     "ENROLMENT_HAS_ENDED",
     "MOST_ROUNDS_AHEAD",
+    "OPENER_HAS_GRANT",
     "OWNER_BYTES",
     "SESSION_BYTES",
     "ClientKey",
@@ -24,9 +25,11 @@ __all__ = [
     "SessionRules",
     "as_bytes",
     "as_number",
-    "checked_grants",
+    "checked_enrolments",
+    "checked_grant",
     "checked_keys",
     "checked_rules",
+    "checked_sessions",
 ]
 
 MOST_ROUNDS_AHEAD = 2**16
@@ -35,6 +38,11 @@ MOST_ROUNDS_AHEAD = 2**16
 ENROLMENT_HAS_ENDED = (
     "enrolment has ended, and the key that requests are sealed to was erased: begin a session of a new key authority "
     "for clients that come now"
+)
+
+OPENER_HAS_GRANT = (
+    "an aggregator was granted the answers of this session before: go on from its state, or begin "
+    "another session"
 )
 
 OWNER_BYTES = 32
@@ -176,7 +184,8 @@ def checked_keys(keys: Any, clients: Iterable[int] | None = None) -> dict[int, C
     """Return keys by client, in the order of clients: of just these, if given. Raises ParameterError."""
     if not isinstance(keys, Mapping) or not all(isinstance(key, ClientKey) for key in keys.values()):
         raise ParameterError("keys must be a mapping from clients' numbers to ClientKey")
-    checked = {as_number(client, "a client's number"): keys[client] for client in sorted(keys)}
+    numbered = {as_number(client, "a client's number"): key for client, key in keys.items()}
+    checked = dict(sorted(numbered.items()))
     for key in checked.values():
         as_bytes(key.key, KEY_BYTES, "a client's key")
         as_number(key.round, "a key's round")
@@ -185,15 +194,39 @@ def checked_keys(keys: Any, clients: Iterable[int] | None = None) -> dict[int, C
     return checked
 
 
-def checked_grants(grants: Any, clients: Iterable[int]) -> dict[int, Grant]:
-    """Return grants by client, of some of those that are enrolled. Raises ParameterError."""
-    if not isinstance(grants, Mapping) or not all(isinstance(grant, Grant) for grant in grants.values()):
-        raise ParameterError("grants must be a mapping from clients' numbers to Grant")
-    for one in grants.values():
-        if not isinstance(one.grant, bytes):
-            raise ParameterError("a grant must be bytes")
-        if one.request_digest is not None:
-            as_bytes(one.request_digest, _DIGEST_BYTES, "request_digest")
-    if not grants.keys() <= set(clients):
-        raise ParameterError("a grant is for a client that is enrolled with it")
-    return dict(grants)
+def checked_grant(grant: Any) -> Grant:
+    """Return what is a grant. Raises ParameterError."""
+    if not isinstance(grant, Grant) or not isinstance(grant.grant, bytes):
+        raise ParameterError("a grant must be a Grant of bytes")
+    if grant.request_digest is not None:
+        as_bytes(grant.request_digest, _DIGEST_BYTES, "request_digest")
+    return grant
+
+
+def checked_sessions(sessions: Any) -> list[bytes]:
+    """Return sessions, 16 bytes each. Raises ParameterError."""
+    try:
+        return [as_bytes(session, SESSION_BYTES, "session") for session in sessions]
+    except TypeError:
+        raise ParameterError("sessions must be some of 16 bytes each") from None
+
+
+def checked_enrolments(
+    keys: Any, grants: Any = None
+) -> dict[bytes, dict[int, tuple[ClientKey, Grant | None]]]:
+    """Return by session and client its key, and its grant if there is one. Raises ParameterError."""
+    granted = {} if grants is None else grants
+    if not all(isinstance(by_session, Mapping) for by_session in (keys, granted)):
+        raise ParameterError("keys and grants must be mappings from sessions")
+    if not granted.keys() <= keys.keys():
+        raise ParameterError("there are grants for a session in which nobody is enrolled with them")
+    checked = {}
+    for session in checked_sessions(keys):
+        own, its_grants = checked_keys(keys[session]), granted.get(session, {})
+        if not isinstance(its_grants, Mapping):
+            raise ParameterError("grants must be a mapping from clients' numbers to Grant")
+        if not its_grants.keys() <= own.keys():
+            raise ParameterError("a grant is for a client that is enrolled with it")
+        given = {client: checked_grant(grant) for client, grant in its_grants.items()}
+        checked[session] = {client: (key, given.get(client)) for client, key in own.items()}
+    return checked
