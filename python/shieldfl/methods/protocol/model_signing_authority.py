@@ -79,7 +79,7 @@ class ModelSigningAuthority(ListAuthority):
         """Sign the round: its number, who is invited, and the model whose digest the aggregator brings."""
         with self._lock:
             after = self._replies.newest(self.context.phases[-1])[0]
-            if len(model) != _DIGEST_BYTES:
+            if not _is_digest(model):
                 raise ParameterError("the aggregator begins rounds with a model: give its digest, 32 bytes")
             if after == self._model_after and model != self._model:
                 raise PolicyError(
@@ -100,7 +100,7 @@ class ModelSigningAuthority(ListAuthority):
         """
         self.context.check_answered(phase)
         number = as_unsigned(round_number, "round_number")
-        if phase not in self.context.signed or len(digest) != _DIGEST_BYTES:
+        if phase not in self.context.signed or not _is_digest(digest):
             raise ParameterError(f"of phase {phase!r} no answer of this length is signed")
         with self._lock:
             answered, once = self._replies.newest(phase)[0], phase in self.context.answered_once
@@ -122,3 +122,7 @@ class ModelSigningAuthority(ListAuthority):
 
     def _check_follows(self, number: int, message: Message) -> None:
         """One opener alone has all answers: it need not agree with others on what they were."""
+
+
+def _is_digest(value: object) -> bool:
+    return isinstance(value, bytes | bytearray) and len(value) == _DIGEST_BYTES
