@@ -28,6 +28,7 @@ __all__ = [
     "checked_enrolments",
     "checked_grant",
     "checked_keys",
+    "checked_purpose",
     "checked_rules",
     "checked_sessions",
 ]
@@ -112,6 +113,17 @@ def as_bytes(value: Any, length: int, what: str) -> bytes:
     return value
 
 
+def checked_purpose(purpose: Any) -> str:
+    """Return what names a purpose: a text of 1 to 255 bytes. Raises ParameterError."""
+    try:
+        length = len(purpose.encode())
+    except (AttributeError, UnicodeEncodeError):
+        length = 0
+    if not isinstance(purpose, str) or not 0 < length <= _MOST_PURPOSE_BYTES:
+        raise ParameterError(f"purpose must be a text of 1 to {_MOST_PURPOSE_BYTES} bytes")
+    return purpose
+
+
 def checked_rules(rules: SessionRules) -> SessionRules:
     """Return the rules if a session can have them. Raises ParameterError."""
     if not isinstance(rules, SessionRules):
@@ -155,16 +167,11 @@ class Request(NamedTuple):
         for column, what in ((0, "a client"), (1, "a frame")):
             if len({entry[column] for entry in listed}) < len(listed):
                 raise PolicyError(f"the list names {what} twice: each counts once. Start a new round")
-        try:
-            length = len(purpose.encode())
-        except (AttributeError, UnicodeEncodeError):
-            length = 0
-        if not isinstance(purpose, str) or not 0 < length <= _MOST_PURPOSE_BYTES:
-            raise ParameterError(f"purpose must be a text of 1 to {_MOST_PURPOSE_BYTES} bytes")
+        named = checked_purpose(purpose)
         return cls(
             as_bytes(session, SESSION_BYTES, "session"),
             as_number(round_number, "round_number"),
-            purpose,
+            named,
             listed,
             as_bytes(total_digest, _DIGEST_BYTES, "total_digest"),
         )
