@@ -35,11 +35,11 @@ from shieldfl.roles.store_records import (
 from shieldfl.roles.store_tables import (
     LAYOUT,
     answered_rows,
-    are_enrolled,
     check_ahead,
     check_enrolment_open,
     clients_with_keys,
     drop_answers,
+    end_with_last,
     enrol_client,
     enrolment_has_ended,
     erase_enrolment_key,
@@ -189,8 +189,7 @@ class AuthorityStore(Store):
                 self._rules(journal, session)
                 for client, (key, grant) in own.items():
                     enrol_client(journal, session, client, key, grant)
-            if expected is not None and are_enrolled(journal, checked, expected):
-                erase_enrolment_key(journal)
+            end_with_last(journal, checked, expected)
 
     def grant_opener(self, sessions: Iterable[bytes], grant: Grant, *, clients: int | None = None) -> None:
         """Keep what whoever opens answers, and is no client, gets in several sessions: once, and there is no other.
@@ -206,8 +205,7 @@ class AuthorityStore(Store):
             for session in checked:
                 self._rules(journal, session)
                 grant_to_opener(journal, session, grant)
-            if expected is not None and are_enrolled(journal, checked, expected):
-                erase_enrolment_key(journal)
+            end_with_last(journal, checked, expected)
 
     def grant(self, session: bytes, client: int | None) -> Grant | None:
         """Return what a client got for its enrolment, or, for None, whoever opens; None without, or once revoked.

@@ -191,8 +191,11 @@ def checked_keys(keys: Any, clients: Iterable[int] | None = None) -> dict[int, C
     """Return keys by client, in the order of clients: of just these, if given. Raises ParameterError."""
     if not isinstance(keys, Mapping) or not all(isinstance(key, ClientKey) for key in keys.values()):
         raise ParameterError("keys must be a mapping from clients' numbers to ClientKey")
-    numbered = {as_number(client, "a client's number"): key for client, key in keys.items()}
-    checked = dict(sorted(numbered.items()))
+    try:
+        ordered = sorted(keys)
+    except TypeError:
+        raise ParameterError("clients' numbers must be whole numbers") from None
+    checked = {as_number(client, "a client's number"): keys[client] for client in ordered}
     for key in checked.values():
         as_bytes(key.key, KEY_BYTES, "a client's key")
         as_number(key.round, "a key's round")

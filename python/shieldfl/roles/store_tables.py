@@ -22,12 +22,12 @@ __all__ = [
     "LAYOUT",
     "OWNER_OF_ENROLMENT_KEY",
     "answered_rows",
-    "are_enrolled",
     "check_ahead",
     "check_enrolment_open",
     "clients_with_keys",
     "digest_of_grant",
     "drop_answers",
+    "end_with_last",
     "enrol_client",
     "enrolment_has_ended",
     "erase_enrolment_key",
@@ -136,12 +136,12 @@ def grant_to_opener(journal: Journal, session: bytes, grant: Grant) -> None:
     _write_grant(journal, row, session, None, grant)
 
 
-def are_enrolled(journal: Journal, sessions: Iterable[bytes], clients: int) -> bool:
-    """Whether so many clients were enrolled in every one of these sessions."""
+def end_with_last(journal: Journal, sessions: Iterable[bytes], clients: int | None) -> None:
+    """End enrolment where so many clients were enrolled in every one of these sessions; never for None."""
     select = "SELECT count(*) FROM clients WHERE session = ?"
-    return all(
-        journal.connection.execute(select, (session,)).fetchone()[0] >= clients for session in sessions
-    )
+    counts = (journal.connection.execute(select, (session,)).fetchone()[0] for session in sessions)
+    if clients is not None and all(count >= clients for count in counts):
+        erase_enrolment_key(journal)
 
 
 def clients_with_keys(journal: Journal, session: bytes) -> list[int]:
