@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 
+from million_clients import NAME, measure_sum
 from scheme_targets import beside, effort_of
-from shieldfl import kahe
 from shieldfl.benchmarks.answering import measure_authority
 from shieldfl.benchmarks.measurement import Figure
 from shieldfl.benchmarks.measurement import measure as measure_schemes
@@ -48,10 +48,5 @@ def _wire(figure: Figure, limit: float) -> Target:
 
 def _authority(sizes: Sizes) -> Iterator[Target]:
     few = measure_authority(kahe_parameter_sets()[_FIRST], 64, 1, sizes.repetitions)
-    name = "authority of kahe, N = 4096, one secret each"
-    yield at_most(f"{name}: 64 clients", 1e3 * few.seconds, 1.0, unit="ms", note=few.note)
-    clients = sizes.authority_clients
-    largest = kahe.Parameters(max_clients=clients, value_bits=24, fraction_bits=20, ring_degree=4096)
-    many = measure_authority(largest, clients, 1, 1)
-    yield at_most(f"{name}: {clients:,} clients", many.seconds, 10.0, unit="s", note=many.note)
-    yield at_most(f"{name}: answer for {clients:,} clients", many.answer_bytes / 1e3, 16.0, unit="kB")
+    yield at_most(f"{NAME}: 64 clients", 1e3 * few.seconds, 1.0, unit="ms", note=few.note)
+    yield from measure_sum(sizes.authority_clients, threads=(1,))

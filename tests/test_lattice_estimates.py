@@ -7,7 +7,7 @@ import json
 import math
 import os
 import subprocess
-import sys
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -20,16 +20,21 @@ def estimates():
     return lattice_estimates()
 
 
-def run(*options: str) -> subprocess.CompletedProcess[str]:
-    pytest.importorskip("typer")
-    return subprocess.run(
-        [sys.executable, str(SCRIPT), *options],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env=os.environ | {"COLUMNS": "120"},
-    )
+@pytest.fixture
+def run(request) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run the script in a process that has imported what it prints with."""
+    pytest.importorskip("opacus")
+    pytest.importorskip("sklearn")
+    warm = request.getfixturevalue("warm_python")
+    code = f"import runpy; runpy.run_path({str(SCRIPT)!r}, run_name='__main__')"
+
+    def ran(*options: str) -> subprocess.CompletedProcess[str]:
+        done = warm.run(code, options, environment=os.environ | {"COLUMNS": "120"})
+        return subprocess.CompletedProcess(
+            done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
+        )
+
+    return ran
 
 
 @pytest.mark.parametrize(
@@ -148,7 +153,7 @@ def test_public_widths_are_those_of_all_outcomes_of_the_coins(estimates, narrowe
     assert estimates.public_width(coins, narrowest) == pytest.approx(math.exp(logarithms / counted))
 
 
-def test_the_command_writes_what_it_prints():
+def test_the_command_writes_what_it_prints(run):
     options = ("--ring", "1024:29", "--ring", "2048:41.5", "--sigma-s", "3.19", "--sigma-e", "3")
     written = run(*options, "--json", "-")
     assert written.returncode == 0, written.stderr
@@ -172,14 +177,14 @@ def test_the_command_writes_what_it_prints():
 
 
 @pytest.mark.parametrize("ring", ["4096", "4096:", "x:40", "8:40", "4096:nan", "4096:1"])
-def test_rings_that_make_no_sense_are_refused(ring):
+def test_rings_that_make_no_sense_are_refused(run, ring):
     done = run("--ring", ring)
     assert done.returncode == 2
     assert ring in done.stderr
     assert done.stdout == ""
 
 
-def test_what_no_block_size_breaks_is_said():
+def test_what_no_block_size_breaks_is_said(run):
     done = run("--ring", "65536:10")
     assert done.returncode == 1
     assert "give a smaller ring or more bits" in done.stderr

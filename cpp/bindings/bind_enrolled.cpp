@@ -1,8 +1,6 @@
 #include "bindings/bind_enrolled.h"
 
 #include "bindings/bind_areas.h"
-#include "kahe/public_key.h"
-#include "pads/ciphertext.h"
 
 namespace shieldfl::bindings {
 namespace {
@@ -17,15 +15,25 @@ Seed seed_of(const py::buffer& secret) {
   return seed;
 }
 
+// Written as the module is loaded, and only read from then on.
+std::vector<std::string_view>& schemes_of_keys() {
+  static std::vector<std::string_view> names;
+  return names;
+}
+
 // The name of a scheme as a literal, which keys refer to. Throws Error(kParameter) for another one.
 std::string_view scheme_name(std::string_view name) {
-  for (const std::string_view known : {kahe::Scheme::kName, pads::Scheme::kName}) {
+  for (const std::string_view known : schemes_of_keys()) {
     if (name == known) return known;
   }
   throw Error(ErrorCode::kParameter, "clients of scheme '" + std::string(name) + "' have no keys");
 }
 
 }  // namespace
+
+void add_scheme_of_keys(std::string_view name) {
+  schemes_of_keys().push_back(name);
+}
 
 void bind_client_keys(py::module_& module) {
   py::class_<ClientKey>(module, "ClientKey")
@@ -43,7 +51,10 @@ void bind_client_keys(py::module_& module) {
       .def("export_secret", [](const ClientKey& self) { return to_bytearray(self.secret().bytes); })
       .def_property_readonly("key_id", [](const ClientKey& self) { return to_bytes(self.key_id()); })
       .def_property_readonly("client", &ClientKey::client)
-      .def_property_readonly("round", &ClientKey::round);
+      .def_property_readonly("round", &ClientKey::round)
+      // Of one client, for a session.
+      .def_property_readonly_static("most_authorities",
+                                    [](const py::object&) { return enrolled::kMaxAuthorities; });
 }
 
 }  // namespace shieldfl::bindings

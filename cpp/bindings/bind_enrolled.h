@@ -8,11 +8,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "bindings/bind_scheme.h"
 #include "enrolled/encryptor.h"
+#include "enrolled/sum_key_head.h"
 
 namespace shieldfl::bindings {
 
@@ -142,11 +144,17 @@ void bind_sums(py::module_& module, const std::string& prefix) {
               const ReleasedInterpreter release;
               keys.push_back(SumKey::from_frame(bytes));
             }
-            auto opened = [&] {
+            // NumPy leaves new memory as it is, which saves writing it twice; the sums are all but a weight.
+            const auto& layout = self.view.head.layout;
+            Array<double> fields(static_cast<py::ssize_t>(layout.field_count()));
+            const auto out = mutable_view(fields);
+            prefer_huge_pages(out.data(), out.size_bytes());
+            const auto weight_sum = [&] {
               const ReleasedInterpreter release;
-              return open(*key, self.view, digest, keys, threads);
+              return open_into(out, *key, self.view, digest, keys, threads);
             }();
-            return py::make_tuple(to_array(std::move(opened.values)), opened.weight_sum);
+            const auto count = static_cast<py::ssize_t>(layout.value_count);
+            return py::make_tuple(fields[py::slice(0, count, 1)], weight_sum);
           },
           py::arg("key"), py::arg("total_digest"), py::arg("sum_keys"), py::arg("threads"));
   bind_aggregator<Aggregator, View, std::optional<std::uint32_t>>(module, (prefix + "Aggregator").c_str())
@@ -200,13 +208,30 @@ void bind_opening(py::module_& module, const std::string& prefix) {
             }
             return to_bytearray(frame);
           },
-          py::arg("key"), py::arg("client_keys"), py::arg("threads"));
+          py::arg("key"), py::arg("client_keys"), py::arg("threads"))
+      .def_static(
+          "head_of_sum_key",
+          [](const py::buffer& frame) {
+            const auto info = frame.request();
+            const enrolled::SumKeyHead head = SumKey::head_of(view(info));
+            py::dict dict;
+            dict["clients"] = head.clients;
+            dict["unit"] = head.unit;
+            dict["count"] = head.count;
+            dict["total_digest"] = to_bytes(head.total_digest);
+            return dict;
+          },
+          py::arg("frame"));
 }
+
+// Makes the name of a scheme, a literal, one that clients' keys may be of.
+void add_scheme_of_keys(std::string_view name);
 
 // Everything but the parameters. `Bound` names a scheme's types, and facts(), what Python gets of its
 // parameters.
 template <typename Bound>
 void bind_enrolled(py::module_& module, const std::string& prefix) {
+  add_scheme_of_keys(Bound::PublicKey::Scheme::kName);
   bind_public_key<Bound>(module, prefix);
   bind_encryptor<Bound>(module, prefix);
   bind_sums<Bound>(module, prefix);

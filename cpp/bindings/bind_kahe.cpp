@@ -45,6 +45,8 @@ void bind_parameters(py::module_& module) {
       .def_property_readonly("weight_step",
                              [](const Parameters& self) { return self.facts().fixed_point().weight_step(); })
       .def_property_readonly("failure_bits", &Parameters::failure_bits)
+      .def_property_readonly_static("ciphertexts_per_secret",
+                                    [](const py::object&) { return kahe::kBlocksPerSecret; })
       .def_property_readonly_static("security_bits", [](const py::object&) { return rlwe::kSecurityBits; });
 }
 

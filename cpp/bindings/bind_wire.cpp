@@ -1,6 +1,8 @@
 #include "bindings/array_view.h"
 #include "bindings/bind_areas.h"
+#include "bindings/released_interpreter.h"
 #include "common/wire.h"
+#include "scheme/total_digest.h"
 
 namespace shieldfl::bindings {
 
@@ -20,6 +22,19 @@ void bind_wire(py::module_& module) {
     const auto info = frame.request();
     return summarise_frame(view(info));
   });
+  module.def(
+      "total_digest",
+      [](const py::buffer& frame, std::size_t threads) {
+        const auto info = frame.request();
+        const auto bytes = view(info);
+        Digest digest;
+        {
+          const ReleasedInterpreter release;
+          digest = scheme::total_digest(bytes, threads);
+        }
+        return to_bytes(digest);
+      },
+      py::arg("frame"), py::arg("threads") = 0);
 }
 
 }  // namespace shieldfl::bindings

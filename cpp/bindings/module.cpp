@@ -6,6 +6,7 @@
 #include "ckks/seal_bridge.h"
 #include "common/cpu_features.h"
 #include "parallel/parallel_for.h"
+#include "scheme/fixed_point.h"
 
 PYBIND11_MODULE(_core, module) {
   module.doc() = "The compiled core of shieldfl. Use the public modules; this one may change.";
@@ -23,6 +24,9 @@ PYBIND11_MODULE(_core, module) {
   shieldfl::bindings::bind_selection(module);
   shieldfl::bindings::bind_noise(module);
   shieldfl::bindings::bind_wire(module);
+  module.attr("MOST_VALUE_BITS") = shieldfl::scheme::kMaxValueBits;
+  module.attr("MOST_FRACTION_BITS") = shieldfl::scheme::kMaxFractionBits;
+  module.attr("MOST_FIELD_BITS") = shieldfl::scheme::kMaxFieldBits;
   module.def("available_threads", &shieldfl::available_threads);
   module.def("threads_started", &shieldfl::threads_started);
   // A function, so that a set which cannot be had is an error of ours: the module's own loading would make it

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <span>
 
+#include "common/blake2b_kernels.h"
+
 namespace shieldfl {
 
 using Id = std::array<std::uint8_t, 16>;
@@ -17,5 +19,9 @@ using Digest = std::array<std::uint8_t, 32>;
 
 // The same with 32 bytes. Constant-time in data and key.
 Digest long_digest(std::span<const std::uint8_t> data, std::span<const std::uint8_t> key = {});
+
+// The digest of one node of a tree, 32 bytes: parameters.digest_length, the lowest byte of word 0, says so.
+// `last`: of its layer.
+Digest node_digest(const Blake2bParameters& parameters, std::span<const std::uint8_t> data, bool last);
 
 }  // namespace shieldfl

@@ -7,13 +7,12 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "common/error.h"
-#include "common/huge_pages.h"
 #include "common/secure_memory.h"
 #include "common/taint.h"
+#include "common/verify.h"
 #include "enrolled/ciphertext.h"
 #include "enrolled/sum_key_head.h"
 #include "parallel/parallel_for.h"
@@ -34,19 +33,17 @@ void check_sum_keys(std::span<const SumKey> sum_keys, const SumContext& context,
   }
 }
 
-// The sums in a total, each one integer times 2^-fraction_bits, which a double represents.
-// `make_opening(threads' own)` gives each thread a functor (block, sums) that writes the block's sums and
-// says whether they can be any. `blocks_worth_a_thread`: as for threads_for(). Throws Error(kWireFormat), and
-// has wiped what was opened, where some cannot.
+// Writes the sums in a total, each one integer times 2^-fraction_bits, which a double represents, to
+// `fields`, as many as the layout has: where there are weights, their sum is the last, and is returned as a
+// weight. `make_opening(threads' own)` gives each thread a functor (block, sums) that writes the block's sums
+// and says whether they can be any. `blocks_worth_a_thread`: as for threads_for(). Throws Error(kWireFormat),
+// and has wiped what was opened, where some cannot.
 template <typename View, typename MakeOpening>
-scheme::OpenedSums open_blocks(const View& total, std::size_t threads, std::size_t blocks_worth_a_thread,
-                               MakeOpening make_opening) {
+std::optional<double> open_blocks(const View& total, std::span<double> fields, std::size_t threads,
+                                  std::size_t blocks_worth_a_thread, MakeOpening make_opening) {
   const auto& facts = total.head.facts;
   const std::uint64_t count = total.head.layout.field_count();
-  std::vector<double> values;
-  values.reserve(count);
-  prefer_huge_pages(values.data(), count * sizeof(double));
-  values.resize(count);
+  VERIFY(fields.size() == count);
   std::atomic<bool> valid = true;
   const std::size_t blocks = total.head.block_count();
   parallel_for(blocks, threads_for(threads, blocks, blocks_worth_a_thread), 1,
@@ -54,7 +51,7 @@ scheme::OpenedSums open_blocks(const View& total, std::size_t threads, std::size
                  auto opening = make_opening();
                  for (std::size_t block = begin; block < end; ++block) {
                    const std::uint64_t first = block * facts.values_per_block();
-                   const auto out = std::span(values).subspan(
+                   const auto out = fields.subspan(
                        first, std::min<std::uint64_t>(facts.values_per_block(), count - first));
                    const bool in_range = opening.open(block, out);
                    // Whoever opens is told: by the sums, or by the error.
@@ -63,16 +60,21 @@ scheme::OpenedSums open_blocks(const View& total, std::size_t threads, std::size
                  }
                });
   if (!valid) {
-    secure_wipe(values.data(), values.size() * sizeof values[0]);
+    secure_wipe(fields.data(), fields.size_bytes());
     throw Error(ErrorCode::kWireFormat,
                 "the total does not open to sums of values in range: its list of clients is not that of the "
                 "ciphertexts in it, or one of them was altered");
   }
-  scheme::OpenedSums opened{std::move(values), std::nullopt};
-  if (total.head.layout.weighted) {
-    opened.weight_sum = facts.fixed_point().weight_from_value(opened.values.back());
-    opened.values.pop_back();
-  }
+  if (!total.head.layout.weighted) return std::nullopt;
+  return facts.fixed_point().weight_from_value(fields.back());
+}
+
+// What `open_into` (the layout's fields, to its weights' sum) gives in memory of its own.
+template <typename OpenInto>
+scheme::OpenedSums in_new_memory(const Layout& layout, OpenInto open_into) {
+  scheme::OpenedSums opened{std::vector<double>(layout.field_count()), std::nullopt};
+  opened.weight_sum = open_into(std::span(opened.values));
+  opened.values.resize(layout.value_count);
   return opened;
 }
 

@@ -22,14 +22,7 @@ class BlockOpening {
         kernels_(ring::row_kernels(instruction_set())),
         packing_(parameters_.digits(), total.head.facts.field_shape()),
         rows_(parameters_.digits().words()),
-        product_(total.head.facts.degree) {
-    // Unpacking takes the middle of what batches left out, which is 1/2 too much for each on average.
-    const std::uint64_t too_much =
-        total.head.facts.dropped_bits == 0 ? 0 : total.head.participants.size() / 2;
-    for (const std::uint64_t q : total.head.facts.primes) {
-      corrections_.insert(corrections_.end(), total.head.facts.degree, (q - too_much % q) % q);
-    }
-  }
+        product_(total.head.facts.degree) {}
 
   ~BlockOpening() { secure_wipe_stack(); }
   BlockOpening(const BlockOpening&) = delete;
@@ -44,14 +37,13 @@ class BlockOpening {
     const auto polynomial = key_.polynomial(block % kBlocksPerSecret);
     for (std::size_t p = 0; p < parameters_.ntts().size(); ++p) {
       const ring::Ntt& ntt = parameters_.ntts()[p];
-      const std::uint64_t q = ntt.modulus().value;
-      std::uint64_t* row = rows_.data() + p * degree;
       ntt.multiply(polynomial.subspan(p * degree, degree), negated_secret_[p], product_);
       ntt.inverse(product_);
-      kernels_.add_row(product_.data(), degree, q, row);
-      kernels_.add_row(corrections_.data() + p * degree, degree, q, row);
+      kernels_.add_row(product_.data(), degree, ntt.modulus().value, rows_.data() + p * degree);
     }
-    return packing_.read_sums(rows_, total_.head.participants.size(), sums);
+    // Unpacking takes the middle of what batches left out, which is 1/2 too much for each on average.
+    const std::size_t clients = total_.head.participants.size();
+    return packing_.read_sums(rows_, clients, total_.head.facts.dropped_bits == 0 ? 0 : clients / 2, sums);
   }
 
  private:
@@ -74,23 +66,30 @@ class BlockOpening {
   rlwe::FieldPacking packing_;
   std::size_t secret_number_ = ~std::size_t{0};
   std::vector<ring::PreparedRow> negated_secret_;
-  std::vector<std::uint64_t> corrections_;
   SecretVector<std::uint64_t> rows_;
   SecretVector<std::uint64_t> product_;
 };
 
 }  // namespace
 
-OpenedSums open(const PublicKey& key, const CiphertextView& total, const Digest& total_digest,
-                std::span<const SumKey> sum_keys, std::size_t threads) {
+std::optional<double> open_into(std::span<double> fields, const PublicKey& key, const CiphertextView& total,
+                                const Digest& total_digest, std::span<const SumKey> sum_keys,
+                                std::size_t threads) {
   enrolled::check_is_total(total);
   const SumContext context = key.context_of(total.head);
   const std::uint32_t degree = total.head.facts.degree;
   // Stated clients bound the coefficients, which have to be below every prime.
   enrolled::check_sum_keys(sum_keys, context, total, total_digest, degree,
                            secret_count(total.head.block_count()) * degree);
-  return enrolled::open_blocks(total, threads, rlwe::kBlocksWorthEncrypting,
+  return enrolled::open_blocks(total, fields, threads, rlwe::kBlocksWorthEncrypting,
                                [&] { return BlockOpening(key, total, sum_keys); });
+}
+
+OpenedSums open(const PublicKey& key, const CiphertextView& total, const Digest& total_digest,
+                std::span<const SumKey> sum_keys, std::size_t threads) {
+  return enrolled::in_new_memory(total.head.layout, [&](std::span<double> fields) {
+    return open_into(fields, key, total, total_digest, sum_keys, threads);
+  });
 }
 
 }  // namespace shieldfl::kahe

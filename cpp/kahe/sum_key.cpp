@@ -22,6 +22,26 @@ unsigned coefficient_bits(std::uint32_t clients) {
   return static_cast<unsigned>(std::bit_width(2 * std::uint64_t{kMaxSample} * clients));
 }
 
+void refuse(bool wrong) {
+  if (wrong) throw Error(ErrorCode::kWireFormat, "the sum key states what none has: it was altered");
+}
+
+// An answer's frame with its coefficients still packed.
+struct PackedSumKey {
+  explicit PackedSumKey(std::span<const std::uint8_t> frame) {
+    FrameReader reader(frame, FrameKind::kKaheSumKey);
+    head = enrolled::SumKeyHead::read(reader);
+    refuse(head.unit < 8 || head.count > 8 * std::uint64_t{frame.size()} || head.count % head.unit != 0);
+    bits = coefficient_bits(head.clients);
+    packed = reader.take_bytes(ring::packed_bytes(head.count, bits));
+    reader.expect_end();
+  }
+
+  enrolled::SumKeyHead head;
+  unsigned bits = 0;
+  std::span<const std::uint8_t> packed;
+};
+
 }  // namespace
 
 SumKey SumKey::of_request(const PublicKey& key, const SumRequest& request, std::span<const ClientKey> keys,
@@ -76,28 +96,23 @@ SecretVector<std::uint8_t> SumKey::to_frame() const {
 }
 
 SumKey SumKey::from_frame(std::span<const std::uint8_t> frame) {
-  FrameReader reader(frame, FrameKind::kKaheSumKey);
+  const PackedSumKey read(frame);
   SumKey sum_key;
-  sum_key.head_ = enrolled::SumKeyHead::read(reader);
-  const std::uint64_t count = sum_key.head_.count;
-  const std::uint32_t degree = sum_key.head_.unit;
-  const auto refuse = [](bool wrong) {
-    if (wrong) throw Error(ErrorCode::kWireFormat, "the sum key states what none has: it was altered");
-  };
-  refuse(degree < 8 || count > 8 * std::uint64_t{frame.size()} || count % degree != 0);
-  const unsigned bits = coefficient_bits(sum_key.head_.clients);
-  const auto packed = reader.take_bytes(ring::packed_bytes(count, bits));
-  reader.expect_end();
-  const std::int32_t largest = kMaxSample * static_cast<std::int32_t>(sum_key.head_.clients);
+  sum_key.head_ = read.head;
+  const std::int32_t largest = kMaxSample * static_cast<std::int32_t>(read.head.clients);
   const std::uint64_t end = 2 * static_cast<std::uint64_t>(largest) + 1;
-  refuse(!ring::residues_in_range(packed, {bits, 0}, end, count));
-  SecretVector<std::uint64_t> fields(count);
-  ring::unpack_residues(packed, {bits, 0}, fields);
-  sum_key.coefficients_.resize(count);
-  for (std::size_t i = 0; i < count; ++i) {
+  refuse(!ring::residues_in_range(read.packed, {read.bits, 0}, end, read.head.count));
+  SecretVector<std::uint64_t> fields(read.head.count);
+  ring::unpack_residues(read.packed, {read.bits, 0}, fields);
+  sum_key.coefficients_.resize(fields.size());
+  for (std::size_t i = 0; i < fields.size(); ++i) {
     sum_key.coefficients_[i] = static_cast<std::int32_t>(fields[i]) - largest;
   }
   return sum_key;
+}
+
+enrolled::SumKeyHead SumKey::head_of(std::span<const std::uint8_t> frame) {
+  return PackedSumKey(frame).head;
 }
 
 }  // namespace shieldfl::kahe

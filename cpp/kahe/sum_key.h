@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -33,6 +34,9 @@ class SumKey {
   [[nodiscard]] SecretVector<std::uint8_t> to_frame() const;
   // Throws Error(kWireFormat).
   static SumKey from_frame(std::span<const std::uint8_t> frame);
+  // What a frame states before its numbers, which are secret, are as many as that says, and are not looked
+  // at. Throws Error(kWireFormat).
+  static enrolled::SumKeyHead head_of(std::span<const std::uint8_t> frame);
 
  private:
   enrolled::SumKeyHead head_;
@@ -47,5 +51,11 @@ class SumKey {
 // Constant-time in the keys.
 OpenedSums open(const PublicKey& key, const CiphertextView& total, const Digest& total_digest,
                 std::span<const SumKey> sum_keys, std::size_t threads);
+// The same into `fields`, the layout's field_count() of them, which need not be set before: the sums, and
+// where there are weights, one more. Returns the sum of weights. Where it throws, nothing opened is left
+// there.
+std::optional<double> open_into(std::span<double> fields, const PublicKey& key, const CiphertextView& total,
+                                const Digest& total_digest, std::span<const SumKey> sum_keys,
+                                std::size_t threads);
 
 }  // namespace shieldfl::kahe

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/secure_memory.h"
 #include "common/taint.h"
 #include "enrolled/opening.h"
 #include "pads/encryptor.h"
@@ -23,6 +24,10 @@ class BlockOpening {
         words_(kBlockWords),
         pads_(kBlockWords),
         more_pads_(kBlockWords) {}
+
+  ~BlockOpening() { secure_wipe_stack(); }
+  BlockOpening(const BlockOpening&) = delete;
+  BlockOpening& operator=(const BlockOpening&) = delete;
 
   // Whether these can be sums.
   bool open(std::size_t block, std::span<double> sums) {
@@ -55,6 +60,23 @@ class BlockOpening {
   SecretVector<std::uint64_t> more_pads_;
 };
 
+// An answer's frame with its words still packed.
+struct PackedSumKey {
+  explicit PackedSumKey(std::span<const std::uint8_t> frame) {
+    FrameReader reader(frame, FrameKind::kPadsSumKey);
+    head = enrolled::SumKeyHead::read(reader);
+    if (head.unit < scheme::kMinValueBits || head.unit > scheme::kMaxFieldBits ||
+        head.count > 8 * std::uint64_t{frame.size()} || head.count % kBlockWords != 0) {
+      throw Error(ErrorCode::kWireFormat, "the sum key states what none has: it was altered");
+    }
+    packed = reader.take_bytes(ring::packed_bytes(head.count, head.unit));
+    reader.expect_end();
+  }
+
+  enrolled::SumKeyHead head;
+  std::span<const std::uint8_t> packed;
+};
+
 }  // namespace
 
 SumKey SumKey::of_request(const PublicKey& key, const SumRequest& request, std::span<const ClientKey> keys,
@@ -84,6 +106,7 @@ SumKey SumKey::of_request(const PublicKey& key, const SumRequest& request, std::
                    format.pack(words,
                                std::span(sum_key.packed_).subspan(block * format.bytes(), format.bytes()));
                  }
+                 secure_wipe_stack();  // some kernels pack a block's last words there
                });
   return sum_key;
 }
@@ -101,29 +124,33 @@ SecretVector<std::uint8_t> SumKey::to_frame() const {
 }
 
 SumKey SumKey::from_frame(std::span<const std::uint8_t> frame) {
-  FrameReader reader(frame, FrameKind::kPadsSumKey);
+  const PackedSumKey read(frame);
   SumKey sum_key;
-  sum_key.head_ = enrolled::SumKeyHead::read(reader);
-  const std::uint64_t count = sum_key.head_.count;
-  const std::uint32_t bits = sum_key.head_.unit;
-  if (bits < scheme::kMinValueBits || bits > scheme::kMaxFieldBits ||
-      count > 8 * std::uint64_t{frame.size()} || count % kBlockWords != 0) {
-    throw Error(ErrorCode::kWireFormat, "the sum key states what none has: it was altered");
-  }
-  const auto packed = reader.take_bytes(ring::packed_bytes(count, bits));
-  reader.expect_end();
-  sum_key.packed_.assign(packed.begin(), packed.end());
+  sum_key.head_ = read.head;
+  sum_key.packed_.assign(read.packed.begin(), read.packed.end());
   return sum_key;
 }
 
-OpenedSums open(const PublicKey& key, const CiphertextView& total, const Digest& total_digest,
-                std::span<const SumKey> sum_keys, std::size_t threads) {
+enrolled::SumKeyHead SumKey::head_of(std::span<const std::uint8_t> frame) {
+  return PackedSumKey(frame).head;
+}
+
+std::optional<double> open_into(std::span<double> fields, const PublicKey& key, const CiphertextView& total,
+                                const Digest& total_digest, std::span<const SumKey> sum_keys,
+                                std::size_t threads) {
   enrolled::check_is_total(total);
   const SumContext context = key.context_of(total.head);
   enrolled::check_sum_keys(sum_keys, context, total, total_digest, total.head.facts.field_bits(),
                            std::uint64_t{total.head.block_count()} * kBlockWords);
-  return enrolled::open_blocks(total, threads, kBlocksWorthAThread,
+  return enrolled::open_blocks(total, fields, threads, kBlocksWorthAThread,
                                [&] { return BlockOpening(total, sum_keys); });
+}
+
+OpenedSums open(const PublicKey& key, const CiphertextView& total, const Digest& total_digest,
+                std::span<const SumKey> sum_keys, std::size_t threads) {
+  return enrolled::in_new_memory(total.head.layout, [&](std::span<double> fields) {
+    return open_into(fields, key, total, total_digest, sum_keys, threads);
+  });
 }
 
 }  // namespace shieldfl::pads

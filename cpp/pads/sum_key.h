@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "common/secure_memory.h"
@@ -31,6 +32,9 @@ class SumKey {
   [[nodiscard]] SecretVector<std::uint8_t> to_frame() const;
   // Throws Error(kWireFormat).
   static SumKey from_frame(std::span<const std::uint8_t> frame);
+  // What a frame states before its numbers, which are secret, are as many as that says, and are not looked
+  // at. Throws Error(kWireFormat).
+  static enrolled::SumKeyHead head_of(std::span<const std::uint8_t> frame);
 
  private:
   enrolled::SumKeyHead head_;
@@ -38,8 +42,11 @@ class SumKey {
 };
 
 // The sums, each one integer times 2^-fraction_bits, which a double represents. Arguments and errors are
-// those of kahe::open. Constant-time in the keys.
+// those of kahe::open and kahe::open_into. Constant-time in the keys.
 OpenedSums open(const PublicKey& key, const CiphertextView& total, const Digest& total_digest,
                 std::span<const SumKey> sum_keys, std::size_t threads);
+std::optional<double> open_into(std::span<double> fields, const PublicKey& key, const CiphertextView& total,
+                                const Digest& total_digest, std::span<const SumKey> sum_keys,
+                                std::size_t threads);
 
 }  // namespace shieldfl::pads

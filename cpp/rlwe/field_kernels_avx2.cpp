@@ -3,6 +3,6 @@
 
 namespace shieldfl::rlwe {
 
-const FieldKernels kFieldKernelsAvx2 = {take_sums, take_zeros};
+const FieldKernels kFieldKernelsAvx2 = {read_messages, take_sums, take_zeros};
 
 }  // namespace shieldfl::rlwe

@@ -3,6 +3,6 @@
 
 namespace shieldfl::rlwe {
 
-const FieldKernels kFieldKernelsScalar = {take_sums, take_zeros};
+const FieldKernels kFieldKernelsScalar = {read_messages, take_sums, take_zeros};
 
 }  // namespace shieldfl::rlwe

@@ -5,9 +5,28 @@
 #include <cstdint>
 
 #include "common/verify.h"
+#include "rlwe/field_kernels.h"
 
 namespace shieldfl::rlwe {
 namespace {
+
+// One coefficient after the other: products of 128 bits have no vectors.
+[[maybe_unused]] void read_messages(const MessageRounding& rounding, const std::uint64_t* digit0,
+                                    const std::uint64_t* digit1, std::size_t count,
+                                    std::uint64_t* __restrict__ low, std::uint64_t* __restrict__ high) {
+  using ring::Int128;
+  VERIFY(1 <= rounding.shift && rounding.shift < 64);
+  for (std::size_t i = 0; i < count; ++i) {
+    Int128 message = digit0[i];
+    if (digit1 != nullptr) {
+      message += static_cast<Int128>(static_cast<ring::UInt128>(rounding.q0) * digit1[i]);
+    }
+    message -= rounding.modulus & ((rounding.most - message) >> 127);  // the noise decides: no branch
+    const Int128 packed = (message + rounding.added) >> rounding.shift;
+    low[i] = static_cast<std::uint64_t>(packed);
+    high[i] = static_cast<std::uint64_t>(packed >> 64);
+  }
+}
 
 // Takes the lowest field off packed number i and returns its sum, modulo 2^64.
 inline std::uint64_t take_field(std::uint64_t& low, std::uint64_t& high, unsigned field_bits) {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import math
 import struct
 
@@ -12,11 +11,12 @@ import pytest
 
 import shieldfl as sf
 from core.wire_twin import reseal
-from shieldfl import frame_inspection, kahe
+from shieldfl import _core, frame_inspection, kahe
 from shieldfl.ckks.scheme import SCHEME as CKKS
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
 from shieldfl.kahe.opening import sum_key
 from shieldfl.kahe.scheme import SCHEME
+from shieldfl.reference.enrolled import total_digest
 from shieldfl.scheme.enrolled_opening import open_total
 from shieldfl.scheme.interface import SumNeeds, UnionMask
 
@@ -98,11 +98,18 @@ def test_frames_tell_what_they_are_for(inspect):
     }
     assert reports["kahe batch"].counts == addressed | {"clients": 1, "ciphertexts": 1}
     assert reports["kahe total"].counts == addressed | {"clients": 2, "ciphertexts": 1}
-    digest = {"total digest": hashlib.sha256(total.to_bytes()).hexdigest()}
+    digest = {"total digest": total_digest(total.to_bytes()).hex()}
     assert reports["kahe sum request"].counts == addressed | {"clients": 2} | digest
     sum_key_counts = {"clients": 2, "ring degree": 4096, "secret polynomials": 1}
     assert reports["kahe sum key"].counts == sum_key_counts | digest
     assert "secret" in reports["kahe sum key"].description
+
+
+@pytest.mark.parametrize("beside", [b"", bytes(32), b"a digest of 32 bytes for a list, "[:32]])
+def test_a_request_names_the_digest_of_the_total_and_of_what_is_sent_beside_it(beside):
+    total = kahe.Total.from_bytes(frames()["kahe total"])
+    request = _core.KaheSumRequest.from_bytes(total.request(beside))
+    assert request.total_digest == total_digest(total.to_bytes(), beside)
 
 
 def test_frames_with_parameters_describe_them(inspect):
@@ -175,7 +182,7 @@ def test_a_sum_key_without_a_body_is_refused(inspect):
         cut = frame[:8] + struct.pack("<Q", len(body)) + frame[16:BODY] + body + bytes(4)
         report = inspect(reseal(cut))
         assert report.checksum_ok
-        assert "too short" in report.problem
+        assert "ends before its fields do" in report.problem
 
 
 def frame_bytes(parameters, count, weight):

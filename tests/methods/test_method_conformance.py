@@ -12,6 +12,7 @@ from methods.selective_shield.selective_shield_twin import twin_round
 from methods.variants import (
     CLIENTS,
     FAINT_TOLERANCE,
+    TWINS_OF_EACH_KIND,
     Variant,
     every_variant,
     labelled,
@@ -53,23 +54,29 @@ OPENED_BY_CLIENTS = (
 OPENED_BY_AGGREGATOR = ("full-he", "fedml-he", "alt-fl-mp/noised", "selective-shield/encrypted")
 
 
-UNDER_ROUND_KEYS = ("full-he", "fedml-he", "mask-crypt", "dict-pfl", "selective-shield/encrypted")
-
-
 def test_every_registered_method_is_covered():
     assert {variant.method for variant in variants()} == set(BUILT_IN)
 
 
+TRIED = (
+    *variants(),
+    *opened_by_clients(map(labelled, OPENED_BY_CLIENTS)),
+    *opened_by_aggregator(map(labelled, OPENED_BY_AGGREGATOR)),
+    *twins(list(map(labelled, TWINS_OF_EACH_KIND))),
+)
+TESTS = [name for name in vars(MethodConformance) if name.startswith("test_")]
+
+
 class TestMethodsOfThisPackage(MethodConformance):
-    @pytest.fixture(
-        params=[
-            *variants(),
-            *opened_by_clients(map(labelled, OPENED_BY_CLIENTS)),
-            *opened_by_aggregator(map(labelled, OPENED_BY_AGGREGATOR)),
-            *twins(list(map(labelled, UNDER_ROUND_KEYS))),
-        ],
-        ids=lambda variant: variant.label,
-    )
+    """Roles that last and roles that are restored take turns, from variant to variant and from test to test.
+
+    So each variant meets both, and so does each test. Few and many bits behind the point take turns from variant to
+    variant. The other half of all pairs is slow.
+    """
+
+    takes_the_other_turn = False
+
+    @pytest.fixture(params=TRIED, ids=lambda variant: variant.label)
     def variant(self, request):
         return request.param
 
@@ -77,9 +84,30 @@ class TestMethodsOfThisPackage(MethodConformance):
     def case(self, variant):
         return variant.case
 
-    @pytest.fixture(params=[12, 20])
-    def lossless_case(self, request, variant):
-        return replace(variant.losing_nothing(request.param).case, fraction_bits=request.param)
+    @pytest.fixture
+    def turn(self, request, variant):
+        return (
+            bool((TRIED.index(variant) + TESTS.index(request.function.__name__)) % 2)
+            != self.takes_the_other_turn
+        )
+
+    @pytest.fixture
+    def restarts(self, turn):
+        return turn
+
+    @pytest.fixture
+    def lossless_case(self, variant, turn):
+        bits = 20 if turn else 12
+        return replace(variant.losing_nothing(bits).case, fraction_bits=bits)
+
+
+@pytest.mark.slow
+class TestMethodsOfThisPackageTheOtherWay(TestMethodsOfThisPackage):
+    takes_the_other_turn = True
+    # What takes no turns.
+    test_runs_that_last_and_that_restart_train_the_same_model_and_state_what_they_did = None
+    test_a_used_role_takes_a_state_whole_or_not_at_all = None
+    test_the_schemes_that_the_class_names_are_those_that_it_takes = None
 
 
 @every_variant

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -228,9 +228,39 @@ def labelled(label: str) -> Variant:
     return next(one for one in variants() + twins(variants()) if one.label == label)
 
 
-every_variant = pytest.mark.parametrize("variant", variants(), ids=lambda variant: variant.label)
+# Their steps are those of another variant, with other numbers or, of two properties, both at once. The conformance
+# suite and the golden rounds run them all the same; elsewhere they are slow.
+STEPS_OF_ANOTHER = (
+    "selective-shield/batch",
+    "selective-shield/per-sample",
+    "selective-shield/participants",
+    "selective-shield/encrypted-buffers",
+    "full-he/paillier-dense",
+    "alt-fl-pi/dense",
+)
+# One of each kind of method.
+TWINS_OF_EACH_KIND = ("full-he", "fedml-he", "mask-crypt", "dict-pfl", "selective-shield/encrypted")
+
+
+def each_as_parameter(of: Sequence[Variant], slow: Iterable[str] = STEPS_OF_ANOTHER) -> list[Any]:
+    """Return parameters of which some are slow, whoever opens sums."""
+    late = set(slow)
+    return [
+        pytest.param(
+            one, id=one.label, marks=[pytest.mark.slow] if one.label.partition("/opened")[0] in late else []
+        )
+        for one in of
+    ]
+
+
+def _slow_twins() -> list[str]:
+    others = [one for one in variants() if one.label not in TWINS_OF_EACH_KIND]
+    return [twin.label for twin in twins(others)]
+
+
+every_variant = pytest.mark.parametrize("variant", each_as_parameter(variants()))
 every_variant_and_twin = pytest.mark.parametrize(
-    "variant", variants() + twins(variants()), ids=lambda variant: variant.label
+    "variant", each_as_parameter(variants() + twins(variants()), (*STEPS_OF_ANOTHER, *_slow_twins()))
 )
 every_enrolling_variant = pytest.mark.parametrize(
     "variant", [one for one in variants() if one.enrols], ids=lambda variant: variant.label

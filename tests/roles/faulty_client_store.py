@@ -1,17 +1,18 @@
-"""One operation on a client's store, again and again, the n-th call to its disk failing, as in ``faulty_store``."""
+"""A client's store at each call to its disk that fails, as ``failing_calls`` has it.
+
+See :mod:`roles.test_client_store_faults`, which reads what this prints.
+"""
 
 from __future__ import annotations
 
-import ctypes
-import json
-import shutil
 import sys
+from functools import partial
 from pathlib import Path
 
 from roles.client_store_cases import KEY, PUBLIC_KEY, begun, encrypt, kept, opened
-from roles.faulty_store import KINDS, in_a_process
+from roles.failing_calls import print_attempts
 from shieldfl import kahe
-from shieldfl.errors import DataError, PolicyError, ShieldError, WireFormatError
+from shieldfl.errors import DataError, PolicyError, WireFormatError
 from shieldfl.roles.client_store import ClientStore
 
 ROUND = 4
@@ -29,44 +30,16 @@ def enrol(store):
 OPERATIONS = {"encrypt": lambda store: encrypt(store, ROUND), "close": close_round, "enrol": enrol}
 
 
-def attempt(faults, path, operation, kind, number):
-    """Run in a process of its own, and return what left: what the operation returned, or what it raised."""
-    act = OPERATIONS.get(operation)
-    store = opened(path) if act else None
-
-    def run():
-        if operation == "create":
-            ClientStore.create(path, KEY).close()
-        elif operation == "open":
-            opened(path).close()
-        return act(store) if act else None
-
-    told = {"raised": None, "again": None, "full": None, "left": None}
-    faults.arm_fault(KINDS[kind], number, str(path).encode())
-    try:
-        told["left"] = run()
-    except ShieldError as error:
-        told["raised"] = type(error).__name__
-        if kind == "full":
-            try:
-                run()
-            except ShieldError as again:
-                told["full"] = type(again).__name__
-    told["calls"] = faults.calls_seen()
-    faults.arm_fault(0, 0, b"")
-    if told["raised"]:
-        # The cause is gone: the same store goes on, without a restart.
-        try:
-            told["left"] = run()
-            told["again"] = "done"
-        except PolicyError:
-            told["again"] = "was done"
-    if store:
-        store.close()
-    return told | {"left": told["left"].hex() if told["left"] else None}
+def prepared(operation, path):
+    if operation == "create":
+        return None, lambda: ClientStore.create(path, KEY).close()
+    if operation == "open":
+        return None, lambda: opened(path).close()
+    store = opened(path)
+    return store, partial(OPERATIONS[operation], store)
 
 
-def state_after(path, operation, before, left):
+def state_after(operation, before, path, left):
     """Whether the operation is done, whole, or not at all; anything else is an error."""
     if operation == "create":
         try:
@@ -102,24 +75,12 @@ def state_after(path, operation, before, left):
 
 
 def main(folder, operation, kind):
-    """Print a line of JSON for each attempt, and one at the end."""
-    faults = ctypes.CDLL(None)
-    template, path = folder / "template", folder / "store"
-    with begun(template) as store:
-        frames = [encrypt(store, number) for number in (1, 2, 3)]
-        before = {"rows": store.position.rows, "frame": frames[-1]}
-    number = 0
-    while True:
-        number += 1
-        for old in folder.glob("store*"):
-            old.unlink()
-        if operation != "create":
-            shutil.copy(template, path)
-        told = in_a_process(attempt, faults, path, operation, kind, number)
-        state = state_after(path, operation, before, told and told["left"])
-        print(json.dumps((told or {"raised": "exit"}) | {"state": state}), flush=True)
-        if told and told["calls"] < number:
-            break
+    before = None
+    if operation != "create":
+        with begun(folder / "template") as store:
+            frames = [encrypt(store, number) for number in (1, 2, 3)]
+            before = {"rows": store.position.rows, "frame": frames[-1]}
+    print_attempts(folder, kind, partial(prepared, operation), partial(state_after, operation, before))
 
 
 if __name__ == "__main__":

@@ -1,18 +1,19 @@
-"""One operation on a store, again and again, with the n-th call to its disk failing: n = 1, 2, ... until none is left.
+"""An authority's store at each call to its disk that fails, as ``failing_calls`` has it.
 
-Run with ``disk_faults.so`` preloaded; see :mod:`roles.test_store_faults`, which reads what this prints. Each attempt is
-a process of its own, since some end at the fault. As "record" it writes down all calls of a few answers instead.
+See :mod:`roles.test_store_faults`, which reads what this prints. As "record" it writes down all calls of a few answers
+instead.
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 
+from roles.failing_calls import KINDS, print_attempts
 from roles.store_cases import (
     AUTHORITY,
     CLIENTS,
@@ -27,10 +28,9 @@ from roles.store_cases import (
     opened,
     random_answer,
 )
-from shieldfl.errors import DataError, PolicyError, ShieldError, WireFormatError
+from shieldfl.errors import DataError, PolicyError, WireFormatError
 from shieldfl.roles.authority_store import AuthorityStore, ClientKey, Grant
 
-KINDS = {"exit before": 1, "exit halfway": 2, "full": 3, "broken": 4}
 ROUND = 4
 
 
@@ -75,64 +75,16 @@ def made(path):
         return {number: ask(store, number, lambda keys: (os.urandom(9000), keys)) for number in (1, 2, 3)}
 
 
-def attempt(faults, path, operation, kind, number):
-    """Run in a process of its own, and return what left: what the operation returned, or what it raised."""
-    act = OPERATIONS.get(operation)
-    store = opened(path) if act else None
-
-    def run():
-        if operation == "create":
-            AuthorityStore.create(path, KEY, AUTHORITY).close()
-        elif operation == "restore":
-            opened(path, restored=True).close()
-        elif operation == "open":
-            opened(path).close()
-        return act(store) if act else None
-
-    told = {"raised": None, "again": None, "full": None}
-    faults.arm_fault(KINDS[kind], number, str(path).encode())
-    try:
-        left = run()
-    except ShieldError as error:
-        told["raised"] = type(error).__name__
-        if kind == "full":
-            try:
-                run()
-            except ShieldError as again:
-                told["full"] = type(again).__name__
-        left = None
-    told["calls"] = faults.calls_seen()
-    faults.arm_fault(0, 0, b"")
-    if told["raised"]:
-        # The cause is gone: the same store goes on, without a restart.
-        try:
-            left = run()
-            told["again"] = "done"
-        except PolicyError:
-            told["again"] = "was done"
-    if store:
-        store.close()
-    return told | {"left": left.hex() if left else None}
+def prepared(operation, path):
+    if operation == "create":
+        return None, lambda: AuthorityStore.create(path, KEY, AUTHORITY).close()
+    if operation in ("open", "restore"):
+        return None, lambda: opened(path, restored=operation == "restore").close()
+    store = opened(path)
+    return store, partial(OPERATIONS[operation], store)
 
 
-def in_a_process(attempt, *arguments):
-    """Return what an attempt told, or None where it was ended by the fault."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        with os.fdopen(writing, "w") as pipe:
-            json.dump(attempt(*arguments), pipe)
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as pipe:
-        told = pipe.read()
-    code = os.waitstatus_to_exitcode(os.wait()[1])
-    assert code == (0 if told else 9), f"the process ended with {code}"
-    return json.loads(told) if told else None
-
-
-def state_after(path, operation, answers, left):
+def state_after(operation, begun_rows, answers, path, left):
     """Whether the operation is done, whole, or not at all; anything else is an error."""
     if operation == "create":
         try:
@@ -196,28 +148,15 @@ def record(folder, broken):
 
 
 def main(folder, operation, kind):
-    """Print a line of JSON for each attempt, and one at the end."""
-    global begun_rows  # noqa: PLW0603
-    faults = ctypes.CDLL(None)
-    template, path = folder / "template", folder / "store"
-    answers = {}
-    begun_rows = 0
+    answers, begun_rows = {}, 0
     if operation != "create":
+        template = folder / "template"
         answers = made(template)
         with opened(template) as store:
             begun_rows = store.position.rows
-    number = 0
-    while True:
-        number += 1
-        for old in folder.glob("store*"):
-            old.unlink()
-        if operation != "create":
-            shutil.copy(template, path)
-        told = in_a_process(attempt, faults, path, operation, kind, number)
-        state = state_after(path, operation, answers, told and told["left"])
-        print(json.dumps((told or {"raised": "exit"}) | {"state": state}), flush=True)
-        if told and told["calls"] < number:
-            break
+    print_attempts(
+        folder, kind, partial(prepared, operation), partial(state_after, operation, begun_rows, answers)
+    )
 
 
 if __name__ == "__main__":

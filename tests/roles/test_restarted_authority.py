@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 
 import numpy as np
@@ -14,6 +15,7 @@ from shieldfl import kahe
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, WireFormatError
 from shieldfl.roles.authority_secrets import AuthoritySecrets
 from shieldfl.roles.authority_store import AuthorityStore
+from shieldfl.roles.session import session_key
 from shieldfl.roles.sum_key_authority import SumKeyAuthority
 
 PASSPHRASE = "correct horse"
@@ -259,3 +261,31 @@ def test_no_session_is_begun_in_a_store_that_has_not_heard_of_it(files, tmp_path
     files.load(restored=True).close()
     with pytest.raises(PolicyError, match="does not have the session"):
         sf.KeyAuthority.load(newest, PASSPHRASE, store=files.store)
+
+
+def test_an_authority_that_is_refused_leaves_no_file(tmp_path):
+    """One would be sealed under keys that nobody has any more, and the next try be told that it exists."""
+    public_key = session_key(PARAMETERS, AuthoritySecrets().identity, 2)
+    with pytest.raises(ParameterError, match="of other parameters, or of other key authorities"):
+        SumKeyAuthority(PARAMETERS, 2, store=tmp_path / "store", public_key=public_key)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_key_file_is_in_its_place_for_good_before_saving_ends(files, tmp_path, monkeypatch):
+    """It is written once, and has the store's key: after a power failure it must not be the one that is missing."""
+    synced = []
+    real = os.fsync
+
+    def fsync(descriptor):
+        synced.append((os.readlink(f"/proc/self/fd/{descriptor}"), (tmp_path / "saved").exists()))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    files.session.authority.save(tmp_path / "saved", PASSPHRASE)
+    assert synced[-1] == (str(tmp_path), True)
+
+
+def test_a_passphrase_that_cannot_be_encoded_is_refused(files, tmp_path):
+    with pytest.raises(ParameterError, match="no text that can be encoded"):
+        files.session.authority.save(tmp_path / "saved", "\ud800")
+    assert not (tmp_path / "saved").exists()

@@ -10,7 +10,7 @@ import pytest
 
 from methods.method_conformance import initial_model
 from methods.small_plan import small_plan
-from methods.variants import LAYER_OFFSETS, PARAMETERS, every_variant
+from methods.variants import LAYER_OFFSETS, PARAMETERS, every_variant, labelled
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
@@ -139,7 +139,7 @@ def test_a_client_whose_values_no_sum_has_room_for_leaves(label):
             update, loss = super().train(start, seed)
             return replace(update, parameters=update.parameters + np.float32(9.0)), loss
 
-    variant = next(value for value in every_variant.args[1] if value.label == label)
+    variant = labelled(label)
     federation = federation_of(variant, trainers={3: Wild(3)})
     traffic = federation.run_round(1, range(CLIENTS), 2)
     assert traffic.finished == [0, 1, 2]
@@ -147,7 +147,7 @@ def test_a_client_whose_values_no_sum_has_room_for_leaves(label):
 
 
 def test_a_refusal_and_dropouts_give_a_round_up_where_either_alone_would_not():
-    variant = next(value for value in every_variant.args[1] if value.label == "sense-crypt/ckks")
+    variant = labelled("sense-crypt/ckks")
     federation = federation_of(variant, {0: 1})
     assert federation.run_round(1, range(CLIENTS), 2, {1: "mask", 2: "mask"}).finished == []
     assert federation.run_round(2, range(CLIENTS), 2).finished == list(range(CLIENTS))
@@ -156,7 +156,7 @@ def test_a_refusal_and_dropouts_give_a_round_up_where_either_alone_would_not():
 def test_in_every_method_the_same_clients_leave():
     drawn = []
     for label in ("fedavg", "sense-crypt/ckks", "selective-shield/clear"):
-        variant = next(value for value in every_variant.args[1] if value.label == label)
+        variant = labelled(label)
         federation = federation_of(variant)
         drawn.append(
             [sorted(federation.draw_leavers(range(CLIENTS), 0.4, number)) for number in range(1, 21)]

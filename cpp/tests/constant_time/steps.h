@@ -11,7 +11,7 @@
 
 namespace shieldfl::tests {
 
-// The system does not let one process follow another.
+// The system does not let a process be followed.
 struct TracingRefused : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

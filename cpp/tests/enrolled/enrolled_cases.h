@@ -7,6 +7,7 @@
 #include <memory>
 #include <random>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -37,6 +38,16 @@ struct PadsTypes {
   using Encryptor = pads::Encryptor;
   using SumKey = pads::SumKey;
 };
+
+// Of the smallest ring, where there is one: each word of a total is below the one modulus.
+template <typename Types>
+typename Types::ParameterRequest small_request(std::uint32_t clients) {
+  if constexpr (std::is_same_v<Types, KaheTypes>) {
+    return {clients, 24, 20, 2048};
+  } else {
+    return {clients, 24, 20};
+  }
+}
 
 // A session with keys of its clients at round 0, in authority number 0 and so on.
 template <typename Types>

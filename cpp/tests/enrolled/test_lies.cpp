@@ -1,12 +1,12 @@
 // An aggregator that lies gets noise, which is refused, or an error: never a sum that it chose.
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <random>
 #include <set>
 #include <vector>
 
 #include "tests/check.h"
+#include "tests/enrolled/altered_totals.h"
 #include "tests/enrolled/enrolled_cases.h"
 #include "tests/mask/mask_cases.h"
 
@@ -15,23 +15,15 @@ using namespace shieldfl::enrolled;
 using tests::EnrolledSession;
 using tests::Frame;
 using tests::Values;
+using tests::with_head;
+using tests::with_payload;
+using tests::with_words;
 
 namespace {
 
 constexpr std::uint32_t kClients = 6;
 
 // As many clients as the parameters have room for, where a check of ranges alone would notice the least.
-template <typename Types>
-typename Types::ParameterRequest request_for(std::uint32_t clients);
-template <>
-kahe::ParameterRequest request_for<tests::KaheTypes>(std::uint32_t clients) {
-  return {clients, 24, 20, 2048};
-}
-template <>
-pads::ParameterRequest request_for<tests::PadsTypes>(std::uint32_t clients) {
-  return {clients, 24, 20};
-}
-
 template <typename Types>
 struct Round {
   using Session = EnrolledSession<Types>;
@@ -41,7 +33,7 @@ struct Round {
 
   explicit Round(std::uint64_t number = 2, std::size_t blocks = 3, std::uint32_t clients = kClients,
                  std::uint32_t max_clients = kClients)
-      : session(request_for<Types>(max_clients), clients + 2), seeds(number) {
+      : session(tests::small_request<Types>(max_clients), clients + 2), seeds(number) {
     std::mt19937_64 generator(number);
     for (std::uint32_t client = 0; client < clients; ++client) {
       const Values values =
@@ -58,28 +50,6 @@ struct Round {
   std::vector<Frame> batches;
   Frame total;
 };
-
-// A total with another head than it was summed with, so that only the secrets can tell.
-template <typename View, typename Change>
-Frame with_head(const View& total, Change change) {
-  auto head = total.head;
-  change(head);
-  Frame frame(ciphertext_frame_bytes(total.kind, head));
-  FrameWriter writer = begin_frame(total.kind, head, frame);
-  writer.put_bytes(total.payload);
-  writer.finish();
-  return frame;
-}
-
-// A total with other ciphertexts.
-template <typename View>
-Frame with_payload(const View& total, const std::function<void(std::span<std::uint8_t>)>& change) {
-  Frame frame(total.frame.begin(), total.frame.end());
-  const auto at = static_cast<std::size_t>(total.payload.data() - total.frame.data());
-  change(std::span(frame).subspan(at, total.payload.size()));
-  tests::reseal(frame);
-  return frame;
-}
 
 template <typename Types>
 void check_noise(const EnrolledSession<Types>& session, const Frame& total) {
@@ -152,7 +122,7 @@ TEST_OF_BOTH(an_honest_total_opens_and_a_relabelled_one_does_not) {
   check_noise(round.session, with_head(view, [](auto& head) { head.purpose[0] ^= 1; }));
   check_noise(round.session, with_head(view, [](auto& head) { head.part = 1; }));
   // Another session's, by its keys or by its label.
-  const EnrolledSession<Types> other(request_for<Types>(kClients), kClients + 2, 9);
+  const EnrolledSession<Types> other(tests::small_request<Types>(kClients), kClients + 2, 9);
   CHECK_THROWS(tests::open(other, round.total), ErrorCode::kKeyMismatch);
   check_noise(other, with_head(view, [&](auto& head) { head.layout.key_id = other.key->id(); }));
 }
@@ -182,25 +152,14 @@ TEST_OF_BOTH(ciphertexts_that_are_invented_copied_multiplied_or_pasted_open_noth
   const Round<Types> round;
   const auto view = round.view();
   const std::size_t block = view.format.bytes();
-  const auto altered = [&](const std::function<void(std::span<std::uint64_t>, std::size_t)>& change) {
-    std::vector<std::uint64_t> digits(view.format.words());
-    return with_payload(view, [&](std::span<std::uint8_t> payload) {
-      for (std::size_t at = 0; at * block < payload.size(); ++at) {
-        const auto bytes = payload.subspan(at * block, block);
-        view.format.unpack(bytes, digits);
-        change(digits, at);
-        view.format.pack(digits, bytes);
-      }
-    });
-  };
   const std::uint64_t q = view.format.rows()[0].modulus;
   // Doubled, and with one client's frame once more, or once less in one ciphertext alone.
-  check_noise(round.session, altered([&](auto digits, std::size_t) {
+  check_noise(round.session, with_words(view, [&](auto digits, std::size_t) {
                 for (std::uint64_t& digit : digits) digit = 2 * digit % q;
               }));
   const auto one = Round<Types>::View::parse(round.batches[0], Round<Types>::Session::Scheme::kKinds.batch);
   for (const bool more : {true, false}) {
-    check_noise(round.session, altered([&](auto digits, std::size_t at) {
+    check_noise(round.session, with_words(view, [&](auto digits, std::size_t at) {
                   if (at != 1) return;
                   std::vector<std::uint64_t> own(digits.size());
                   one.format.unpack(one.block(at), own);
@@ -213,7 +172,7 @@ TEST_OF_BOTH(ciphertexts_that_are_invented_copied_multiplied_or_pasted_open_noth
                 std::swap_ranges(payload.begin(), payload.begin() + static_cast<std::ptrdiff_t>(block),
                                  payload.begin() + static_cast<std::ptrdiff_t>(block));
               }));
-  check_noise(round.session, altered([&](auto digits, std::size_t) {
+  check_noise(round.session, with_words(view, [&](auto digits, std::size_t) {
                 for (std::uint64_t& digit : digits) digit = (digit + q / 3) % q;
               }));
 }
@@ -233,12 +192,8 @@ TEST_OF_BOTH(an_answer_opens_the_total_that_was_asked_for_alone) {
   const typename Types::SumKey sum_key = tests::answer(round.session, round.session.request_of(round.total));
   // One that was changed after the answer, in a value: it would open, to what the aggregator likes.
   const auto view = round.view();
-  const Frame changed = with_payload(view, [&](std::span<std::uint8_t> payload) {
-    std::vector<std::uint64_t> digits(view.format.words());
-    const auto bytes = payload.first(view.format.bytes());
-    view.format.unpack(bytes, digits);
-    digits[0] = (digits[0] + one_more(view.head.facts)) % view.format.rows()[0].modulus;
-    view.format.pack(digits, bytes);
+  const Frame changed = with_words(view, [&](auto digits, std::size_t block) {
+    if (block == 0) digits[0] = (digits[0] + one_more(view.head.facts)) % view.format.rows()[0].modulus;
   });
   CHECK_THROWS(tests::open(round.session, changed, sum_key), ErrorCode::kKeyMismatch);
   // Without the digest it does: this is what the digest is for.
@@ -267,7 +222,7 @@ TEST_OF_BOTH(two_answers_for_overlapping_lists_give_a_client_s_update) {
 }
 
 TEST_OF_BOTH(keys_go_on_with_the_rounds_and_never_back) {
-  const EnrolledSession<Types> session(request_for<Types>(kClients), 1);
+  const EnrolledSession<Types> session(tests::small_request<Types>(kClients), 1);
   ClientKey key = session.keys_of[0][0];
   key.advance_to(5);
   CHECK(key.round() == 5 && key.secret().bytes != session.keys_of[0][0].secret().bytes);

@@ -133,6 +133,7 @@ class EnrolledFuzzer {
     if (!accepts(outcomes, [&] { read = Types::SumKey::from_frame(frame); })) return;
     const auto written = read->to_frame();
     require(std::ranges::equal(written, frame), "two frames have the same sum key");
+    require(Types::SumKey::head_of(frame).sum == read->head().sum, "a sum key has two heads");
     if (accepts(outcomes, [&] { (void)open(session_, sum.opened_total, *read, 1); })) {
       // Of pads each number opens a value by itself: what binds an answer is the authority's signature.
       const bool is_bound = std::is_same_v<Types, KaheTypes>;

@@ -2,96 +2,37 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <utility>
 #include <vector>
 
 #include "ring/bit_packing.h"
 #include "tests/check.h"
+#include "tests/enrolled/frame_samples.h"
 #include "tests/kahe/kahe_cases.h"
 #include "tests/packed/damaged_frames.h"
 
 using namespace shieldfl;
 using namespace shieldfl::kahe;
+using tests::check_refused;
 using tests::Frame;
+using tests::frame_of;
 using tests::KaheOffsets;
-using tests::Session;
-using tests::Values;
+using tests::kKeyIdOffset;
+using tests::kParameterIdOffset;
+using tests::Sample;
 using tests::with_field;
+using tests::with_parameter_id;
 
 namespace {
 
 constexpr std::uint32_t kClients = 5;
-constexpr std::size_t kParameterIdOffset = 16;
-constexpr std::size_t kKeyIdOffset = 32;
 
-struct Sample {
-  FrameKind kind;
-  Frame frame;
-  std::function<void(const Frame&)> parse;
-};
+struct Frames : tests::FrameSamples<tests::KaheTypes> {
+  explicit Frames(std::uint32_t degree) : FrameSamples({kClients, 24, 20, degree}) {}
 
-Frame frame_of(const SumKey& sum_key) {
-  const auto bytes = sum_key.to_frame();
-  return {bytes.begin(), bytes.end()};
-}
-
-// A frame of each kind, of one session and sum.
-struct Frames {
-  explicit Frames(std::uint32_t degree) : session({kClients, 24, 20, degree}, kClients) {
-    InsecureTestRandom seeds(degree);
-    std::vector<Frame> batches;
-    for (const std::uint32_t client : {0U, 2U, 4U}) {
-      const Values values(session.facts().values_per_block() + 3, 0.5);
-      batches.push_back(encrypt(session, client, values, seeds, 4));
-    }
-    batch = batches[1];
-    Aggregator aggregator(session.key, tests::kUpdate, 0, {}, 1);
-    for (const Frame& one : batches) aggregator.add(one);
-    total = tests::total_of(aggregator);
-    request = tests::request_of(total).to_frame();
-    sum_key = frame_of(tests::answer(session, SumRequest::from_frame(request)));
-  }
-
-  [[nodiscard]] const ParameterFacts& facts() const { return session.facts(); }
   [[nodiscard]] KaheOffsets at() const { return KaheOffsets(facts()); }
-
-  [[nodiscard]] std::vector<Sample> samples() const {
-    return {{FrameKind::kKahePublicKey, session.key->to_frame(),
-             [](const Frame& frame) { (void)PublicKey::from_frame(frame); }},
-            {FrameKind::kKaheBatch, batch,
-             [](const Frame& frame) { (void)CiphertextView::parse(frame, FrameKind::kKaheBatch); }},
-            {FrameKind::kKaheTotal, total,
-             [](const Frame& frame) { (void)CiphertextView::parse(frame, FrameKind::kKaheTotal); }},
-            {FrameKind::kKaheSumRequest, request,
-             [](const Frame& frame) { (void)SumRequest::from_frame(frame); }},
-            {FrameKind::kKaheSumKey, sum_key, [](const Frame& frame) { (void)SumKey::from_frame(frame); }}};
-  }
-
-  // Those whose head is a FrameHead.
-  [[nodiscard]] std::vector<Sample> samples_of_a_sum() const {
-    const auto all = samples();
-    return {all[1], all[2], all[3]};
-  }
-
-  Session session;
-  Frame batch;
-  Frame total;
-  Frame request;
-  Frame sum_key;
 };
-
-void check_refused(const Sample& sample, const Frame& frame, ErrorCode code = ErrorCode::kWireFormat) {
-  CHECK_THROWS((sample.parse(frame), 0), code);
-}
-
-// The header names the parameters that the body has.
-Frame with_parameter_id(Frame frame, const ParameterFacts& facts) {
-  const Id id =
-      digest(std::span(frame).subspan(kFrameHeaderBytes, ParameterFacts::encoded_bytes(facts.primes.size())));
-  return with_field(std::move(frame), kParameterIdOffset, id);
-}
 
 // A public key whose ids are those of its contents.
 Frame with_ids(Frame frame, const ParameterFacts& facts) {

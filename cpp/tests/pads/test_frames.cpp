@@ -1,80 +1,31 @@
 // Parsers refuse whatever was altered in a frame of one-time pads, behind a right checksum too.
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <utility>
 #include <vector>
 
 #include "tests/check.h"
-#include "tests/enrolled/enrolled_cases.h"
+#include "tests/enrolled/frame_samples.h"
 
 using namespace shieldfl;
 using namespace shieldfl::pads;
+using tests::check_refused;
 using tests::Frame;
+using tests::frame_of;
+using tests::kParameterIdOffset;
+using tests::Sample;
 using tests::SumOffsets;
-using tests::Values;
 using tests::with_field;
-using Session = tests::EnrolledSession<tests::PadsTypes>;
+using tests::with_parameter_id;
 
 namespace {
 
 constexpr std::uint32_t kClients = 5;
-constexpr std::size_t kParameterIdOffset = 16;
 
-struct Sample {
-  FrameKind kind;
-  Frame frame;
-  std::function<void(const Frame&)> parse;
+struct Frames : tests::FrameSamples<tests::PadsTypes> {
+  Frames() : FrameSamples({kClients, 24, 20}) {}
 };
-
-Frame frame_of(const SumKey& sum_key) {
-  const auto bytes = sum_key.to_frame();
-  return {bytes.begin(), bytes.end()};
-}
-
-// A frame of each kind, of one session and sum.
-struct Frames {
-  Frames() : session({kClients, 24, 20}, kClients) {
-    InsecureTestRandom seeds(3);
-    std::vector<Frame> batches;
-    for (const std::uint32_t client : {0U, 2U, 4U}) {
-      batches.push_back(
-          encrypt(session, client, Values(session.facts().values_per_block() + 3, 0.5), seeds, 4));
-    }
-    batch = batches[1];
-    total = tests::total_of(session, batches);
-    request = session.request_of(total).to_frame();
-    sum_key = frame_of(tests::answer(session, SumRequest::from_frame(request)));
-  }
-
-  [[nodiscard]] std::vector<Sample> samples() const {
-    return {{FrameKind::kPadsPublicKey, session.key->to_frame(),
-             [](const Frame& frame) { (void)PublicKey::from_frame(frame); }},
-            {FrameKind::kPadsBatch, batch,
-             [](const Frame& frame) { (void)CiphertextView::parse(frame, FrameKind::kPadsBatch); }},
-            {FrameKind::kPadsTotal, total,
-             [](const Frame& frame) { (void)CiphertextView::parse(frame, FrameKind::kPadsTotal); }},
-            {FrameKind::kPadsSumRequest, request,
-             [](const Frame& frame) { (void)SumRequest::from_frame(frame); }},
-            {FrameKind::kPadsSumKey, sum_key, [](const Frame& frame) { (void)SumKey::from_frame(frame); }}};
-  }
-
-  Session session;
-  Frame batch;
-  Frame total;
-  Frame request;
-  Frame sum_key;
-};
-
-void check_refused(const Sample& sample, const Frame& frame) {
-  CHECK_THROWS((sample.parse(frame), 0), ErrorCode::kWireFormat);
-}
-
-Frame with_parameter_id(Frame frame) {
-  const Id id = digest(std::span(frame).subspan(kFrameHeaderBytes, ParameterFacts::kEncodedBytes));
-  return with_field(std::move(frame), kParameterIdOffset, id);
-}
 
 }  // namespace
 
@@ -127,7 +78,7 @@ TEST(parameters_out_of_range_are_refused) {
       Frame frame = sample.frame;
       CHECK(frame[kFrameHeaderBytes + offset] != value);
       frame[kFrameHeaderBytes + offset] = static_cast<std::uint8_t>(value);
-      check_refused(sample, with_parameter_id(frame));
+      check_refused(sample, with_parameter_id(frame, frames.facts()));
     }
     check_refused(sample, with_field(sample.frame, kParameterIdOffset, Id{1}));
   }
@@ -152,7 +103,7 @@ TEST(a_head_states_what_sums_have) {
       refuses(at.clients, clients);
     }
     if (sample.kind == FrameKind::kPadsSumRequest) continue;
-    const std::uint64_t block = frames.session.facts().values_per_block();
+    const std::uint64_t block = frames.facts().values_per_block();
     for (const std::uint64_t count : {std::uint64_t{0}, block, 2 * block + 1, scheme::kMaxValueCount}) {
       refuses(at.value_count, count);
     }
@@ -182,14 +133,14 @@ TEST(a_sum_key_states_what_sums_have_and_opens_its_own_total_alone) {
   const auto opens = [&](const Frame& frame) {
     return tests::open(frames.session, frames.total, SumKey::from_frame(frame));
   };
-  CHECK(opens(sample.frame).values.size() == frames.session.facts().values_per_block() + 3);
+  CHECK(opens(sample.frame).values.size() == frames.facts().values_per_block() + 3);
   CHECK_THROWS(opens(with_field(sample.frame, kClientsAt, 2U)), ErrorCode::kWireFormat);
   CHECK_THROWS(opens(with_field(sample.frame, kSumAt, Id{1})), ErrorCode::kKeyMismatch);
   CHECK_THROWS(opens(with_field(sample.frame, kSumAt + 32, Id{1})), ErrorCode::kKeyMismatch);
   CHECK_THROWS(opens(with_field(sample.frame, kParameterIdOffset, Id{1})), ErrorCode::kParameter);
   CHECK_THROWS(opens(with_field(sample.frame, kParameterIdOffset + 16, Id{1})), ErrorCode::kKeyMismatch);
   // Words that carry zero, those at the end of each block.
-  const std::size_t block = kBlockWords * frames.session.facts().field_bits() / 8;
+  const std::size_t block = kBlockWords * frames.facts().field_bits() / 8;
   for (const std::size_t at : {kWordsAt + block - 1, kWordsAt + 2 * block - 1}) {
     Frame frame = sample.frame;
     frame[at] ^= 1;

@@ -61,7 +61,7 @@ struct Packed {
   bool read(std::vector<double>& sums) {
     Words copy = rows;
     sums.assign(shape.values(), 0.0);
-    return packing.read_sums(copy, clients(), sums);
+    return packing.read_sums(copy, clients(), too_much, sums);
   }
 
   static std::uint64_t reduced(std::int64_t number, std::uint64_t q) {
@@ -69,6 +69,7 @@ struct Packed {
     return number < 0 ? (q - magnitude) % q : magnitude;
   }
 
+  std::uint64_t too_much = 0;  // in each coefficient
   std::shared_ptr<const kahe::Parameters> parameters;
   FieldShape shape;
   FieldPacking packing;
@@ -111,6 +112,7 @@ TEST(the_largest_sums_are_read_through_the_largest_noise) {
     Packed packed(request, fields);
     const std::int64_t half_scale = std::int64_t{1} << (packed.shape.log2_scale - 1);
     for (const Integers& values : extremes(packed, generator)) {
+      packed.too_much = generator() % 2 * (packed.clients() / 2);
       std::ranges::fill(packed.rows, 0);
       for (std::uint64_t client = 0; client < packed.clients(); ++client) packed.add_everywhere(values);
       for (std::size_t i = 0; i < packed.degree(); ++i) {
@@ -118,6 +120,7 @@ TEST(the_largest_sums_are_read_through_the_largest_noise) {
             0, half_scale - 1, -half_scale,
             static_cast<std::int64_t>(generator() % static_cast<std::uint64_t>(2 * half_scale)) - half_scale};
         packed.add(i, noises[generator() % std::size(noises)]);
+        packed.add(i, static_cast<std::int64_t>(packed.too_much));
       }
       std::vector<double> sums;
       CHECK(packed.read(sums));

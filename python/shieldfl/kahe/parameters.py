@@ -13,9 +13,6 @@ from shieldfl.scheme.ring_parameters import RingParameters, RingWork
 
 __all__ = ["Parameters", "PublicKey"]
 
-# kBlocksPerSecret of cpp/kahe/parameters.h.
-_CIPHERTEXTS_PER_SECRET = 32
-
 
 class Parameters(RingParameters[_core.KaheParameters, "PublicKey"]):
     """What a session agrees on before its first round. Immutable; equal when everything is.
@@ -35,7 +32,7 @@ class Parameters(RingParameters[_core.KaheParameters, "PublicKey"]):
     __slots__ = ()
     _SETTINGS = ("max_clients", "value_bits", "fraction_bits", "ring_degree")
     _RING_DEGREES = (2048, 4096, 8192)
-    _CIPHERTEXTS_OF_MANY = _CIPHERTEXTS_PER_SECRET
+    _CIPHERTEXTS_OF_MANY = _core.KaheParameters.ciphertexts_per_secret
 
     def __init__(
         self,
@@ -53,7 +50,7 @@ class Parameters(RingParameters[_core.KaheParameters, "PublicKey"]):
         # A ciphertext's product and each secret are transformed; 32/3 of a byte is drawn for a coefficient of an error
         # or a secret. One residue of each pair goes into the other's digit: with all that more primes bring, that takes
         # as long as six butterflies, with any instruction set.
-        polynomials = ciphertexts + math.ceil(ciphertexts / _CIPHERTEXTS_PER_SECRET)
+        polynomials = ciphertexts + math.ceil(ciphertexts / _core.KaheParameters.ciphertexts_per_secret)
         return RingWork(
             transforms=polynomials,
             random_bytes=polynomials * 32 / 3,

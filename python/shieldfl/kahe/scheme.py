@@ -12,9 +12,6 @@ from shieldfl.scheme.ring_scheme import RingScheme
 
 __all__ = ["SCHEME", "Kahe"]
 
-_LARGEST_COEFFICIENT = 42
-_LEAST_DEGREE = 8
-
 
 class Kahe(EnrolledScheme, RingScheme):
     """Each client enrols once, and shares a key with the key authority; what opens a total opens that alone."""
@@ -35,11 +32,8 @@ class Kahe(EnrolledScheme, RingScheme):
         """Return the most that there can be where the count is not known: rings differ by more than four to one."""
         return needs.most_count if needs.count is None else needs.count
 
-    def _sum_key_facts(self, clients: int, unit: int, count: int) -> tuple[int, dict[str, Fact]]:
-        if unit < _LEAST_DEGREE or count % unit:
-            return 0, {}
-        bits = (2 * _LARGEST_COEFFICIENT * clients).bit_length()
-        return bits, {"ring degree": unit, "secret polynomials": count // unit}
+    def _sum_key_facts(self, unit: int, count: int) -> dict[str, Fact]:
+        return {"ring degree": unit, "secret polynomials": count // unit}
 
 
 SCHEME = Kahe()

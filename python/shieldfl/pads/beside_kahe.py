@@ -11,9 +11,8 @@ __all__ = ["BesideKahe"]
 
 # kFrameHeaderBytes and kFrameTrailerBytes of cpp/common/wire.h, SumKeyHead::kBytes of cpp/enrolled/sum_key_head.h.
 ANSWER_HEAD_BYTES = 48 + 4 + 80
-# The default ring of kahe, kBlocksPerSecret of cpp/kahe/parameters.h, kMaxSample of cpp/kahe/frame_secret.h.
+# The default ring of kahe, kMaxSample of cpp/kahe/frame_secret.h.
 _RING_DEGREE = 4096
-_CIPHERTEXTS_PER_SECRET = 32
 _LARGEST_COEFFICIENT = 42
 # Of key stream, on average, for a client's secret. An authority takes as long for a byte of it, sampling included, as
 # for one that pads are: bench/pads_beside_kahe.py measures that, docs/pads.md has what it printed.
@@ -39,7 +38,7 @@ class BesideKahe:
     ) -> BesideKahe:
         """Compare with what key-additive encryption takes for these parameters of it."""
         facts = core.facts
-        secret_values = _CIPHERTEXTS_PER_SECRET * int(facts["values_per_ciphertext"])
+        secret_values = core.ciphertexts_per_secret * int(facts["values_per_ciphertext"])
         return cls(int(facts["max_clients"]), block_values, block_bytes, block_stream_bytes, secret_values)
 
     @property

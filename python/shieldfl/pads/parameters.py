@@ -16,8 +16,6 @@ from shieldfl.scheme.parameters import SchemeParameters, checked_goal
 __all__ = ["Parameters", "PublicKey"]
 
 _MOST = 2**32 - 1
-# kBlockWords of cpp/pads/parameters.h.
-_WORDS = 1024
 # Values that stand for many.
 _MANY = 1_000_000
 
@@ -141,7 +139,12 @@ class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
 
     def key_stream_bytes(self, clients: int, count: int) -> int:
         """Return how much key stream an authority draws for a total of so many clients and values."""
-        return as_unsigned(clients, "clients") * self._blocks(count) * _WORDS * self.pad_bytes
+        return (
+            as_unsigned(clients, "clients")
+            * self._blocks(count)
+            * self._handle.words_per_ciphertext
+            * self.pad_bytes
+        )
 
     @property
     def beside_kahe(self) -> BesideKahe:
@@ -151,7 +154,7 @@ class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
             _core.KaheParameters(*settings, None),
             block_values=self.values_per_ciphertext,
             block_bytes=int(self._facts["total_ciphertext_bytes"]),
-            block_stream_bytes=_WORDS * self.pad_bytes,
+            block_stream_bytes=self._block_stream_bytes,
         )
 
     def describe(self) -> str:
@@ -173,6 +176,10 @@ class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
                 "clients in every sum",
             )
         )
+
+    @property
+    def _block_stream_bytes(self) -> int:
+        return self._handle.words_per_ciphertext * self.pad_bytes
 
     def _blocks(self, count: int) -> int:
         return math.ceil(as_unsigned(count, "count") / self.values_per_ciphertext)

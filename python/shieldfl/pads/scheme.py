@@ -14,9 +14,6 @@ from shieldfl.scheme.weight_bits import weighted_parameters
 
 __all__ = ["SCHEME", "Pads"]
 
-_LEAST_BITS, _MOST_BITS = 2, 54
-_WORDS = 1024
-
 
 class Pads(EnrolledScheme):
     """Each client adds a pad that it shares with the key authority; the sum of these opens a total, and that alone."""
@@ -42,10 +39,8 @@ class Pads(EnrolledScheme):
         """Return parameters with bits for weights while there is room."""
         return weighted_parameters(Parameters, needs)
 
-    def _sum_key_facts(self, clients: int, unit: int, count: int) -> tuple[int, dict[str, Fact]]:
-        if not _LEAST_BITS <= unit <= _MOST_BITS or count % _WORDS:
-            return 0, {}
-        return unit, {"bits of a word": unit, "words": count}
+    def _sum_key_facts(self, unit: int, count: int) -> dict[str, Fact]:
+        return {"bits of a word": unit, "words": count}
 
 
 SCHEME = Pads()

@@ -11,7 +11,19 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Context", "derive", "frame_seed", "ratchet", "session_key", "sum_digest"]
+__all__ = [
+    "LEAF_BYTES",
+    "Context",
+    "derive",
+    "frame_seed",
+    "ratchet",
+    "session_key",
+    "sum_digest",
+    "total_digest",
+]
+
+LEAF_BYTES = 8192
+"""Of a total's frame that are hashed as one leaf."""
 
 
 def derive(scheme: str, label: str, data: bytes, key: bytes = b"") -> bytes:
@@ -74,3 +86,31 @@ def sum_digest(context: Context, participants: Sequence[tuple[int, bytes]]) -> b
     """Return the digest of a context and of clients with their frames' ids."""
     listed = b"".join(struct.pack("<I", client) + frame_id for client, frame_id in participants)
     return derive(context.scheme, "sum", context.encode() + struct.pack("<Q", len(participants)) + listed)
+
+
+def total_digest(frame: bytes, beside: bytes = b"") -> bytes:
+    """Return the digest of a total's frame: BLAKE2b in its tree mode. ``beside``: of what else is sent."""
+    starts = range(0, max(len(frame), 1), LEAF_BYTES)
+    leaves = b"".join(
+        _node(frame[start : start + LEAF_BYTES], 0, number, last=number + 1 == len(starts))
+        for number, start in enumerate(starts)
+    )
+    root = _node(leaves, 1, 0, last=True)
+    if not beside:
+        return root
+    return hashlib.blake2b(root + beside, digest_size=32, person=b"shieldfl beside1").digest()
+
+
+def _node(data: bytes, layer: int, number: int, last: bool) -> bytes:
+    return hashlib.blake2b(
+        data,
+        digest_size=32,
+        person=b"shieldfl total 1",
+        fanout=0,
+        depth=2,
+        leaf_size=LEAF_BYTES,
+        inner_size=32,
+        node_depth=layer,
+        node_offset=number,
+        last_node=last,
+    ).digest()

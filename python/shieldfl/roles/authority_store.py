@@ -16,6 +16,7 @@ from shieldfl.roles.store_check import check_store
 from shieldfl.roles.store_file import MEMORY
 from shieldfl.roles.store_journal import Journal, Position, canonical, digest_of_list
 from shieldfl.roles.store_records import (
+    DIGEST_BYTES,
     MOST_ROUNDS_AHEAD,
     SESSION_BYTES,
     ClientKey,
@@ -341,7 +342,8 @@ class AuthorityStore(Store):
     def has_answered(self, session: bytes, round_number: int, total_digest: bytes) -> bool:
         """Say whether a request of this session, round and total was answered."""
         as_bytes(session, SESSION_BYTES, "session")
-        asked = session, as_number(round_number, "round_number"), total_digest
+        digest = as_bytes(total_digest, DIGEST_BYTES, "total_digest")
+        asked = session, as_number(round_number, "round_number"), digest
         with self._transaction() as journal:
             select = """SELECT 1 FROM journal JOIN answers USING (number)
                 WHERE session = ? AND kind = 'answer' AND round = ? AND total_digest = ? LIMIT 1"""

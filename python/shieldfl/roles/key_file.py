@@ -15,6 +15,7 @@ from typing import Any
 
 from shieldfl.errors import KeyMismatchError, ParameterError, ShieldError, WireFormatError
 from shieldfl.installing import how_to_install
+from shieldfl.roles.held_file import sync_folder
 from shieldfl.roles.total_opener import WEIGHT_BOUNDS
 from shieldfl.stateful import Uncopied
 
@@ -63,7 +64,11 @@ def _cipher(passphrase: str, salt: bytes) -> Any:
     if not isinstance(passphrase, str):
         raise ParameterError(f"the passphrase must be a str, not {type(passphrase).__name__}")
     kdf = Scrypt(salt=salt, length=32, n=_SCRYPT_COST, r=_SCRYPT_BLOCK_SIZE, p=1)
-    return AESGCM(kdf.derive(passphrase.encode()))
+    try:
+        encoded = passphrase.encode()
+    except UnicodeEncodeError:
+        raise ParameterError("the passphrase is no text that can be encoded: give another one") from None
+    return AESGCM(kdf.derive(encoded))
 
 
 def write(path: Path, passphrase: str, contents: Contents) -> None:
@@ -91,6 +96,7 @@ def write(path: Path, passphrase: str, contents: Contents) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+        sync_folder(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

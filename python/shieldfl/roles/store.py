@@ -8,6 +8,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import sqlite3
+import threading
 from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
@@ -26,7 +27,9 @@ __all__ = ["Store"]
 class Store(Uncopied, abc.ABC):
     """A memory in a file, or in that of the process. Thread-safe; one process at a time.
 
-    Every operation is one transaction; what raises an error has changed nothing, and given nothing.
+    Every operation is one transaction; what raises an error has given nothing, and changed nothing. Where the disk
+    fails in the commit itself, it may turn out to be done when the file is read again: the same request then gets what
+    was written, and another one is refused.
 
     **An old copy of the whole file is a valid store.** What was given after it was made could be given again, and be
     something else. Nothing in a file can tell; who knows how far the store had come passes ``at_least``, from wherever
@@ -70,6 +73,7 @@ class Store(Uncopied, abc.ABC):
         if not isinstance(at_least, tuple) or len(at_least) != 2:
             raise ParameterError("at_least must be a position: an epoch and a number of rows")
         self._position = Position(*(as_number(number, "a number of at_least") for number in at_least))
+        self._position_lock = threading.Lock()
         self._is_in_memory = path is MEMORY
         self._file = StoreFile(
             path if path is MEMORY else Path(path), self._layout, self._check, content=_content
@@ -133,12 +137,13 @@ class Store(Uncopied, abc.ABC):
             assert self._keys is not None
             journal = Journal(connection, self._keys)
             yield journal
-        self._position = max(self._position, journal.position)
+        with self._position_lock:
+            self._position = max(self._position, journal.position)
 
     def close(self) -> None:
         """Give the file up: nothing more comes of it here, and another process can open it."""
         self._file.close()
-        self._keys = None
+        self._keys, self._key = None, b""
 
     def __enter__(self) -> Self:
         return self

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from shieldfl.errors import CapacityError, DataError, PolicyError, ShieldError, WireFormatError
+from shieldfl.roles.held_file import HeldFile, sync_folder
 from shieldfl.stateful import Uncopied
 
 __all__ = ["MEMORY", "StoreFile", "StoreLayout", "create_content", "create_file"]
@@ -84,14 +85,19 @@ def _in_our_words(path: Path, layout: StoreLayout) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        # Without a code: text that is none, which SQLite has read and Python has not.
-        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+        code = getattr(error, "sqlite_errorcode", None)
+        if code is None and isinstance(error, sqlite3.OperationalError):
+            code = sqlite3.SQLITE_CORRUPT  # text that is none, which SQLite has read and Python has not
+        elif code is None:
+            code = sqlite3.SQLITE_MISUSE
         known = _PROBLEMS | {sqlite3.SQLITE_CONSTRAINT: (PolicyError, layout.taken)}
         kind, words = known.get(
-            code, (ShieldError, "was not understood by SQLite: see the error before this")
+            code & 0xFF, (ShieldError, "was not understood by SQLite: see the error before this")
         )
         raise kind(f"the store {path} {words}. {layout.nothing}") from error
 
+
+_ASKED_WITHIN = "the store is asked by what it has called to compute: ask before or after"
 
 MEMORY = Path(":memory:")
 """In place of a path, for a store that ends with its process."""
@@ -161,11 +167,7 @@ def create_file(path: Path, layout: StoreLayout, fill: Callable[[sqlite3.Connect
         with _in_our_words(path, layout), contextlib.closing(_connected(path)) as connection:
             _filled(connection, layout, fill)
         # SQLite sees to its own files' places in the folder; this one was there before it came.
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(path)
     except BaseException:
         path.unlink(missing_ok=True)
         raise
@@ -206,8 +208,13 @@ class StoreFile(Uncopied):
         self._lock = threading.RLock()
         self._closed = False
         self._connection: sqlite3.Connection | None = None
-        with self._lock, self._in_our_words():
-            self._connection = self._opened()
+        self._file = None if path is MEMORY else HeldFile(path, layout.nothing)
+        try:
+            with self._in_our_words():
+                self._connection = self._opened()
+        except BaseException:
+            self._give_up()
+            raise
 
     def _in_our_words(self) -> contextlib.AbstractContextManager[None]:
         return _in_our_words(self._path, self._layout)
@@ -242,26 +249,36 @@ class StoreFile(Uncopied):
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Run in one transaction what stands in ``with``; it is on the disk afterwards, whole, or else nothing is.
 
+        But for a disk that fails in the commit: what was written may be found there when the file is opened again.
         Raises, beside what ``with`` raises, PolicyError for a second process and for a transaction in a transaction;
         DataError for a disk that is full, read-only or broken; WireFormatError for a file that is damaged.
         """
+        self._check_process()
         with self._lock, self._in_our_words():
             connection = self._held()
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 yield connection
+                self._check_in_place()
                 connection.execute("COMMIT")
             except BaseException as error:
                 if isinstance(error, sqlite3.Error) or not self._rolled_back(connection):
                     self._let_go()
                 raise
 
-    def _held(self) -> sqlite3.Connection:
+    def _check_process(self) -> None:
+        # Before the lock is taken: in a child it may be that of a thread which the child does not have.
         if os.getpid() != self._process:
             raise PolicyError(
                 f"the store {self._path} was opened by the process that this one was forked from: a store has "
                 "one writer. Close it before the fork and open it after, in one of both"
             )
+
+    def _check_in_place(self) -> None:
+        if self._file is not None:
+            self._file.check_in_place()
+
+    def _held(self) -> sqlite3.Connection:
         if self._closed:
             raise PolicyError(f"the store {self._path} was closed: open it again")
         if self._connection is None:
@@ -270,9 +287,11 @@ class StoreFile(Uncopied):
                 raise PolicyError(
                     "the store in memory was lost by an error: begin another one, and new sessions"
                 )
+            self._check_in_place()
             self._connection = self._opened()
+        self._check_in_place()
         if self._connection.in_transaction:
-            raise PolicyError("the store is asked by what it has called to compute: ask before or after")
+            raise PolicyError(_ASKED_WITHIN)
         return self._connection
 
     def _rolled_back(self, connection: sqlite3.Connection) -> bool:
@@ -284,6 +303,7 @@ class StoreFile(Uncopied):
 
     def serialised(self) -> bytes:
         """Return what a store in memory holds, for another one to begin with."""
+        self._check_process()
         with self._lock, self._in_our_words():
             return bytes(self._held().serialize())
 
@@ -294,8 +314,16 @@ class StoreFile(Uncopied):
             self._connection = None
 
     def close(self) -> None:
-        """Give the file up, for other processes to open."""
+        """Give the file up, for other processes to open. Raises PolicyError within a transaction."""
+        if os.getpid() != self._process:
+            return
         with self._lock:
+            if self._connection is not None and self._connection.in_transaction:
+                raise PolicyError(_ASKED_WITHIN)
             self._closed = True
-            if os.getpid() == self._process:
-                self._let_go()
+            self._give_up()
+
+    def _give_up(self) -> None:
+        self._let_go()
+        if self._file is not None:
+            self._file.close()

@@ -12,6 +12,7 @@ from shieldfl.roles.store_journal import KEY_BYTES
 from shieldfl.stateful import Uncopied
 
 __all__ = [
+    "DIGEST_BYTES",
     "ENROLMENT_HAS_ENDED",
     "MOST_ROUNDS_AHEAD",
     "OPENER_HAS_GRANT",
@@ -51,7 +52,7 @@ OWNER_BYTES = 32
 
 SESSION_BYTES = 16
 _FRAME_ID_BYTES = 16
-_DIGEST_BYTES = 32
+DIGEST_BYTES = 32
 _MOST_PURPOSE_BYTES = 255
 _LEAST_CLIENTS = 2
 
@@ -128,7 +129,7 @@ def checked_rules(rules: SessionRules) -> SessionRules:
     """Return the rules if a session can have them. Raises ParameterError."""
     if not isinstance(rules, SessionRules):
         raise ParameterError(f"rules must be SessionRules, not {type(rules).__name__}")
-    as_bytes(rules.manifest_digest, _DIGEST_BYTES, "manifest_digest")
+    as_bytes(rules.manifest_digest, DIGEST_BYTES, "manifest_digest")
     if as_number(rules.min_clients, "min_clients") < _LEAST_CLIENTS:
         raise ParameterError(
             f"min_clients must be at least {_LEAST_CLIENTS}: the sum over one client is its own"
@@ -173,7 +174,7 @@ class Request(NamedTuple):
             as_number(round_number, "round_number"),
             named,
             listed,
-            as_bytes(total_digest, _DIGEST_BYTES, "total_digest"),
+            as_bytes(total_digest, DIGEST_BYTES, "total_digest"),
         )
 
     @property
@@ -209,7 +210,7 @@ def checked_grant(grant: Any) -> Grant:
     if not isinstance(grant, Grant) or not isinstance(grant.grant, bytes):
         raise ParameterError("a grant must be a Grant of bytes")
     if grant.request_digest is not None:
-        as_bytes(grant.request_digest, _DIGEST_BYTES, "request_digest")
+        as_bytes(grant.request_digest, DIGEST_BYTES, "request_digest")
     return grant
 
 

@@ -153,6 +153,7 @@ def clients_with_keys(journal: Journal, session: bytes) -> list[int]:
 def read_keys(journal: Journal, session: bytes, clients: Iterable[int]) -> dict[int, ClientKey]:
     """Return keys by client. Raises PolicyError for one that was never enrolled, or revoked."""
     keys = {}
+    row: Row | None = None
     select = "SELECT round, changed, sealed FROM clients WHERE session = ? AND client = ?"
     for client in clients:
         found = journal.connection.execute(select, (session, client)).fetchone()
@@ -160,17 +161,22 @@ def read_keys(journal: Journal, session: bytes, clients: Iterable[int]) -> dict[
             what = "is not enrolled in the session" if found is None else "was revoked"
             raise PolicyError(f"client {client} {what}: leave it out, in a new round")
         round_number, changed, sealed = found
+        # Those of one transaction have one row, which is every client's from the first answer on.
+        if row is None or row.number != changed:
+            row = journal.row(changed)
         owner = owner_of_key(session, client, round_number)
-        keys[client] = ClientKey(round_number, journal.keys.unseal(journal.row(changed), sealed, *owner))
+        keys[client] = ClientKey(round_number, journal.keys.unseal(row, sealed, *owner))
     return keys
 
 
 def write_keys(journal: Journal, row: Row, session: bytes, keys: Keys) -> None:
     """Write keys, by client, as what this row of the journal changes."""
-    rows = []
-    for client, key in keys.items():
-        sealed = journal.keys.seal(row, key.key, *owner_of_key(session, client, key.round))
-        rows.append((session, client, key.round, row.number, sealed))
+
+    def sealed(client: int, key: ClientKey) -> bytes:
+        return journal.keys.seal(row, key.key, *owner_of_key(session, client, key.round))
+
+    # One after the other: a list of all would be one more copy of what a million clients have.
+    rows = ((session, client, key.round, row.number, sealed(client, key)) for client, key in keys.items())
     journal.connection.executemany("REPLACE INTO clients VALUES (?, ?, ?, ?, ?)", rows)
 
 

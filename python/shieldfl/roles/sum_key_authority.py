@@ -98,14 +98,14 @@ class SumKeyAuthority(TotalOpener[Key]):
         as_threads(threads)
         self.most_values = as_unsigned(most_values, "most_values")
         self._owner = owner or AuthoritySecrets()
+        if public_key is not None:
+            self._check_session(params, public_key, store if isinstance(store, AuthorityStore) else None)
         self._store = _opened(store, self._owner)
         self._owner.take_enrolment_key(self._store.keep_enrolment_key(self._owner.enrolment_key))
         if public_key is None:
             public_key = session_key(
                 params, self._owner.identity, min_clients, self.most_values, epoch=self.position.epoch
             )
-        else:
-            self._check_session(params, public_key)
         super().__init__(public_key, min_clients, weight_bounds, threads, purpose)
         self._opening_key = self._owner.opening_key(public_key.manifest_digest)
         self._opening = import_module(self._scheme.opening)
@@ -113,16 +113,22 @@ class SumKeyAuthority(TotalOpener[Key]):
         rules = SessionRules(public_key.manifest_digest, min_clients, 0, kept)
         self._store.add_session(public_key.id, rules)
 
-    def _check_session(self, params: SchemeParameters[Any, Key], public_key: Any) -> None:
-        """Raise ParameterError for the session of others, PolicyError for one that this store must not begin."""
+    def _check_session(
+        self, params: SchemeParameters[Any, Key], public_key: Any, store: AuthorityStore | None
+    ) -> None:
+        """Raise ParameterError for the session of others, PolicyError for one that this store must not begin.
+
+        None is a store that is not made yet, and not made for a session that it must not have.
+        """
         if public_key.parameters != params or self._owner.identity not in public_key.authorities:
             raise ParameterError("the session is of other parameters, or of other key authorities")
         epoch = public_key.identity.epoch_of(self._owner.identity)
         began = public_key.epoch if epoch is None else epoch
-        if began != self.position.epoch and not self._store.has_session(public_key.id):
+        newest = 0 if store is None else store.position.epoch
+        if began != newest and not (store is not None and store.has_session(public_key.id)):
             raise PolicyError(
-                f"the session was not begun in epoch {self.position.epoch}, in which the store is. A store that was "
-                "restored begins new sessions alone"
+                f"the session was not begun in epoch {newest}, in which the store is. A store that was restored begins "
+                "new sessions alone"
             )
 
     @property

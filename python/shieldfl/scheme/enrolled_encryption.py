@@ -62,6 +62,8 @@ class CoreListed(CoreCiphertext, Protocol):
 
 
 Core = TypeVar("Core", bound=CoreListed)
+
+_BESIDE = b"shieldfl beside1"
 ListingAggregator = TypeVar("ListingAggregator", bound=Any)
 
 
@@ -91,23 +93,24 @@ class EnrolledBatch(SchemeBatch[Core]):
 class EnrolledTotal(SchemeTotal[Core]):
     """The encrypted sum of a round and the list of those in it. Reading one checks every field and every residue."""
 
-    __slots__ = ("_hashed",)
+    __slots__ = ("_digest",)
     _core_request: ClassVar[Any]
 
     def __init__(self, frame: bytes) -> None:
         super().__init__(frame)
-        self._hashed: Any = None
+        self._digest: bytes | None = None
 
-    def digest(self, beside: bytes = b"") -> bytes:
-        """Return what binds an answer to the total: SHA-256, 32 bytes, of its frame, and of what is sent beside it.
+    def digest(self, beside: bytes = b"", threads: int | None = None) -> bytes:
+        """Return what binds an answer to the total, 32 bytes: BLAKE2b of its frame, and of what is sent beside it.
 
+        docs/wire-format.md defines it; on ``threads`` threads, None for as many as the work is worth, it is the same.
         The frame is hashed once: whoever opens a total needs this for its request, and for the core.
         """
-        if self._hashed is None:
-            self._hashed = hashlib.sha256(self._frame)
-        digest = self._hashed.copy()
-        digest.update(beside)
-        return bytes(digest.digest())
+        if self._digest is None:
+            self._digest = _core.total_digest(self._frame, as_threads(threads))
+        if not beside:
+            return self._digest
+        return hashlib.blake2b(self._digest + beside, digest_size=32, person=_BESIDE).digest()
 
     @property
     def participants(self) -> list[tuple[int, bytes]]:

@@ -90,7 +90,7 @@ def open_total(
     _check_total(total)
     opened: tuple[NDArray[np.float64], float | None] = total.parse(threads).open(
         type(public_key).core_of(public_key),
-        total.digest(beside),
+        total.digest(beside, threads),
         [as_frame(key) for key in _each(keys)],
         as_threads(threads),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -11,18 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.array_view import Buffer, as_frame
-from shieldfl.errors import WireFormatError
 from shieldfl.scheme.described_scheme import DescribedScheme
 from shieldfl.scheme.enrolled_opening import open_total
 from shieldfl.scheme.interface import Fact, FrameBody, Positions
 
 __all__ = ["EnrolledScheme"]
-
-# Of a sum key's frame, as docs/wire-format.md has it: the header, what stands before the numbers, the checksum.
-_HEADER_BYTES = 48
-_SUM_KEY = struct.Struct("<IIQ32s32s")
-_CHECKSUM_BYTES = 4
-_MOST_CLIENTS = 2**20
 
 
 class EnrolledScheme(DescribedScheme):
@@ -72,20 +64,15 @@ class EnrolledScheme(DescribedScheme):
 
         Raises WireFormatError.
         """
-        if len(frame) < _HEADER_BYTES + _SUM_KEY.size + _CHECKSUM_BYTES:
-            raise WireFormatError("the sum key is too short to be one: it was altered")
-        clients, unit, count, _, total_digest = _SUM_KEY.unpack_from(frame, _HEADER_BYTES)
-        bits, stated = self._sum_key_facts(clients, unit, count)
-        length = _HEADER_BYTES + _SUM_KEY.size + (count * bits + 7) // 8 + _CHECKSUM_BYTES
-        if not 1 <= clients <= _MOST_CLIENTS or not stated or length != len(frame):
-            raise WireFormatError("the sum key states what none has: it was altered")
+        head = self._core_request.head_of_sum_key(frame)
+        stated = self._sum_key_facts(head["unit"], head["count"])
         return FrameBody(
-            {"clients": clients, **stated, "total digest": total_digest.hex()},
+            {"clients": head["clients"], **stated, "total digest": head["total_digest"].hex()},
             description="the sum of one-time secrets that opens one total: secret, and for whoever opens it alone",
         )
 
-    def _sum_key_facts(self, clients: int, unit: int, count: int) -> tuple[int, dict[str, Fact]]:
-        """Return the bits of a number of a sum key, and what its head says; nothing for what no sum key says."""
+    def _sum_key_facts(self, unit: int, count: int) -> dict[str, Fact]:
+        """Return what a sum key's unit, and the count of its numbers, are to whoever reads them."""
         raise NotImplementedError
 
     def encryptor(self, key: Any, threads: int | None, purpose: str) -> Any:

@@ -14,6 +14,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
+import shieldfl._core as _core
 from shieldfl.array_view import Buffer, as_frame, as_unsigned
 from shieldfl.errors import KeyMismatchError, ParameterError, WireFormatError
 from shieldfl.installing import cryptographic
@@ -36,8 +37,8 @@ __all__ = [
 SECRET_BYTES = 32
 """Of what a client and the authority share, and of what opens answers."""
 
-MOST_AUTHORITIES = 3
-"""That a session may have: kMaxAuthorities of cpp/enrolled/sum_key_head.h."""
+MOST_AUTHORITIES: int = _core.ClientKey.most_authorities
+"""That a session may have."""
 OPENER = "aggregator"
 """In whose name an aggregator asks for what opens answers, where it does: it is no client, and is enrolled as none."""
 

@@ -8,16 +8,13 @@ from typing import Any
 
 import numpy as np
 
+import shieldfl._core as _core
 from shieldfl.array_view import as_real, as_update
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.masks import Mask
 
 __all__ = ["FittedScale", "fit_scale"]
 
-# Limits of cpp/scheme/fixed_point.h.
-_MOST_VALUE_BITS = 40
-_MOST_FRACTION_BITS = 52
-_MOST_FIELD_BITS = 54
 # The share of a sample's values which may do that: half of what brings a warning.
 _ROUNDED_TO_ZERO = 0.05
 
@@ -71,9 +68,9 @@ class _Sample:
     def value_bits(self, fraction_bits: int, headroom: float) -> int:
         """Bits that hold the largest value, times headroom and the largest weight, with its sign."""
         top = self.largest * headroom * self.largest_weight
-        if top >= 2.0**_MOST_VALUE_BITS:
-            return _MOST_VALUE_BITS + 1
-        return 1 + math.ceil(math.ldexp(top, min(fraction_bits, _MOST_FRACTION_BITS))).bit_length()
+        if top >= 2.0**_core.MOST_VALUE_BITS:
+            return _core.MOST_VALUE_BITS + 1
+        return 1 + math.ceil(math.ldexp(top, min(fraction_bits, _core.MOST_FRACTION_BITS))).bit_length()
 
     def error(self, value_bits: int, fraction_bits: int) -> float:
         """Return what rounding values and weights may come to, relative to one client's weighted update."""
@@ -111,10 +108,10 @@ def fit_scale(
     fraction_bits = max(sample.fraction_bits(share), weight_bits)
     # A weight may be rounded up, by as much as it may be off at all.
     room = times if bounds is None else times * (1.0 + share)
-    most_bits = min(_MOST_VALUE_BITS, _MOST_FIELD_BITS - guard_bits)
+    most_bits = min(_core.MOST_VALUE_BITS, _core.MOST_FIELD_BITS - guard_bits)
     for bits in (max(fraction_bits, sample.bits_for_small_values()), fraction_bits):
         value_bits = max(sample.value_bits(bits, room), 2 + weight_bits)
-        if bits <= _MOST_FRACTION_BITS and value_bits <= most_bits:
+        if bits <= _core.MOST_FRACTION_BITS and value_bits <= most_bits:
             return FittedScale(value_bits, bits, sample.error(value_bits, bits), times, bounds)
     raise ParameterError(_no_room(sample, most_bits, room, wanted))
 
@@ -156,7 +153,9 @@ def _read_sample(sample_update: Any, mask: Mask | None, weights: tuple[float, fl
 
 def _no_room(sample: _Sample, most_bits: int, headroom: float, wanted: float) -> str:
     """Say what can be reached instead."""
-    fits = [bits for bits in range(_MOST_FRACTION_BITS + 1) if sample.value_bits(bits, headroom) <= most_bits]
+    fits = [
+        bits for bits in range(_core.MOST_FRACTION_BITS + 1) if sample.value_bits(bits, headroom) <= most_bits
+    ]
     if not fits:
         return (
             f"no scale has room for the sample's largest value in {most_bits} bits: scale the updates down, or "
@@ -164,7 +163,7 @@ def _no_room(sample: _Sample, most_bits: int, headroom: float, wanted: float) ->
         )
     achievable = sample.error(most_bits, fits[-1])
     return (
-        f"{most_bits} bits a value and {_MOST_FRACTION_BITS} behind the point reach a relative error of "
+        f"{most_bits} bits a value and {_core.MOST_FRACTION_BITS} behind the point reach a relative error of "
         f"{achievable:.2g}, not {wanted:.2g}: ask for no less than that, lower headroom or max_clients, or bring "
         "the weights closer together"
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fleet.measure.measured_methods import SCHEMES, measurable, measured_under
 from shieldfl.errors import DataError, ParameterError, RangeError
 from shieldfl.fleet.costs.calibration import CalibrationSettings, calibrate
 from shieldfl.fleet.fleet_file import parse_fleet
@@ -21,11 +22,10 @@ from shieldfl.fleet.measure.measured_fleet import MeasureSettings, measure_fleet
 from shieldfl.fleet.measure.measured_method import MeasuredMethod
 from shieldfl.fleet.measure.processor_time import DutyCycleLimit
 from shieldfl.fleet.simulate.round_simulation import STAGES
-from shieldfl.methods.discovery import BUILT_IN, method_class
+from shieldfl.methods.discovery import method_class
 from shieldfl.methods.masked_average.aggregator import MaskedAverageAggregator
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.key_authority import KeyAuthority
-from shieldfl.scheme.registry import DEFAULT_ENCRYPTION
 
 FLEET = """
 [model]
@@ -53,10 +53,9 @@ dropout = 0.5
 
 @pytest.fixture(scope="module")
 def profile():
-    schemes = ("kahe", "ckks", "paillier-dense")
     return calibrate(
         CalibrationSettings(
-            schemes=schemes,
+            schemes=SCHEMES,
             threads=(1,),
             values=5000,
             seconds=0.0,
@@ -99,32 +98,19 @@ def _nothing_is_left():
     assert not list(Path("/sys/fs/cgroup").glob(f"*/shieldfl-{os.getpid()}-*"))
 
 
-def measurable(scheme: str) -> list[str]:
-    """The methods of the package that need neither a model of layers, nor DP-SGD, nor synthetic data.
-
-    Those that encrypt nothing are measured beside the default: the scheme is nothing to them.
-    """
-    found = []
-    for name in BUILT_IN:
-        method, entry = method_class(name), MethodSettings().of(name)
-        if (
-            scheme in (method.schemes or (DEFAULT_ENCRYPTION,))
-            and not name.startswith("alt-fl")
-            and name != "top-2"
-        ):
-            found += [] if method.trains_privately(name, entry) else [name]
-    return found
-
-
 def asked(method, scheme="ckks", rounds=1):
     return MeasureSettings((method,), scheme, rounds)
 
 
-@pytest.mark.parametrize("scheme", ["kahe", "ckks", "paillier-dense"])
-def test_every_method_is_measured_and_compared(profile, scheme):
+@pytest.mark.parametrize(
+    ("scheme", "methods"),
+    [
+        *(pytest.param(one, measured_under(one), id=one) for one in SCHEMES),
+        *(pytest.param(one, measurable(one), id=f"{one}, all", marks=pytest.mark.slow) for one in SCHEMES),
+    ],
+)
+def test_every_method_is_measured_and_compared(profile, scheme, methods):
     told = []
-    methods = measurable(scheme)
-    assert len(methods) >= 6
     runs = measure_fleet(
         fleet_with(), profile, MeasureSettings(methods, scheme, 2), on_round=lambda *what: told.append(what)
     )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from methods.method_conformance import SteppedRun
-from methods.variants import labelled, opened_by_aggregator, opened_by_clients, variants
+from methods.variants import each_as_parameter, labelled, opened_by_aggregator, opened_by_clients, variants
 from shieldfl.errors import (
     KeyMismatchError,
     ParameterError,
@@ -19,7 +19,7 @@ from shieldfl.roles.message import Message
 from shieldfl.scheme.enrolment import OPENER, EnrolmentRequest
 
 OPENED_BY_AGGREGATOR = [one for one in opened_by_aggregator(variants()) if not one.noisy]
-each_method = pytest.mark.parametrize("variant", OPENED_BY_AGGREGATOR, ids=lambda variant: variant.label)
+each_method = pytest.mark.parametrize("variant", each_as_parameter(OPENED_BY_AGGREGATOR))
 SEALED = bytes(32)
 
 

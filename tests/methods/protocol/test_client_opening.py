@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from methods.method_conformance import SteppedRun
-from methods.variants import labelled, opened_by_clients, variants
+from methods.variants import each_as_parameter, labelled, opened_by_clients, variants
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, ShieldError, WireFormatError
 from shieldfl.methods.protocol.client_opening import OPENED
 from shieldfl.methods.protocol.list_authority import ANSWER, ANSWERED_PHASE, ANSWERED_ROUND
@@ -14,7 +14,7 @@ from shieldfl.roles.message import Message
 from shieldfl.scheme.enrolment import grant_key, sealed_grant
 
 OPENED_BY_CLIENTS = [one for one in opened_by_clients(variants()) if not one.noisy]
-each_method = pytest.mark.parametrize("variant", OPENED_BY_CLIENTS, ids=lambda variant: variant.label)
+each_method = pytest.mark.parametrize("variant", each_as_parameter(OPENED_BY_CLIENTS))
 
 
 def run_of(label: str, **options: object) -> SteppedRun:

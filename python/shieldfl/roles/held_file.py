@@ -1,0 +1,99 @@
+"""A file that is one process's for as long as it holds it, and whose place in its folder survives a power failure."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import weakref
+from pathlib import Path
+
+from shieldfl.errors import DataError, PolicyError
+from shieldfl.stateful import Uncopied
+
+__all__ = ["HeldFile", "sync_folder"]
+
+
+def sync_folder(path: Path) -> None:
+    """See to it that a file which was made, or put into place, is found there after a power failure. Raises OSError."""
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+class HeldFile(Uncopied):
+    """Keeps other processes, and a second holder in this one, from a file, and tells whether it is still in its place.
+
+    SQLite's own locks are POSIX's, which a process loses when it closes the file anywhere: by copying it, say. This one
+    goes with a descriptor of its own. Hold it before SQLite opens the file, and longer.
+
+    Parameters
+    ----------
+    path : of a store's file.
+    nothing : what has not happened where it is refused, in a sentence.
+
+    Raises PolicyError where it is held, DataError where it cannot be opened or locked.
+    """
+
+    _why_uncopied = "holds a lock and is neither copied nor pickled"
+
+    def __init__(self, path: Path, nothing: str) -> None:
+        self._path = path.absolute()
+        self._nothing = nothing
+        try:
+            self._descriptor: int | None = os.open(self._path, os.O_RDONLY)
+        except OSError as error:
+            raise DataError(
+                f"the store {path} cannot be opened: check that it exists, and its folder's permissions. {nothing}"
+            ) from error
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self.close()
+            if not isinstance(error, BlockingIOError):
+                raise DataError(
+                    f"the store {path} cannot be locked: put it on a disk of this machine. {nothing}"
+                ) from error
+            raise PolicyError(
+                f"the store {path} is held by another process, or opened twice in this one: a store has one writer. "
+                f"End the other first. {nothing}"
+            ) from error
+        _HELD.add(self)
+
+    def check_in_place(self) -> None:
+        """Raise PolicyError where another file is in its place, or none: what is written would be found by nobody."""
+        assert self._descriptor is not None
+        own = os.fstat(self._descriptor)
+        try:
+            there = os.stat(self._path)
+        except FileNotFoundError:
+            there = None
+        except OSError as error:
+            raise DataError(
+                f"the store {self._path} cannot be looked for: mend the disk, then try again. {self._nothing}"
+            ) from error
+        if there is None or (there.st_dev, there.st_ino) != (own.st_dev, own.st_ino):
+            raise PolicyError(
+                f"the store {self._path} was moved, deleted or replaced while it was held here: close it, and put the "
+                f"newest file back, or open a backup with restored=True. {self._nothing}"
+            )
+
+    def close(self) -> None:
+        """Let others have it."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+_HELD: weakref.WeakSet[HeldFile] = weakref.WeakSet()
+
+
+def _close_in_child() -> None:
+    # A lock is held for as long as any process has the descriptor: else one that was forked would keep the file from
+    # whoever goes on once this process has ended.
+    for held in list(_HELD):
+        held.close()
+
+
+os.register_at_fork(after_in_child=_close_in_child)
