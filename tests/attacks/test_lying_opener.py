@@ -50,7 +50,7 @@ def test_a_round_has_one_model_whatever_the_aggregator_asks_again(restarts):
     authority.begin_round(3, None, model)
     with pytest.raises(PolicyError, match="no round was answered since"):
         authority.begin_round(4, None, OTHER)
-    for wrong in (b"", bytes(31), bytes(33)):
+    for wrong in (b"", bytes(31), bytes(33), None, 5, "x" * 32):
         with pytest.raises(ParameterError, match="give its digest"):
             authority.begin_round(4, None, wrong)
 

@@ -253,6 +253,17 @@ def test_ending_a_round_moves_every_key_and_ends_all_before(store, path):
         assert {client: number for client, (number, _) in keys_in(again, expected, 9).items()} == expected
 
 
+def test_ending_a_round_moves_no_key_past_the_round_after(store):
+    store.enrol(SESSION, {20: ClientKey(9, b"late" * 8)})
+    before = store.position
+    for client, stands in ((1, 3), (20, 10), (1, 1)):
+        wrong = {client: ClientKey(stands, key_of(1))}
+        with pytest.raises(ParameterError, match="moved to round 2, and none further"):
+            store.close_round(SESSION, 1, lambda keys, wrong=wrong: moved_to(2)(keys) | wrong)
+    assert store.position == before
+    store.close_round(SESSION, 1, moved_to(2))
+
+
 def test_keys_move_up_alone_and_not_past_what_is_asked(store):
     ask(store, 0, lambda keys: (b"", moved_to(1)(keys)))
     before = store.position

@@ -196,8 +196,31 @@ def test_an_update_is_not_encrypted_in_a_second_round(store):
         encrypt(store, 2, number=0)
     assert store.round(PUBLIC_KEY) == 1
     encrypt(store, 2, number=0, repeats=True)
-    encrypt(store, 3, number=0, purpose="votes")
     encrypt(store, 3, number=1)
+
+
+def test_nor_is_it_in_another_type_sign_of_zero_purpose_or_part(store):
+    values = update(0)
+    values[7] = 0.0
+    turned = values.copy()
+    turned[7] = -0.0
+    store.encrypt(PUBLIC_KEY, values, round=1)
+    store.encrypt(PUBLIC_KEY, values, round=1, part=1)  # of one round, and in one sum
+    store.encrypt(PUBLIC_KEY, values, round=1, purpose="votes")
+    between = values.astype(np.float64) * (1 + 2**-40)
+    for same in (values, turned, values.astype(np.float64), between):
+        for options in ({}, {"part": 1}, {"part": 5}, {"purpose": "votes"}, {"weight": 0.5}):
+            with pytest.raises(PolicyError, match="were encrypted in another round"):
+                store.encrypt(PUBLIC_KEY, same, round=2, **options)
+    # In its own round a frame is still of these values alone, to the last bit that may count.
+    with pytest.raises(PolicyError, match="from something else"):
+        store.encrypt(PUBLIC_KEY, between, round=1)
+    beyond = np.full(SIZE, 1e300)
+    with pytest.raises(RangeError):
+        store.encrypt(PUBLIC_KEY, beyond, round=2)
+    assert store.round(PUBLIC_KEY) == 1
+    other = values + np.float32(1 / 1024)
+    assert store.encrypt(PUBLIC_KEY, other, round=2) == kept(store, 2)
 
 
 def test_the_masked_values_are_what_counts(store):
@@ -217,9 +240,24 @@ def test_what_cannot_be_encrypted_moves_nothing(store):
         store.encrypt(PUBLIC_KEY, wrong, round=4)
     with pytest.raises(ParameterError):
         store.encrypt(PUBLIC_KEY, update(), sf.Mask.full(SIZE + 1), round=4)
-    for options in ({"round": -1}, {"round": 1.5}, {"round": 1, "weight": "text"}):
+    for options in (
+        {"round": -1},
+        {"round": 1.5},
+        {"round": 2**63},
+        {"round": 1, "weight": "text"},
+        {"round": 1, "mask": 5},
+        {"round": 1, "clip": "text"},
+        {"round": 1, "part": "text"},
+    ):
         with pytest.raises(ParameterError):
             store.encrypt(PUBLIC_KEY, update(), **options)
+    for purpose in ("", "\ud800", "x" * 256, None, 5, b"update"):
+        for call in (store.frame, lambda *key, **options: store.encrypt(*key, update(), **options)):
+            with pytest.raises(ParameterError, match="purpose must be a text of 1 to 255 bytes"):
+                call(PUBLIC_KEY, round=1, purpose=purpose)
+    for call in (store.frame, store.close_round):
+        with pytest.raises(ParameterError, match="below 2"):
+            call(PUBLIC_KEY, round=2**63)
     assert (store.position, store.round(PUBLIC_KEY)) == (before, 0)
 
 

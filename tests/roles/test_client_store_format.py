@@ -76,8 +76,8 @@ def test_a_store_is_what_the_page_says(tmp_path):
     for number, asked in ((1, []), (4, [request]), (5, [])):
         assert journal[number - 1][6] == hashlib.sha256(canonical(*asked)).digest()
     ((number, *placed, made_of, sealed),) = frames
-    values = hashlib.sha256(update(2)[:20].astype("<f4").tobytes() + b"<f4").digest()
-    of_values = mac(authenticating, "values", session, "update/3", values)
+    values = hashlib.sha256(update(2)[:20].astype("<f4").tobytes()).digest()
+    of_values = mac(authenticating, "values", session, values)
     how = hashlib.sha256(mask.to_bytes() + struct.pack("<d", 0.5)).digest()
     assert (number, placed, journal[2][6]) == (3, [session, 2, "update/3"], of_values)
     assert made_of == mac(authenticating, "frame", of_values, how, 1)

@@ -13,6 +13,7 @@ from shieldfl.errors import (
     PolicyError,
     WireFormatError,
 )
+from shieldfl.roles import authority_secrets
 from shieldfl.roles.authority_secrets import AuthoritySecrets
 from shieldfl.scheme.enrolment import EnrolmentRequest, client_number
 
@@ -85,3 +86,18 @@ def test_numbers_and_names_are_apart():
     for wrong in (-1, 2**31, "", "x" * 256, "\ud800", 1.5, None, b"clinic"):
         with pytest.raises(ParameterError):
             client_number(wrong)
+
+
+def test_a_request_that_is_being_opened_when_enrolment_ends_is_opened_or_refused(monkeypatch):
+    owner, context = AuthoritySecrets(), bytes(16)
+    request = EnrolmentRequest.of(owner.identity, context, 7, bytes(range(32))).to_bytes()
+    real = authority_secrets.hpke
+
+    def ends_meanwhile():
+        owner.take_enrolment_key(None)
+        return real()
+
+    monkeypatch.setattr(authority_secrets, "hpke", ends_meanwhile)
+    assert owner.unseal(request, context) == (7, bytes(range(32)))
+    with pytest.raises(PolicyError, match="enrolment has ended"):
+        owner.unseal(request, context)

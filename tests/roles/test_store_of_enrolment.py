@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from roles.store_cases import CLIENTS, RULES, SESSION, ask, begun, key_of, never, opened
-from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.roles.authority_store import ClientKey, Grant
 
 
@@ -102,3 +102,65 @@ def test_enrolment_ends_with_the_last_client_of_all_sessions(store):
     assert store.keep_enrolment_key(None) is None
     with pytest.raises(PolicyError, match="enrolment has ended"):
         enrol(22, [SESSION, other])
+
+
+def test_who_opens_is_granted_answers_once_and_enrolment_ends_when_all_are_there(store, path):
+    other, both = b"another session!", [SESSION, b"another session!"]
+    store.add_session(other, RULES)
+    store.keep_enrolment_key(b"key")
+    granted = Grant(b"of the opener", b"r" * 32)
+    assert store.grant(SESSION, None) is None
+    before = store.position
+    for wrong in (
+        lambda: store.grant_opener(both, b"bytes"),
+        lambda: store.grant_opener(both, Grant("text")),
+        lambda: store.grant_opener(5, granted),
+        lambda: store.grant_opener([b"short"], granted),
+        lambda: store.grant_opener(both, granted, clients="x"),
+    ):
+        with pytest.raises(ParameterError):
+            wrong()
+    with pytest.raises(PolicyError, match="no such session"):
+        store.grant_opener([SESSION, b"unknown session!"], granted)
+    assert store.position == before
+    store.grant_opener(both, granted, clients=len(CLIENTS))
+    assert store.keep_enrolment_key(None) == b"key"
+    with pytest.raises(PolicyError, match="granted the answers of this session before"):
+        store.grant_opener([other], granted)
+    store.close()
+    with opened(path) as again:
+        assert [again.grant(session, None) for session in both] == [granted, granted]
+        assert all(again.grant(SESSION, client) is None for client in CLIENTS)
+        with pytest.raises(PolicyError, match="not enrolled"):
+            ask(again, 1, clients=[*CLIENTS, 0])
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("DELETE FROM grants WHERE session = ?", (other,))
+        database.commit()
+    with pytest.raises(WireFormatError, match=r"the grant that row [0-9]+ of the journal wrote is missing"):
+        opened(path)
+
+
+def test_the_grant_of_who_opens_ends_enrolment_where_it_comes_last(store):
+    store.keep_enrolment_key(b"key")
+    store.grant_opener([SESSION], Grant(b"of the opener"), clients=len(CLIENTS))
+    assert store.keep_enrolment_key(None) is None
+    with pytest.raises(PolicyError, match="enrolment has ended"):
+        store.enrol(SESSION, {20: ClientKey(0, key_of(20))})
+
+
+def test_what_cannot_be_enrolled_is_refused_whole(store):
+    key, before = ClientKey(0, key_of(20)), store.position
+    for wrong in (
+        lambda: store.enrol(SESSION, {20: key, "a": key}),
+        lambda: store.enrol_in([SESSION]),
+        lambda: store.enrol_in({SESSION: [20]}),
+        lambda: store.enrol_in({SESSION: {20: key}, "text": {20: key}}),
+        lambda: store.enrol_in({SESSION: {20: key}}, [20]),
+        lambda: store.enrol_in({SESSION: {20: key}}, clients="x"),
+        lambda: store.enrol_in({SESSION: {20: key}}, clients=-1),
+    ):
+        with pytest.raises(ParameterError):
+            wrong()
+    with pytest.raises(ParameterError, match="a session in which nobody is enrolled"):
+        store.enrol_in({SESSION: {20: key}}, {b"another session!": {20: Grant(b"lost")}})
+    assert store.position == before

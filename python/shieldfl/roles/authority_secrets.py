@@ -77,9 +77,10 @@ class AuthoritySecrets(Uncopied):
     @property
     def enrolment_key(self) -> bytes | None:
         """What opens requests, 96 bytes; secret. None before it was taken, and once it is erased."""
-        if self._enrolment is None:
+        enrolment = self._enrolment  # read once: it may be erased meanwhile
+        if enrolment is None:
             return None
-        mlkem, x25519 = self._enrolment
+        mlkem, x25519 = enrolment
         return bytes(mlkem.private_bytes_raw() + x25519.private_bytes_raw())
 
     def take_enrolment_key(self, key: bytes | None) -> None:
@@ -107,9 +108,10 @@ class AuthoritySecrets(Uncopied):
         for another session, or was altered; PolicyError once the enrolment key was erased.
         """
         asked = EnrolmentRequest.from_bytes(request)
-        if self._enrolment is None:
+        enrolment = self._enrolment  # read once: it may be erased meanwhile
+        if enrolment is None:
             raise PolicyError(ENROLMENT_HAS_ENDED)
-        private_key = hpke().MLKEM768X25519PrivateKey(*self._enrolment)
+        private_key = hpke().MLKEM768X25519PrivateKey(*enrolment)
         suite = hpke_suite()
         from cryptography.exceptions import InvalidTag
 

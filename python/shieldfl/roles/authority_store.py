@@ -27,31 +27,33 @@ from shieldfl.roles.store_records import (
     SessionRules,
     as_bytes,
     as_number,
-    checked_grants,
+    checked_enrolments,
+    checked_grant,
     checked_keys,
     checked_rules,
+    checked_sessions,
 )
 from shieldfl.roles.store_tables import (
     LAYOUT,
     answered_rows,
-    are_enrolled,
     check_ahead,
     check_enrolment_open,
     clients_with_keys,
-    digest_of_grant,
     drop_answers,
+    end_with_last,
+    enrol_client,
     enrolment_has_ended,
     erase_enrolment_key,
-    is_enrolled,
+    grant_to_opener,
     newest_round,
     oldest_open,
     read_enrolment_key,
     read_grant,
     read_keys,
+    revoke_client,
     stored_answer,
     write_answer,
     write_enrolment_key,
-    write_grant,
     write_keys,
 )
 
@@ -180,36 +182,39 @@ class AuthorityStore(Store):
 
         ``clients`` is how many there will be: enrolment ends with the last one, in all sessions of the store.
         """
-        checked = {
-            as_bytes(session, SESSION_BYTES, "session"): checked_keys(own) for session, own in keys.items()
-        }
-        of_all = grants or {}
-        granted = {session: checked_grants(of_all.get(session, {}), own) for session, own in checked.items()}
+        checked = checked_enrolments(keys, grants)
+        expected = None if clients is None else as_number(clients, "clients")
         with self._transaction() as journal:
             check_enrolment_open(journal)
             for session, own in checked.items():
                 self._rules(journal, session)
-                for client, key in own.items():
-                    if is_enrolled(journal, session, client):
-                        raise PolicyError(
-                            f"client {client} was enrolled in the session before: take another number"
-                        )
-                    grant = granted[session].get(client)
-                    digest = None if grant is None else digest_of_grant(grant)
-                    row = journal.append("enrol", session, client=client, digest=digest)
-                    write_keys(journal, row, session, {client: key})
-                    if grant is not None:
-                        write_grant(journal, row, session, client, grant)
-            if clients is not None and are_enrolled(journal, checked, clients):
-                erase_enrolment_key(journal)
+                for client, (key, grant) in own.items():
+                    enrol_client(journal, session, client, key, grant)
+            end_with_last(journal, checked, expected)
 
-    def grant(self, session: bytes, client: int) -> Grant | None:
-        """Return what a client got for its enrolment; None for one without, not enrolled or revoked.
+    def grant_opener(self, sessions: Iterable[bytes], grant: Grant, *, clients: int | None = None) -> None:
+        """Keep what whoever opens answers, and is no client, gets in several sessions: once, and there is no other.
+
+        ``clients`` is how many there will be: where all are enrolled, enrolment ends with this. Raises PolicyError
+        where there is such a grant, and once enrolment has ended; ParameterError.
+        """
+        checked = checked_sessions(sessions)
+        checked_grant(grant)
+        expected = None if clients is None else as_number(clients, "clients")
+        with self._transaction() as journal:
+            check_enrolment_open(journal)
+            for session in checked:
+                self._rules(journal, session)
+                grant_to_opener(journal, session, grant)
+            end_with_last(journal, checked, expected)
+
+    def grant(self, session: bytes, client: int | None) -> Grant | None:
+        """Return what a client got for its enrolment, or, for None, whoever opens; None without, or once revoked.
 
         Raises PolicyError for a session that is unknown, or of an earlier epoch; ParameterError.
         """
         as_bytes(session, SESSION_BYTES, "session")
-        number = as_number(client, "a client's number")
+        number = None if client is None else as_number(client, "a client's number")
         with self._transaction() as journal:
             self._rules(journal, session)
             return read_grant(journal, session, number)
@@ -243,12 +248,7 @@ class AuthorityStore(Store):
         number = as_number(client, "a client's number")
         with self._transaction() as journal:
             self._rules(journal, session)
-            read_keys(journal, session, [number])
-            row = journal.append("revoke", session, client=number)
-            revoked = (session, number, None, row.number, None)
-            journal.connection.execute("REPLACE INTO clients VALUES (?, ?, ?, ?, ?)", revoked)
-            delete = "DELETE FROM grants WHERE session = ? AND client = ?"
-            journal.connection.execute(delete, (session, number))
+            revoke_client(journal, session, number)
 
     def close_round(self, session: bytes, round_number: int, ratchet: Callable[[Keys], Keys]) -> None:
         """End a round, and all below it, for every client; nothing happens where it was ended before.

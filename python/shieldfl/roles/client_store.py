@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.array_view import Buffer, Update, as_real, as_unsigned, as_update
-from shieldfl.errors import PolicyError
+from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.masks import Mask
 from shieldfl.roles.client_store_check import check_client_store
 from shieldfl.roles.client_tables import (
@@ -36,7 +36,7 @@ from shieldfl.roles.client_tables import (
 )
 from shieldfl.roles.store import Store
 from shieldfl.roles.store_journal import Journal
-from shieldfl.roles.store_records import ClientKey
+from shieldfl.roles.store_records import ClientKey, as_number, checked_purpose
 from shieldfl.scheme.enrolled_opening import Answers, open_answered
 from shieldfl.scheme.enrolment import (
     SECRET_BYTES,
@@ -238,25 +238,28 @@ class ClientStore(Store):
         purpose, part : what is encrypted, and which part of it, below 2**32.
         repeats : whether the same values may have been encrypted in another round: for what does not depend on data, or
             may be alike by nature, such as votes. Where all others send the same as well, the difference of two sums
-            is a single client's values.
+            is a single client's values. The same are those that are all equal as float32, in the same order, whatever
+            purpose, part or weight they are for; of values that are nearly the same nothing is noticed.
         threads : None for as many as the work is worth.
 
         Raises PolicyError for other values, mask or weight than the frame that there is was made of; for a round that
         is over, or more than 2**16 ahead; for values that were encrypted in another round, unless they ``repeats``; and
         without a key of the session. DataError for a disk that fails. Then there is no frame, and no key has moved.
-        Raises as the ``Encryptor`` does for what cannot be encrypted.
+        ParameterError for a purpose that is no text of 1 to 255 bytes, and for other types than these. Raises as the
+        ``Encryptor`` does for what cannot be encrypted.
         """
-        session, number = public_key.id, as_unsigned(round, "round")
-        scheme = scheme_of(public_key)
+        session, number = public_key.id, as_number(round, "round")
+        scheme, named = scheme_of(public_key), _named(purpose, part)
         values = as_update(update)
+        if not isinstance(mask, Mask | None) or not isinstance(clip, bool | np.bool_):
+            raise ParameterError("mask must be a Mask or None, and clip True or False")
         chosen = values if mask is None else mask.gather(values)
-        digest = hashlib.sha256(chosen.data)
-        digest.update(chosen.dtype.str.encode())
         how = hashlib.sha256(b"" if mask is None else mask.to_bytes())
         how.update(b"" if weight is None else struct.pack("<d", as_real(weight, "weight")))
-        named = f"{purpose}/{as_unsigned(part, 'part')}"
+        how.update(chosen.data if chosen.dtype == np.float64 else b"")
+        digest = hashlib.sha256(_as_float32(chosen).data).digest()
         with self._transaction() as journal:
-            of_values = journal.keys.mac("values", session, named, digest.digest())
+            of_values = journal.keys.mac("values", session, digest)
             made_of = journal.keys.mac("frame", of_values, how.digest(), int(clip))
             found = read_frame(journal, session, number, named)
             if found is not None:
@@ -285,9 +288,9 @@ class ClientStore(Store):
 
     def frame(self, public_key: Any, *, round: int, purpose: str = "update", part: int = 0) -> bytes | None:
         """Return the frame that was made, to be sent again; None for none, or one before the newest round with any."""
-        named = f"{purpose}/{as_unsigned(part, 'part')}"
+        named, number = _named(purpose, part), as_number(round, "round")
         with self._transaction() as journal:
-            found = read_frame(journal, public_key.id, as_unsigned(round, "round"), named)
+            found = read_frame(journal, public_key.id, number, named)
             return None if found is None else found.frame
 
     def close_round(self, public_key: Any, round: int) -> None:
@@ -296,7 +299,7 @@ class ClientStore(Store):
         The frames that were made stay to be sent again, until one of a later round is made. Raises PolicyError without
         a key of the session, and for a round more than 2**16 ahead.
         """
-        session, number = public_key.id, as_unsigned(round, "round")
+        session, number = public_key.id, as_number(round, "round")
         with self._transaction() as journal:
             client, held = read_key(journal, session)
             if held.round > number:
@@ -312,6 +315,16 @@ class _Granted(NamedTuple):
 
     public_key: Any
     opening_keys: list[bytes]
+
+
+def _named(purpose: str, part: int) -> str:
+    return f"{checked_purpose(purpose)}/{as_unsigned(part, 'part')}"
+
+
+def _as_float32(values: NDArray[np.float32] | NDArray[np.float64]) -> NDArray[np.float32]:
+    """Return what the same values are alike in: another precision or sign of zero makes no other values of them."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return values.astype(np.float32, copy=False) + np.float32(0)
 
 
 def _stored(key: Any) -> ClientKey:

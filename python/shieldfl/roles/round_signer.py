@@ -76,7 +76,7 @@ class RoundSigner(Stateful, Uncopied, abc.ABC):
     def grant_opener(self, request: Part) -> bytes:
         """Return, sealed for the aggregator whose request this is, what opens answers.
 
-        Raises KeyMismatchError for a request of others; ParameterError where none enrols.
+        Raises KeyMismatchError for a request of others, PolicyError for a second one; ParameterError where none enrols.
         """
         raise ParameterError("clients of this federation encrypt to public keys: no answers are granted")
 

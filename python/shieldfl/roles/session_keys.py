@@ -17,6 +17,7 @@ from shieldfl.roles.authority_store import AuthorityStore, Grant, Position
 from shieldfl.roles.message import Part
 from shieldfl.roles.round_key_check import SESSION_BYTES, RoundKeyCheck
 from shieldfl.roles.round_signer import RoundSigner
+from shieldfl.roles.store_records import OPENER_HAS_GRANT
 from shieldfl.roles.sum_key_authority import SumKeyAuthority
 from shieldfl.roles.total_opener import check_min_clients, checked_weight_bounds
 from shieldfl.scheme.enrolment import OPENER, grant_key, sealed_grant
@@ -38,6 +39,7 @@ class SessionKeys(RoundSigner):
     weight_bounds : of encrypted weights.
     most_values : the most that a total may have.
     clients : how many there will be: with the last one enrolment ends, and what opens requests is erased.
+    aggregator_opens : whether the aggregator is to get a grant: enrolment then does not end before it has, either.
     threads : for opening; None for as many as the work is worth.
     check : of a federation that was set up before: it goes on once the state of its authority was taken.
     store : the path of the file that its memory is in: made at set-up, and there before a state is taken, which then
@@ -57,6 +59,7 @@ class SessionKeys(RoundSigner):
         *,
         most_values: int,
         clients: int,
+        aggregator_opens: bool = False,
         weight_bounds: tuple[float, float] = (1.0, 1.0),
         threads: int | None = None,
         check: RoundKeyCheck | None = None,
@@ -73,6 +76,7 @@ class SessionKeys(RoundSigner):
         self._weight_bounds = checked_weight_bounds(weight_bounds)
         self._most_values = most_values
         self._clients = clients
+        self._aggregator_opens = aggregator_opens
         self._path = store
         self._threads = threads
         self._begun: list[str] = []
@@ -179,7 +183,7 @@ class SessionKeys(RoundSigner):
 
         The same request gets the same again. Whoever calls this vouches for the channel. Raises KeyMismatchError for a
         request of another client, session or to another authority, PolicyError for a client that was enrolled before,
-        and once all clients are, WireFormatError.
+        and once all are there, WireFormatError.
         """
         with self._lock:
             store = self._held_store()
@@ -194,25 +198,41 @@ class SessionKeys(RoundSigner):
             grant = sealed_grant(grant_key(secret, session), session, self._owner.opening_key(session))
             keys = {one.public_key.id: one.shared(client, secret) for one in self._authorities.values()}
             grants = {key_id: {client: Grant(grant, digest)} for key_id in keys}
-            store.enrol_in(keys, grants, clients=self._clients)
+            waits = self._aggregator_opens and store.grant(self.check.session_key("update").id, None) is None
+            store.enrol_in(keys, grants, clients=None if waits else self._clients)
             self._owner.take_enrolment_key(store.keep_enrolment_key(None))
             return grant
 
     def end_enrolment(self) -> None:
-        """Erase what opens requests before all clients have come: those that have not do not any more."""
+        """Erase what opens requests before all have come: those that have not do not any more, nor the aggregator."""
         with self._lock:
             self._held_store().end_enrolment()
             self._owner.take_enrolment_key(None)
 
     def grant_opener(self, request: Part) -> bytes:
-        """Return what opens answers, sealed for the aggregator. It is no client: no list can name it."""
+        """Return what opens answers, sealed for the aggregator. It is no client: no list can name it.
+
+        The same request gets the same again. Raises PolicyError for another one, since one aggregator alone opens, and
+        once enrolment has ended; KeyMismatchError for the request of a client, session or to another authority;
+        WireFormatError.
+        """
         with self._lock:
-            self._held_store()
+            store = self._held_store()
+            digest = hashlib.sha256(as_frame(request)).digest()
+            granted = store.grant(self.check.session_key("update").id, None)
+            if granted is not None:
+                if granted.request_digest != digest:
+                    raise PolicyError(OPENER_HAS_GRANT)
+                return granted.grant
             named, secret = self._owner.unseal(request, self.check.manifest_digest)
             if named != OPENER:
                 raise KeyMismatchError("the request is a client's: the aggregator makes one of its own")
             session = self.check.manifest_digest
-            return sealed_grant(grant_key(secret, session), session, self._owner.opening_key(session))
+            grant = sealed_grant(grant_key(secret, session), session, self._owner.opening_key(session))
+            sessions = [one.public_key.id for one in self._authorities.values()]
+            store.grant_opener(sessions, Grant(grant, digest), clients=self._clients)
+            self._owner.take_enrolment_key(store.keep_enrolment_key(None))
+            return grant
 
     def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:
         """Begin a round: the keys of those before are overwritten. None comes along with its first message.

@@ -51,8 +51,8 @@ class _Replay:
         """By session and client, the row that wrote its key last."""
         self._closed: dict[bytes, int] = {}
         self._revoked: set[tuple[bytes | None, int | None]] = set()
-        self._granted: dict[tuple[bytes, int], Row] = {}
-        """By session and client, the row that enrolled it with a grant."""
+        self._granted: dict[tuple[bytes, int | None], Row] = {}
+        """By session and client (None: whoever opens, and is none), the row that granted it answers."""
         self._enrolment_key: list[int] = []
         """The row that wrote the enrolment key, until one ends enrolment."""
         self._answered = itertools.groupby(
@@ -72,6 +72,8 @@ class _Replay:
                 self._changed[session][client] = row.number
                 if row.digest is not None:
                     self._granted[session, client] = row
+            case "grant", bytes(session), None, None:
+                self._granted[session, None] = row
             case "revoke", bytes(session), int(client), _:
                 self._changed[session][client] = row.number
                 self._revoked.add((session, client))
@@ -164,7 +166,8 @@ class _Replay:
         for number, session, client, request_digest, sealed in self._select("SELECT * FROM grants"):
             row = self._granted.pop((session, client), None)
             if row is None or row.number != number:
-                _refuse(f"there is a grant of client {client} that no row of the journal has")
+                whose = "whoever opens" if client is None else f"client {client}"
+                _refuse(f"there is a grant of {whose} that no row of the journal has")
             grant = self._journal.keys.unseal(row, sealed, *owner_of_grant(session, client))
             if digest_of_grant(Grant(grant, request_digest)) != row.digest:
                 _refuse(f"the grant of row {number} of the journal is not what was given")

@@ -15,6 +15,7 @@ __all__ = [
     "DIGEST_BYTES",
     "ENROLMENT_HAS_ENDED",
     "MOST_ROUNDS_AHEAD",
+    "OPENER_HAS_GRANT",
     "OWNER_BYTES",
     "SESSION_BYTES",
     "ClientKey",
@@ -25,9 +26,12 @@ __all__ = [
     "SessionRules",
     "as_bytes",
     "as_number",
-    "checked_grants",
+    "checked_enrolments",
+    "checked_grant",
     "checked_keys",
+    "checked_purpose",
     "checked_rules",
+    "checked_sessions",
 ]
 
 MOST_ROUNDS_AHEAD = 2**16
@@ -36,6 +40,11 @@ MOST_ROUNDS_AHEAD = 2**16
 ENROLMENT_HAS_ENDED = (
     "enrolment has ended, and the key that requests are sealed to was erased: begin a session of a new key authority "
     "for clients that come now"
+)
+
+OPENER_HAS_GRANT = (
+    "an aggregator was granted the answers of this session before: go on from its state, or begin "
+    "another session"
 )
 
 OWNER_BYTES = 32
@@ -105,6 +114,17 @@ def as_bytes(value: Any, length: int, what: str) -> bytes:
     return value
 
 
+def checked_purpose(purpose: Any) -> str:
+    """Return what names a purpose: a text of 1 to 255 bytes. Raises ParameterError."""
+    try:
+        length = len(purpose.encode())
+    except (AttributeError, UnicodeEncodeError):
+        length = 0
+    if not isinstance(purpose, str) or not 0 < length <= _MOST_PURPOSE_BYTES:
+        raise ParameterError(f"purpose must be a text of 1 to {_MOST_PURPOSE_BYTES} bytes")
+    return purpose
+
+
 def checked_rules(rules: SessionRules) -> SessionRules:
     """Return the rules if a session can have them. Raises ParameterError."""
     if not isinstance(rules, SessionRules):
@@ -148,16 +168,11 @@ class Request(NamedTuple):
         for column, what in ((0, "a client"), (1, "a frame")):
             if len({entry[column] for entry in listed}) < len(listed):
                 raise PolicyError(f"the list names {what} twice: each counts once. Start a new round")
-        try:
-            length = len(purpose.encode())
-        except (AttributeError, UnicodeEncodeError):
-            length = 0
-        if not isinstance(purpose, str) or not 0 < length <= _MOST_PURPOSE_BYTES:
-            raise ParameterError(f"purpose must be a text of 1 to {_MOST_PURPOSE_BYTES} bytes")
+        named = checked_purpose(purpose)
         return cls(
             as_bytes(session, SESSION_BYTES, "session"),
             as_number(round_number, "round_number"),
-            purpose,
+            named,
             listed,
             as_bytes(total_digest, DIGEST_BYTES, "total_digest"),
         )
@@ -177,7 +192,11 @@ def checked_keys(keys: Any, clients: Iterable[int] | None = None) -> dict[int, C
     """Return keys by client, in the order of clients: of just these, if given. Raises ParameterError."""
     if not isinstance(keys, Mapping) or not all(isinstance(key, ClientKey) for key in keys.values()):
         raise ParameterError("keys must be a mapping from clients' numbers to ClientKey")
-    checked = {as_number(client, "a client's number"): keys[client] for client in sorted(keys)}
+    try:
+        ordered = sorted(keys)
+    except TypeError:
+        raise ParameterError("clients' numbers must be whole numbers") from None
+    checked = {as_number(client, "a client's number"): keys[client] for client in ordered}
     for key in checked.values():
         as_bytes(key.key, KEY_BYTES, "a client's key")
         as_number(key.round, "a key's round")
@@ -186,15 +205,39 @@ def checked_keys(keys: Any, clients: Iterable[int] | None = None) -> dict[int, C
     return checked
 
 
-def checked_grants(grants: Any, clients: Iterable[int]) -> dict[int, Grant]:
-    """Return grants by client, of some of those that are enrolled. Raises ParameterError."""
-    if not isinstance(grants, Mapping) or not all(isinstance(grant, Grant) for grant in grants.values()):
-        raise ParameterError("grants must be a mapping from clients' numbers to Grant")
-    for one in grants.values():
-        if not isinstance(one.grant, bytes):
-            raise ParameterError("a grant must be bytes")
-        if one.request_digest is not None:
-            as_bytes(one.request_digest, DIGEST_BYTES, "request_digest")
-    if not grants.keys() <= set(clients):
-        raise ParameterError("a grant is for a client that is enrolled with it")
-    return dict(grants)
+def checked_grant(grant: Any) -> Grant:
+    """Return what is a grant. Raises ParameterError."""
+    if not isinstance(grant, Grant) or not isinstance(grant.grant, bytes):
+        raise ParameterError("a grant must be a Grant of bytes")
+    if grant.request_digest is not None:
+        as_bytes(grant.request_digest, DIGEST_BYTES, "request_digest")
+    return grant
+
+
+def checked_sessions(sessions: Any) -> list[bytes]:
+    """Return sessions, 16 bytes each. Raises ParameterError."""
+    try:
+        return [as_bytes(session, SESSION_BYTES, "session") for session in sessions]
+    except TypeError:
+        raise ParameterError("sessions must be some of 16 bytes each") from None
+
+
+def checked_enrolments(
+    keys: Any, grants: Any = None
+) -> dict[bytes, dict[int, tuple[ClientKey, Grant | None]]]:
+    """Return by session and client its key, and its grant if there is one. Raises ParameterError."""
+    granted = {} if grants is None else grants
+    if not all(isinstance(by_session, Mapping) for by_session in (keys, granted)):
+        raise ParameterError("keys and grants must be mappings from sessions")
+    if not granted.keys() <= keys.keys():
+        raise ParameterError("there are grants for a session in which nobody is enrolled with them")
+    checked = {}
+    for session in checked_sessions(keys):
+        own, its_grants = checked_keys(keys[session]), granted.get(session, {})
+        if not isinstance(its_grants, Mapping):
+            raise ParameterError("grants must be a mapping from clients' numbers to Grant")
+        if not its_grants.keys() <= own.keys():
+            raise ParameterError("a grant is for a client that is enrolled with it")
+        given = {client: checked_grant(grant) for client, grant in its_grants.items()}
+        checked[session] = {client: (key, given.get(client)) for client, key in own.items()}
+    return checked

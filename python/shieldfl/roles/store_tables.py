@@ -10,6 +10,7 @@ from shieldfl.roles.store_journal import Journal, Row, Value, digest_of
 from shieldfl.roles.store_records import (
     ENROLMENT_HAS_ENDED,
     MOST_ROUNDS_AHEAD,
+    OPENER_HAS_GRANT,
     ClientKey,
     Grant,
     Keys,
@@ -21,15 +22,16 @@ __all__ = [
     "LAYOUT",
     "OWNER_OF_ENROLMENT_KEY",
     "answered_rows",
-    "are_enrolled",
     "check_ahead",
     "check_enrolment_open",
     "clients_with_keys",
     "digest_of_grant",
     "drop_answers",
+    "end_with_last",
+    "enrol_client",
     "enrolment_has_ended",
     "erase_enrolment_key",
-    "is_enrolled",
+    "grant_to_opener",
     "newest_round",
     "oldest_open",
     "owner_of_answer",
@@ -38,10 +40,10 @@ __all__ = [
     "read_enrolment_key",
     "read_grant",
     "read_keys",
+    "revoke_client",
     "stored_answer",
     "write_answer",
     "write_enrolment_key",
-    "write_grant",
     "write_keys",
 ]
 
@@ -77,8 +79,8 @@ def owner_of_answer(session: bytes, round_number: int, purpose: str) -> tuple[st
     return "answer", session, round_number, purpose
 
 
-def owner_of_grant(session: bytes, client: int) -> tuple[str, bytes, int]:
-    """Return what a client's grant is sealed for."""
+def owner_of_grant(session: bytes, client: int | None) -> tuple[str, bytes, int | None]:
+    """Return what a grant is sealed for: a client's, or, for None, whoever opens answers and is none."""
     return "grant", session, client
 
 
@@ -104,18 +106,42 @@ def check_ahead(round_number: int, oldest: int) -> None:
         )
 
 
-def is_enrolled(journal: Journal, session: bytes, client: int) -> bool:
-    """Whether a client was ever enrolled in the session."""
+def enrol_client(journal: Journal, session: bytes, client: int, key: ClientKey, grant: Grant | None) -> None:
+    """Write a client's key, and what it gets. Raises PolicyError for one that was ever enrolled in the session."""
     select = "SELECT 1 FROM clients WHERE session = ? AND client = ?"
-    return journal.connection.execute(select, (session, client)).fetchone() is not None
+    if journal.connection.execute(select, (session, client)).fetchone() is not None:
+        raise PolicyError(f"client {client} was enrolled in the session before: take another number")
+    digest = None if grant is None else digest_of_grant(grant)
+    row = journal.append("enrol", session, client=client, digest=digest)
+    write_keys(journal, row, session, {client: key})
+    if grant is not None:
+        _write_grant(journal, row, session, client, grant)
 
 
-def are_enrolled(journal: Journal, sessions: Iterable[bytes], clients: int) -> bool:
-    """Whether so many clients were enrolled in every one of these sessions."""
+def revoke_client(journal: Journal, session: bytes, client: int) -> None:
+    """Delete a client's key and grant. Raises PolicyError for one that was never enrolled, or revoked before."""
+    read_keys(journal, session, [client])
+    row = journal.append("revoke", session, client=client)
+    revoked = (session, client, None, row.number, None)
+    journal.connection.execute("REPLACE INTO clients VALUES (?, ?, ?, ?, ?)", revoked)
+    delete = "DELETE FROM grants WHERE session = ? AND client = ?"
+    journal.connection.execute(delete, (session, client))
+
+
+def grant_to_opener(journal: Journal, session: bytes, grant: Grant) -> None:
+    """Write what whoever opens answers gets, and is no client. Raises PolicyError where there is such a grant."""
+    if read_grant(journal, session, None) is not None:
+        raise PolicyError(OPENER_HAS_GRANT)
+    row = journal.append("grant", session, digest=digest_of_grant(grant))
+    _write_grant(journal, row, session, None, grant)
+
+
+def end_with_last(journal: Journal, sessions: Iterable[bytes], clients: int | None) -> None:
+    """End enrolment where so many clients were enrolled in every one of these sessions; never for None."""
     select = "SELECT count(*) FROM clients WHERE session = ?"
-    return all(
-        journal.connection.execute(select, (session,)).fetchone()[0] >= clients for session in sessions
-    )
+    counts = (journal.connection.execute(select, (session,)).fetchone()[0] for session in sessions)
+    if clients is not None and all(count >= clients for count in counts):
+        erase_enrolment_key(journal)
 
 
 def clients_with_keys(journal: Journal, session: bytes) -> list[int]:
@@ -214,16 +240,15 @@ def digest_of_grant(grant: Grant) -> bytes:
     return digest_of(grant.request_digest, grant.grant)
 
 
-def write_grant(journal: Journal, row: Row, session: bytes, client: int, grant: Grant) -> None:
-    """Write what a client gets for its enrolment, which this row of the journal is."""
+def _write_grant(journal: Journal, row: Row, session: bytes, client: int | None, grant: Grant) -> None:
     sealed = journal.keys.seal(row, grant.grant, *owner_of_grant(session, client))
     values = (row.number, session, client, grant.request_digest, sealed)
     journal.connection.execute("INSERT INTO grants VALUES (?, ?, ?, ?, ?)", values)
 
 
-def read_grant(journal: Journal, session: bytes, client: int) -> Grant | None:
-    """Return what a client got for its enrolment; None where there is nothing, or no longer."""
-    select = "SELECT number, request_digest, sealed FROM grants WHERE session = ? AND client = ?"
+def read_grant(journal: Journal, session: bytes, client: int | None) -> Grant | None:
+    """Return what a client got for its enrolment, or, for None, whoever opens; None where there is nothing."""
+    select = "SELECT number, request_digest, sealed FROM grants WHERE session = ? AND client IS ?"
     found = journal.connection.execute(select, (session, client)).fetchone()
     if found is None:
         return None

@@ -113,12 +113,59 @@ def test_an_aggregator_that_lost_its_state_gets_no_second_grant():
         run.authority.grant(run.new_aggregator().enrolment())
     again = run.authority.grant(run.aggregator.enrolment())
     run.aggregator.enrolled(again)
-    # Nor does anybody else: what requests are sealed to was erased when the last client enrolled.
     elsewhere = EnrolmentRequest.of(run.reader.check.identity, bytes(32), OPENER, bytes(32)).to_bytes()
-    with pytest.raises(PolicyError, match="enrolment has ended"):
+    with pytest.raises(PolicyError, match="granted the answers of this session before"):
         run.authority.keys.grant_opener(elsewhere)
     with pytest.raises(KeyMismatchError, match="another client or session"):
         run.new_aggregator().enrolled(again)
+
+
+@pytest.mark.parametrize("in_a_file", [False, True])
+@pytest.mark.parametrize("turn", range(5))
+def test_the_aggregator_may_ask_for_its_grant_before_among_and_after_the_clients(turn, in_a_file, tmp_path):
+    run = run_of("full-he")
+    method, plan = run.method, run.method.plan
+    store = tmp_path / "store" if in_a_file else None
+    authority, setup = method.authority_setup(run.initial, store=store)
+    clients = [
+        method.client_steps(setup, index, run.weights[index], run.initial) for index in range(plan.clients)
+    ]
+    aggregator = method.aggregator_steps(setup, run.weights, initial=run.initial)
+    others = method.aggregator_steps(setup, run.weights, initial=run.initial)
+    for at in range(plan.clients + 1):
+        if at == turn:
+            granted = authority.grant(aggregator.enrolment())
+            aggregator.enrolled(granted)
+        if at < plan.clients:
+            clients[at].enrolled(authority.enrol(at, clients[at].enrolment()))
+        if at < max(turn, plan.clients - 1):
+            assert authority.keys._owner.enrolment_key is not None
+    assert authority.keys._owner.enrolment_key is None
+    state = authority.state(SEALED)
+    authority.keys.close()
+    again = method.authority_steps(setup, run.initial, store=store)
+    again.restore(state, SEALED)
+    assert again.keys._store.keep_enrolment_key(None) is None
+    assert again.grant(aggregator.enrolment()) == granted
+    with pytest.raises(PolicyError, match="granted the answers of this session before"):
+        again.grant(others.enrolment())
+
+
+def test_a_grant_that_came_after_the_authority_s_state_was_kept_is_given_again(tmp_path):
+    """The file has it: nothing that requests are sealed to is needed for that any more."""
+    run = run_of("full-he")
+    method, store = run.method, tmp_path / "store"
+    authority, setup = method.authority_setup(run.initial, store=store)
+    for index in range(method.plan.clients):
+        client = method.client_steps(setup, index, run.weights[index], run.initial)
+        authority.enrol(index, client.enrolment())
+    state = authority.state(SEALED)
+    aggregator = method.aggregator_steps(setup, run.weights, initial=run.initial)
+    granted = authority.grant(aggregator.enrolment())
+    authority.keys.close()
+    again = method.authority_steps(setup, run.initial, store=store)
+    again.restore(state, SEALED)
+    assert again.grant(aggregator.enrolment()) == granted
 
 
 def test_before_it_was_granted_anything_it_opens_nothing():

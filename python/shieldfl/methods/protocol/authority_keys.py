@@ -46,6 +46,7 @@ def made_authority_keys(
             weight_bounds=bounds,
             most_values=plan.update_size,
             clients=plan.clients,
+            aggregator_opens=plan.opener == "aggregator",
             threads=threads,
             check=check,
             store=store,

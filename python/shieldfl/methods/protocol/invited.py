@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from shieldfl.array_view import as_unsigned
-from shieldfl.errors import PolicyError
+from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.masks import Mask
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.roles.message import Part
@@ -63,10 +63,7 @@ class Invitations(Stateful):
         ParameterError for clients that there are not, or that are named twice.
         """
         plan = self._plan
-        named = range(plan.clients) if clients is None else clients
-        invited = Mask.from_indices(
-            [as_unsigned(client, "an invited client") for client in named], plan.clients
-        )
+        invited = Mask.from_indices(self._numbers(clients), plan.clients)
         if invited.count < plan.min_clients:
             raise PolicyError(
                 f"round {round_number} would ask {invited.count} clients, fewer than min_clients = {plan.min_clients}: "
@@ -77,6 +74,20 @@ class Invitations(Stateful):
                 f"round {round_number} was begun with other clients, who know how many they are: begin a later round"
             )
         return invited
+
+    def _numbers(self, clients: Iterable[int] | None) -> list[int]:
+        if clients is None:
+            return list(range(self._plan.clients))
+        if not isinstance(clients, Iterable):
+            raise ParameterError(
+                f"the invited clients must be a list of numbers, not {type(clients).__name__}"
+            )
+        numbers = [as_unsigned(client, "an invited client") for client in clients]
+        if any(number >= self._plan.clients for number in numbers):
+            raise ParameterError(
+                f"client {max(numbers)} is invited, and the plan has clients 0 to {self._plan.clients - 1}"
+            )
+        return numbers
 
     def settle(self, round_number: int, invited: Mask) -> bytes:
         """Keep what :meth:`settled` returned; return the part of the round's first message that says it."""

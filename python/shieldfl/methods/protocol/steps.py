@@ -195,7 +195,8 @@ class AuthoritySteps(Reporter, abc.ABC):
     def enrol(self, client: int, enrolment: Message) -> Message:
         """Take what :meth:`ClientSteps.enrolment` returned, and return what is for :meth:`ClientSteps.enrolled`.
 
-        Whoever calls this vouches that it is this client's.
+        Whoever calls this vouches that it is this client's. Clients come in any order, before the aggregator's
+        :meth:`grant` or after it: enrolment ends once all are there, and, where the aggregator opens, that was granted.
 
         Raises KeyMismatchError, PolicyError for a client that was enrolled before, WireFormatError; ParameterError
         where none enrols.
@@ -209,7 +210,8 @@ class AuthoritySteps(Reporter, abc.ABC):
     def grant(self, request: Message) -> Message:
         """Take what :meth:`AggregatorSteps.enrolment` returned; return what is for :meth:`AggregatorSteps.enrolled`.
 
-        Whoever calls this vouches that it is the aggregator's. Raises ParameterError where the aggregator opens
+        Whoever calls this vouches that it is the aggregator's. It may come before clients :meth:`enrol`, among them or
+        after them; the same request gets the same again. Raises ParameterError where the aggregator opens
         nothing, KeyMismatchError, PolicyError for a second aggregator, WireFormatError.
         """
         raise ParameterError("the aggregator of this federation opens nothing: it is granted no answers")
