@@ -5,6 +5,7 @@ The file answers nobody twice. What the answers came to is in the state: the new
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partialmethod
 
 import numpy as np
@@ -12,8 +13,9 @@ import pytest
 
 from methods.method_conformance import SteppedRun
 from methods.variants import labelled, opened_by_aggregator, opened_by_clients
-from shieldfl.errors import PolicyError
+from shieldfl.errors import PolicyError, RangeError
 from shieldfl.methods.protocol.method import Method
+from shieldfl.methods.protocol.round_authority import RoundAuthority
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import digest_of_parts
 
@@ -132,3 +134,58 @@ def test_until_all_was_asked_again_a_list_of_others_is_not_answered_either(monke
     with pytest.raises(PolicyError, match="was kept before 1 of its answers"):
         run.authority.answer("scores", others)
     assert run.authority.answer("scores", ones) == answer
+
+
+@pytest.mark.parametrize("label", ["full-he", "mask-crypt"])
+def test_an_answer_of_which_an_error_came_is_not_known(monkeypatch, tmp_path, label):
+    """The total opens, and what was stated beside it does not go with it: the model has not moved."""
+    path = tmp_path / "store"
+    with monkeypatch.context() as patch:
+        patch.setattr(Method, "authority_setup", partialmethod(Method.authority_setup, store=path))
+        run = SteppedRun(
+            opened_by_authority(label), weights=[1, 2, 3, 4], train=same_in_every_round, min_clients=3
+        )
+    run.begin_round(1)
+    begun = run.authority.state(KEY)
+    run.run_round()
+    closed, moved = run.closed["update"], run.authority.newest_model()
+    set_back(run, begun, path)
+    (weight,) = (name for name in closed if name.startswith("weight"))
+    forged = Message({**closed, weight: Message.from_number(closed.number(weight) - 1)})
+    for _ in range(2):
+        with pytest.raises(RangeError, match="do not sum to what the clients stated"):
+            run.authority.answer("update", forged)
+        with pytest.raises(PolicyError, match="kept before 1 of its answers"):
+            run.authority.begin_round(2)
+    run.authority.answer("update", closed)
+    assert run.authority.newest_model() == moved
+    assert run.authority.begin_round(2)
+
+
+def test_a_restore_that_is_cut_off_changes_nothing(monkeypatch, tmp_path):
+    path = tmp_path / "store"
+    run = run_in_file(monkeypatch, path, opened_by_authority("full-he"))
+    run.begin_round(1)
+    begun = run.authority.state(KEY)
+    run.run_round()
+    newest = run.authority.state(KEY)
+
+    def cut_off(state):
+        with monkeypatch.context() as patch:
+            patch.setattr(RoundAuthority, "check_changed", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                run.authority.restore(state, KEY)
+
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    cut_off(begun)
+    run.begin_round(2)
+    run.authority.restore(begun, KEY)
+    cut_off(newest)
+    with pytest.raises(PolicyError):
+        run.authority.begin_round(3)
+
+
+def opened_by_authority(label):
+    return replace(labelled(label), opener="authority")

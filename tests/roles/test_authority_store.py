@@ -25,6 +25,7 @@ from roles.store_cases import (
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.roles import authority_store
 from shieldfl.roles.authority_store import MOST_ROUNDS_AHEAD, ClientKey
+from shieldfl.roles.unheard_answers import UnheardAnswers
 
 
 @pytest.fixture
@@ -82,21 +83,22 @@ def test_the_table_itself_takes_no_second_answer(store, monkeypatch):
 
 def test_nothing_new_is_answered_before_what_was_lost_was_asked_for_again(store):
     ask(store, 1, clients=CLIENTS[:4])
-    known = store.position
+    known = store.position.rows
     lost = ask(store, 1, clients=CLIENTS[4:])
-    store.await_again(known.rows)
-    assert store.unheard == [known.rows + 1]
-    for _ in range(2):
-        ask(store, 1, never, clients=CLIENTS[:4])
-        with pytest.raises(PolicyError, match="kept before 1 of its answers"):
-            ask(store, 2, never)
-    assert ask(store, 1, never, clients=CLIENTS[4:]) == lost
-    assert store.unheard == []
-    ask(store, 2)
-    store.await_again(store.position.rows, [known.rows + 1])
-    assert store.unheard == [known.rows + 1]
-    with pytest.raises(ParameterError, match="is said to be an answer's"):
-        store.await_again(known.rows, [1])
+    assert store.answers_after(known) == {known + 1}
+    assert store.answers_after(0) == {known, known + 1}
+    unheard = UnheardAnswers(store.answers_after(known))
+    with store.waiting_for(unheard):
+        for _ in range(2):
+            ask(store, 1, never, clients=CLIENTS[:4])
+            with pytest.raises(PolicyError, match="kept before 1 of its answers"):
+                ask(store, 2, never)
+        assert ask(store, 1, never, clients=CLIENTS[4:]) == lost
+        assert unheard.asked >= unheard.rows
+        ask(store, 2)
+    with pytest.raises(PolicyError), store.waiting_for(UnheardAnswers([1])):
+        ask(store, 3, never)
+    ask(store, 3)
 
 
 def test_the_same_list_with_another_total_or_another_frame_is_another_request(store):

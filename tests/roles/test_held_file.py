@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import shutil
 import signal
@@ -176,3 +177,47 @@ def test_a_file_that_cannot_be_locked_or_looked_for_is_the_disk_s_fault(path, mo
             held.check_in_place()
     with pytest.raises(DataError, match="cannot be opened"):
         HeldFile(path.with_name("none"), "Nothing was answered")
+
+
+def test_a_file_with_a_second_name_is_not_opened(path, tmp_path):
+    """What is kept of a transaction that was cut off has one name: by the other one the file is read without it."""
+    begun(path).close()
+    os.link(path, tmp_path / "second")
+    for name in (path, tmp_path / "second"):
+        with pytest.raises(PolicyError, match="has another name"):
+            opened(name)
+    (tmp_path / "second").unlink()
+    with opened(path) as store:
+        os.link(path, tmp_path / "second")
+        with pytest.raises(PolicyError, match="has another name"):
+            ask(store, 1, never)
+
+
+def test_what_is_dropped_without_being_closed_holds_nothing(path):
+    store = begun(path)
+    ask(store, 1)
+    del store
+    gc.collect()
+    opened(path).close()
+
+
+def test_what_is_no_file_is_refused_by_name(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("pipe", "."):
+        with pytest.raises(DataError):
+            opened(tmp_path / name)
+    for name in ("a\0b", "\ud800"):
+        for use in (opened, begun):
+            with pytest.raises(ParameterError, match="characters that none has"):
+                use(tmp_path / name)
+
+
+def test_what_could_not_be_made_leaves_nothing(path, monkeypatch):
+    def fails(*_):
+        path.with_name("store-journal").touch()
+        raise OSError("the disk")
+
+    monkeypatch.setattr("shieldfl.roles.store_file._filled", fails)
+    with pytest.raises(OSError, match="the disk"):
+        begun(path)
+    assert not list(path.parent.iterdir())

@@ -5,8 +5,9 @@ Written and on the disk before an answer leaves, so that neither a crash nor a s
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from os import PathLike
 from typing import Self
 
@@ -56,6 +57,7 @@ from shieldfl.roles.store_tables import (
     write_enrolment_key,
     write_keys,
 )
+from shieldfl.roles.unheard_answers import UnheardAnswers
 
 __all__ = ["MOST_ROUNDS_AHEAD", "AuthorityStore", "ClientKey", "Grant", "Position", "SessionRules"]
 
@@ -70,7 +72,7 @@ class AuthorityStore(Store):
     """
 
     _layout = LAYOUT
-    _unheard: frozenset[int] = frozenset()
+    _unheard = UnheardAnswers()
     _why_uncopied = "holds an authority's secrets and is neither copied nor pickled: open it where it is used"
 
     @classmethod
@@ -96,35 +98,25 @@ class AuthorityStore(Store):
     def _check_tables(self, journal: Journal) -> None:
         check_store(journal)
 
-    def await_again(self, after: int, numbers: Iterable[int] = ()) -> None:
-        """Wait for the requests of answers of which whoever goes on with this store has not kept what came of them.
-
-        These are all in rows of the journal ``after`` one, and those in the rows of these ``numbers``. Raises
-        ParameterError for a row that is no answer's.
-        """
-        with self._transaction() as journal:
-            known = frozenset(numbers)
-            if not known <= answered_rows(journal, 0):
-                raise ParameterError("a row of the journal is said to be an answer's, and is not")
-            self._unheard = known | answered_rows(journal, as_number(after, "the number of a row"))
-
-    @property
-    def unheard(self) -> list[int]:
-        """The rows, ascending, of the answers of :meth:`await_again` that were not asked for again since."""
-        return sorted(self._unheard)
-
-    def check_heard(self) -> None:
-        """Raise PolicyError while there are such answers: until then nothing else is answered."""
-        if self._unheard:
-            raise PolicyError(
-                f"the state that this authority goes on from was kept before {len(self._unheard)} of its answers, and "
-                "what came of them is not in there: restore the newest state, or pass the same requests on again"
-            )
-
     def _forget(self, connection: sqlite3.Connection) -> None:
         connection.execute("DELETE FROM clients")
         connection.execute("DELETE FROM grants")
         connection.execute("UPDATE answers SET sealed = NULL")
+
+    def answers_after(self, row: int) -> frozenset[int]:
+        """Return the numbers of the journal's rows of answers that come after a row. Raises ParameterError."""
+        after = as_number(row, "the number of a row")
+        with self._transaction() as journal:
+            return answered_rows(journal, after)
+
+    @contextlib.contextmanager
+    def waiting_for(self, unheard: UnheardAnswers) -> Iterator[None]:
+        """Answer nothing new, in ``with``, before these answers were asked for again; one thread at a time."""
+        self._unheard = unheard
+        try:
+            yield
+        finally:
+            self._unheard = UnheardAnswers()
 
     def add_session(self, session: bytes, rules: SessionRules) -> None:
         """Begin a session, 16 bytes, in the epoch that runs; the same one again changes nothing.
@@ -300,7 +292,7 @@ class AuthorityStore(Store):
         Raises PolicyError, and computes nothing, for lists with duplicates, below ``min_clients``, with clients that
         are not enrolled, revoked or answered already in another list; for rounds that are over or more than
         :data:`MOST_ROUNDS_AHEAD` ahead; for a repeated request whose answer is no longer kept, and another one while
-        :meth:`await_again` waits; for sessions that are unknown, or of an epoch before a backup was restored.
+        :meth:`waiting_for` waits; for sessions that are unknown, or of an epoch before a backup was restored.
         ParameterError for arguments, or what was computed, of other types and lengths.
         """
         asked = Request.checked(session, round_number, purpose, participants, total_digest)
@@ -310,9 +302,9 @@ class AuthorityStore(Store):
             stored = stored_answer(journal, asked, digest)
             if stored is not None:
                 number, kept = stored
-                self._unheard -= {number}
+                self._unheard.asked.add(number)
                 return kept
-            self.check_heard()
+            self._unheard.check_asked()
             if len(asked.participants) < rules.min_clients:
                 raise PolicyError(
                     f"the list names {len(asked.participants)} clients, fewer than min_clients = {rules.min_clients}: "

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import stat
 import weakref
 from pathlib import Path
 
-from shieldfl.errors import DataError, PolicyError
+from shieldfl.errors import DataError, ParameterError, PolicyError
 from shieldfl.stateful import Uncopied
 
 __all__ = ["HeldFile", "sync_folder"]
@@ -33,7 +35,8 @@ class HeldFile(Uncopied):
     path : of a store's file.
     nothing : what has not happened where it is refused, in a sentence.
 
-    Raises PolicyError where it is held, DataError where it cannot be opened or locked.
+    Raises PolicyError where it is held, or has several names; DataError where it cannot be opened or locked, or is no
+    file; ParameterError for a path that none has.
     """
 
     _why_uncopied = "holds a lock and is neither copied nor pickled"
@@ -42,29 +45,49 @@ class HeldFile(Uncopied):
         self._path = path.absolute()
         self._nothing = nothing
         try:
-            self._descriptor: int | None = os.open(self._path, os.O_RDONLY)
+            # A pipe would be waited for.
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK)
         except OSError as error:
             raise DataError(
                 f"the store {path} cannot be opened: check that it exists, and its folder's permissions. {nothing}"
             ) from error
+        except ValueError as error:
+            raise ParameterError("the path of a store has characters that none has") from error
+        # Also where it is dropped without being closed.
+        self._close = weakref.finalize(self, _close_quietly, descriptor)
+        self._descriptor = descriptor
+        _HELD.add(self)
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.check_in_place()
+        except BlockingIOError as error:
             self.close()
-            if not isinstance(error, BlockingIOError):
-                raise DataError(
-                    f"the store {path} cannot be locked: put it on a disk of this machine. {nothing}"
-                ) from error
             raise PolicyError(
                 f"the store {path} is held by another process, or opened twice in this one: a store has one writer. "
                 f"End the other first. {nothing}"
             ) from error
-        _HELD.add(self)
+        except OSError as error:
+            self.close()
+            raise DataError(
+                f"the store {path} cannot be locked: put it on a disk of this machine. {nothing}"
+            ) from error
+        except BaseException:
+            self.close()
+            raise
 
     def check_in_place(self) -> None:
-        """Raise PolicyError where another file is in its place, or none: what is written would be found by nobody."""
-        assert self._descriptor is not None
+        """Raise PolicyError where another file is in its place, or none: what is written would be found by nobody.
+
+        And for one with several names; DataError for what is no file.
+        """
         own = os.fstat(self._descriptor)
+        if not stat.S_ISREG(own.st_mode):
+            raise DataError(f"the store {self._path} is no file. {self._nothing}")
+        # What is kept of a transaction that was cut off lies beside one name, and is not found by another.
+        if own.st_nlink > 1:
+            raise PolicyError(
+                f"the store {self._path} has another name, a hard link: delete that one. {self._nothing}"
+            )
         try:
             there = os.stat(self._path)
         except FileNotFoundError:
@@ -81,9 +104,12 @@ class HeldFile(Uncopied):
 
     def close(self) -> None:
         """Let others have it."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        self._close()
+
+
+def _close_quietly(descriptor: int) -> None:
+    with contextlib.suppress(OSError):
+        os.close(descriptor)
 
 
 _HELD: weakref.WeakSet[HeldFile] = weakref.WeakSet()

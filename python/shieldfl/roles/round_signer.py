@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import threading
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 from shieldfl.errors import ParameterError
@@ -79,6 +80,10 @@ class RoundSigner(Stateful, Uncopied, abc.ABC):
         Raises KeyMismatchError for a request of others, PolicyError for a second one; ParameterError where none enrols.
         """
         raise ParameterError("clients of this federation encrypt to public keys: no answers are granted")
+
+    def answering(self) -> AbstractContextManager[None]:
+        """Return what an answer is made in, and kept by whoever asked for it: where it ends without an error, it is."""
+        return nullcontext()
 
     @abc.abstractmethod
     def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:

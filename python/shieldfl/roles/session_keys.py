@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import secrets
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from os import PathLike
 from typing import Any, ClassVar
@@ -20,6 +21,7 @@ from shieldfl.roles.round_signer import RoundSigner
 from shieldfl.roles.store_records import OPENER_HAS_GRANT
 from shieldfl.roles.sum_key_authority import SumKeyAuthority
 from shieldfl.roles.total_opener import check_min_clients, checked_weight_bounds
+from shieldfl.roles.unheard_answers import UnheardAnswers
 from shieldfl.scheme.enrolment import OPENER, grant_key, sealed_grant
 from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.stateful import refuse_unless
@@ -82,6 +84,8 @@ class SessionKeys(RoundSigner):
         self._begun: list[str] = []
         self._forgotten = -1
         """A round that was begun after the state that this goes on from: what was signed for it is not known here."""
+        self._unheard: frozenset[int] = frozenset()
+        """The rows of the store's journal of answers of which nothing came into the state that this goes on from."""
         self._authorities: dict[str, SumKeyAuthority[Any]] = {}
         self._store: AuthorityStore | None = None
 
@@ -132,7 +136,9 @@ class SessionKeys(RoundSigner):
         store = self._held_store()
         if self._path is None:
             return store.serialised()
-        return _POSITION.pack(*store.position) + struct.pack(f"<{len(store.unheard)}Q", *store.unheard)
+        return _POSITION.pack(*store.position) + struct.pack(
+            f"<{len(self._unheard)}Q", *sorted(self._unheard)
+        )
 
     @_memory.setter
     def _memory(self, content: bytes) -> None:
@@ -150,13 +156,17 @@ class SessionKeys(RoundSigner):
         try:
             if store is None:
                 store = made = AuthorityStore(self._path, key, owner_id, at_least=position)
-            store.await_again(position.rows, unheard)
+            refuse_unless(store.answers_after(0).issuperset(unheard))
+            self._unheard = store.answers_after(position.rows).union(unheard)
             self._take(store)
-        except (PolicyError, ParameterError) as error:
+        except BaseException as error:
             if made is not None:
                 made.close()
-            # An old copy, or one that is held: it is the file that is not right.
-            raise DataError(str(error)) from error
+            if isinstance(
+                error, PolicyError
+            ):  # an old copy, or one that is held: it is the file that is not right
+                raise DataError(str(error)) from error
+            raise
 
     def check_changed(self) -> None:
         """Raise WireFormatError for purposes that the federation does not have, and a memory of another round."""
@@ -243,7 +253,7 @@ class SessionKeys(RoundSigner):
         """
         number = as_unsigned(round_number, "round_number")
         with self._lock:
-            store = self._held_store()
+            self._held_store()
             if number < self._round:
                 raise PolicyError(
                     f"round {number} is over since round {self._round} began, and its keys were overwritten: begin a "
@@ -255,7 +265,7 @@ class SessionKeys(RoundSigner):
                     "not in there: restore the newest state, or begin a later round"
                 )
             if number > self._round:
-                store.check_heard()
+                UnheardAnswers(self._unheard).check_asked()
             for authority in self._authorities.values():
                 if authority.newest_closed_round < number - 1:
                     authority.close_round(number - 1)
@@ -263,6 +273,17 @@ class SessionKeys(RoundSigner):
                 self._round, self._begun = number, []
             self._begun = sorted({*self._begun, *purposes})
             return {}
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Take what is answered again in ``with`` for known, once that has ended: what comes of it is kept then.
+
+        An answer that was given again, and of which an error came, is as unknown as before.
+        """
+        unheard = UnheardAnswers(self._unheard)
+        with self._held_store().waiting_for(unheard):
+            yield
+        self._unheard -= unheard.asked
 
     def authority(self, round_number: int, purpose: str = "update") -> SumKeyAuthority[Any]:
         """Return what opens the purpose's totals."""

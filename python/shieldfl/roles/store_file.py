@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-from shieldfl.errors import CapacityError, DataError, PolicyError, ShieldError, WireFormatError
+from shieldfl.errors import (
+    CapacityError,
+    DataError,
+    ParameterError,
+    PolicyError,
+    ShieldError,
+    WireFormatError,
+)
 from shieldfl.roles.held_file import HeldFile, sync_folder
 from shieldfl.stateful import Uncopied
 
@@ -163,6 +170,8 @@ def create_file(path: Path, layout: StoreLayout, fill: Callable[[sqlite3.Connect
         raise PolicyError(
             f"{path} exists: open it, or take another path. A memory is not begun over another"
         ) from None
+    except ValueError as error:
+        raise ParameterError("the path of a store has characters that none has") from error
     try:
         with _in_our_words(path, layout), contextlib.closing(_connected(path)) as connection:
             _filled(connection, layout, fill)
@@ -170,6 +179,7 @@ def create_file(path: Path, layout: StoreLayout, fill: Callable[[sqlite3.Connect
         sync_folder(path)
     except BaseException:
         path.unlink(missing_ok=True)
+        path.with_name(f"{path.name}-journal").unlink(missing_ok=True)
         raise
 
 

@@ -12,7 +12,6 @@ from methods.method_conformance import SteppedRun
 from methods.variants import labelled, opened_by_clients
 from shieldfl.errors import DataError, KeyMismatchError, ParameterError, PolicyError, WireFormatError
 from shieldfl.methods.protocol.method import Method
-from shieldfl.roles.authority_store import AuthorityStore
 from shieldfl.roles.message import Message
 
 KEY = bytes(32)
@@ -127,10 +126,9 @@ def test_a_state_that_waits_for_an_answer_that_the_file_does_not_have_is_refused
     run = stored_run(monkeypatch, path)
     run.run_round()
     newest = run.authority.keys._held_store().position.rows
-    with monkeypatch.context() as patch:
-        patch.setattr(AuthorityStore, "unheard", [newest - 1])
-        state = run.authority.state(KEY)
-    with pytest.raises(DataError, match="is said to be an answer's"):
+    run.authority.keys._unheard = frozenset({newest - 1})
+    state = run.authority.state(KEY)
+    with pytest.raises(WireFormatError):
         restart(run, state, path)
 
 

@@ -136,7 +136,10 @@ class ListAuthority(AuthoritySteps):
                     f"a total of phase {phase!r} was answered in round {before}, and another one would tell of single "
                     "clients: what was opened then is good for the whole run"
                 )
-            return self._replies.reply(phase, number, message, lambda: self._answered(phase, number, message))
+            with self.keys.answering():
+                return self._replies.reply(
+                    phase, number, message, lambda: self._answered(phase, number, message)
+                )
 
     def _answered(self, phase: str, number: int, message: Message) -> Message:
         request = bytes(message["request"])

@@ -120,7 +120,8 @@ class RoundAuthority(AuthoritySteps):
         self, phase: str, round_number: int, message: Message, purpose: str, decide: Callable[[], Message]
     ) -> Message:
         """Answer a phase of a round once, and give up the secret: no other total of this purpose will be opened."""
-        reply = self._replies.reply(phase, round_number, message, lambda: self._signed(phase, decide()))
+        with self.keys.answering():
+            reply = self._replies.reply(phase, round_number, message, lambda: self._signed(phase, decide()))
         self.keys.wipe(round_number, purpose)
         return reply
 
