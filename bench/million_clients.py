@@ -75,6 +75,8 @@ def measured(function: Callable[[], Any]) -> tuple[Any, Cost]:
     try:
         result, extra = with_extra_peak_bytes(timed)
     except PermissionError:
+        if times:  # it is what was measured that has raised
+            raise
         result, extra = timed(), None
     return result, Cost(times[2] - times[0], times[3] - times[1], extra)
 

@@ -24,8 +24,9 @@ settings.load_profile("no deadline")
 gc.disable()
 
 
-def pytest_collection_finish() -> None:
-    """Collect garbage again, among what tests make."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """Collect garbage again, among what tests make; also where other processes have collected them."""
     gc.freeze()
     gc.enable()
 

@@ -154,7 +154,8 @@ void bind_sums(py::module_& module, const std::string& prefix) {
               return open_into(out, *key, self.view, digest, keys, threads);
             }();
             const auto count = static_cast<py::ssize_t>(layout.value_count);
-            return py::make_tuple(fields[py::slice(0, count, 1)], weight_sum);
+            const py::object sums = weight_sum ? py::object(fields[py::slice(0, count, 1)]) : fields;
+            return py::make_tuple(sums, weight_sum);
           },
           py::arg("key"), py::arg("total_digest"), py::arg("sum_keys"), py::arg("threads"));
   bind_aggregator<Aggregator, View, std::optional<std::uint32_t>>(module, (prefix + "Aggregator").c_str())

@@ -18,8 +18,9 @@ using Blake2bParameters = std::array<std::uint64_t, 8>;
 struct Blake2bKernels {
   // Writes the first 32 bytes of the state of each of `leaves` leaves, which lie one after the other,
   // `leaf_bytes` long each: a multiple of kBlake2bBlockBytes, and not 0. Leaf i is node parameters[1] + i,
-  // and none is the last node of its layer. Nothing need be aligned. For public data.
-  void (*leaves)(const Blake2bParameters& parameters, const std::uint8_t* data, std::size_t leaf_bytes,
+  // and none is the last node of its layer. The words are Blake2bParameters. Nothing need be aligned. For
+  // public data.
+  void (*leaves)(const std::uint64_t* parameters, const std::uint8_t* data, std::size_t leaf_bytes,
                  std::size_t leaves, std::uint8_t* digests);
 };
 

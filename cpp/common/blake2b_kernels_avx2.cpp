@@ -22,12 +22,12 @@ struct Avx2 {
     if constexpr (bits == 32) {
       return words(_mm256_shuffle_epi32(raw(x), 0xb1));
     } else if constexpr (bits % 8 == 0) {
-      std::array<std::uint8_t, 16> order;
-      for (std::size_t i = 0; i < order.size(); ++i) {
+      std::uint8_t order[16];
+      for (std::size_t i = 0; i < sizeof order; ++i) {
         order[i] = static_cast<std::uint8_t>(i / 8 * 8 + (i + bits / 8) % 8);
       }
       __m128i half;
-      std::memcpy(&half, order.data(), sizeof half);
+      __builtin_memcpy(&half, order, sizeof half);
       return words(_mm256_shuffle_epi8(raw(x), _mm256_broadcastsi128_si256(half)));
     } else {
       return x >> bits | x << (64 - bits);

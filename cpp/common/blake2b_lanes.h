@@ -2,11 +2,8 @@
 // alone: all in an unnamed namespace, so that the linker never keeps the copy that needs a newer processor.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include "common/blake2b_kernels.h"
 
@@ -18,9 +15,9 @@ constexpr std::size_t kMessageWords = 16;
 constexpr std::size_t kLeafDigestBytes = 32;
 
 // RFC 7693, sections 2.6 and 2.7.
-constexpr std::array<std::uint64_t, kStateWords> kInitial = {
-    0x6a09e667f3bcc908, 0xbb67ae8584caa73b, 0x3c6ef372fe94f82b, 0xa54ff53a5f1d36f1,
-    0x510e527fade682d1, 0x9b05688c2b3e6c1f, 0x1f83d9abfb41bd6b, 0x5be0cd19137e2179};
+constexpr std::uint64_t kInitial[kStateWords] = {0x6a09e667f3bcc908, 0xbb67ae8584caa73b, 0x3c6ef372fe94f82b,
+                                                 0xa54ff53a5f1d36f1, 0x510e527fade682d1, 0x9b05688c2b3e6c1f,
+                                                 0x1f83d9abfb41bd6b, 0x5be0cd19137e2179};
 constexpr std::uint8_t kSchedule[10][kMessageWords] = {
     {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
     {14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3},
@@ -82,14 +79,14 @@ struct Compression {
 };
 
 template <typename Lanes>
-void hash_leaves(const Blake2bParameters& parameters, const std::uint8_t* data, std::size_t leaf_bytes,
+void hash_leaves(const std::uint64_t* parameters, const std::uint8_t* data, std::size_t leaf_bytes,
                  std::size_t leaves, std::uint8_t* digests) {
   using Vector = typename Lanes::Vector;
   constexpr std::size_t kLanes = Lanes::kLanes;
   for (std::size_t first = 0; first < leaves; first += kLanes) {
-    const std::size_t here = std::min(kLanes, leaves - first);
-    std::array<const std::uint8_t*, kLanes> places;
-    alignas(Vector) std::array<std::uint64_t, kLanes> numbers;
+    const std::size_t here = leaves - first < kLanes ? leaves - first : kLanes;
+    const std::uint8_t* places[kLanes];
+    std::uint64_t numbers[kLanes];
     for (std::size_t lane = 0; lane < kLanes; ++lane) {
       // Lanes that are left over hash the first leaf once more, for nobody.
       const std::size_t leaf = first + (lane < here ? lane : 0);
@@ -101,19 +98,19 @@ void hash_leaves(const Blake2bParameters& parameters, const std::uint8_t* data, 
       state[i] = Lanes::broadcast(kInitial[i] ^ (i == 1 ? 0 : parameters[i]));
     }
     Vector number;
-    std::memcpy(&number, numbers.data(), sizeof number);
+    __builtin_memcpy(&number, numbers, sizeof number);
     state[1] ^= number;
     for (std::size_t done = kBlake2bBlockBytes; done <= leaf_bytes; done += kBlake2bBlockBytes) {
       Vector message[kMessageWords];
-      Lanes::load_block(places.data(), message);
+      Lanes::load_block(places, message);
       for (const std::uint8_t*& place : places) place += kBlake2bBlockBytes;
       Compression<Lanes>::block(state, message, done, done == leaf_bytes);
     }
     for (std::size_t word = 0; word < kLeafDigestBytes / sizeof(std::uint64_t); ++word) {
-      std::memcpy(numbers.data(), &state[word], sizeof number);
+      __builtin_memcpy(numbers, &state[word], sizeof number);
       for (std::size_t lane = 0; lane < here; ++lane) {
-        std::memcpy(digests + (first + lane) * kLeafDigestBytes + word * sizeof numbers[0], &numbers[lane],
-                    sizeof numbers[0]);
+        __builtin_memcpy(digests + (first + lane) * kLeafDigestBytes + word * sizeof numbers[0],
+                         &numbers[lane], sizeof numbers[0]);
       }
     }
   }

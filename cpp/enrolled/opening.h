@@ -36,8 +36,8 @@ void check_sum_keys(std::span<const SumKey> sum_keys, const SumContext& context,
 // Writes the sums in a total, each one integer times 2^-fraction_bits, which a double represents, to
 // `fields`, as many as the layout has: where there are weights, their sum is the last, and is returned as a
 // weight. `make_opening(threads' own)` gives each thread a functor (block, sums) that writes the block's sums
-// and says whether they can be any. `blocks_worth_a_thread`: as for threads_for(). Throws Error(kWireFormat),
-// and has wiped what was opened, where some cannot.
+// and says whether they can be any. `blocks_worth_a_thread`: as for threads_for(). Throws Error(kWireFormat)
+// where some cannot. Whatever is thrown, what was opened is wiped.
 template <typename View, typename MakeOpening>
 std::optional<double> open_blocks(const View& total, std::span<double> fields, std::size_t threads,
                                   std::size_t blocks_worth_a_thread, MakeOpening make_opening) {
@@ -46,24 +46,28 @@ std::optional<double> open_blocks(const View& total, std::span<double> fields, s
   VERIFY(fields.size() == count);
   std::atomic<bool> valid = true;
   const std::size_t blocks = total.head.block_count();
-  parallel_for(blocks, threads_for(threads, blocks, blocks_worth_a_thread), 1,
-               [&](std::size_t begin, std::size_t end) {
-                 auto opening = make_opening();
-                 for (std::size_t block = begin; block < end; ++block) {
-                   const std::uint64_t first = block * facts.values_per_block();
-                   const auto out = fields.subspan(
-                       first, std::min<std::uint64_t>(facts.values_per_block(), count - first));
-                   const bool in_range = opening.open(block, out);
-                   // Whoever opens is told: by the sums, or by the error.
-                   declassify(&in_range, sizeof in_range);
-                   if (!in_range) valid = false;
-                 }
-               });
-  if (!valid) {
+  try {
+    parallel_for(blocks, threads_for(threads, blocks, blocks_worth_a_thread), 1,
+                 [&](std::size_t begin, std::size_t end) {
+                   auto opening = make_opening();
+                   for (std::size_t block = begin; block < end; ++block) {
+                     const std::uint64_t first = block * facts.values_per_block();
+                     const auto out = fields.subspan(
+                         first, std::min<std::uint64_t>(facts.values_per_block(), count - first));
+                     const bool in_range = opening.open(block, out);
+                     // Whoever opens is told: by the sums, or by the error.
+                     declassify(&in_range, sizeof in_range);
+                     if (!in_range) valid = false;
+                   }
+                 });
+    if (!valid) {
+      throw Error(ErrorCode::kWireFormat,
+                  "the total does not open to sums of values in range: its list of clients is not that of "
+                  "the ciphertexts in it, or one of them was altered");
+    }
+  } catch (...) {
     secure_wipe(fields.data(), fields.size_bytes());
-    throw Error(ErrorCode::kWireFormat,
-                "the total does not open to sums of values in range: its list of clients is not that of the "
-                "ciphertexts in it, or one of them was altered");
+    throw;
   }
   if (!total.head.layout.weighted) return std::nullopt;
   return facts.fixed_point().weight_from_value(fields.back());

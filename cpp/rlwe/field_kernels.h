@@ -20,7 +20,7 @@ struct MessageRounding {
   std::uint64_t q0;  // below 2^50, and so is q1
   ring::Int128 modulus;
   ring::Int128 most;
-  ring::Int128 added;  // below 2^115 in magnitude
+  ring::Int128 added;  // below 2^114 in magnitude
   unsigned shift;      // 1 to 63
 };
 

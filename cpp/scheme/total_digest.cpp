@@ -44,8 +44,8 @@ Digest total_digest(std::span<const std::uint8_t> frame, std::size_t threads) {
                [&](std::size_t begin, std::size_t end) {
                  Blake2bParameters first = leaf;
                  first[1] = begin;
-                 kernels.leaves(first, frame.data() + begin * kTotalLeafBytes, kTotalLeafBytes, end - begin,
-                                digests[begin].data());
+                 kernels.leaves(first.data(), frame.data() + begin * kTotalLeafBytes, kTotalLeafBytes,
+                                end - begin, digests[begin].data());
                });
   Blake2bParameters last = leaf;
   last[1] = whole;

@@ -17,8 +17,8 @@ def golden() -> dict:
     return json.loads(GOLDEN.read_text("utf-8"))
 
 
-# Every other variant with roles that are restored; that both come to the same, for every variant of the conformance
-# suite, is a test of that suite.
+# Every other variant with roles that are restored, the rest of both ways in the long form. That both come to the same
+# is a test of the conformance suite too, for the variants that are in it.
 LASTING_OR_RESTARTED = [
     pytest.param(
         variant,

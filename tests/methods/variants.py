@@ -229,7 +229,7 @@ def labelled(label: str) -> Variant:
 
 
 # Their steps are those of another variant, with other numbers or, of two properties, both at once. The conformance
-# suite and the golden rounds run them all the same; elsewhere they are slow.
+# suite and the golden rounds run them all the same, but not opened by others than the default; elsewhere they are slow.
 STEPS_OF_ANOTHER = (
     "selective-shield/batch",
     "selective-shield/per-sample",

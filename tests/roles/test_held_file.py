@@ -16,6 +16,7 @@ from core.child_process import run_python
 from roles.store_cases import ask, begun, never, opened, random_answer
 from shieldfl.errors import DataError, ParameterError, PolicyError, ShieldError
 from shieldfl.roles import held_file
+from shieldfl.roles.authority_store import AuthorityStore
 from shieldfl.roles.held_file import HeldFile
 
 
@@ -158,6 +159,11 @@ def test_an_argument_of_another_type_costs_no_store(path):
             journal.connection.execute("SELECT ?", (object(),))
         assert type(refused.value) is ShieldError
         assert ask(store, 1, never) == answer
+    content = AuthorityStore.in_memory(b"k" * 32, b"o" * 32)
+    with pytest.raises(ShieldError, match="not understood by SQLite"), content._transaction() as journal:
+        journal.connection.execute("SELECT ?", (object(),))
+    assert content.position.rows == 0
+    assert content.keep_enrolment_key(b"e" * 32) == b"e" * 32
 
 
 def test_a_file_that_cannot_be_locked_or_looked_for_is_the_disk_s_fault(path, monkeypatch):

@@ -199,9 +199,11 @@ def test_a_disk_that_cannot_be_written_answers_nothing_and_does_when_it_can(tmp_
 
 
 def test_a_file_that_is_missing_or_a_folder_is_named(tmp_path):
-    for path in (tmp_path / "missing", tmp_path / "no folder" / "store", tmp_path):
+    for path in (tmp_path / "missing", tmp_path / "no folder" / "store"):
         with pytest.raises(DataError, match="cannot be opened: check that it exists"):
             opened(path)
+    with pytest.raises(DataError, match="is no file"):
+        opened(tmp_path)
     with pytest.raises(OSError):
         begun(tmp_path / "no folder" / "store")
     assert list(tmp_path.iterdir()) == []

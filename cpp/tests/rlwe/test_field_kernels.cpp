@@ -52,7 +52,8 @@ TEST(every_field_kernel_rounds_as_the_scalar_one_does) {
   for (const bool two_primes : {false, true}) {
     const Int128 modulus = two_primes ? Int128{kPrime0} * Int128{kPrime1} : Int128{kPrime0};
     for (const unsigned shift : {1u, 9u, 31u, 52u, 63u}) {
-      for (const Int128 added : {Int128{1} << (shift - 1), (Int128{3} << 97) - 5, -(Int128{1} << 40) + 3}) {
+      for (const Int128 added : {Int128{1} << (shift - 1), (Int128{3} << 97) - 5, -(Int128{1} << 40) + 3,
+                                 (Int128{1} << 114) - 1, -(Int128{1} << 114) + 1}) {
         const MessageRounding rounding{kPrime0, modulus, modulus / 2 + static_cast<int>(generator() % 40),
                                        added, shift};
         for (const std::size_t count : {0u, 1u, 7u, 8u, 64u, 203u}) {

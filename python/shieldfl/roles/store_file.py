@@ -272,7 +272,11 @@ class StoreFile(Uncopied):
                 self._check_in_place()
                 connection.execute("COMMIT")
             except BaseException as error:
-                if isinstance(error, sqlite3.Error) or not self._rolled_back(connection):
+                # But for what Python refused, before SQLite heard of it.
+                of_sqlite = isinstance(error, sqlite3.Error) and not isinstance(
+                    error, sqlite3.ProgrammingError
+                )
+                if of_sqlite or not self._rolled_back(connection):
                     self._let_go()
                 raise
 

@@ -25,8 +25,8 @@ class ModelSigningAuthority(ListAuthority):
     It cannot tell a model that follows from a sum from one that the aggregator has made up, but there is one alone:
     between the answers to two rounds' last phases every round begins with the same model, for all clients, and before
     the first of them with the model that the set-up pins. The same goes for answers in between, which say what is
-    encrypted. An authority that was restored from a state before a round does not know that round's model: it begins none
-    but the next, with a model that may be another, and answers nothing of the one before.
+    encrypted. An authority that was restored from a state before a round does not know that round's model: it begins
+    none but the next, with a model that may be another, and answers nothing of the one before.
 
     Parameters
     ----------
