@@ -54,26 +54,28 @@ class HeldFile(Uncopied):
         except ValueError as error:
             raise ParameterError("the path of a store has characters that none has") from error
         # Also where it is dropped without being closed.
-        self._close = weakref.finalize(self, _close_quietly, descriptor)
+        self._close = weakref.finalize(self, _close, descriptor, os.getpid())
         self._descriptor = descriptor
         _HELD.add(self)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock()
             self.check_in_place()
-        except BlockingIOError as error:
-            self.close()
-            raise PolicyError(
-                f"the store {path} is held by another process, or opened twice in this one: a store has one writer. "
-                f"End the other first. {nothing}"
-            ) from error
-        except OSError as error:
-            self.close()
-            raise DataError(
-                f"the store {path} cannot be locked: put it on a disk of this machine. {nothing}"
-            ) from error
         except BaseException:
             self.close()
             raise
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise PolicyError(
+                f"the store {self._path} is held by another process, or opened twice in this one: a store has one "
+                f"writer. End the other first. {self._nothing}"
+            ) from error
+        except OSError as error:
+            raise DataError(
+                f"the store {self._path} cannot be locked: put it on a disk of this machine. {self._nothing}"
+            ) from error
 
     def check_in_place(self) -> None:
         """Raise PolicyError where another file is in its place, or none: what is written would be found by nobody.
@@ -107,8 +109,11 @@ class HeldFile(Uncopied):
         self._close()
 
 
-def _close_quietly(descriptor: int) -> None:
+def _close(descriptor: int, process: int) -> None:
     with contextlib.suppress(OSError):
+        # A child that was forked has the same lock, until it has closed its descriptor; it must not unlock this one's.
+        if os.getpid() == process:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
 
