@@ -14,10 +14,12 @@ import pytest
 from methods.method_conformance import SteppedRun
 from methods.variants import labelled, opened_by_aggregator, opened_by_clients
 from shieldfl.errors import PolicyError, RangeError
+from shieldfl.methods.protocol.list_authority import ListAuthority
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.round_authority import RoundAuthority
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import digest_of_parts
+from shieldfl.roles.sum_key_authority import SumKeyAuthority
 
 KEY = bytes(32)
 
@@ -160,6 +162,81 @@ def test_an_answer_of_which_an_error_came_is_not_known(monkeypatch, tmp_path, la
     run.authority.answer("update", closed)
     assert run.authority.newest_model() == moved
     assert run.authority.begin_round(2)
+
+
+def test_a_state_from_between_an_error_and_the_answer_does_not_know_the_answer(monkeypatch, tmp_path):
+    """It was kept before the answer left, as it has to be, and the file was as far as it is now."""
+    path = tmp_path / "store"
+    with monkeypatch.context() as patch:
+        patch.setattr(Method, "authority_setup", partialmethod(Method.authority_setup, store=path))
+        run = SteppedRun(
+            opened_by_authority("full-he"), weights=[1, 2, 3, 4], train=same_in_every_round, min_clients=3
+        )
+    kept = []
+
+    def forge(phase, message):
+        (weight,) = (name for name in message if name.startswith("weight"))
+        forged = Message({**message, weight: Message.from_number(message.number(weight) - 1)})
+        with pytest.raises(RangeError):
+            answer(phase, forged)
+        kept.append(run.authority.state(KEY))
+        return answer(phase, message)
+
+    answer = run.authority.answer
+    with monkeypatch.context() as patch:
+        patch.setattr(run.authority, "answer", forge, raising=False)
+        run.run_round()
+    moved = run.authority.newest_model()
+    after = run.authority.state(KEY)
+    set_back(run, kept[0], path)
+    with pytest.raises(PolicyError, match="kept before 1 of its answers"):
+        run.authority.begin_round(2)
+    set_back(run, after, path)
+    assert run.authority.begin_round(2)
+    assert run.authority.newest_model() == moved
+
+
+@pytest.mark.parametrize("opened_by", [opened_by_clients, opened_by_aggregator])
+def test_what_was_interrupted_after_it_was_written_is_not_known(monkeypatch, tmp_path, opened_by):
+    path = tmp_path / "store"
+    (variant,) = opened_by([labelled("full-he")])
+    run = run_in_file(monkeypatch, path, variant)
+    model = {} if run.method.clients_open else dict(run.aggregator.newest_model())
+    first = Message({**model, **run.authority.begin_round(1, None, run.aggregator.model_digest())})
+    asked = asked_over(run, "update", 1, [0, 1, 2, 3], first)
+    sum_key = SumKeyAuthority.sum_key
+
+    def interrupted(self, request):
+        sum_key(self, request)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SumKeyAuthority, "sum_key", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run.authority.answer("update", asked)
+    kept = run.authority.state(KEY)
+    answer = run.authority.answer("update", asked)
+    set_back(run, kept, path)
+    with pytest.raises(PolicyError, match="kept before 1 of its answers"):
+        run.authority.begin_round(2, None, run.aggregator.model_digest())
+    assert run.authority.answer("update", asked) == answer
+    assert run.authority.begin_round(2, None, run.aggregator.model_digest())
+
+
+def test_a_round_that_ended_in_an_error_alone_is_followed_by_the_next(monkeypatch, tmp_path):
+    """What a client forges ends its round, and not the federation."""
+    path = tmp_path / "store"
+    (variant,) = opened_by_clients([labelled("full-he")])
+    run = run_in_file(monkeypatch, path, variant)
+    first = run.authority.begin_round(1)
+    asked = asked_over(run, "update", 1, [0, 1, 2, 3], first)
+    with monkeypatch.context() as patch:
+        patch.setattr(ListAuthority, "record", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run.authority.answer("update", asked)
+    assert run.authority.begin_round(2)
+    set_back(run, run.authority.state(KEY), path)
+    assert run.authority.begin_round(3)
 
 
 def test_a_restore_that_is_cut_off_changes_nothing(monkeypatch, tmp_path):

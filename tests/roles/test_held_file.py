@@ -202,9 +202,12 @@ def test_a_file_with_a_second_name_is_not_opened(path, tmp_path):
 def test_what_is_dropped_without_being_closed_holds_nothing(path):
     store = begun(path)
     ask(store, 1)
-    del store
-    gc.collect()
-    opened(path).close()
+    gc.disable()
+    try:
+        del store
+        opened(path).close()
+    finally:
+        gc.enable()
 
 
 def test_what_is_no_file_is_refused_by_name(tmp_path):

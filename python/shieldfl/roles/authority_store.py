@@ -72,7 +72,7 @@ class AuthorityStore(Store):
     """
 
     _layout = LAYOUT
-    _unheard = UnheardAnswers()
+    _unheard: UnheardAnswers | None = None
     _why_uncopied = "holds an authority's secrets and is neither copied nor pickled: open it where it is used"
 
     @classmethod
@@ -116,7 +116,7 @@ class AuthorityStore(Store):
         try:
             yield
         finally:
-            self._unheard = UnheardAnswers()
+            self._unheard = None
 
     def add_session(self, session: bytes, rules: SessionRules) -> None:
         """Begin a session, 16 bytes, in the epoch that runs; the same one again changes nothing.
@@ -302,9 +302,11 @@ class AuthorityStore(Store):
             stored = stored_answer(journal, asked, digest)
             if stored is not None:
                 number, kept = stored
-                self._unheard.asked.add(number)
+                if self._unheard is not None:
+                    self._unheard.asked.add(number)
                 return kept
-            self._unheard.check_asked()
+            if self._unheard is not None:
+                self._unheard.check_asked()
             if len(asked.participants) < rules.min_clients:
                 raise PolicyError(
                     f"the list names {len(asked.participants)} clients, fewer than min_clients = {rules.min_clients}: "

@@ -86,6 +86,10 @@ class SessionKeys(RoundSigner):
         """A round that was begun after the state that this goes on from: what was signed for it is not known here."""
         self._unheard: frozenset[int] = frozenset()
         """The rows of the store's journal of answers of which nothing came into the state that this goes on from."""
+        self._failed: frozenset[int] = frozenset()
+        """Those of answers that have not left: an error came of them here, in the newest round."""
+        self._failed_after: int | None = None
+        """The row after which there are more of these, where they were not looked for yet."""
         self._authorities: dict[str, SumKeyAuthority[Any]] = {}
         self._store: AuthorityStore | None = None
 
@@ -136,9 +140,10 @@ class SessionKeys(RoundSigner):
         store = self._held_store()
         if self._path is None:
             return store.serialised()
-        return _POSITION.pack(*store.position) + struct.pack(
-            f"<{len(self._unheard)}Q", *sorted(self._unheard)
-        )
+        self._find_failed()
+        # Of what ended in an error here, whoever goes on from this state does not know how it ended later.
+        unheard = sorted(self._unheard | self._failed)
+        return _POSITION.pack(*store.position) + struct.pack(f"<{len(unheard)}Q", *unheard)
 
     @_memory.setter
     def _memory(self, content: bytes) -> None:
@@ -158,6 +163,7 @@ class SessionKeys(RoundSigner):
                 store = made = AuthorityStore(self._path, key, owner_id, at_least=position)
             refuse_unless(store.answers_after(0).issuperset(unheard))
             self._unheard = store.answers_after(position.rows).union(unheard)
+            self._failed, self._failed_after = frozenset(), None
             self._take(store)
         except BaseException as error:
             if made is not None:
@@ -271,6 +277,7 @@ class SessionKeys(RoundSigner):
                     authority.close_round(number - 1)
             if number > self._round:
                 self._round, self._begun = number, []
+                self._failed, self._failed_after = frozenset(), None
             self._begun = sorted({*self._begun, *purposes})
             return {}
 
@@ -280,10 +287,23 @@ class SessionKeys(RoundSigner):
 
         An answer that was given again, and of which an error came, is as unknown as before.
         """
-        unheard = UnheardAnswers(self._unheard)
-        with self._held_store().waiting_for(unheard):
-            yield
+        store = self._held_store()
+        self._find_failed()
+        unheard, before = UnheardAnswers(self._unheard), store.position.rows
+        try:
+            with store.waiting_for(unheard):
+                yield
+        except BaseException:
+            self._failed_after = before
+            raise
         self._unheard -= unheard.asked
+        self._failed -= unheard.asked
+
+    def _find_failed(self) -> None:
+        """Find what was answered and ended in an error: also where the error was that of a commit which was done."""
+        if self._failed_after is not None:
+            self._failed |= self._held_store().answers_after(self._failed_after)
+            self._failed_after = None
 
     def authority(self, round_number: int, purpose: str = "update") -> SumKeyAuthority[Any]:
         """Return what opens the purpose's totals."""

@@ -9,6 +9,7 @@ import abc
 import contextlib
 import sqlite3
 import threading
+import weakref
 from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
@@ -75,9 +76,16 @@ class Store(Uncopied, abc.ABC):
         self._position = Position(*(as_number(number, "a number of at_least") for number in at_least))
         self._position_lock = threading.Lock()
         self._is_in_memory = path is MEMORY
-        self._file = StoreFile(
-            path if path is MEMORY else Path(path), self._layout, self._check, content=_content
-        )
+        # By a weak reference: dropped, it gives its file up at once, and not with the next collection of cycles.
+        live = weakref.ref(self)
+
+        def check(connection: sqlite3.Connection) -> None:
+            store = live()
+            assert store is not None, "a file is its store's alone"
+            store._check(connection)
+
+        path_of_file = path if path is MEMORY else Path(path)
+        self._file = StoreFile(path_of_file, self._layout, check, content=_content)
         self._restored = False
 
     @classmethod

@@ -218,13 +218,20 @@ class StoreFile(Uncopied):
         self._lock = threading.RLock()
         self._closed = False
         self._connection: sqlite3.Connection | None = None
-        self._file = None if path is MEMORY else HeldFile(path, layout.nothing)
+        self._file: HeldFile | None = None
+        if path is not MEMORY:
+            self._file = HeldFile(path, layout.nothing)
         try:
             with self._in_our_words():
                 self._connection = self._opened()
         except BaseException:
             self._give_up()
             raise
+
+    def __del__(self) -> None:
+        # The connection is in a cycle of Python's making, and would hold its file until the next collection of such.
+        if self._process == os.getpid():
+            self._give_up()
 
     def _in_our_words(self) -> contextlib.AbstractContextManager[None]:
         return _in_our_words(self._path, self._layout)
