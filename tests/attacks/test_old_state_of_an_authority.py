@@ -34,10 +34,10 @@ def same_in_every_round(round_number, client, start):
     return start.trained(*moved, target.random(start.parameters.size, dtype=np.float32))
 
 
-def run_in_file(monkeypatch, path, variant):
+def run_in_file(monkeypatch, path, variant, **changes):
     with monkeypatch.context() as patch:
         patch.setattr(Method, "authority_setup", partialmethod(Method.authority_setup, store=path))
-        return SteppedRun(variant, train=same_in_every_round, min_clients=3)
+        return SteppedRun(variant, train=same_in_every_round, min_clients=3, **changes)
 
 
 def set_back(run, state, path):
@@ -123,9 +123,7 @@ def test_until_all_was_asked_again_a_list_of_others_is_not_answered_either(monke
     """Six clients, two lists of three: the second one in place of what the first one came to."""
     path = tmp_path / "store"
     (variant,) = opened_by_aggregator([labelled("fedml-he")])
-    with monkeypatch.context() as patch:
-        patch.setattr(Method, "authority_setup", partialmethod(Method.authority_setup, store=path))
-        run = SteppedRun(variant, clients=6, train=same_in_every_round, min_clients=3)
+    run = run_in_file(monkeypatch, path, variant, clients=6)
     first = Message(
         {**run.aggregator.newest_model(), **run.authority.begin_round(1, None, run.aggregator.model_digest())}
     )
@@ -142,11 +140,7 @@ def test_until_all_was_asked_again_a_list_of_others_is_not_answered_either(monke
 def test_an_answer_of_which_an_error_came_is_not_known(monkeypatch, tmp_path, label):
     """The total opens, and what was stated beside it does not go with it: the model has not moved."""
     path = tmp_path / "store"
-    with monkeypatch.context() as patch:
-        patch.setattr(Method, "authority_setup", partialmethod(Method.authority_setup, store=path))
-        run = SteppedRun(
-            opened_by_authority(label), weights=[1, 2, 3, 4], train=same_in_every_round, min_clients=3
-        )
+    run = run_in_file(monkeypatch, path, opened_by_authority(label), weights=[1, 2, 3, 4])
     run.begin_round(1)
     begun = run.authority.state(KEY)
     run.run_round()
@@ -167,11 +161,7 @@ def test_an_answer_of_which_an_error_came_is_not_known(monkeypatch, tmp_path, la
 def test_a_state_from_between_an_error_and_the_answer_does_not_know_the_answer(monkeypatch, tmp_path):
     """It was kept before the answer left, as it has to be, and the file was as far as it is now."""
     path = tmp_path / "store"
-    with monkeypatch.context() as patch:
-        patch.setattr(Method, "authority_setup", partialmethod(Method.authority_setup, store=path))
-        run = SteppedRun(
-            opened_by_authority("full-he"), weights=[1, 2, 3, 4], train=same_in_every_round, min_clients=3
-        )
+    run = run_in_file(monkeypatch, path, opened_by_authority("full-he"), weights=[1, 2, 3, 4])
     kept = []
 
     def forge(phase, message):

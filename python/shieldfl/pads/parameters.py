@@ -139,12 +139,7 @@ class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
 
     def key_stream_bytes(self, clients: int, count: int) -> int:
         """Return how much key stream an authority draws for a total of so many clients and values."""
-        return (
-            as_unsigned(clients, "clients")
-            * self._blocks(count)
-            * self._handle.words_per_ciphertext
-            * self.pad_bytes
-        )
+        return as_unsigned(clients, "clients") * self._blocks(count) * self._block_stream_bytes
 
     @property
     def beside_kahe(self) -> BesideKahe:

@@ -12,7 +12,15 @@ from pathlib import Path
 from shieldfl.errors import DataError, ParameterError, PolicyError
 from shieldfl.stateful import Uncopied
 
-__all__ = ["HeldFile", "sync_folder"]
+__all__ = ["CANNOT_BE_OPENED", "IS_HELD", "NO_PATH", "HeldFile", "sync_folder"]
+
+# What follows "the store" and its path, whether this or SQLite finds it.
+CANNOT_BE_OPENED = "cannot be opened: check that it exists, and its folder's permissions"
+IS_HELD = (
+    "is held by another process, or opened twice in this one: a store has one writer. End the other first"
+)
+
+NO_PATH = "the path of a store has characters that none has"
 
 
 def sync_folder(path: Path) -> None:
@@ -48,11 +56,9 @@ class HeldFile(Uncopied):
             # A pipe would be waited for.
             descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK)
         except OSError as error:
-            raise DataError(
-                f"the store {path} cannot be opened: check that it exists, and its folder's permissions. {nothing}"
-            ) from error
+            raise DataError(f"the store {path} {CANNOT_BE_OPENED}. {nothing}") from error
         except ValueError as error:
-            raise ParameterError("the path of a store has characters that none has") from error
+            raise ParameterError(NO_PATH) from error
         # Also where it is dropped without being closed.
         self._close = weakref.finalize(self, _close, descriptor, os.getpid())
         self._descriptor = descriptor
@@ -68,10 +74,7 @@ class HeldFile(Uncopied):
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise PolicyError(
-                f"the store {self._path} is held by another process, or opened twice in this one: a store has one "
-                f"writer. End the other first. {self._nothing}"
-            ) from error
+            raise PolicyError(f"the store {self._path} {IS_HELD}. {self._nothing}") from error
         except OSError as error:
             raise DataError(
                 f"the store {self._path} cannot be locked: put it on a disk of this machine. {self._nothing}"

@@ -168,9 +168,8 @@ class SessionKeys(RoundSigner):
         except BaseException as error:
             if made is not None:
                 made.close()
-            if isinstance(
-                error, PolicyError
-            ):  # an old copy, or one that is held: it is the file that is not right
+            # An old copy, or one that is held: it is the file that is not right.
+            if isinstance(error, PolicyError):
                 raise DataError(str(error)) from error
             raise
 

@@ -19,7 +19,7 @@ from shieldfl.errors import (
     ShieldError,
     WireFormatError,
 )
-from shieldfl.roles.held_file import HeldFile, sync_folder
+from shieldfl.roles.held_file import CANNOT_BE_OPENED, IS_HELD, NO_PATH, HeldFile, sync_folder
 from shieldfl.stateful import Uncopied
 
 __all__ = ["MEMORY", "StoreFile", "StoreLayout", "create_content", "create_file"]
@@ -65,14 +65,8 @@ _DAMAGED = (
     "sessions",
 )
 _PROBLEMS: dict[int, tuple[type[ShieldError], str]] = {
-    sqlite3.SQLITE_BUSY: (
-        PolicyError,
-        "is held by another process, or opened twice in this one: a store has one writer. End the other first",
-    ),
-    sqlite3.SQLITE_CANTOPEN: (
-        DataError,
-        "cannot be opened: check that it exists, and its folder's permissions",
-    ),
+    sqlite3.SQLITE_BUSY: (PolicyError, IS_HELD),
+    sqlite3.SQLITE_CANTOPEN: (DataError, CANNOT_BE_OPENED),
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
     sqlite3.SQLITE_FULL: (DataError, "has no room left on its disk: free some, then try again"),
     sqlite3.SQLITE_IOERR: (DataError, "could not be read or written: mend the disk, then try again"),
@@ -171,7 +165,7 @@ def create_file(path: Path, layout: StoreLayout, fill: Callable[[sqlite3.Connect
             f"{path} exists: open it, or take another path. A memory is not begun over another"
         ) from None
     except ValueError as error:
-        raise ParameterError("the path of a store has characters that none has") from error
+        raise ParameterError(NO_PATH) from error
     try:
         with _in_our_words(path, layout), contextlib.closing(_connected(path)) as connection:
             _filled(connection, layout, fill)
@@ -302,15 +296,14 @@ class StoreFile(Uncopied):
     def _held(self) -> sqlite3.Connection:
         if self._closed:
             raise PolicyError(f"the store {self._path} was closed: open it again")
+        self._check_in_place()
         if self._connection is None:
             self._closed = self._path is MEMORY
             if self._closed:
                 raise PolicyError(
                     "the store in memory was lost by an error: begin another one, and new sessions"
                 )
-            self._check_in_place()
             self._connection = self._opened()
-        self._check_in_place()
         if self._connection.in_transaction:
             raise PolicyError(_ASKED_WITHIN)
         return self._connection
