@@ -6,65 +6,24 @@ The file answers nobody twice. What the answers came to is in the state: the new
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partialmethod
 
-import numpy as np
 import pytest
 
-from methods.method_conformance import SteppedRun
+from methods.stored_run import KEY, asked_over, run_in_file, same_in_every_round, set_back
 from methods.variants import labelled, opened_by_aggregator, opened_by_clients
 from shieldfl.errors import PolicyError, RangeError
-from shieldfl.methods.protocol.list_authority import ListAuthority
-from shieldfl.methods.protocol.method import Method
+from shieldfl.methods.protocol import list_authority
 from shieldfl.methods.protocol.round_authority import RoundAuthority
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import digest_of_parts
 from shieldfl.roles.sum_key_authority import SumKeyAuthority
-
-KEY = bytes(32)
-
-
-def same_in_every_round(round_number, client, start):
-    """Train deterministically, so that sums of two rounds from one model differ by who is in them alone."""
-    target = np.random.default_rng(client)
-    moved = [
-        own + np.float32(0.1) * (target.normal(0, 1, own.size).astype(np.float32) - own)
-        for own in (start.parameters, start.buffers)
-    ]
-    return start.trained(*moved, target.random(start.parameters.size, dtype=np.float32))
-
-
-def run_in_file(monkeypatch, path, variant, **changes):
-    with monkeypatch.context() as patch:
-        patch.setattr(Method, "authority_setup", partialmethod(Method.authority_setup, store=path))
-        return SteppedRun(variant, train=same_in_every_round, min_clients=3, **changes)
-
-
-def set_back(run, state, path):
-    run.authority.keys.close()
-    run.authority = run.method.authority_steps(
-        run.setup, run.initial, threads=1, shared_secret=run.shared_secret, store=path
-    )
-    run.authority.restore(state, KEY)
-
-
-def asked_over(run, phase, number, clients, first, participants=4):
-    """What an aggregator asks that has these clients' messages of a phase."""
-    aggregator = run.new_aggregator()
-    aggregator.begin_round(number, Message())
-    aggregator.begin_phase(phase, number, None)
-    for client in clients:
-        run.train_client(client, number, participants, first)
-        aggregator.receive(phase, client, run.clients[client].step(phase, None))
-    aggregator.close(phase)
-    return aggregator.request(phase)
 
 
 def test_no_later_round_begins_with_the_model_of_before_what_was_answered(monkeypatch, tmp_path):
     """Clients that have not opened the first sum yet would train once more from the same model, one client away."""
     path = tmp_path / "store"
     (variant,) = opened_by_clients([labelled("full-he")])
-    run = run_in_file(monkeypatch, path, variant)
+    run = run_in_file(path, variant, train=same_in_every_round, min_clients=3)
     old = run.authority.state(KEY)
     first = run.authority.begin_round(1)
     begun = run.authority.state(KEY)
@@ -73,7 +32,7 @@ def test_no_later_round_begins_with_the_model_of_before_what_was_answered(monkey
     for state in (old, begun):
         set_back(run, state, path)
         for number in (2, 3):
-            with pytest.raises(PolicyError, match="was kept before 1 of its answers"):
+            with pytest.raises(PolicyError, match="1 of this authority's replies"):
                 run.authority.begin_round(number)
     # With what was answered it goes on, and says so to clients: those without the first sum train nothing.
     assert run.authority.answer("update", asked)
@@ -86,7 +45,7 @@ def test_one_round_has_one_model_and_one_list_of_invited_clients(monkeypatch, tm
     """A model whose gradient is zero, for all but one client, would make the sum that client's update."""
     path = tmp_path / "store"
     (variant,) = opened_by_aggregator([labelled("full-he")])
-    run = run_in_file(monkeypatch, path, variant)
+    run = run_in_file(path, variant, train=same_in_every_round, min_clients=3)
     run.run_round()
     old = run.authority.state(KEY)
     model = run.aggregator.newest_model()
@@ -95,7 +54,7 @@ def test_one_round_has_one_model_and_one_list_of_invited_clients(monkeypatch, tm
     assert run.clients[0].begin_round(2, 4, Message({**model, **first})) is not None
     set_back(run, old, path)
     for invited, other in ((None, planted), ([1, 2, 3], model)):
-        with pytest.raises(PolicyError, match="round 2 was begun after this authority's state was kept"):
+        with pytest.raises(PolicyError, match="round 2 was begun with another first message"):
             run.authority.begin_round(2, invited, digest_of_parts(other))
     assert run.authority.begin_round(3, None, digest_of_parts(model))
 
@@ -103,7 +62,7 @@ def test_one_round_has_one_model_and_one_list_of_invited_clients(monkeypatch, tm
 def test_scores_are_opened_once_whatever_the_state(monkeypatch, tmp_path):
     path = tmp_path / "store"
     (variant,) = opened_by_aggregator([labelled("fedml-he")])
-    run = run_in_file(monkeypatch, path, variant)
+    run = run_in_file(path, variant, train=same_in_every_round, min_clients=3)
     old = run.authority.state(KEY)
     model, digest = run.aggregator.newest_model(), run.aggregator.model_digest()
 
@@ -115,15 +74,15 @@ def test_scores_are_opened_once_whatever_the_state(monkeypatch, tmp_path):
     with pytest.raises(PolicyError, match="a total of phase 'scores' was answered in round 1"):
         scores(2, [0, 2, 3])
     set_back(run, old, path)
-    with pytest.raises(PolicyError, match="was kept before 1 of its answers"):
+    with pytest.raises(PolicyError, match="1 of this authority's replies"):
         scores(3, [0, 2, 3])
 
 
-def test_until_all_was_asked_again_a_list_of_others_is_not_answered_either(monkeypatch, tmp_path):
+def test_nor_is_a_list_of_others_answered_in_the_place_of_one(monkeypatch, tmp_path):
     """Six clients, two lists of three: the second one in place of what the first one came to."""
     path = tmp_path / "store"
     (variant,) = opened_by_aggregator([labelled("fedml-he")])
-    run = run_in_file(monkeypatch, path, variant, clients=6)
+    run = run_in_file(path, variant, clients=6, train=same_in_every_round, min_clients=3)
     first = Message(
         {**run.aggregator.newest_model(), **run.authority.begin_round(1, None, run.aggregator.model_digest())}
     )
@@ -131,7 +90,7 @@ def test_until_all_was_asked_again_a_list_of_others_is_not_answered_either(monke
     ones, others = (asked_over(run, "scores", 1, who, first, 6) for who in ([0, 1, 2], [3, 4, 5]))
     answer = run.authority.answer("scores", ones)
     set_back(run, begun, path)
-    with pytest.raises(PolicyError, match="was kept before 1 of its answers"):
+    with pytest.raises(PolicyError, match="came to another reply"):
         run.authority.answer("scores", others)
     assert run.authority.answer("scores", ones) == answer
 
@@ -140,7 +99,9 @@ def test_until_all_was_asked_again_a_list_of_others_is_not_answered_either(monke
 def test_an_answer_of_which_an_error_came_is_not_known(monkeypatch, tmp_path, label):
     """The total opens, and what was stated beside it does not go with it: the model has not moved."""
     path = tmp_path / "store"
-    run = run_in_file(monkeypatch, path, opened_by_authority(label), weights=[1, 2, 3, 4])
+    run = run_in_file(
+        path, opened_by_authority(label), weights=[1, 2, 3, 4], train=same_in_every_round, min_clients=3
+    )
     run.begin_round(1)
     begun = run.authority.state(KEY)
     run.run_round()
@@ -151,7 +112,7 @@ def test_an_answer_of_which_an_error_came_is_not_known(monkeypatch, tmp_path, la
     for _ in range(2):
         with pytest.raises(RangeError, match="do not sum to what the clients stated"):
             run.authority.answer("update", forged)
-        with pytest.raises(PolicyError, match="kept before 1 of its answers"):
+        with pytest.raises(PolicyError, match="1 of this authority's replies"):
             run.authority.begin_round(2)
     run.authority.answer("update", closed)
     assert run.authority.newest_model() == moved
@@ -161,7 +122,9 @@ def test_an_answer_of_which_an_error_came_is_not_known(monkeypatch, tmp_path, la
 def test_a_state_from_between_an_error_and_the_answer_does_not_know_the_answer(monkeypatch, tmp_path):
     """It was kept before the answer left, as it has to be, and the file was as far as it is now."""
     path = tmp_path / "store"
-    run = run_in_file(monkeypatch, path, opened_by_authority("full-he"), weights=[1, 2, 3, 4])
+    run = run_in_file(
+        path, opened_by_authority("full-he"), weights=[1, 2, 3, 4], train=same_in_every_round, min_clients=3
+    )
     kept = []
 
     def forge(phase, message):
@@ -179,7 +142,7 @@ def test_a_state_from_between_an_error_and_the_answer_does_not_know_the_answer(m
     moved = run.authority.newest_model()
     after = run.authority.state(KEY)
     set_back(run, kept[0], path)
-    with pytest.raises(PolicyError, match="kept before 1 of its answers"):
+    with pytest.raises(PolicyError, match="1 of this authority's replies"):
         run.authority.begin_round(2)
     set_back(run, after, path)
     assert run.authority.begin_round(2)
@@ -190,7 +153,7 @@ def test_a_state_from_between_an_error_and_the_answer_does_not_know_the_answer(m
 def test_what_was_interrupted_after_it_was_written_is_not_known(monkeypatch, tmp_path, opened_by):
     path = tmp_path / "store"
     (variant,) = opened_by([labelled("full-he")])
-    run = run_in_file(monkeypatch, path, variant)
+    run = run_in_file(path, variant, train=same_in_every_round, min_clients=3)
     model = {} if run.method.clients_open else dict(run.aggregator.newest_model())
     first = Message({**model, **run.authority.begin_round(1, None, run.aggregator.model_digest())})
     asked = asked_over(run, "update", 1, [0, 1, 2, 3], first)
@@ -207,7 +170,7 @@ def test_what_was_interrupted_after_it_was_written_is_not_known(monkeypatch, tmp
     kept = run.authority.state(KEY)
     answer = run.authority.answer("update", asked)
     set_back(run, kept, path)
-    with pytest.raises(PolicyError, match="kept before 1 of its answers"):
+    with pytest.raises(PolicyError, match="1 of this authority's replies"):
         run.authority.begin_round(2, None, run.aggregator.model_digest())
     assert run.authority.answer("update", asked) == answer
     assert run.authority.begin_round(2, None, run.aggregator.model_digest())
@@ -217,11 +180,11 @@ def test_a_round_that_ended_in_an_error_alone_is_followed_by_the_next(monkeypatc
     """What a client forges ends its round, and not the federation."""
     path = tmp_path / "store"
     (variant,) = opened_by_clients([labelled("full-he")])
-    run = run_in_file(monkeypatch, path, variant)
+    run = run_in_file(path, variant, train=same_in_every_round, min_clients=3)
     first = run.authority.begin_round(1)
     asked = asked_over(run, "update", 1, [0, 1, 2, 3], first)
     with monkeypatch.context() as patch:
-        patch.setattr(ListAuthority, "record", lambda *_: 1 / 0)
+        patch.setattr(list_authority, "next_history", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run.authority.answer("update", asked)
     assert run.authority.begin_round(2)
@@ -231,7 +194,7 @@ def test_a_round_that_ended_in_an_error_alone_is_followed_by_the_next(monkeypatc
 
 def test_a_restore_that_is_cut_off_changes_nothing(monkeypatch, tmp_path):
     path = tmp_path / "store"
-    run = run_in_file(monkeypatch, path, opened_by_authority("full-he"))
+    run = run_in_file(path, opened_by_authority("full-he"), train=same_in_every_round, min_clients=3)
     run.begin_round(1)
     begun = run.authority.state(KEY)
     run.run_round()

@@ -25,7 +25,6 @@ from roles.store_cases import (
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.roles import authority_store
 from shieldfl.roles.authority_store import MOST_ROUNDS_AHEAD, ClientKey
-from shieldfl.roles.unheard_answers import UnheardAnswers
 
 
 @pytest.fixture
@@ -79,25 +78,6 @@ def test_the_table_itself_takes_no_second_answer(store, monkeypatch):
         with pytest.raises(PolicyError, match="has an answer for one of these clients already"):
             ask(store, 1)
     assert ask(store, 1, never, clients=[3, 4, 5]) == answer
-
-
-def test_nothing_new_is_answered_before_what_was_lost_was_asked_for_again(store):
-    ask(store, 1, clients=CLIENTS[:4])
-    known = store.position.rows
-    lost = ask(store, 1, clients=CLIENTS[4:])
-    assert store.answers_after(known) == {known + 1}
-    assert store.answers_after(0) == {known, known + 1}
-    unheard = UnheardAnswers(store.answers_after(known))
-    with store.waiting_for(unheard):
-        for _ in range(2):
-            ask(store, 1, never, clients=CLIENTS[:4])
-            with pytest.raises(PolicyError, match="kept before 1 of its answers"):
-                ask(store, 2, never)
-        assert ask(store, 1, never, clients=CLIENTS[4:]) == lost
-        ask(store, 2)
-    with pytest.raises(PolicyError), store.waiting_for(UnheardAnswers([1])):
-        ask(store, 3, never)
-    ask(store, 3)
 
 
 def test_the_same_list_with_another_total_or_another_frame_is_another_request(store):

@@ -5,13 +5,13 @@ Written and on the disk before an answer leaves, so that neither a crash nor a s
 
 from __future__ import annotations
 
-import contextlib
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
 from typing import Self
 
 from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.roles.kept_messages import KeptMessage, check_replies_are_known, keep_message, row_of_message
 from shieldfl.roles.store import Store
 from shieldfl.roles.store_check import check_store
 from shieldfl.roles.store_file import MEMORY
@@ -36,7 +36,6 @@ from shieldfl.roles.store_records import (
 )
 from shieldfl.roles.store_tables import (
     LAYOUT,
-    answered_rows,
     check_ahead,
     check_enrolment_open,
     clients_with_keys,
@@ -57,7 +56,6 @@ from shieldfl.roles.store_tables import (
     write_enrolment_key,
     write_keys,
 )
-from shieldfl.roles.unheard_answers import UnheardAnswers
 
 __all__ = ["MOST_ROUNDS_AHEAD", "AuthorityStore", "ClientKey", "Grant", "Position", "SessionRules"]
 
@@ -72,7 +70,6 @@ class AuthorityStore(Store):
     """
 
     _layout = LAYOUT
-    _unheard: UnheardAnswers | None = None
     _why_uncopied = "holds an authority's secrets and is neither copied nor pickled: open it where it is used"
 
     @classmethod
@@ -102,21 +99,6 @@ class AuthorityStore(Store):
         connection.execute("DELETE FROM clients")
         connection.execute("DELETE FROM grants")
         connection.execute("UPDATE answers SET sealed = NULL")
-
-    def answers_after(self, row: int) -> frozenset[int]:
-        """Return the numbers of the journal's rows of answers that come after a row. Raises ParameterError."""
-        after = as_number(row, "the number of a row")
-        with self._transaction() as journal:
-            return answered_rows(journal, after)
-
-    @contextlib.contextmanager
-    def waiting_for(self, unheard: UnheardAnswers) -> Iterator[None]:
-        """Answer nothing new, in ``with``, before these answers were asked for again; one thread at a time."""
-        self._unheard = unheard
-        try:
-            yield
-        finally:
-            self._unheard = None
 
     def add_session(self, session: bytes, rules: SessionRules) -> None:
         """Begin a session, 16 bytes, in the epoch that runs; the same one again changes nothing.
@@ -291,9 +273,9 @@ class AuthorityStore(Store):
 
         Raises PolicyError, and computes nothing, for lists with duplicates, below ``min_clients``, with clients that
         are not enrolled, revoked or answered already in another list; for rounds that are over or more than
-        :data:`MOST_ROUNDS_AHEAD` ahead; for a repeated request whose answer is no longer kept, and another one while
-        :meth:`waiting_for` waits; for sessions that are unknown, or of an epoch before a backup was restored.
-        ParameterError for arguments, or what was computed, of other types and lengths.
+        :data:`MOST_ROUNDS_AHEAD` ahead; for a repeated request whose answer is no longer kept; for sessions that are
+        unknown, or of an epoch before a backup was restored. ParameterError for arguments, or what was computed, of
+        other types and lengths.
         """
         asked = Request.checked(session, round_number, purpose, participants, total_digest)
         digest = digest_of_list(asked.total_digest, asked.participants)
@@ -301,12 +283,7 @@ class AuthorityStore(Store):
             rules = self._rules(journal, session)
             stored = stored_answer(journal, asked, digest)
             if stored is not None:
-                number, kept = stored
-                if self._unheard is not None:
-                    self._unheard.asked.add(number)
-                return kept
-            if self._unheard is not None:
-                self._unheard.check_asked()
+                return stored
             if len(asked.participants) < rules.min_clients:
                 raise PolicyError(
                     f"the list names {len(asked.participants)} clients, fewer than min_clients = {rules.min_clients}: "
@@ -332,6 +309,27 @@ class AuthorityStore(Store):
             write_answer(journal, asked, digest, answer, ratcheted)
             drop_answers(journal, session, rules)
         return answer
+
+    def keep_message(self, message: KeptMessage, digest: bytes) -> None:
+        """Keep a round's first message, or a reply, by its digest of 32 bytes; the same again changes nothing.
+
+        Raises PolicyError where it was another one, and as :meth:`answer` does for sessions; ParameterError.
+        """
+        checked = message.checked()
+        with self._transaction() as journal:
+            self._rules(journal, checked.session)
+            keep_message(journal, checked, digest)
+
+    def row_of_message(self, message: KeptMessage) -> int:
+        """Return the number of the row of a message that was kept; 0 where there is none."""
+        with self._transaction() as journal:
+            row = row_of_message(journal, message)
+            return 0 if row is None else row.number
+
+    def check_replies_are_known(self, message: KeptMessage, known: int) -> None:
+        """Raise PolicyError where a reply that comes before a message was kept after the row ``known``."""
+        with self._transaction() as journal:
+            check_replies_are_known(journal, message, known)
 
     def has_answered(self, session: bytes, round_number: int, total_digest: bytes) -> bool:
         """Say whether a request of this session, round and total was answered."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import abc
 import threading
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from shieldfl.errors import ParameterError
@@ -81,9 +81,20 @@ class RoundSigner(Stateful, Uncopied, abc.ABC):
         """
         raise ParameterError("clients of this federation encrypt to public keys: no answers are granted")
 
-    def answering(self) -> AbstractContextManager[None]:
-        """Return what an answer is made in, and kept by whoever asked for it: where it ends without an error, it is."""
-        return nullcontext()
+    def keep_first_message(self, round_number: int, digest: bytes) -> None:
+        """Keep, before it leaves, what a round's first message is, of which ``digest`` is.
+
+        Raises PolicyError where the memory that goes on beside older states of this has another one.
+        """
+
+    @contextmanager
+    def replying(self, phase: str, round_number: int) -> Iterator[Callable[[bytes], None]]:
+        """Reply to a phase of a round in ``with``: yields what keeps the digest of the reply, before that leaves.
+
+        Where it ends without an error, whoever asked has the reply in its state. Raises PolicyError, at its begin,
+        while replies that were kept before this one are not in there, and, on keeping, for another reply.
+        """
+        yield lambda digest: None
 
     @abc.abstractmethod
     def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from os import PathLike
@@ -15,13 +15,13 @@ from shieldfl.array_view import as_frame, as_unsigned
 from shieldfl.errors import DataError, KeyMismatchError, ParameterError, PolicyError
 from shieldfl.roles.authority_secrets import AuthoritySecrets
 from shieldfl.roles.authority_store import AuthorityStore, Grant, Position
+from shieldfl.roles.kept_messages import KeptMessage
 from shieldfl.roles.message import Part
 from shieldfl.roles.round_key_check import SESSION_BYTES, RoundKeyCheck
 from shieldfl.roles.round_signer import RoundSigner
 from shieldfl.roles.store_records import OPENER_HAS_GRANT
 from shieldfl.roles.sum_key_authority import SumKeyAuthority
 from shieldfl.roles.total_opener import check_min_clients, checked_weight_bounds
-from shieldfl.roles.unheard_answers import UnheardAnswers
 from shieldfl.scheme.enrolment import OPENER, grant_key, sealed_grant
 from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.stateful import refuse_unless
@@ -52,7 +52,7 @@ class SessionKeys(RoundSigner):
 
     _why_uncopied = "hold clients' keys and are neither copied nor pickled"
 
-    changes: ClassVar = {"_secrets": bytes, "_memory": bytes, "_begun": list[str], "_forgotten": int}
+    changes: ClassVar = {"_secrets": bytes, "_memory": bytes, "_begun": list[str], "_known": int}
 
     def __init__(
         self,
@@ -82,14 +82,8 @@ class SessionKeys(RoundSigner):
         self._path = store
         self._threads = threads
         self._begun: list[str] = []
-        self._forgotten = -1
-        """A round that was begun after the state that this goes on from: what was signed for it is not known here."""
-        self._unheard: frozenset[int] = frozenset()
-        """The rows of the store's journal of answers of which nothing came into the state that this goes on from."""
-        self._failed: frozenset[int] = frozenset()
-        """Those of answers that have not left: an error came of them here, in the newest round."""
-        self._failed_after: int | None = None
-        """The row after which there are more of these, where they were not looked for yet."""
+        self._known = 0
+        """The row of the store's journal of the newest reply that came into the state that this goes on from."""
         self._authorities: dict[str, SumKeyAuthority[Any]] = {}
         self._store: AuthorityStore | None = None
 
@@ -140,10 +134,7 @@ class SessionKeys(RoundSigner):
         store = self._held_store()
         if self._path is None:
             return store.serialised()
-        self._find_failed()
-        # Of what ended in an error here, whoever goes on from this state does not know how it ended later.
-        unheard = sorted(self._unheard | self._failed)
-        return _POSITION.pack(*store.position) + struct.pack(f"<{len(unheard)}Q", *unheard)
+        return _POSITION.pack(*store.position)
 
     @_memory.setter
     def _memory(self, content: bytes) -> None:
@@ -151,9 +142,8 @@ class SessionKeys(RoundSigner):
         if self._path is None:
             self._take(AuthorityStore.in_memory(key, owner_id, content))
             return
-        refuse_unless(len(content) >= _POSITION.size and len(content) % 8 == 0)
-        position = Position(*_POSITION.unpack_from(content))
-        unheard = [number for (number,) in struct.iter_unpack("<Q", content[_POSITION.size :])]
+        refuse_unless(len(content) == _POSITION.size)
+        position = Position(*_POSITION.unpack(content))
         store = self._store
         if store is not None and store.position < position:
             raise DataError("this authority's store has not come as far as the state: open the newest file")
@@ -161,9 +151,6 @@ class SessionKeys(RoundSigner):
         try:
             if store is None:
                 store = made = AuthorityStore(self._path, key, owner_id, at_least=position)
-            refuse_unless(store.answers_after(0).issuperset(unheard))
-            self._unheard = store.answers_after(position.rows).union(unheard)
-            self._failed, self._failed_after = frozenset(), None
             self._take(store)
         except BaseException as error:
             if made is not None:
@@ -177,14 +164,14 @@ class SessionKeys(RoundSigner):
         """Raise WireFormatError for purposes that the federation does not have, and a memory of another round."""
         super().check_changed()
         refuse_unless(self._begun == sorted(set(self._begun) & self.check.parameters.keys()))
-        refuse_unless(-1 <= self._forgotten <= max(self._round, -1))
+        refuse_unless(0 <= self._known <= self._held_store().position.rows)
         ended = {one.newest_closed_round for one in self._authorities.values()}
         if self._path is None:
             refuse_unless(ended == {max(self._round, 0) - 1})
         elif max(ended) + 1 > max(self._round, 0):
             # What the file has is true, and may have come since: the round after those that have ended was begun, of
-            # which the end of the process may have kept some purposes. Which model was signed for it is not known.
-            self._round, self._begun, self._forgotten = max(ended) + 1, [], max(ended) + 1
+            # which the end of the process may have kept some purposes. It may be begun again, as it was.
+            self._round, self._begun = max(ended) + 1, []
         else:
             refuse_unless(max(ended) == max(self._round, 0) - 1)
 
@@ -203,7 +190,7 @@ class SessionKeys(RoundSigner):
         with self._lock:
             store = self._held_store()
             digest = hashlib.sha256(as_frame(request)).digest()
-            granted = store.grant(self.check.session_key("update").id, client)
+            granted = store.grant(self._session_id, client)
             if granted is not None and granted.request_digest == digest:
                 return granted.grant
             named, secret = self._owner.unseal(request, self.check.manifest_digest)
@@ -213,7 +200,7 @@ class SessionKeys(RoundSigner):
             grant = sealed_grant(grant_key(secret, session), session, self._owner.opening_key(session))
             keys = {one.public_key.id: one.shared(client, secret) for one in self._authorities.values()}
             grants = {key_id: {client: Grant(grant, digest)} for key_id in keys}
-            waits = self._aggregator_opens and store.grant(self.check.session_key("update").id, None) is None
+            waits = self._aggregator_opens and store.grant(self._session_id, None) is None
             store.enrol_in(keys, grants, clients=None if waits else self._clients)
             self._owner.take_enrolment_key(store.keep_enrolment_key(None))
             return grant
@@ -234,7 +221,7 @@ class SessionKeys(RoundSigner):
         with self._lock:
             store = self._held_store()
             digest = hashlib.sha256(as_frame(request)).digest()
-            granted = store.grant(self.check.session_key("update").id, None)
+            granted = store.grant(self._session_id, None)
             if granted is not None:
                 if granted.request_digest != digest:
                     raise PolicyError(OPENER_HAS_GRANT)
@@ -253,56 +240,43 @@ class SessionKeys(RoundSigner):
         """Begin a round: the keys of those before are overwritten. None comes along with its first message.
 
         Raises PolicyError for a round that is over; and, where the state that this goes on from is older than its
-        store, for a round that was begun since, and while an answer that was given since was not asked for again: the
-        model that comes of it would not be the one that this would sign.
+        store, while a reply of an earlier round is not known: the model that comes of it would not be the one that this
+        would sign.
         """
         number = as_unsigned(round_number, "round_number")
         with self._lock:
-            self._held_store()
+            store = self._held_store()
             if number < self._round:
                 raise PolicyError(
                     f"round {number} is over since round {self._round} began, and its keys were overwritten: begin a "
                     "later round"
                 )
-            if number == self._forgotten:
-                raise PolicyError(
-                    f"round {number} was begun after this authority's state was kept, and what was signed for it is "
-                    "not in there: restore the newest state, or begin a later round"
-                )
-            if number > self._round:
-                UnheardAnswers(self._unheard).check_asked()
+            store.check_replies_are_known(KeptMessage(self._session_id, number), self._known)
             for authority in self._authorities.values():
                 if authority.newest_closed_round < number - 1:
                     authority.close_round(number - 1)
             if number > self._round:
                 self._round, self._begun = number, []
-                self._failed, self._failed_after = frozenset(), None
             self._begun = sorted({*self._begun, *purposes})
             return {}
 
+    @property
+    def _session_id(self) -> bytes:
+        """The session that says for all purposes what was granted, and which messages have left."""
+        return self.check.session_key("update").id
+
+    def keep_first_message(self, round_number: int, digest: bytes) -> None:
+        """Keep, before it leaves, what a round's first message is. Raises PolicyError for another one than before."""
+        self._held_store().keep_message(KeptMessage(self._session_id, round_number), digest)
+
     @contextmanager
-    def answering(self) -> Iterator[None]:
-        """Take what is answered again in ``with`` for known, once that has ended: what comes of it is kept then.
-
-        An answer that was given again, and of which an error came, is as unknown as before.
-        """
-        store = self._held_store()
-        self._find_failed()
-        unheard, before = UnheardAnswers(self._unheard), store.position.rows
-        try:
-            with store.waiting_for(unheard):
-                yield
-        except BaseException:
-            self._failed_after = before
-            raise
-        self._unheard -= unheard.asked
-        self._failed -= unheard.asked
-
-    def _find_failed(self) -> None:
-        """Find what was answered and ended in an error: also where the error was that of a commit which was done."""
-        if self._failed_after is not None:
-            self._failed |= self._held_store().answers_after(self._failed_after)
-            self._failed_after = None
+    def replying(self, phase: str, round_number: int) -> Iterator[Callable[[bytes], None]]:
+        """See :meth:`RoundSigner.replying`: which replies there are is in the store."""
+        store, reply = self._held_store(), KeptMessage(self._session_id, round_number, phase)
+        store.check_replies_are_known(reply, self._known)
+        yield partial(store.keep_message, reply)
+        # Not before the reply is in the state: one that is kept, and lost by an error here, is not known.
+        self._known = max(self._known, store.row_of_message(reply))
 
     def authority(self, round_number: int, purpose: str = "update") -> SumKeyAuthority[Any]:
         """Return what opens the purpose's totals."""

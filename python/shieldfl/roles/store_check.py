@@ -84,6 +84,8 @@ class _Replay:
                 clients = self._checked_list(row)
                 self._changed[session].update(dict.fromkeys(clients, row.number))
                 self._newest[session] = max(round_number, self._newest.get(session, 0))
+            case "begin" | "reply", bytes(), None, int():
+                pass  # Their digests are in the chain of the journal, and nowhere else.
             case "restore", None, _, int(epoch):
                 self._epoch = epoch
                 self._granted.clear()

@@ -21,7 +21,6 @@ from shieldfl.roles.store_records import (
 __all__ = [
     "LAYOUT",
     "OWNER_OF_ENROLMENT_KEY",
-    "answered_rows",
     "check_ahead",
     "check_enrolment_open",
     "clients_with_keys",
@@ -180,8 +179,8 @@ def write_keys(journal: Journal, row: Row, session: bytes, keys: Keys) -> None:
     journal.connection.executemany("REPLACE INTO clients VALUES (?, ?, ?, ?, ?)", rows)
 
 
-def stored_answer(journal: Journal, asked: Request, digest: bytes) -> tuple[int, bytes] | None:
-    """Return the answer that this request got, and the number of its row in the journal.
+def stored_answer(journal: Journal, asked: Request, digest: bytes) -> bytes | None:
+    """Return the answer that this request got.
 
     None where none of its clients was answered for what it asks. Raises PolicyError for another list or total, and for
     an answer that is no longer kept.
@@ -206,13 +205,7 @@ def stored_answer(journal: Journal, asked: Request, digest: bytes) -> tuple[int,
         raise PolicyError(
             f"this was answered, and is not answered again: answers of round {asked.round} are no longer kept"
         )
-    return row.number, journal.keys.unseal(row, sealed, *owner_of_answer(*asked.occasion))
-
-
-def answered_rows(journal: Journal, after: int) -> frozenset[int]:
-    """Return the numbers of the journal's rows of answers, in any session, that come after a row."""
-    select = "SELECT number FROM journal WHERE kind = 'answer' AND number > ?"
-    return frozenset(number for (number,) in journal.connection.execute(select, (after,)))
+    return journal.keys.unseal(row, sealed, *owner_of_answer(*asked.occasion))
 
 
 def write_answer(journal: Journal, asked: Request, digest: bytes, answer: bytes, ratcheted: Keys) -> None:

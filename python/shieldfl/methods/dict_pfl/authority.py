@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import ClassVar
 
 import numpy as np
@@ -80,8 +81,10 @@ class DictPflAuthority(MaskedAverageAuthority):
         with self._recording(number, keys, claim.total):
             values = claim.open_mean(keys, self.context.most_weight)
         moved = self.model.moved_finite(self._spread(values, active), self._learning_rate)
-        self._history.observe(number, values[: active.count])
-        self.model = moved
+        # In a copy: should the answer not leave, what is here is what it was.
+        history = copy.deepcopy(self._history)
+        history.observe(number, values[: active.count])
+        self._history, self.model = history, moved
         self._tell_of_pruning()
         return model_message(self.model, self._history)
 

@@ -89,10 +89,9 @@ class Invitations(Stateful):
             )
         return numbers
 
-    def settle(self, round_number: int, invited: Mask) -> bytes:
-        """Keep what :meth:`settled` returned; return the part of the round's first message that says it."""
+    def settle(self, round_number: int, invited: Mask) -> None:
+        """Keep what :meth:`settled` returned."""
         self._round, self._invited = round_number, invited
-        return invited.to_bytes()
 
     def check_list(self, round_number: int, clients: Iterable[int]) -> None:
         """Raise PolicyError for a list of participants with one who was not asked in this round."""

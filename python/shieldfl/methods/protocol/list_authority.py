@@ -116,9 +116,12 @@ class ListAuthority(AuthoritySteps):
                 raise PolicyError(f"round {number} has been answered: begin a later round")
             asked = self._invitations.settled(number, invited)
             self.keys.begin_round(number, tuple(self.context.keys.parameters))
-            frame = self._invitations.settle(number, asked)
+            frame = asked.to_bytes()
             first, digest = self._signed_first(number, model)
-            return Message({**first, INVITED: frame, **self.keys.sign_model(digest, frame)})
+            signatures = self.keys.sign_model(digest, frame)
+            self.keys.keep_first_message(number, digest_of_parts(Message(signatures)))
+            self._invitations.settle(number, asked)
+            return Message({**first, INVITED: frame, **signatures})
 
     def _signed_first(self, number: int, model: bytes) -> tuple[Message, bytes]:
         """Return what clients get of the authority beside who is invited, and the digest of what is signed."""
@@ -136,10 +139,15 @@ class ListAuthority(AuthoritySteps):
                     f"a total of phase {phase!r} was answered in round {before}, and another one would tell of single "
                     "clients: what was opened then is good for the whole run"
                 )
-            with self.keys.answering():
-                return self._replies.reply(
-                    phase, number, message, lambda: self._answered(phase, number, message)
-                )
+            with self.keys.replying(phase, number) as keep:
+
+                def make() -> Message:
+                    reply = self._answered(phase, number, message)
+                    keep(digest_of_parts(reply))
+                    self.record(OpenedSum(number))
+                    return reply
+
+                return self._replies.reply(phase, number, message, make, self)
 
     def _answered(self, phase: str, number: int, message: Message) -> Message:
         request = bytes(message["request"])
@@ -152,7 +160,6 @@ class ListAuthority(AuthoritySteps):
         self._invitations.check_list(number, self._listed(purpose, request))
         answer = self.keys.sum_key(number, purpose, request)
         self._history = next_history(self._history, request)
-        self.record(OpenedSum(number))
         return Message(
             {ANSWER: answer, ANSWERED_ROUND: Message.from_number(number), ANSWERED_PHASE: phase.encode()}
         )

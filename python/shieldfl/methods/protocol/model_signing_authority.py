@@ -25,8 +25,8 @@ class ModelSigningAuthority(ListAuthority):
     It cannot tell a model that follows from a sum from one that the aggregator has made up, but there is one alone:
     between the answers to two rounds' last phases every round begins with the same model, for all clients, and before
     the first of them with the model that the set-up pins. The same goes for answers in between, which say what is
-    encrypted. An authority that was restored from a state before a round does not know that round's model: it begins
-    none but the next, with a model that may be another, and answers nothing of the one before.
+    encrypted. An authority that was restored from a state before a round begins it with that model again. It may begin
+    the next one instead, also with another model; then nothing of the one before is answered.
 
     Parameters
     ----------
@@ -114,12 +114,16 @@ class ModelSigningAuthority(ListAuthority):
             if once and self._for_the_run.get(phase, digest) != digest:
                 raise PolicyError(f"another answer of phase {phase!r} was signed, for the whole run")
             asked = Message({"digest": bytes(digest)})
-            signed = self._signed_answers.reply(
-                phase, number, asked, lambda: Message(self.keys.sign_answer(phase, digest))
-            )
-            if once:
-                self._for_the_run[phase] = bytes(digest)
-            return signed
+            with self.keys.replying(f"signature of {phase}", number) as keep:
+
+                def make() -> Message:
+                    signature = self.keys.sign_answer(phase, digest)
+                    keep(digest)
+                    if once:
+                        self._for_the_run = {**self._for_the_run, phase: bytes(digest)}
+                    return Message(signature)
+
+                return self._signed_answers.reply(phase, number, asked, make, self)
 
     def _check_follows(self, number: int, message: Message) -> None:
         """One opener alone has all answers: it need not agree with others on what they were."""

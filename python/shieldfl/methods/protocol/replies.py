@@ -41,12 +41,18 @@ class Replies(Stateful):
             return number, reply
 
     def reply(
-        self, phase: str, round_number: int, request: Message | None, make: Callable[[], Message]
+        self,
+        phase: str,
+        round_number: int,
+        request: Message | None,
+        make: Callable[[], Message],
+        owner: object | None = None,
     ) -> Message:
         """Return the reply to this request, made by ``make`` unless it was given before.
 
         Raises PolicyError for another request of a round that was answered, or of one before it. Where ``make`` raises,
-        nothing counts as answered.
+        nothing counts as answered, and the attributes of the ``owner``, which it may have put new values in the place
+        of, are what they were: the same request again starts from the same.
         """
         with self._lock:
             last_round, last_request, last_reply = self._given.get(phase, (-1, None, Message()))
@@ -57,6 +63,14 @@ class Replies(Stateful):
                     f"round {last_round} has been answered in phase {phase!r}: another answer of round "
                     f"{round_number} is not given"
                 )
-            reply = make()
-            self._given[phase] = (round_number, request, reply)
+            attributes = {} if owner is None else vars(owner)
+            before = attributes.copy()
+            try:
+                reply = make()
+                self._given[phase] = (round_number, request, reply)
+            except BaseException:
+                # An interrupt may come after the reply was kept, too.
+                if self._given.get(phase, (-1,))[0] != round_number:
+                    attributes.update(before)
+                raise
             return reply

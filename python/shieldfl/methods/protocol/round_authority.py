@@ -84,8 +84,12 @@ class RoundAuthority(AuthoritySteps):
         with self._lock:
             asked = self._invitations.settled(number, invited)
             first, keys = self._enter(number)
-            frame = self._invitations.settle(number, asked)
-            return Message({**first, INVITED: frame, **keys, **self._signatures(first, frame)})
+            frame = asked.to_bytes()
+            signatures = self._signatures(first, frame)
+            # What is signed is all that may differ, and to sign the same again gives the same bytes.
+            self.keys.keep_first_message(number, digest_of_parts(Message(signatures)))
+            self._invitations.settle(number, asked)
+            return Message({**first, INVITED: frame, **keys, **signatures})
 
     def enter_round(self, round_number: int) -> Message:
         """Begin a round where this opens sums in a client's or the aggregator's place: return its model, unsigned."""
@@ -120,15 +124,23 @@ class RoundAuthority(AuthoritySteps):
         self, phase: str, round_number: int, message: Message, purpose: str, decide: Callable[[], Message]
     ) -> Message:
         """Answer a phase of a round once, and give up the secret: no other total of this purpose will be opened."""
-        with self.keys.answering():
-            reply = self._replies.reply(phase, round_number, message, lambda: self._signed(phase, decide()))
+        with self.keys.replying(phase, round_number) as keep:
+
+            def make() -> Message:
+                answer = decide()
+                digest = digest_of_parts(answer)
+                signed = self._signed(phase, answer, digest)
+                keep(digest)
+                return signed
+
+            reply = self._replies.reply(phase, round_number, message, make, self)
         self.keys.wipe(round_number, purpose)
         return reply
 
-    def _signed(self, phase: str, answer: Message) -> Message:
-        if phase not in self.context.signed:
-            return answer
-        return Message({**answer, **self.keys.sign_answer(phase, digest_of_parts(answer))})
+    def _signed(self, phase: str, answer: Message, digest: bytes) -> Message:
+        return Message(
+            {**answer, **self.keys.sign_answer(phase, digest)} if phase in self.context.signed else answer
+        )
 
     @contextmanager
     def _recording(

@@ -1,0 +1,58 @@
+"""Federations whose authority has its memory in a file, stepped by hand and set back to an earlier state of its own."""
+
+from __future__ import annotations
+
+from functools import partialmethod
+
+import numpy as np
+import pytest
+
+from methods.method_conformance import SteppedRun
+from shieldfl.methods.protocol.method import Method
+from shieldfl.roles.message import Message
+
+KEY = bytes(32)
+"""Of the states."""
+
+
+def same_in_every_round(round_number, client, start):
+    """Train deterministically, so that sums of two rounds from one model differ by who is in them alone."""
+    target = np.random.default_rng(client)
+    moved = [
+        own + np.float32(0.1) * (target.normal(0, 1, own.size).astype(np.float32) - own)
+        for own in (start.parameters, start.buffers)
+    ]
+    return start.trained(*moved, target.random(start.parameters.size, dtype=np.float32))
+
+
+def run_in_file(path, variant, **changes):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Method, "authority_setup", partialmethod(Method.authority_setup, store=path))
+        return SteppedRun(variant, **changes)
+
+
+def set_back(run, state, path):
+    """Put in the place of the run's authority, which ends, one that goes on from a state and the file."""
+    run.authority.keys.close()
+    again = run.method.authority_steps(
+        run.setup, run.initial, threads=1, shared_secret=run.shared_secret, store=path
+    )
+    again.restore(state, KEY)
+    run.authority = again
+
+
+def closed_over(run, phase, number, clients, first, participants=4):
+    """Return an aggregator that has closed a phase over these clients' messages, and what it closed with."""
+    aggregator = run.new_aggregator()
+    aggregator.begin_round(number, Message())
+    aggregator.begin_phase(phase, number, None)
+    for client in clients:
+        run.train_client(client, number, participants, first)
+        aggregator.receive(phase, client, run.clients[client].step(phase, None))
+    return aggregator, aggregator.close(phase)
+
+
+def asked_over(run, phase, number, clients, first, participants=4):
+    """What an aggregator asks that has these clients' messages of a phase."""
+    aggregator, _ = closed_over(run, phase, number, clients, first, participants)
+    return aggregator.request(phase)
