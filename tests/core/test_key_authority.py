@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
-from shieldfl.roles import key_file, opened_totals
+from shieldfl.roles import key_file, opened_totals, private_file
 
 UPDATE = np.linspace(-1, 1, 100)
 
@@ -31,7 +31,7 @@ def total_of(authority, clients, round_number=0):
 
 @pytest.fixture
 def cheap_scrypt(monkeypatch):
-    monkeypatch.setattr(key_file, "_SCRYPT_COST", 2**4)
+    monkeypatch.setattr(private_file, "_SCRYPT_COST", 2**4)
 
 
 def test_too_few_clients(parameters):
@@ -255,7 +255,7 @@ def test_empty_passphrase(tmp_path, parameters):
 
 
 def test_default_cost_of_a_guess_is_the_documented_one():
-    assert key_file._SCRYPT_COST == 2**17
+    assert private_file._SCRYPT_COST == 2**17
 
 
 def test_passphrase_must_be_text(tmp_path, parameters):

@@ -14,7 +14,7 @@ import pytest
 import shieldfl as sf
 import shieldfl._core as _core
 from core.paillier_keys import authority_for, factors_of, public_key_frame
-from shieldfl.roles import key_file
+from shieldfl.roles import key_file, private_file
 
 UPDATE = np.linspace(-1, 1, 100)
 
@@ -32,7 +32,7 @@ def made(parameters):
 
 @pytest.fixture
 def cheap_scrypt(monkeypatch):
-    monkeypatch.setattr(key_file, "_SCRYPT_COST", 2**4)
+    monkeypatch.setattr(private_file, "_SCRYPT_COST", 2**4)
 
 
 def total_of(authority, clients, round_number=0, weight=1):

@@ -9,7 +9,7 @@ import random
 import pytest
 
 from shieldfl.errors import KeyMismatchError, WireFormatError
-from shieldfl.roles import key_file
+from shieldfl.roles import key_file, private_file
 from shieldfl.roles.total_opener import WEIGHT_BOUNDS
 
 MAGIC = b"shieldfl key file 1\n"
@@ -180,7 +180,7 @@ def test_what_is_too_long_or_too_short_is_refused_before_it_is_parsed(tmp_path, 
     path.write_bytes(whole + b"\0")
     with pytest.raises(WireFormatError):
         key_file.read(path, "pass")
-    monkeypatch.setattr(key_file, "_SCRYPT_COST", 2**4)
+    monkeypatch.setattr(private_file, "_SCRYPT_COST", 2**4)
     path.write_bytes(whole)
     with pytest.raises(KeyMismatchError):
         key_file.read(path, "pass")

@@ -23,7 +23,7 @@ PASSPHRASE = "correct horse"
 
 @pytest.fixture(autouse=True)
 def quick_passphrases(monkeypatch):
-    monkeypatch.setattr("shieldfl.roles.key_file._SCRYPT_COST", 2**4)
+    monkeypatch.setattr("shieldfl.roles.private_file._SCRYPT_COST", 2**4)
 
 
 class Files:
@@ -81,7 +81,7 @@ def test_another_process_goes_on(files):
     answer = session.authority.sum_key(total.request())
     session.authority.close()
     code = (
-        "import shieldfl as sf; from shieldfl.roles import key_file; key_file._SCRYPT_COST = 2**4\n"
+        "import shieldfl as sf; from shieldfl.roles import private_file; private_file._SCRYPT_COST = 2**4\n"
         f"authority = sf.KeyAuthority.load({str(files.key)!r}, {PASSPHRASE!r}, store={str(files.store)!r})\n"
         f"print(authority.sum_key(bytes.fromhex({total.request().hex()!r})).hex())"
     )

@@ -7,25 +7,19 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shieldfl.errors import KeyMismatchError, ParameterError, ShieldError, WireFormatError
-from shieldfl.installing import how_to_install
-from shieldfl.roles.held_file import sync_folder
+from shieldfl.errors import KeyMismatchError, WireFormatError
+from shieldfl.roles.private_file import NONCE_BYTES, SALT_BYTES, passphrase_cipher, write_private_file
 from shieldfl.roles.total_opener import WEIGHT_BOUNDS
 from shieldfl.stateful import Uncopied
 
 __all__ = ["Contents", "parse_head", "read", "write"]
 
 _MAGIC = b"shieldfl key file 1\n"
-_SCRYPT_COST = 2**17  # 128 MiB and a fraction of a second for each guess
-_SCRYPT_BLOCK_SIZE = 8
-_SALT_BYTES = 16
-_NONCE_BYTES = 12
 _TAG_BYTES = 16
 _DIGEST_BYTES = 32
 _MOST_BYTES = 2**28
@@ -55,27 +49,10 @@ class Contents(Uncopied):
         return f"Contents(secret of {len(self.secret)} bytes)"
 
 
-def _cipher(passphrase: str, salt: bytes) -> Any:
-    try:
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-        from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
-    except ImportError as error:
-        raise ShieldError(f"key files need the package 'cryptography': {how_to_install('keys')}") from error
-    if not isinstance(passphrase, str):
-        raise ParameterError(f"the passphrase must be a str, not {type(passphrase).__name__}")
-    kdf = Scrypt(salt=salt, length=32, n=_SCRYPT_COST, r=_SCRYPT_BLOCK_SIZE, p=1)
-    try:
-        encoded = passphrase.encode()
-    except UnicodeEncodeError:
-        raise ParameterError("the passphrase is no text that can be encoded: give another one") from None
-    return AESGCM(kdf.derive(encoded))
-
-
 def write(path: Path, passphrase: str, contents: Contents) -> None:
     """Write a key file with mode 0600; an existing one is replaced in one step."""
-    if not passphrase:
-        raise ParameterError("the passphrase is empty: a key file needs one")
-    salt, nonce = secrets.token_bytes(_SALT_BYTES), secrets.token_bytes(_NONCE_BYTES)
+    salt, nonce = secrets.token_bytes(SALT_BYTES), secrets.token_bytes(NONCE_BYTES)
+    cipher = passphrase_cipher(passphrase, salt)
     header = {
         "salt": salt.hex(),
         "nonce": nonce.hex(),
@@ -87,19 +64,8 @@ def write(path: Path, passphrase: str, contents: Contents) -> None:
         "opened": {str(number): digest for number, digest in contents.opened.items()},
     }
     head = _MAGIC + json.dumps(header).encode() + b"\n"
-    sealed = _cipher(passphrase, salt).encrypt(nonce, contents.secret, head)
-    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(head + sealed)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        sync_folder(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    sealed = cipher.encrypt(nonce, contents.secret, head)
+    write_private_file(path, head + sealed)
 
 
 @dataclass(frozen=True)
@@ -117,7 +83,7 @@ def read(path: Path, passphrase: str) -> Contents:
     with path.open("rb") as file:
         data = file.read(_MOST_BYTES + 1)
     head = parse_head(data, str(path))
-    cipher = _cipher(passphrase, head.salt)
+    cipher = passphrase_cipher(passphrase, head.salt)
     from cryptography.exceptions import InvalidTag
 
     contents = head.contents
@@ -141,7 +107,7 @@ def parse_head(data: bytes, name: str) -> _Head:
     # RecursionError: brackets in brackets. ValueError: what is no JSON, no UTF-8, no hex, no base64.
     except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise WireFormatError(f"{name} is a damaged key file") from error
-    if (len(head.salt), len(head.nonce)) != (_SALT_BYTES, _NONCE_BYTES) or len(data) - end < _TAG_BYTES:
+    if (len(head.salt), len(head.nonce)) != (SALT_BYTES, NONCE_BYTES) or len(data) - end < _TAG_BYTES:
         raise WireFormatError(f"{name} is a damaged key file")
     return head
 

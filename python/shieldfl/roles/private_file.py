@@ -1,0 +1,57 @@
+"""Files that their owner alone reads: put into place whole, and sealed by a passphrase where they hold keys."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+from shieldfl.errors import ParameterError, ShieldError
+from shieldfl.installing import how_to_install
+from shieldfl.roles.held_file import sync_folder
+
+__all__ = ["NONCE_BYTES", "SALT_BYTES", "passphrase_cipher", "write_private_file"]
+
+SALT_BYTES = 16
+NONCE_BYTES = 12
+_SCRYPT_COST = 2**17  # 128 MiB and a fraction of a second for each guess
+_SCRYPT_BLOCK_SIZE = 8
+
+
+def passphrase_cipher(passphrase: str, salt: bytes) -> Any:
+    """Return AES-256-GCM under the key that scrypt derives from a passphrase.
+
+    Raises ParameterError for a passphrase that is empty or no text, ShieldError where ``cryptography`` is missing.
+    """
+    try:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+    except ImportError as error:
+        raise ShieldError(f"key files need the package 'cryptography': {how_to_install('keys')}") from error
+    if not isinstance(passphrase, str):
+        raise ParameterError(f"the passphrase must be a str, not {type(passphrase).__name__}")
+    if not passphrase:
+        raise ParameterError("the passphrase is empty: a key file needs one")
+    kdf = Scrypt(salt=salt, length=32, n=_SCRYPT_COST, r=_SCRYPT_BLOCK_SIZE, p=1)
+    try:
+        encoded = passphrase.encode()
+    except UnicodeEncodeError:
+        raise ParameterError("the passphrase is no text that can be encoded: give another one") from None
+    return AESGCM(kdf.derive(encoded))
+
+
+def write_private_file(path: Path, content: bytes) -> None:
+    """Write a file with mode 0600; an existing one is replaced in one step, and is there after a power failure."""
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync_folder(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
