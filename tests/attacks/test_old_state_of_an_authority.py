@@ -32,7 +32,7 @@ def test_no_later_round_begins_with_the_model_of_before_what_was_answered(monkey
     for state in (old, begun):
         set_back(run, state, path)
         for number in (2, 3):
-            with pytest.raises(PolicyError, match="1 of this authority's replies"):
+            with pytest.raises(PolicyError, match="the store has 1 reply"):
                 run.authority.begin_round(number)
     # With what was answered it goes on, and says so to clients: those without the first sum train nothing.
     assert run.authority.answer("update", asked)
@@ -74,7 +74,7 @@ def test_scores_are_opened_once_whatever_the_state(monkeypatch, tmp_path):
     with pytest.raises(PolicyError, match="a total of phase 'scores' was answered in round 1"):
         scores(2, [0, 2, 3])
     set_back(run, old, path)
-    with pytest.raises(PolicyError, match="1 of this authority's replies"):
+    with pytest.raises(PolicyError, match="the store has 1 reply"):
         scores(3, [0, 2, 3])
 
 
@@ -112,7 +112,7 @@ def test_an_answer_of_which_an_error_came_is_not_known(monkeypatch, tmp_path, la
     for _ in range(2):
         with pytest.raises(RangeError, match="do not sum to what the clients stated"):
             run.authority.answer("update", forged)
-        with pytest.raises(PolicyError, match="1 of this authority's replies"):
+        with pytest.raises(PolicyError, match="the store has 1 reply"):
             run.authority.begin_round(2)
     run.authority.answer("update", closed)
     assert run.authority.newest_model() == moved
@@ -142,7 +142,7 @@ def test_a_state_from_between_an_error_and_the_answer_does_not_know_the_answer(m
     moved = run.authority.newest_model()
     after = run.authority.state(KEY)
     set_back(run, kept[0], path)
-    with pytest.raises(PolicyError, match="1 of this authority's replies"):
+    with pytest.raises(PolicyError, match="the store has 1 reply"):
         run.authority.begin_round(2)
     set_back(run, after, path)
     assert run.authority.begin_round(2)
@@ -170,7 +170,7 @@ def test_what_was_interrupted_after_it_was_written_is_not_known(monkeypatch, tmp
     kept = run.authority.state(KEY)
     answer = run.authority.answer("update", asked)
     set_back(run, kept, path)
-    with pytest.raises(PolicyError, match="1 of this authority's replies"):
+    with pytest.raises(PolicyError, match="the store has 1 reply"):
         run.authority.begin_round(2, None, run.aggregator.model_digest())
     assert run.authority.answer("update", asked) == answer
     assert run.authority.begin_round(2, None, run.aggregator.model_digest())

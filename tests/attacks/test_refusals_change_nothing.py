@@ -113,16 +113,15 @@ def test_sums_at_positions_of_the_encrypted_zone_do_not_count():
 @pytest.mark.parametrize(
     "label", ["full-he", "dict-pfl", "batch-crypt", "sense-crypt/ckks", "selective-shield/clear"]
 )
-def test_a_sum_that_was_opened_for_nothing_is_told_once(label):
+def test_a_sum_that_was_opened_for_nothing_is_told(label):
     """With the server's learning rate its values are too large for a model: that shows once they are known."""
     run, message = asked(labelled(label), server_learning_rate=1e45)
     message = Message(
         {name: bytes(len(part)) if name.startswith("sums") else part for name, part in message.items()}
     )
     run.authority.report()
-    told = []
     for _ in range(2):
         with pytest.raises(RangeError, match="not finite"):
             run.authority.answer("update", message)
-        told += run.authority.report().events
-    assert told == [OpenedSum(1)]
+        # Each time: what was told before may have been lost with a process, and an account counts rounds.
+        assert run.authority.report().events == (OpenedSum(1),)

@@ -41,18 +41,22 @@ def set_back(run, state, path):
     run.authority = again
 
 
-def closed_over(run, phase, number, clients, first, participants=4):
-    """Return an aggregator that has closed a phase over these clients' messages, and what it closed with."""
+def closed_over(run, phase, number, clients, first, participants=4, trained=()):
+    """Return an aggregator that has closed a phase over these clients' messages, and what it closed with.
+
+    Those of them that have ``trained`` in the round before do not do so again.
+    """
     aggregator = run.new_aggregator()
     aggregator.begin_round(number, Message())
     aggregator.begin_phase(phase, number, None)
     for client in clients:
-        run.train_client(client, number, participants, first)
+        if client not in trained:
+            run.train_client(client, number, participants, first)
         aggregator.receive(phase, client, run.clients[client].step(phase, None))
     return aggregator, aggregator.close(phase)
 
 
-def asked_over(run, phase, number, clients, first, participants=4):
+def asked_over(run, phase, number, clients, first, participants=4, trained=()):
     """What an aggregator asks that has these clients' messages of a phase."""
-    aggregator, _ = closed_over(run, phase, number, clients, first, participants)
+    aggregator, _ = closed_over(run, phase, number, clients, first, participants, trained)
     return aggregator.request(phase)

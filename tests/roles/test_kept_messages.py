@@ -50,7 +50,7 @@ def test_replies_that_are_not_known_come_first_and_in_their_order(store):
         try:
             store.check_replies_are_known(KeptMessage(SESSION, *asked), known)
         except PolicyError as error:
-            return int(str(error).split()[0])
+            return int(str(error).split()[3])
         return 0
 
     assert waits(0, 1, "scores") == 0

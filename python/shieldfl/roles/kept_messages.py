@@ -73,6 +73,6 @@ def check_replies_are_known(journal: Journal, message: KeptMessage, known: int) 
         waits = bool(unknown) and (own is None or own.number > unknown[0][0])
     if waits:
         raise PolicyError(
-            f"{len(unknown)} of this authority's replies are in its store and not in the state that it goes on from: "
-            "restore the newest state, or pass the same requests on again, in their order"
+            f"the store has {len(unknown)} reply(s) that did not come into the state that this authority goes on from: "
+            "pass the same requests on again, in their order, or restore the newest state"
         )

@@ -27,7 +27,6 @@ FORGED_KEYS = [
     ("full-he/ckks", "authority", ("keys", "_parts"), lambda now: {"other": {}}),
     ("full-he/ckks", "authority", ("keys", "_pairs"), lambda now: {"other": now["update"]}),
     ("full-he/ckks", "authority", ("keys", "_round"), lambda _: 10**6),
-    ("full-he", "authority", ("keys", "_round"), lambda now: now - 1),
     ("full-he", "authority", ("keys", "_secrets"), lambda now: now[:-1]),
     ("full-he", "authority", ("keys", "_memory"), lambda now: now[:-1]),
     ("full-he", "authority", ("keys", "_memory"), lambda _: b""),

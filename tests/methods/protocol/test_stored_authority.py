@@ -59,7 +59,7 @@ def test_from_a_state_before_an_answer_the_same_request_gets_it_and_no_other_lis
     set_back(run, begun, path)
     with pytest.raises(PolicyError, match="with another list or total"):
         run.authority.answer("update", others)
-    with pytest.raises(PolicyError, match="1 of this authority's replies"):
+    with pytest.raises(PolicyError, match="the store has 1 reply"):
         run.authority.begin_round(2)
     # What is not known is kept with the state.
     set_back(run, run.authority.state(KEY), path)

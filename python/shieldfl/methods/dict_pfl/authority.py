@@ -64,9 +64,12 @@ class DictPflAuthority(MaskedAverageAuthority):
             self._check_runs(number)
             if number <= self._history.last_round:
                 raise PolicyError(f"round {number} has been answered: begin a later round")
-            active = self._history.active_mask(number)
-            count = active.count + self.context.plan.buffers
-            return Message({"count": Message.from_number(count), "tag": self._history.tag(number, active)})
+            return self._reply(phase, number, message, None, lambda: self._counted(number))
+
+    def _counted(self, number: int) -> Message:
+        active = self._history.active_mask(number)
+        count = active.count + self.context.plan.buffers
+        return Message({"count": Message.from_number(count), "tag": self._history.tag(number, active)})
 
     def _decide(self, phase: str, message: Message) -> Message:
         number = message.number("round")

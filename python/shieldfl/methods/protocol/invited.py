@@ -95,7 +95,11 @@ class Invitations(Stateful):
 
     def check_list(self, round_number: int, clients: Iterable[int]) -> None:
         """Raise PolicyError for a list of participants with one who was not asked in this round."""
-        if round_number != self._round or not set(clients) <= set(self._invited.to_indices().tolist()):
+        if round_number != self._round:
+            raise PolicyError(
+                f"round {round_number} does not run: have the key authority begin it, again if it was begun"
+            )
+        if not set(clients) <= set(self._invited.to_indices().tolist()):
             raise PolicyError(
                 f"the list names clients that were not invited to round {round_number}: they cannot be in its total"
             )

@@ -92,6 +92,15 @@ class ListAuthority(AuthoritySteps):
         with self._lock:
             return Message({"grant": self.keys.enrol(client, enrolment["enrolment"])})
 
+    def revoke(self, client: int) -> None:
+        """Answer no list any more that has a client in it."""
+        with self._lock:
+            self.keys.revoke(client)
+
+    def close(self) -> None:
+        """Give up the file of the authority's memory, where it has one."""
+        self.keys.close()
+
     def newest_model(self) -> Message:
         """Return what stands for the model: the digest of all answers that it comes of, and the rounds of the last."""
         with self._lock:
@@ -119,7 +128,8 @@ class ListAuthority(AuthoritySteps):
             frame = asked.to_bytes()
             first, digest = self._signed_first(number, model)
             signatures = self.keys.sign_model(digest, frame)
-            self.keys.keep_first_message(number, digest_of_parts(Message(signatures)))
+            # What was answered before moves on in the round itself; that is kept reply by reply.
+            self.keys.keep_first_message(number, digest_of_parts(Message({INVITED: frame, "model": model})))
             self._invitations.settle(number, asked)
             return Message({**first, INVITED: frame, **signatures})
 

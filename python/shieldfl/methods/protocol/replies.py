@@ -64,8 +64,8 @@ class Replies(Stateful):
                     f"{round_number} is not given"
                 )
             attributes = {} if owner is None else vars(owner)
-            before = attributes.copy()
             try:
+                before = attributes.copy()
                 reply = make()
                 self._given[phase] = (round_number, request, reply)
             except BaseException:

@@ -62,6 +62,15 @@ class RoundAuthority(AuthoritySteps):
             self.keys.enrol(client, enrolment["enrolment"])
         return Message()
 
+    def revoke(self, client: int) -> None:
+        """Answer no list any more that has a client in it."""
+        with self._lock:
+            self.keys.revoke(client)
+
+    def close(self) -> None:
+        """Give up the file of the authority's memory, where it has one."""
+        self.keys.close()
+
     def newest_model(self) -> Message:
         """Return the answer to the last phase of the last round that came so far; before that, the initial model."""
         with self._lock:
@@ -121,9 +130,17 @@ class RoundAuthority(AuthoritySteps):
             return self._answer(phase, message)
 
     def _reply(
-        self, phase: str, round_number: int, message: Message, purpose: str, decide: Callable[[], Message]
+        self,
+        phase: str,
+        round_number: int,
+        message: Message,
+        purpose: str | None,
+        decide: Callable[[], Message],
     ) -> Message:
-        """Answer a phase of a round once, and give up the secret: no other total of this purpose will be opened."""
+        """Answer a phase of a round once, and give up the secret: no other total of this purpose will be opened.
+
+        None is the purpose of a phase that opens nothing.
+        """
         with self.keys.replying(phase, round_number) as keep:
 
             def make() -> Message:
@@ -134,7 +151,8 @@ class RoundAuthority(AuthoritySteps):
                 return signed
 
             reply = self._replies.reply(phase, round_number, message, make, self)
-        self.keys.wipe(round_number, purpose)
+        if purpose is not None:
+            self.keys.wipe(round_number, purpose)
         return reply
 
     def _signed(self, phase: str, answer: Message, digest: bytes) -> Message:
@@ -146,12 +164,14 @@ class RoundAuthority(AuthoritySteps):
     def _recording(
         self, round_number: int, keys: TotalOpener[Any], total: SchemeTotal[Any]
     ) -> Iterator[None]:
-        """Record that the total was opened in here: once, and also where what comes of it is refused."""
-        known = keys.has_opened(total)
+        """Record that the total was opened in here, also where what comes of it is refused.
+
+        And once more where it is opened again, since what was recorded then may have been lost: rounds are counted.
+        """
         try:
             yield
         finally:
-            if total.count and not known and keys.has_opened(total):
+            if total.count and keys.has_opened(total):
                 self.record(OpenedSum(round_number))
 
     def _check_runs(self, round_number: int) -> None:

@@ -203,6 +203,18 @@ class AuthoritySteps(Reporter, abc.ABC):
         """
         raise ParameterError("clients of this method share nothing with the key authority: none enrols")
 
+    def revoke(self, client: int) -> None:
+        """Answer no list any more that has a client in it; a second time changes nothing.
+
+        Raises ParameterError where none enrols.
+        """
+        raise ParameterError(
+            "clients of this method share nothing with the key authority: none can be revoked"
+        )
+
+    def close(self) -> None:
+        """Give up the file of the authority's memory, where it has one."""
+
     @abc.abstractmethod
     def newest_model(self) -> Message:
         """Return what the next round starts from: the model, and what travels with it."""
@@ -225,9 +237,9 @@ class AuthoritySteps(Reporter, abc.ABC):
         That is the newest model with the round's public keys and who is invited, signed; the aggregator gets the keys
         alone. Where the aggregator opens sums it has the model, adds it, and gives its digest, ``model``. ``invited``
         are the clients that are asked; None for all of the plan. Secrets of the round before are wiped. A round that is
-        begun again has the same first message. Raises PolicyError for a round before the newest, one that was answered,
-        one that the plan does not have, one with fewer invited clients than ``min_clients`` or others than before, and
-        for another model than may come now.
+        begun again has the same first message, but, where clients open, for what was answered since. Raises
+        PolicyError for a round before the newest, one that was answered, one that the plan does not have, one with
+        fewer invited clients than ``min_clients`` or others than before, and for another model than may come now.
         """
 
     @abc.abstractmethod
