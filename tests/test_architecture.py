@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -83,6 +80,7 @@ PYTHON_LAYERS = {
     # What a package with a method of its own tests it with.
     "testing": CORE_SIDE | {"methods", "privacy", "roles", "scheme", "settings", "training"},
     "reporting": {"errors"},
+    "authority_service": CORE_SIDE | {"methods", "privacy", "roles", "scheme", "settings", "toml_files"},
     "simulation": CORE_SIDE
     | {"methods", "privacy", "profiling", "reporting", "roles", "scheme", "sensitivity", "settings"}
     | {"toml_files", "torch_bridge", "training"},
@@ -93,7 +91,7 @@ PYTHON_LAYERS = {
     "benchmarks": CORE_SIDE | {"_seal_baseline", "roles", "scheme", "settings"},
     "cli": CORE_SIDE
     | {"", "benchmarks", "fleet", "methods", "privacy", "profiling", "reporting", "roles", "scheme"}
-    | {"settings", "simulation", "training"},
+    | {"authority_service", "settings", "simulation", "training"},
     "__init__": CORE_SIDE | {"roles"},
     "__main__": {"cli"},
 }
@@ -108,9 +106,11 @@ PYTHON_LIBRARIES = {
     "jinja2": {"reporting"},
     "rich": {"cli"},
     "typer": {"cli"},
-    "cryptography": {"roles", "scheme"},
+    "cryptography": {"roles", "scheme", "authority_service"},
+    **{served: {"authority_service"} for served in ("aiohttp", "httpx", "prometheus_client")},
     "sqlite3": {"roles"},
-    "msgspec": {"benchmarks", "settings", "stateful", "methods", "simulation", "fleet", "cli"},
+    "msgspec": {"authority_service", "benchmarks", "cli", "fleet", "methods"}
+    | {"settings", "simulation", "stateful"},
     "pytest": {"testing"},
     **{compared: {"benchmarks"} for compared in ("tenseal", "phe", "gmpy2", "heu", "flwr")},
 }
@@ -221,49 +221,6 @@ def test_only_the_key_authority_makes_what_holds_a_secret_key():
     for role in ("client", "aggregator"):
         text = (PACKAGE / "methods" / "selective_shield" / f"{role}.py").read_text()
         assert "KeyAuthority" not in text
-
-
-PACKAGES = ("pytest", "torch", "sklearn", "opacus", "dp_accounting", "rich", "typer", "matplotlib", "jinja2")
-UNWANTED = {
-    "shieldfl": (*PACKAGES, "cryptography", "msgspec", "scipy", "sqlite3"),
-    "shieldfl.fleet.measure.measured_client": ("torch", "sklearn", "opacus", "matplotlib", "scipy"),
-    "shieldfl.roles.message": ("torch", "sklearn", "opacus", "sqlite3"),
-    "shieldfl.frame_inspection": ("torch", "sklearn", "opacus"),
-    "shieldfl.benchmarks": ("torch", "sklearn", "opacus", "rich", "typer", "tenseal", "phe", "heu", "flwr"),
-    "shieldfl.methods.sense_crypt.client_clustering": ("torch", "sklearn", "opacus"),
-    "shieldfl.methods.selective_shield.settings": ("torch", "sklearn", "opacus"),
-    "shieldfl.simulation.config": ("torch", "sklearn", "opacus"),
-    "shieldfl.fleet.costs.calibration": ("torch", "sklearn", "opacus", "matplotlib"),
-    "shieldfl.fleet.simulate.planner": ("torch", "sklearn", "opacus", "matplotlib"),
-    "shieldfl.simulation.driver": ("pytest", "opacus", "rich", "typer", "matplotlib", "jinja2"),
-}
-
-
-@pytest.fixture(scope="module")
-def imported_with() -> dict[str, list[str]]:
-    """Unwanted packages that each module imports, alone in a process that had imported NumPy; or its error."""
-    code = f"""
-import json, os, sys
-from importlib import import_module
-import numpy
-for module, unwanted in {UNWANTED!r}.items():
-    if os.fork() == 0:
-        try:
-            import_module(module)
-            found = sorted(set(unwanted) & set(sys.modules))
-        except ImportError as error:
-            found = [str(error)]
-        print(json.dumps([module, found]), flush=True)
-        os._exit(0)
-    os.wait()
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return dict(map(json.loads, done.stdout.splitlines()))
-
-
-@pytest.mark.parametrize("module", UNWANTED)
-def test_an_import_stays_light(module, imported_with):
-    assert imported_with[module] == []
 
 
 @pytest.mark.parametrize("folder", ["cpp", "python", "tests", "bench", "examples"])

@@ -20,6 +20,7 @@ __all__ = [
     "RangeError",
     "SecretCopyError",
     "ShieldError",
+    "UnreachableError",
     "WireFormatError",
 ]
 
@@ -76,6 +77,10 @@ class ConvergenceError(ShieldError):
 
 class DataError(ShieldError, OSError):
     """A data set is missing, incomplete or damaged, or a store is an old copy, or its disk full or failing."""
+
+
+class UnreachableError(ShieldError, ConnectionError):
+    """A key authority that is served elsewhere does not answer; whether it got the request is not known."""
 
 
 class PrecisionWarning(UserWarning):

@@ -27,6 +27,7 @@ EXTRAS = {
         "msgspec",
         "cryptography",
     ),
+    "authority": ("cryptography", "msgspec", "typer", "aiohttp", "httpx", "prometheus-client"),
     "tenseal": ("tenseal",),
     "phe": ("phe", "gmpy2"),
     "heu": ("sf-heu",),
@@ -37,7 +38,11 @@ EXTRAS = {
 _LEAST = {"cryptography": "50"}
 """The oldest version that will do, where one is common that lacks what is used: HPKE with ML-KEM-768 and X25519."""
 
-_MODULES = {"sklearn": "scikit-learn", "dp_accounting": "dp-accounting"}
+_MODULES = {
+    "sklearn": "scikit-learn",
+    "dp_accounting": "dp-accounting",
+    "prometheus_client": "prometheus-client",
+}
 """Where a package is imported by another name than it is installed by."""
 
 

@@ -7,6 +7,9 @@ from typing import Annotated
 import typer
 
 import shieldfl
+from shieldfl.cli.authority.clients import enrol, revoke, show
+from shieldfl.cli.authority.keys import client_key, init, rotate
+from shieldfl.cli.authority.serve import serve
 from shieldfl.cli.bench.command import bench
 from shieldfl.cli.inspect import inspect
 from shieldfl.cli.profile.calibrate import calibrate
@@ -28,6 +31,13 @@ app = typer.Typer(
 profile = typer.Typer(
     name="profile",
     help="Calibrate this machine, simulate and measure rounds of a fleet of clients, and plan what they can encrypt.",
+    no_args_is_help=True,
+)
+
+
+authority = typer.Typer(
+    name="authority",
+    help="Make, look at and serve a key authority that aggregators reach over HTTPS.",
     no_args_is_help=True,
 )
 
@@ -54,3 +64,6 @@ app.command()(bench)
 app.add_typer(profile)
 for command in (calibrate, simulate, plan, measure):
     profile.command()(command)
+app.add_typer(authority)
+for command in (init, serve, enrol, revoke, show, rotate, client_key):
+    authority.command()(command)

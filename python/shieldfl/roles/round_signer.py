@@ -81,6 +81,13 @@ class RoundSigner(Stateful, Uncopied, abc.ABC):
         """
         raise ParameterError("clients of this federation encrypt to public keys: no answers are granted")
 
+    def revoke(self, client: int) -> None:
+        """Answer no list any more that has a client in it. Raises ParameterError where none enrols."""
+        raise ParameterError("clients of this federation encrypt to public keys: none can be revoked")
+
+    def close(self) -> None:
+        """Give up the file of this one's memory, where it has one."""
+
     def keep_first_message(self, round_number: int, digest: bytes) -> None:
         """Keep, before it leaves, what a round's first message is, of which ``digest`` is.
 

@@ -166,11 +166,9 @@ class SessionKeys(RoundSigner):
         refuse_unless(self._begun == sorted(set(self._begun) & self.check.parameters.keys()))
         refuse_unless(0 <= self._known <= self._held_store().position.rows)
         ended = {one.newest_closed_round for one in self._authorities.values()}
-        if self._path is None:
-            refuse_unless(ended == {max(self._round, 0) - 1})
-        elif max(ended) + 1 > max(self._round, 0):
-            # What the file has is true, and may have come since: the round after those that have ended was begun, of
-            # which the end of the process may have kept some purposes. It may be begun again, as it was.
+        if max(ended) + 1 > max(self._round, 0):
+            # What the memory has is true, and in a file it may have come since: the round after those that have ended
+            # was begun, which an error may have kept from some purposes. It may be begun again, as it was.
             self._round, self._begun = max(ended) + 1, []
         else:
             refuse_unless(max(ended) == max(self._round, 0) - 1)
@@ -235,6 +233,13 @@ class SessionKeys(RoundSigner):
             store.grant_opener(sessions, Grant(grant, digest), clients=self._clients)
             self._owner.take_enrolment_key(store.keep_enrolment_key(None))
             return grant
+
+    def revoke(self, client: int) -> None:
+        """Delete what is shared with a client; a second time changes nothing."""
+        store = self._held_store()
+        for one in self._authorities.values():
+            if store.grant(one.public_key.id, client) is not None:
+                store.revoke(one.public_key.id, client)
 
     def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:
         """Begin a round: the keys of those before are overwritten. None comes along with its first message.

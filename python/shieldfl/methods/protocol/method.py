@@ -74,7 +74,8 @@ class Method(WhoOpens, abc.ABC):
         self.plan = plan
         self.notes: list[str] = []
         """What a reader of the results must know before the first round."""
-        self._resolved = settings
+        self.own_settings = plain_settings(settings)
+        """Plain data, as a public set-up has them; none for a method without."""
         if self.weighs_all_alike and plan.most_weight > 1:
             self.notes.append(self._why_alike())
 
@@ -136,7 +137,7 @@ class Method(WhoOpens, abc.ABC):
         """
         check_sizes(initial, self.plan)
         initial = initial.kept()
-        public = self.name, plain_settings(self._resolved), self.plan, model_digest(initial)
+        public = self.name, self.own_settings, self.plan, model_digest(initial)
         if not self.purposes:
             return None, PublicSetup(*public, session=secrets.token_bytes(SESSION_BYTES))
         keys = self._made_round_keys(threads, store, None)
@@ -292,7 +293,7 @@ class Method(WhoOpens, abc.ABC):
 
     def _context(self, setup: PublicSetup, threads: int | None) -> RoleContext:
         """Return what roles know. Raises ParameterError for the set-up of another method, settings or plan."""
-        own = self.name, plain_settings(self._resolved), self.plan
+        own = self.name, self.own_settings, self.plan
         if own != (setup.method, dict(setup.settings), setup.plan):
             raise ParameterError(
                 "the public set-up is of another method, plan or settings: make the method from it"

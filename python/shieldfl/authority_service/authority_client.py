@@ -1,0 +1,191 @@
+"""The aggregator's side of a served authority: a key authority's steps, each a call over HTTPS."""
+
+from __future__ import annotations
+
+import hashlib
+import ssl
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import httpx
+
+import shieldfl.errors
+from shieldfl.authority_service.calls import asked
+from shieldfl.authority_service.identity import checked_public_key, signed_setup_of
+from shieldfl.authority_service.session_request import SessionRequest
+from shieldfl.errors import ShieldError, UnreachableError, WireFormatError
+from shieldfl.methods.protocol.public_setup import PublicSetup
+from shieldfl.methods.protocol.steps import AuthoritySteps
+from shieldfl.methods.registry import method_of
+from shieldfl.privacy.events import OpenedSum
+from shieldfl.roles.message import Message
+from shieldfl.stateful import Uncopied
+
+__all__ = ["AuthorityClient", "RemoteAuthority"]
+
+_UNAVAILABLE = 503
+
+
+class AuthorityClient(Uncopied):
+    """Connects to one served authority. Threads may share it; close it, or use it in ``with``.
+
+    Every call may be repeated: the same one gets the same answer. One that gets none is, a few times, with pauses.
+
+    Parameters
+    ----------
+    address : such as ``https://authority.example:7443``.
+    tls : this side's certificate and whom it believes, see ``certificates.client_tls``.
+    service_key : the authority's public key, 32 bytes or 64 hexadecimal digits: set-ups of others are refused.
+    timeout_seconds : of one attempt.
+    attempts : of one call, at least 1.
+    pause_seconds : before the second attempt; twice as long before each further one.
+    """
+
+    _why_uncopied = "holds connections and is neither copied nor pickled"
+
+    def __init__(
+        self,
+        address: str,
+        tls: ssl.SSLContext,
+        service_key: str | bytes,
+        *,
+        timeout_seconds: float = 120.0,
+        attempts: int = 4,
+        pause_seconds: float = 0.5,
+    ) -> None:
+        self.service_key = checked_public_key(service_key)
+        self._attempts = attempts
+        self._pause = pause_seconds
+        self._http = httpx.Client(base_url=address, verify=tls, timeout=timeout_seconds, trust_env=False)
+
+    def __enter__(self) -> AuthorityClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def begin_session(self, request: SessionRequest) -> RemoteAuthority:
+        """Begin a session, or go on with it where the same request has begun it.
+
+        Raises PolicyError for what the authority's policy does not allow, KeyMismatchError for a set-up that is not
+        signed by the pinned key or is not of this request, UnreachableError; ParameterError, WireFormatError.
+        """
+        signed = self._posted("/v1/sessions", request.to_message())
+        remote = RemoteAuthority(self, request.id, signed)
+        method = request.method
+        asked_for = method.name, method.own_settings, method.plan
+        if asked_for != (remote.setup.method, dict(remote.setup.settings), remote.setup.plan):
+            raise WireFormatError("the authority has set another session up than was asked for")
+        remote.setup.check_model(request.initial)
+        return remote
+
+    def session(self, session_id: bytes) -> RemoteAuthority:
+        """Go on with a session by its id, 16 bytes. Raises as :meth:`begin_session` does."""
+        return RemoteAuthority(self, session_id, self.call(session_id, "set-up", asked()))
+
+    def call(self, session_id: bytes, name: str, message: Message) -> Message:
+        """Carry one of :data:`~shieldfl.authority_service.calls.CALLS` out. Raises what the authority does."""
+        return self._posted(f"/v1/sessions/{session_id.hex()}/{name}", message)
+
+    def _posted(self, path: str, message: Message) -> Message:
+        content, pause = message.to_bytes(), self._pause
+        for attempt in range(1, self._attempts + 1):
+            try:
+                response = self._http.post(path, content=content)
+                if response.status_code != _UNAVAILABLE or attempt == self._attempts:
+                    return _read(response)
+            except httpx.TransportError as error:
+                if attempt == self._attempts:
+                    raise UnreachableError(
+                        f"the key authority at {self._http.base_url} does not answer ({error}): look whether it is "
+                        "served there and believes this side's certificate, then repeat the call"
+                    ) from error
+            time.sleep(pause)
+            pause *= 2.0
+        raise AssertionError("attempts is at least 1")
+
+
+def _read(response: httpx.Response) -> Message:
+    if response.status_code == httpx.codes.OK:
+        return Message.from_bytes(response.content)
+    try:
+        stated: Any = response.json()
+        name, text = str(stated["error"]), str(stated["message"])
+    except (ValueError, KeyError, TypeError):
+        name, text = "", f"the key authority answered with status {response.status_code}"
+    kind = getattr(shieldfl.errors, name, ShieldError)
+    if not (isinstance(kind, type) and issubclass(kind, ShieldError)):
+        kind = ShieldError
+    raise kind(text)
+
+
+class RemoteAuthority(AuthoritySteps):
+    """A session of a served authority in the place of an embedded one, for whatever drives its rounds.
+
+    Its state is on the authority's disk. What it opens is reported when it is asked to: also where no answer came.
+
+    Parameters
+    ----------
+    client : that carries its calls.
+    session_id : 16 bytes.
+    signed : the session's public set-up with the authority's signature.
+
+    Raises KeyMismatchError for a set-up that the pinned key has not signed, WireFormatError.
+    """
+
+    needs_sealing = False
+
+    def __init__(self, client: AuthorityClient, session_id: bytes, signed: Message) -> None:
+        super().__init__()
+        self._client = client
+        self.session_id = session_id
+        self.signed_setup = signed
+        """For clients, which check the signature themselves."""
+        content = signed_setup_of(signed, client.service_key)
+        self.setup = PublicSetup.trusted(content)
+        """What it says."""
+        method = method_of(self.setup)
+        self._opening = {phase.name for phase in method.phases if phase.answered_by_authority and phase.opens}
+        self._round = -1
+        self._reported: dict[str, int] = {}
+        """By phase, the newest round of which an opened sum was reported."""
+        self.bind(hashlib.sha256(content).digest(), "aggregator's view of the key authority", 0)
+
+    def _call(self, name: str, message: Message) -> Message:
+        return self._client.call(self.session_id, name, message)
+
+    def enrol(self, client: int, enrolment: Message) -> Message:
+        """Pass a client's enrolment on, with its signature where the authority asks for one."""
+        return self._call("enrol", asked(client=client, message=enrolment))
+
+    def grant(self, request: Message) -> Message:
+        """Ask for what lets the aggregator open answers."""
+        return self._call("grant", asked(message=request))
+
+    def newest_model(self) -> Message:
+        """Return what the next round starts from."""
+        return self._call("newest-model", asked())
+
+    def begin_round(
+        self, round_number: int, invited: Iterable[int] | None = None, model: bytes = b""
+    ) -> Message:
+        """Begin a round."""
+        first = self._call("begin-round", asked(round_number=round_number, invited=invited, model=model))
+        self._round = round_number
+        return first
+
+    def answer(self, phase: str, message: Message) -> Message:
+        """Have a phase answered."""
+        if phase in self._opening and self._reported.get(phase) != self._round:
+            self._reported[phase] = self._round
+            self.record(OpenedSum(self._round))
+        return self._call("answer", asked(phase=phase, message=message))
+
+    def sign_answer(self, phase: str, round_number: int, digest: bytes) -> Message:
+        """Have signed what a phase came to, where the aggregator opens."""
+        return self._call("sign-answer", asked(phase=phase, round_number=round_number, digest=digest))

@@ -1,0 +1,185 @@
+"""Keys that outlive sessions: the service's, which signs set-ups, and a client's, which signs its enrolments."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from pathlib import Path
+from typing import Any
+
+from shieldfl.errors import DataError, KeyMismatchError, ParameterError, PolicyError, WireFormatError
+from shieldfl.installing import cryptographic
+from shieldfl.roles.message import Message, Part
+from shieldfl.roles.private_file import NONCE_BYTES, SALT_BYTES, passphrase_cipher, write_private_file
+from shieldfl.stateful import Uncopied
+
+__all__ = [
+    "PUBLIC_KEY_BYTES",
+    "ClientIdentity",
+    "ServiceKey",
+    "check_enrolment",
+    "checked_public_key",
+    "signed_setup_of",
+]
+
+PUBLIC_KEY_BYTES = 32
+"""Of an Ed25519 key."""
+
+_MAGIC = b"shieldfl service key 1\n"
+_SETUP_DOMAIN = b"shieldfl signed set-up 1\0"
+_ENROLMENT_DOMAIN = b"shieldfl signed enrolment 1\0"
+_STATE_DOMAIN = b"shieldfl session state key 1\0"
+
+
+def _ed25519() -> Any:
+    return cryptographic("asymmetric.ed25519", "key authorities")
+
+
+def checked_public_key(key: str | bytes) -> bytes:
+    """Return a public key of 32 bytes, from these or as 64 hexadecimal digits. Raises ParameterError."""
+    try:
+        raw = bytes.fromhex(key) if isinstance(key, str) else bytes(key)
+    except ValueError:
+        raw = b""
+    if len(raw) != PUBLIC_KEY_BYTES:
+        raise ParameterError(
+            f"a public key has {PUBLIC_KEY_BYTES} bytes: give {2 * PUBLIC_KEY_BYTES} hexadecimal digits"
+        )
+    return raw
+
+
+def _is_signed(public_key: bytes, signature: Part, content: bytes) -> bool:
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        _ed25519().Ed25519PublicKey.from_public_bytes(public_key).verify(bytes(signature), content)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+class ServiceKey(Uncopied):
+    """The service's long-lived Ed25519 key; what seals its sessions' states derives from it.
+
+    Clients and aggregators pin the public one, and take no set-up that it has not signed.
+    """
+
+    _why_uncopied = "holds a secret key and is neither copied nor pickled"
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+        self._key = _ed25519().Ed25519PrivateKey.from_private_bytes(secret)
+        self.public_key: bytes = self._key.public_key().public_bytes_raw()
+        """32 bytes."""
+
+    @classmethod
+    def create(cls, path: Path, passphrase: str) -> ServiceKey:
+        """Draw a key and write it, sealed under a passphrase; mode 0600. Raises DataError where there is a file."""
+        if path.exists():
+            raise DataError(
+                f"there is a file {path} already: a second key would lose every session of the first"
+            )
+        secret = secrets.token_bytes(32)
+        salt, nonce = secrets.token_bytes(SALT_BYTES), secrets.token_bytes(NONCE_BYTES)
+        head = _MAGIC + salt + nonce
+        write_private_file(path, head + passphrase_cipher(passphrase, salt).encrypt(nonce, secret, head))
+        return cls(secret)
+
+    @classmethod
+    def load(cls, path: Path, passphrase: str) -> ServiceKey:
+        """Read a key. Raises DataError for no such file, WireFormatError for another one, KeyMismatchError."""
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise DataError(
+                f"the service's key {path} cannot be read: make one by `shieldfl authority init`"
+            ) from error
+        start = len(_MAGIC) + SALT_BYTES
+        head, sealed = content[: start + NONCE_BYTES], content[start + NONCE_BYTES :]
+        if not content.startswith(_MAGIC) or not sealed:
+            raise WireFormatError(f"{path} is no service key of this version")
+        try:
+            cipher = passphrase_cipher(passphrase, head[len(_MAGIC) : start])
+            return cls(cipher.decrypt(head[start:], sealed, head))
+        except InvalidTag:
+            raise KeyMismatchError(f"wrong passphrase for {path}, or the file was altered") from None
+
+    def state_key(self, session: bytes) -> bytes:
+        """Return what seals the state of a session: 32 bytes, secret."""
+        return hmac.digest(self._secret, _STATE_DOMAIN + session, "sha256")
+
+    def sign_setup(self, setup: bytes) -> Message:
+        """Return a public set-up with this service's signature."""
+        return Message({"setup": setup, "signature": self._key.sign(_SETUP_DOMAIN + setup)})
+
+
+def signed_setup_of(message: Message, service_key: bytes) -> bytes:
+    """Return the public set-up of a message, as bytes that a pinned service has signed. Raises KeyMismatchError."""
+    setup = bytes(message["setup"])
+    if not _is_signed(checked_public_key(service_key), message["signature"], _SETUP_DOMAIN + setup):
+        raise KeyMismatchError(
+            "this set-up was not signed by the key authority that is pinned here: ask its operator for its public key"
+        )
+    return setup
+
+
+def _enrolment_content(name: str, setup_digest: bytes, client: int, enrolment: Part) -> bytes:
+    parts = (name.encode(), setup_digest, client.to_bytes(8, "little"), hashlib.sha256(enrolment).digest())
+    return _ENROLMENT_DOMAIN + b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+
+
+class ClientIdentity(Uncopied):
+    """A client's long-lived Ed25519 key, whose public one an authority's operator registers under a name."""
+
+    _why_uncopied = "holds a secret key and is neither copied nor pickled"
+
+    def __init__(self, secret: bytes) -> None:
+        self._key = _ed25519().Ed25519PrivateKey.from_private_bytes(secret)
+        self.public_key: bytes = self._key.public_key().public_bytes_raw()
+        """32 bytes."""
+
+    @classmethod
+    def create(cls, path: Path) -> ClientIdentity:
+        """Draw a key and write it as PEM, mode 0600; its node reads it without a passphrase. Raises DataError."""
+        serialization = cryptographic("serialization", "clients' identities")
+        if path.exists():
+            raise DataError(
+                f"there is a file {path} already: the client of that key would be unknown with another one"
+            )
+        made = _ed25519().Ed25519PrivateKey.generate()
+        pem = made.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        write_private_file(path, pem)
+        return cls(made.private_bytes_raw())
+
+    @classmethod
+    def load(cls, path: Path) -> ClientIdentity:
+        """Read a key. Raises DataError for no such file, WireFormatError for what is no such key."""
+        serialization = cryptographic("serialization", "clients' identities")
+        try:
+            made = serialization.load_pem_private_key(path.read_bytes(), None)
+            return cls(made.private_bytes_raw())
+        except OSError as error:
+            raise DataError(f"the client's key {path} cannot be read") from error
+        except (AttributeError, TypeError, ValueError) as error:
+            raise WireFormatError(
+                f"{path} is no private Ed25519 key in a PEM file without a passphrase"
+            ) from error
+
+    def signed_enrolment(self, name: str, setup_digest: bytes, client: int, enrolment: Message) -> Message:
+        """Return what a client's steps ask to be enrolled by, with its name and this signature."""
+        content = _enrolment_content(name, setup_digest, client, enrolment["enrolment"])
+        return Message({**enrolment, "name": name.encode(), "signature": self._key.sign(content)})
+
+
+def check_enrolment(public_key: bytes, name: str, setup_digest: bytes, client: int, message: Message) -> None:
+    """Raise PolicyError unless a registered client has signed that it is this client of a session."""
+    content = _enrolment_content(name, setup_digest, client, message["enrolment"])
+    if not _is_signed(public_key, message["signature"], content):
+        raise PolicyError(
+            f"the enrolment of client {client} was not signed by {name}, as whom it asks for it"
+        )

@@ -1,0 +1,81 @@
+"""What an aggregator asks for to begin a session: a method, its settings, a plan, and the model that it starts from."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from shieldfl.errors import ParameterError, WireFormatError
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.method import Method
+from shieldfl.methods.protocol.plan import FederationPlan
+from shieldfl.methods.registry import make_method
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.roles.message import Message
+
+__all__ = ["SESSION_ID_BYTES", "SessionRequest"]
+
+SESSION_ID_BYTES = 16
+_NONCE_BYTES = 16
+
+
+@dataclass(frozen=True)
+class _Asked:
+    method: str
+    settings: Mapping[str, Any]
+    plan: FederationPlan
+
+
+@dataclass(frozen=True)
+class SessionRequest:
+    """One session. The same request, nonce and all, begins it once: a lost answer is asked for again.
+
+    Parameters
+    ----------
+    method : under its plan.
+    initial : the model before the first round.
+    nonce : 16 random bytes, which tell this session from one that is alike; by default new ones.
+
+    Raises ParameterError for another nonce.
+    """
+
+    method: Method
+    initial: GlobalModel
+    nonce: bytes = b""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "nonce", self.nonce or secrets.token_bytes(_NONCE_BYTES))
+        if len(self.nonce) != _NONCE_BYTES:
+            raise ParameterError(f"a session's nonce has {_NONCE_BYTES} random bytes")
+
+    @property
+    def id(self) -> bytes:
+        """What names the session at its authority: 16 bytes."""
+        return hashlib.sha256(self.to_message().to_bytes()).digest()[:SESSION_ID_BYTES]
+
+    def to_message(self) -> Message:
+        """Encode."""
+        asked = _Asked(self.method.name, self.method.own_settings, self.method.plan)
+        parts = {"asked": msgspec.json.encode(asked, order="sorted"), "nonce": self.nonce}
+        return Message({**parts, **self.initial.to_message()})
+
+    @classmethod
+    def from_message(cls, message: Message) -> SessionRequest:
+        """Read what :meth:`to_message` wrote. Raises WireFormatError, and ParameterError for what no method takes."""
+        try:
+            asked = msgspec.json.decode(message["asked"], type=_Asked)
+        except (ValueError, RecursionError, ParameterError) as error:
+            raise WireFormatError(f"these bytes ask for no session of this version: {error}") from error
+        settings = MethodSettings()
+        if asked.settings:
+            settings = settings.changed(asked.method, asked.settings)
+        initial = GlobalModel.from_message(message, asked.plan.parameters, asked.plan.buffers)
+        nonce = bytes(message["nonce"])
+        if len(nonce) != _NONCE_BYTES:
+            raise WireFormatError(f"a session's nonce has {_NONCE_BYTES} bytes")
+        return cls(make_method(asked.method, settings, asked.plan), initial, nonce)

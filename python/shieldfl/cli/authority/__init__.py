@@ -1,0 +1,1 @@
+"""``shieldfl authority``: a key authority as a process of its own."""

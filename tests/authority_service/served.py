@@ -1,0 +1,109 @@
+"""An authority that is served on a free port of the loopback, in a thread of the test's process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from pathlib import Path
+
+import pytest
+
+from methods.method_conformance import SteppedRun
+from shieldfl.authority_service.authority_client import AuthorityClient
+from shieldfl.authority_service.certificates import (
+    CertificateFiles,
+    client_tls,
+    make_ca,
+    make_certificate,
+    server_tls,
+)
+from shieldfl.authority_service.http_server import Address, serve
+from shieldfl.authority_service.policy import AuthorityPolicy
+from shieldfl.authority_service.service import AuthorityFolder, AuthorityService
+from shieldfl.authority_service.session_request import SessionRequest
+from shieldfl.methods.protocol.method import Method
+
+ANY = {"registered_clients_only": False, "schemes": ("kahe", "pads", "ckks", "paillier"), "min_clients": 2}
+"""A policy that lets every method run."""
+
+PASSPHRASE = "a passphrase of tests"
+LOOPBACK = Address("127.0.0.1", 0)
+
+
+def made_folder(path: Path, **policy) -> AuthorityFolder:
+    folder = AuthorityFolder.create(path, PASSPHRASE, AuthorityPolicy(**policy))
+    make_ca(folder.tls, PASSPHRASE)
+    make_certificate(folder.tls, PASSPHRASE, "server", 30, ["127.0.0.1", "localhost"])
+    for name in ("aggregator", "other"):
+        make_certificate(folder.tls, PASSPHRASE, name, 30)
+    return folder
+
+
+def tls_of(folder, name="aggregator"):
+    return client_tls(CertificateFiles.in_folder(folder.tls, name))
+
+
+class Served:
+    """The service of a folder, and where it is."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.service = AuthorityService(folder, PASSPHRASE)
+        self._loop = asyncio.new_event_loop()
+        self._ended = asyncio.Event()
+        self._is_ready = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        assert self._is_ready.wait(20.0)
+
+    def _run(self):
+        def ready(address, figures):
+            self.address, self.figures = address, figures
+            self._is_ready.set()
+
+        tls = server_tls(CertificateFiles.in_folder(self.folder.tls, "server"))
+        wait = self._ended.wait
+        with contextlib.closing(self._loop):
+            self._loop.run_until_complete(serve(self.service, tls, LOOPBACK, LOOPBACK, ready, wait))
+
+    @property
+    def url(self):
+        return f"https://127.0.0.1:{self.address.port}"
+
+    def client(self, name="aggregator", **options):
+        options = {"timeout_seconds": 20.0, "pause_seconds": 0.01} | options
+        return AuthorityClient(self.url, tls_of(self.folder, name), self.service.public_key, **options)
+
+    def end(self):
+        self._loop.call_soon_threadsafe(self._ended.set)
+        self._thread.join(20.0)
+        assert not self._thread.is_alive()
+        self.service.close()
+
+
+@contextlib.contextmanager
+def served(folder):
+    one = Served(folder)
+    try:
+        yield one
+    finally:
+        one.end()
+
+
+def served_run(client, variant, *, sign=None, **changes):
+    """A run whose authority is a session of a served one; ``sign`` alters what each client enrols by."""
+    embedded = Method.authority_setup
+
+    def begin_session(method, initial, **options):
+        if threading.current_thread() is not threading.main_thread():
+            return embedded(method, initial, **options)  # the service's
+        remote = client.begin_session(SessionRequest(method, initial))
+        if sign is not None:
+            enrol = remote.enrol
+            remote.enrol = lambda index, message: enrol(index, sign(remote.setup.digest, index, message))
+        return remote, remote.setup
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Method, "authority_setup", begin_session)
+        return SteppedRun(variant, **changes)

@@ -1,0 +1,252 @@
+"""``shieldfl authority`` as an operator runs it: processes that are started, stopped, killed and started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from authority_service.served import PASSPHRASE, served_run
+from methods.method_conformance import SteppedRun
+from methods.variants import labelled, opened_by_clients
+from shieldfl.authority_service.authority_client import AuthorityClient
+from shieldfl.authority_service.certificates import CertificateFiles, client_tls
+from shieldfl.authority_service.identity import ClientIdentity
+from shieldfl.authority_service.service import AuthorityFolder
+from shieldfl.cli.app import app
+from shieldfl.errors import UnreachableError
+
+(KAHE,) = opened_by_clients([labelled("selective-shield/encrypted")])
+COMMAND = [sys.executable, "-m", "shieldfl.cli.main", "authority"]
+
+
+def environment():
+    return os.environ | {"SHIELDFL_AUTHORITY_PASSPHRASE": PASSPHRASE}
+
+
+def command(*arguments, code=0):
+    done = subprocess.run(
+        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, env=environment(), check=False
+    )
+    assert done.returncode == code, done.stderr
+    return done
+
+
+class Process:
+    """A process that serves a folder, on the port that the one before had."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = 0
+        self.start()
+
+    def start(self):
+        listen = ["--listen", f"127.0.0.1:{self.port}", "--figures", "127.0.0.1:0"]
+        self.process = subprocess.Popen(
+            [*COMMAND, "serve", str(self.folder), *listen],
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+        )
+        self.lines = []
+        first = self.process.stderr.readline()
+        assert first.startswith("{"), first + self.process.stderr.read()
+        self.serving = json.loads(first)
+        self.port = int(self.serving["address"].rpartition(":")[2])
+        # What nobody reads would stop it.
+        self._reader = threading.Thread(target=lambda: self.lines.extend(self.process.stderr), daemon=True)
+        self._reader.start()
+
+    def kill(self):
+        self.process.kill()
+        self._wait()
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        return self._wait()
+
+    def _wait(self):
+        code = self.process.wait(20)
+        self._reader.join(20)
+        self.process.stderr.close()
+        return code
+
+    def client(self, **options):
+        files = CertificateFiles.in_folder(self.folder / "tls", "aggregator")
+        url = f"https://127.0.0.1:{self.port}"
+        return AuthorityClient(url, client_tls(files), self.serving["public_key"], **options)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("operator") / "authority"
+    command("init", path)
+    return path
+
+
+@pytest.fixture
+def process(folder):
+    made = Process(folder)
+    yield made
+    if made.process.poll() is None:
+        made.kill()
+
+
+@pytest.fixture(scope="module")
+def clinics(folder):
+    keys = []
+    for index in range(4):
+        keys.append(ClientIdentity.create(folder / f"clinic-{index}.pem"))
+        AuthorityFolder(folder).registry.register(f"clinic-{index}", keys[-1].public_key)
+    return keys
+
+
+def signing(keys):
+    return lambda setup, index, message: keys[index].signed_enrolment(
+        f"clinic-{index}", setup, index, message
+    )
+
+
+def rounds_with_kills(process, clinics, kills):
+    """Rounds of a run, and of an embedded one, until the process was killed so often, at moments that are drawn."""
+    generator = np.random.default_rng(7)
+
+    def kill_and_start():
+        for _ in range(kills):
+            time.sleep(float(generator.uniform(0.0, 0.3)))
+            process.kill()
+            process.start()
+
+    with process.client(attempts=12, pause_seconds=0.1) as client:
+        run = served_run(client, KAHE, sign=signing(clinics), min_clients=3)
+        embedded = SteppedRun(KAHE, min_clients=3)
+        killer = threading.Thread(target=kill_and_start)
+        killer.start()
+        try:
+            while killer.is_alive() or embedded.authority.keys.newest_round < 3:
+                for participants in ([0, 1, 2, 3], [0, 1, 2], [1, 2, 3]):
+                    run.run_round(participants)
+                    embedded.run_round(participants)
+        finally:
+            killer.join()
+    for index in range(1, 3):
+        np.testing.assert_array_equal(run.merged(index).parameters, embedded.merged(index).parameters)
+
+
+def test_a_killed_authority_goes_on_and_gives_the_same_models(process, clinics):
+    rounds_with_kills(process, clinics, 2)
+
+
+@pytest.mark.slow
+def test_also_one_that_is_killed_many_times(process, clinics):
+    for _ in range(10):
+        rounds_with_kills(process, clinics, 10)
+
+
+def test_it_stops_when_told_to_and_says_what_it_did(process, clinics):
+    figures = f"http://{process.serving['figures']}"
+    with process.client() as client:
+        served_run(client, KAHE, sign=signing(clinics), min_clients=3).run_round()
+        with urllib.request.urlopen(f"{figures}/health") as answer:
+            assert answer.read() == b"ok\n"
+        with urllib.request.urlopen(f"{figures}/metrics") as answer:
+            text = answer.read().decode()
+        assert 'shieldfl_calls_total{call="answer",result="ok"} 2.0' in text
+        assert "shieldfl_open_sessions 1.0" in text
+    assert process.stop() == 0
+    events = [json.loads(line) for line in process.lines]
+    assert [one["call"] for one in events if one["event"] == "call"].count("enrol") == 4
+    assert events[-1]["event"] == "stopping"
+    assert all(
+        one.keys() <= {"time", "level", "event", "call", "session", "result", "bytes", "seconds"}
+        for one in events
+    )
+
+
+def test_one_that_is_gone_is_said_to_be(process):
+    client = process.client(attempts=2, pause_seconds=0.01)
+    process.kill()
+    begun = time.monotonic()
+    with client, pytest.raises(UnreachableError, match="look whether it is served there"):
+        client.session(bytes(16))
+    assert time.monotonic() - begun < 20.0
+
+
+def test_an_operator_sees_and_ends_sessions(folder, process, clinics):
+    with process.client() as client:
+        run = served_run(client, KAHE, sign=signing(clinics), min_clients=3)
+        shown = json.loads(command("show", folder, "--json", "-").stdout)
+        assert shown["public_key"] == process.serving["public_key"]
+        assert shown["clients"] == [f"clinic-{index}" for index in range(4)]
+        own = [one for one in shown["sessions"] if one["id"] == run.authority.session_id.hex()]
+        assert own[0] | {"id": ""} == {
+            "id": "",
+            "method": "selective-shield",
+            "clients": 4,
+            "rounds": 100,
+            "values": 338,
+            "aggregator": "aggregator",
+            "ended": False,
+        }
+        assert f"{len(shown['sessions'])} sessions ended" in command("rotate", folder, "--sessions").stdout
+        assert ", ended" in command("show", folder).stdout
+        assert "held by another process" in command("serve", folder, code=1).stderr
+
+
+def test_an_operator_enrols_and_revokes(folder, tmp_path):
+    public = tmp_path / "clinic.pem.pub"
+    assert str(public) in command("client-key", tmp_path / "clinic.pem").stdout
+    assert "clinic may enrol" in command("enrol", folder, "clinic", public).stdout
+    assert AuthorityFolder(folder).registry.public_key("clinic").hex() == public.read_text().strip()
+    assert ClientIdentity.load(tmp_path / "clinic.pem").public_key.hex() == public.read_text().strip()
+    assert "clinic is revoked" in command("revoke", folder, "clinic").stdout
+    assert "under another name" in command("enrol", folder, "clinic", public, code=1).stderr
+
+
+def test_certificates_are_renewed(folder, process):
+    assert process.stop() == 0
+    before = (folder / "tls" / "server.crt").read_bytes()
+    assert "renewed for 7 days" in command("rotate", folder, "--days", 7).stdout
+    assert (folder / "tls" / "server.crt").read_bytes() != before
+    process.start()
+    with process.client() as client, pytest.raises(Exception, match="no such session"):
+        client.session(bytes(16))
+
+
+def test_what_is_wrong_is_one_line(folder, tmp_path):
+    for arguments, words in (
+        (("init", folder), "has a key authority already"),
+        (("serve", tmp_path / "nothing"), "has no key authority: make one"),
+        (("show", tmp_path / "nothing"), "has no key authority: make one"),
+        (("enrol", folder, "clinic-9", "no key"), "a public key has 32 bytes"),
+        (("enrol", folder, "../clinic", "00" * 32), "a client's name has"),
+        (("revoke", folder, "nobody"), "nobody is not registered"),
+        (("client-key", folder / "authority.key"), "there is a file"),
+        (("rotate", folder, "--passphrase-file", tmp_path / "nothing"), "cannot be read"),
+    ):
+        done = CliRunner().invoke(app, ["authority", *map(str, arguments)], env=environment())
+        assert (done.exit_code, done.stderr.count("\n")) == (1, 1)
+        assert words in done.stderr
+    done = CliRunner().invoke(app, ["authority", "serve", str(folder), "--listen", "7443"], env=environment())
+    assert done.exit_code == 2
+    assert "is no address" in done.stderr
+
+
+def test_files_are_for_their_owner_alone(folder, clinics):
+    secrets = [
+        path
+        for path in folder.rglob("*")
+        if path.suffix in {".key", ".pem"} or path.name in {"state", "store"}
+    ]
+    assert len(secrets) > 4
+    assert all(path.stat().st_mode & 0o077 == 0 for path in secrets)

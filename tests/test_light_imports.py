@@ -1,0 +1,56 @@
+"""What an import brings along: nobody waits for packages that she does not use, or has to have them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+PACKAGES = ("pytest", "torch", "sklearn", "opacus", "dp_accounting", "rich", "typer", "matplotlib", "jinja2")
+SERVING = ("aiohttp", "httpx", "prometheus_client")
+UNWANTED = {
+    "shieldfl": (*PACKAGES, *SERVING, "cryptography", "msgspec", "scipy", "sqlite3"),
+    "shieldfl.authority_service.service": (*PACKAGES, *SERVING),
+    "shieldfl.authority_service.authority_client": (*PACKAGES, "aiohttp", "prometheus_client"),
+    "shieldfl.authority_service.http_server": (*PACKAGES, "httpx"),
+    "shieldfl.cli.app": SERVING,
+    "shieldfl.fleet.measure.measured_client": ("torch", "sklearn", "opacus", "matplotlib", "scipy"),
+    "shieldfl.roles.message": ("torch", "sklearn", "opacus", "sqlite3"),
+    "shieldfl.frame_inspection": ("torch", "sklearn", "opacus"),
+    "shieldfl.benchmarks": ("torch", "sklearn", "opacus", "rich", "typer", "tenseal", "phe", "heu", "flwr"),
+    "shieldfl.methods.sense_crypt.client_clustering": ("torch", "sklearn", "opacus"),
+    "shieldfl.methods.selective_shield.settings": ("torch", "sklearn", "opacus"),
+    "shieldfl.simulation.config": ("torch", "sklearn", "opacus"),
+    "shieldfl.fleet.costs.calibration": ("torch", "sklearn", "opacus", "matplotlib"),
+    "shieldfl.fleet.simulate.planner": ("torch", "sklearn", "opacus", "matplotlib"),
+    "shieldfl.simulation.driver": ("pytest", "opacus", "rich", "typer", "matplotlib", "jinja2"),
+}
+
+
+@pytest.fixture(scope="module")
+def imported_with() -> dict[str, list[str]]:
+    """Unwanted packages that each module imports, alone in a process that had imported NumPy; or its error."""
+    code = f"""
+import json, os, sys
+from importlib import import_module
+import numpy
+for module, unwanted in {UNWANTED!r}.items():
+    if os.fork() == 0:
+        try:
+            import_module(module)
+            found = sorted(set(unwanted) & set(sys.modules))
+        except ImportError as error:
+            found = [str(error)]
+        print(json.dumps([module, found]), flush=True)
+        os._exit(0)
+    os.wait()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return dict(map(json.loads, done.stdout.splitlines()))
+
+
+@pytest.mark.parametrize("module", UNWANTED)
+def test_an_import_stays_light(module, imported_with):
+    assert imported_with[module] == []
