@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from shieldfl.errors import PolicyError
 from shieldfl.roles.store_file import StoreLayout
@@ -63,6 +64,9 @@ CREATE TABLE enrolment_key (number INTEGER PRIMARY KEY, sealed BLOB);
     taken="has an answer for one of these clients already: begin a later round",
 )
 """The key of ``answered`` is the rule of the whole: one answer for each session, round, purpose and client."""
+
+_CLIENTS_AT_ONCE = 500
+"""Of which rows are asked for by one statement: fewer values than any SQLite takes."""
 
 OWNER_OF_ENROLMENT_KEY: tuple[Value, ...] = ("enrolment key",)
 """What the authority's enrolment key is sealed for: there is one in a store."""
@@ -153,19 +157,30 @@ def read_keys(journal: Journal, session: bytes, clients: Iterable[int]) -> dict[
     """Return keys by client. Raises PolicyError for one that was never enrolled, or revoked."""
     keys = {}
     row: Row | None = None
-    select = "SELECT round, changed, sealed FROM clients WHERE session = ? AND client = ?"
-    for client in clients:
-        found = journal.connection.execute(select, (session, client)).fetchone()
-        if found is None or found[2] is None:
-            what = "is not enrolled in the session" if found is None else "was revoked"
+    asked = list(clients)
+    select = "SELECT client, round, changed, sealed FROM clients WHERE session = ? AND client IN"
+    held = {client: rest for client, *rest in _rows_of_clients(journal, select, (session,), asked)}
+    for client in asked:
+        if client not in held or held[client][2] is None:
+            what = "was revoked" if client in held else "is not enrolled in the session"
             raise PolicyError(f"client {client} {what}: leave it out, in a new round")
-        round_number, changed, sealed = found
+        round_number, changed, sealed = held[client]
         # Those of one transaction have one row, which is every client's from the first answer on.
         if row is None or row.number != changed:
             row = journal.row(changed)
         owner = owner_of_key(session, client, round_number)
         keys[client] = ClientKey(round_number, journal.keys.unseal(row, sealed, *owner))
     return keys
+
+
+def _rows_of_clients(
+    journal: Journal, select: str, values: tuple[Value, ...], clients: list[int]
+) -> Iterator[tuple[Any, ...]]:
+    """Return the rows of clients, many at a time; ``select`` ends before the list of them."""
+    for first in range(0, len(clients), _CLIENTS_AT_ONCE):
+        some = clients[first : first + _CLIENTS_AT_ONCE]
+        places = ",".join("?" * len(some))
+        yield from journal.connection.execute(f"{select} ({places})", (*values, *some))
 
 
 def write_keys(journal: Journal, row: Row, session: bytes, keys: Keys) -> None:
@@ -185,15 +200,11 @@ def stored_answer(journal: Journal, asked: Request, digest: bytes) -> bytes | No
     None where none of its clients was answered for what it asks. Raises PolicyError for another list or total, and for
     an answer that is no longer kept.
     """
-    select = "SELECT number FROM answered WHERE session = ? AND round = ? AND purpose = ? AND client = ?"
-    numbers = [
-        number
-        for client in asked.clients
-        for (number,) in journal.connection.execute(select, (*asked.occasion, client))
-    ]
-    if not numbers:
+    select = "SELECT number FROM answered WHERE session = ? AND round = ? AND purpose = ? AND client IN"
+    found = next(_rows_of_clients(journal, select, asked.occasion, list(asked.clients)), None)
+    if found is None:
         return None
-    row = journal.row(numbers[0])
+    row = journal.row(found[0])
     if row.digest != digest:
         raise PolicyError(
             f"a client of this list was answered for in round {asked.round} with another list or total: the difference "
