@@ -36,6 +36,10 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$" AND SHIELDFL_LINKS_STATICAL
   target_link_libraries(constant_time_trace PRIVATE shieldfl_core)
   target_link_options(constant_time_trace PRIVATE -static -no-pie)
   shieldfl_warnings(constant_time_trace)
+  # As the C++ tests' own code: what is followed is the library's, compiled as it is shipped.
+  target_compile_options(constant_time_trace PRIVATE $<$<CONFIG:Release>:-O1>)
+  shieldfl_precompiled(constant_time_trace <algorithm> <functional> <memory> <optional> <random> <span> <string>
+                       <string_view> <unordered_map> <vector>)
   add_test(NAME constant_time_trace_short COMMAND constant_time_trace --short)
   # It takes longest, on one core: it begins first.
   set_tests_properties(constant_time_trace_short PROPERTIES SKIP_RETURN_CODE 77 COST 1000)

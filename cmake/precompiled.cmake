@@ -5,3 +5,10 @@ function(shieldfl_precompiled target)
     target_precompile_headers(${target} PRIVATE ${ARGN})
   endif()
 endfunction()
+
+# As the headers of another target, which is compiled with the same flags.
+function(shieldfl_precompiled_by other target)
+  if(NOT SHIELDFL_SANITIZE)
+    target_precompile_headers(${target} REUSE_FROM ${other})
+  endif()
+endfunction()

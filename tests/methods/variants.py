@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -43,7 +44,7 @@ class Variant:
         """Whether the mean of all updates is what it gives, up to the fixed point of what is encrypted."""
         return method_class(self.method).averages_all
 
-    @property
+    @functools.cached_property
     def encryption(self) -> str | None:
         """The scheme of what its clients encrypt, and its packing; None where they encrypt nothing."""
         own = self.all_settings().of(self.method)
@@ -63,6 +64,11 @@ class Variant:
     def size(self) -> int:
         """The number of that model's parameters."""
         return self.layer_offsets[-1]
+
+    @functools.cached_property
+    def twin(self) -> Variant:
+        """The same under round keys, of a method whose clients enrol."""
+        return self.under(DEFAULT_PUBLIC_KEY_ENCRYPTION)
 
     @property
     def may_encrypt_nothing(self) -> bool:
@@ -159,6 +165,11 @@ _ENCRYPTED_FIRST = {"interleaving_ratio": "1/4", "encrypted_share": 0.5, "delta"
 
 def variants() -> list[Variant]:
     """Every registered method, those with options under each of them."""
+    return list(_variants_once())
+
+
+@functools.cache
+def _variants_once() -> tuple[Variant, ...]:
     settings = SelectiveShieldSettings(threshold=0.5)
     with_options = ("selective-shield", "sense-crypt")
     found = [
@@ -195,12 +206,12 @@ def variants() -> list[Variant]:
         Variant("selective-shield", replace(settings, **changes), f"selective-shield/{label}")
         for label, changes in _SELECTIVE.items()
     ]
-    return found
+    return tuple(found)
 
 
 def twins(of: Sequence[Variant]) -> list[Variant]:
     """Return those whose clients enrol as they are under round keys: ``full-he/ckks`` for ``full-he``."""
-    return [one.under(DEFAULT_PUBLIC_KEY_ENCRYPTION) for one in of if one.enrols]
+    return [one.twin for one in of if one.enrols]
 
 
 def opened_by_clients(of: Iterable[Variant]) -> list[Variant]:

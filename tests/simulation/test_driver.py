@@ -14,10 +14,10 @@ from shieldfl.errors import DataError, ParameterError, RangeError
 from shieldfl.methods.dict_pfl.settings import DictPflSettings
 from shieldfl.methods.discovery import BUILT_IN
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
-from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import Noise
+from shieldfl.settings import settings_of
 from shieldfl.simulation import method_run
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
@@ -34,9 +34,13 @@ NOISED = ("alt-fl-pi", "alt-fl-si-dp", "alt-fl-si-he", "alt-fl-mp", "dp-fedavg",
 
 
 def shield(**changes) -> MethodSettings:
-    return MethodSettings(
-        selective_shield=SelectiveShieldSettings(**changes), sense_crypt=SenseCryptSettings(key_bits=2048)
-    )
+    """Settings of SelectiveShield, with the shortest keys of every method that has such a setting."""
+    settings = MethodSettings(selective_shield=SelectiveShieldSettings(**changes))
+    for name in BUILT_IN:
+        own = settings.of(name)
+        if own is not None and "key_bits" in settings_of(type(own)):
+            settings = settings.changed(name, {"key_bits": 2048})
+    return settings
 
 
 def tiny(**changes) -> RunConfig:

@@ -178,8 +178,7 @@ SecretOperation opening(const char* name, const typename Types::ParameterRequest
 std::vector<SecretOperation> enrolled_operations() {
   return {
       key_ratchet(),
-      block_encryption<KaheTypes, kahe::BlockEncryption>("encrypting a block under a client's key, one prime",
-                                                         kOnePrime),
+      // It does all that encryption under one key does, and adds the two.
       block_encryption<KaheTypes, kahe::BlockEncryption>("encrypting a block under keys of two authorities",
                                                          kOnePrime, 2),
       block_encryption<PadsTypes, pads::BlockEncryption>("encrypting a block under short pads", kShortPads),
@@ -190,6 +189,8 @@ std::vector<SecretOperation> enrolled_operations() {
 
 std::vector<SecretOperation> long_enrolled_operations() {
   return {block_encryption<KaheTypes, kahe::BlockEncryption>(
+              "encrypting a block under a client's key, one prime", kOnePrime),
+          block_encryption<KaheTypes, kahe::BlockEncryption>(
               "encrypting a block under a client's key, four primes", kFourPrimes),
           update_encryption<KaheTypes>("encrypting an update under a client's key", kTwoPrimes),
           update_encryption<PadsTypes>("encrypting an update under pads", kShortPads),

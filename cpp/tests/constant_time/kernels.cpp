@@ -165,17 +165,18 @@ void add_messages(std::vector<SecretOperation>& operations) {
   operations.push_back(
       {"taking sums apart", [](int variant) {
          constexpr std::size_t kCount = 203;
-         return [low = secret_words(variant, kCount), high = secret_words(variant + 2, kCount),
-                 digits = secret_row(variant, Primes().q0, kCount),
-                 out = std::vector<double>(kCount)]() mutable {
-           const auto& kernels = rlwe::field_kernels(instruction_set());
-           const auto modulus =
-               static_cast<ring::Int128>(Primes().q0) * static_cast<ring::Int128>(Primes().q1);
-           kernels.read_messages({Primes().q0, modulus, modulus / 2, ring::Int128{1} << 90, 12},
-                                 digits.data(), digits.data(), kCount, low.data(), high.data());
-           keep(kernels.take_sums(low.data(), high.data(), kCount, 30, 1 << 29, 0x1p-20, out.data()));
-           keep(kernels.take_zeros(low.data(), high.data(), kCount, 30));
-         };
+         // Public, and sought here: the search would be most of what is followed.
+         const Primes primes;
+         const auto modulus = static_cast<ring::Int128>(primes.q0) * static_cast<ring::Int128>(primes.q1);
+         const rlwe::MessageRounding rounding{primes.q0, modulus, modulus / 2, ring::Int128{1} << 90, 12};
+         return
+             [rounding, low = secret_words(variant, kCount), high = secret_words(variant + 2, kCount),
+              digits = secret_row(variant, primes.q0, kCount), out = std::vector<double>(kCount)]() mutable {
+               const auto& kernels = rlwe::field_kernels(instruction_set());
+               kernels.read_messages(rounding, digits.data(), digits.data(), kCount, low.data(), high.data());
+               keep(kernels.take_sums(low.data(), high.data(), kCount, 30, 1 << 29, 0x1p-20, out.data()));
+               keep(kernels.take_zeros(low.data(), high.data(), kCount, 30));
+             };
        }});
   operations.push_back(
       {"quantising", [](int variant) {

@@ -33,6 +33,8 @@ std::vector<SecretOperation> long_operations();
 std::vector<SecretOperation> valgrind_operations();
 // Paillier's engine on numbers of a few words, packing and randomisers' exponents.
 std::vector<SecretOperation> paillier_operations();
+// Of the same, what takes longest, on more words.
+std::vector<SecretOperation> wide_paillier_operations();
 // A whole update and a secret key, at full length: tens of millions of steps, too many to be traced.
 std::vector<SecretOperation> long_paillier_operations();
 // The encryption of one ciphertext under a client's key, and how that key goes on.

@@ -55,6 +55,7 @@ int main(int argc, char** argv) {
   right &= all_as_expected(long_operations());
   right &= all_as_expected(valgrind_operations());
   right &= all_as_expected(paillier_operations());
+  right &= all_as_expected(wide_paillier_operations());
   right &= all_as_expected(long_paillier_operations());
   right &= all_as_expected(enrolled_operations());
   right &= all_as_expected(long_enrolled_operations());

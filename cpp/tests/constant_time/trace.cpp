@@ -77,6 +77,7 @@ bool check(bool in_short) {
   right &= all_clean(paillier_operations(), disassembly);
   right &= all_clean(enrolled_operations(), disassembly);
   if (in_short) return right;
+  right &= all_clean(wide_paillier_operations(), disassembly);
   right &= all_clean(long_operations(), disassembly);
   right &= all_clean(long_enrolled_operations(), disassembly);
   return right;

@@ -5,6 +5,7 @@
 #include <set>
 #include <vector>
 
+#include "common/cpu_features.h"
 #include "tests/check.h"
 #include "tests/enrolled/altered_totals.h"
 #include "tests/enrolled/enrolled_cases.h"
@@ -22,6 +23,12 @@ using tests::with_words;
 namespace {
 
 constexpr std::uint32_t kClients = 6;
+
+// A tenth where the process has chosen less than the machine's best instruction set, on which all are tried:
+// whether a lie opens is arithmetic, of which the kernels of all sets are held to give the same numbers.
+int lies_to_try(int on_best_set) {
+  return instruction_set() == best_instruction_set() ? on_best_set : on_best_set / 10;
+}
 
 // As many clients as the parameters have room for, where a check of ranges alone would notice the least.
 template <typename Types>
@@ -128,16 +135,16 @@ TEST_OF_BOTH(an_honest_total_opens_and_a_relabelled_one_does_not) {
 }
 
 TEST_OF_BOTH(ten_thousand_lies_about_the_list_of_participants_open_nothing) {
-  check_lies(Round<Types>(), 10'000);
+  check_lies(Round<Types>(), lies_to_try(10'000));
 }
 
 TEST_OF_BOTH(nor_do_they_where_there_is_room_for_more_clients) {
-  check_lies(Round<Types>(2, 1, kClients / 2), 10'000);
+  check_lies(Round<Types>(2, 1, kClients / 2), lies_to_try(10'000));
 }
 
 TEST_OF_BOTH(nor_do_they_in_a_round_of_many) {
   constexpr std::uint32_t kMany = 64;
-  check_lies(Round<Types>(2, 1, kMany, kMany), 2'000);
+  check_lies(Round<Types>(2, 1, kMany, kMany), lies_to_try(2'000));
 }
 
 TEST_OF_BOTH(a_frame_id_of_two_clients_is_refused) {

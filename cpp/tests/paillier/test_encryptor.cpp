@@ -79,6 +79,8 @@ TEST(paillier_opens_to_what_was_encrypted) {
        {tests::kDenseParameters, tests::kSingleParameters, tests::kClassicalParameters}) {
     const KeyPair& keys = key_pair(parameters);
     for (const std::size_t size : {0U, 1U, 66U, 67U, 300U}) {
+      // Where each value has a ciphertext of its own, 66 and 67 of them show what 300 would.
+      if (size > 67 && parameters.values_per_ciphertext() == 1) continue;
       const Integers integers = tests::random_integers(parameters, size, generator);
       const Values values = tests::to_values(parameters, integers);
       CHECK(opened_alone(keys, tests::encrypt(*keys.public_key, values, seeds)) == integers);
