@@ -25,7 +25,7 @@ VARIANTS = [
     ("dict-pfl", "clients"),
     ("mask-crypt", "the authority"),
     ("full-he/ckks", "the authority"),
-    ("sense-crypt/clusters", "the authority"),
+    ("sense-crypt/ckks", "the authority"),
 ]
 
 
