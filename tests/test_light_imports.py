@@ -13,7 +13,14 @@ SERVING = ("aiohttp", "httpx", "prometheus_client")
 UNWANTED = {
     "shieldfl": (*PACKAGES, *SERVING, "cryptography", "msgspec", "scipy", "sqlite3"),
     "shieldfl.authority_service.service": (*PACKAGES, *SERVING),
-    "shieldfl.authority_service.authority_client": (*PACKAGES, "aiohttp", "prometheus_client"),
+    # httpx takes rich where it is installed, for a command of its own.
+    "shieldfl.authority_service.authority_client": (
+        "torch",
+        "sklearn",
+        "opacus",
+        "aiohttp",
+        "prometheus_client",
+    ),
     "shieldfl.authority_service.http_server": (*PACKAGES, "httpx"),
     "shieldfl.cli.app": SERVING,
     "shieldfl.fleet.measure.measured_client": ("torch", "sklearn", "opacus", "matplotlib", "scipy"),

@@ -32,12 +32,13 @@ LOOPBACK = Address("127.0.0.1", 0)
 
 
 def made_folder(path: Path, **policy) -> AuthorityFolder:
-    folder = AuthorityFolder.create(path, PASSPHRASE, AuthorityPolicy(**policy))
-    make_ca(folder.tls, PASSPHRASE)
-    make_certificate(folder.tls, PASSPHRASE, "server", 30, ["127.0.0.1", "localhost"])
-    for name in ("aggregator", "other"):
-        make_certificate(folder.tls, PASSPHRASE, name, 30)
-    return folder
+    def certify(tls):
+        make_ca(tls, PASSPHRASE)
+        make_certificate(tls, PASSPHRASE, "server", 30, ["127.0.0.1", "localhost"])
+        for name in ("aggregator", "other"):
+            make_certificate(tls, PASSPHRASE, name, 30)
+
+    return AuthorityFolder.create(path, PASSPHRASE, AuthorityPolicy(**policy), certify)
 
 
 def tls_of(folder, name="aggregator"):
@@ -71,9 +72,9 @@ class Served:
     def url(self):
         return f"https://127.0.0.1:{self.address.port}"
 
-    def client(self, name="aggregator", **options):
+    def client(self, name="aggregator", url=None, **options):
         options = {"timeout_seconds": 20.0, "pause_seconds": 0.01} | options
-        return AuthorityClient(self.url, tls_of(self.folder, name), self.service.public_key, **options)
+        return AuthorityClient(url or self.url, tls_of(self.folder, name), self.service.public_key, **options)
 
     def end(self):
         self._loop.call_soon_threadsafe(self._ended.set)

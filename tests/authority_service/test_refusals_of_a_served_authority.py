@@ -254,7 +254,9 @@ def test_nothing_is_answered_before_its_state_is_on_the_disk(folder, monkeypatch
 
         monkeypatch.setattr(session_folder, "write_private_file", full)
         for _ in range(2):
-            with pytest.raises(DataError, match="nothing is answered before the disk is mended"):
+            with pytest.raises(
+                DataError, match="the authority's disk or store failed, and nothing was answered"
+            ):
                 run.authority.answer("update", asked)
         monkeypatch.setattr(session_folder, "write_private_file", write)
         answer = run.authority.answer("update", asked)
@@ -287,11 +289,14 @@ def test_bytes_that_are_no_call_are_refused_by_name(folder):
             client.call(session, "answer", Message({"phase": b"\xff", "message": b""}))
         with pytest.raises(ParameterError, match="there is no phase"):
             client.call(session, "answer", Message({"phase": b"x", "message": Message().to_bytes()}))
-        for unknown in (bytes(16), b"short"):
-            with pytest.raises(PolicyError, match="no such session"):
-                client.session(unknown)
-        with pytest.raises(ParameterError, match="hexadecimal"):
-            client._posted("/v1/sessions/..%2f..%2fkeys/set-up", Message())
+        with pytest.raises(PolicyError, match="no such session"):
+            client.session(bytes(16))
+        for path in ("..%2f..%2fkeys", session.hex().upper(), f"{session.hex()}%0a"):
+            with pytest.raises(ShieldError, match="status 404"):
+                client._posted(f"/v1/sessions/{path}/set-up", Message())
+        asked = Message({"round": bytes([255]) * 8, "request": b"", "earlier answers": bytes(32)})
+        with pytest.raises(ParameterError, match="round_number"):
+            run.authority.answer("update", asked)
         with pytest.raises(ShieldError, match="status 404"):
             client._posted("/v2", Message())
         with pytest.raises(WireFormatError, match="ask for no session"):
@@ -303,7 +308,7 @@ def test_what_is_larger_than_any_message_is_not_read(tmp_path):
     policy = ANY | {"most_values": 338}
     with served(made_folder(tmp_path / "authority", **policy)) as one, one.client(attempts=1) as client:
         served_run(client, KAHE)
-        with pytest.raises(ShieldError, match="status 413"):
+        with pytest.raises(ParameterError, match="more than the 1,049,928 bytes that any takes"):
             client._posted("/v1/sessions", Message({"asked": bytes(2**20 + 2**14)}))
 
 

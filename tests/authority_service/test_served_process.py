@@ -201,6 +201,8 @@ def test_an_operator_sees_and_ends_sessions(folder, process, clinics):
             "rounds": 100,
             "values": 338,
             "aggregator": "aggregator",
+            "registered_clients_only": True,
+            "carries_totals": False,
             "ended": False,
         }
         assert f"{len(shown['sessions'])} sessions ended" in command("rotate", folder, "--sessions").stdout

@@ -10,6 +10,7 @@ import pytest
 from methods.method_conformance import SteppedRun
 from shieldfl.methods.protocol.method import Method
 from shieldfl.roles.message import Message
+from shieldfl.roles.round_key_check import round_key_parts
 
 KEY = bytes(32)
 """Of the states."""
@@ -47,7 +48,7 @@ def closed_over(run, phase, number, clients, first, participants=4, trained=()):
     Those of them that have ``trained`` in the round before do not do so again.
     """
     aggregator = run.new_aggregator()
-    aggregator.begin_round(number, Message())
+    aggregator.begin_round(number, Message(round_key_parts(first)))
     aggregator.begin_phase(phase, number, None)
     for client in clients:
         if client not in trained:

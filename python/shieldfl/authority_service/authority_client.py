@@ -14,7 +14,7 @@ import shieldfl.errors
 from shieldfl.authority_service.calls import asked
 from shieldfl.authority_service.identity import checked_public_key, signed_setup_of
 from shieldfl.authority_service.session_request import SessionRequest
-from shieldfl.errors import ShieldError, UnreachableError, WireFormatError
+from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, ShieldError, UnreachableError
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.protocol.steps import AuthoritySteps
 from shieldfl.methods.registry import method_of
@@ -40,6 +40,8 @@ class AuthorityClient(Uncopied):
     timeout_seconds : of one attempt.
     attempts : of one call, at least 1.
     pause_seconds : before the second attempt; twice as long before each further one.
+
+    Raises ParameterError for another kind of address or key, and no attempt.
     """
 
     _why_uncopied = "holds connections and is neither copied nor pickled"
@@ -55,6 +57,10 @@ class AuthorityClient(Uncopied):
         pause_seconds: float = 0.5,
     ) -> None:
         self.service_key = checked_public_key(service_key)
+        if not address.startswith("https://"):
+            raise ParameterError(f"a key authority is reached by https://, not by {address!r}")
+        if attempts < 1:
+            raise ParameterError("a call takes at least one attempt")
         self._attempts = attempts
         self._pause = pause_seconds
         self._http = httpx.Client(base_url=address, verify=tls, timeout=timeout_seconds, trust_env=False)
@@ -73,14 +79,14 @@ class AuthorityClient(Uncopied):
         """Begin a session, or go on with it where the same request has begun it.
 
         Raises PolicyError for what the authority's policy does not allow, KeyMismatchError for a set-up that is not
-        signed by the pinned key or is not of this request, UnreachableError; ParameterError, WireFormatError.
+        signed by the pinned key or is not of this request, UnreachableError; ParameterError, DataError.
         """
         signed = self._posted("/v1/sessions", request.to_message())
         remote = RemoteAuthority(self, request.id, signed)
         method = request.method
         asked_for = method.name, method.own_settings, method.plan
         if asked_for != (remote.setup.method, dict(remote.setup.settings), remote.setup.plan):
-            raise WireFormatError("the authority has set another session up than was asked for")
+            raise KeyMismatchError("the authority has set another session up than was asked for")
         remote.setup.check_model(request.initial)
         return remote
 
@@ -181,10 +187,18 @@ class RemoteAuthority(AuthoritySteps):
 
     def answer(self, phase: str, message: Message) -> Message:
         """Have a phase answered."""
-        if phase in self._opening and self._reported.get(phase) != self._round:
-            self._reported[phase] = self._round
-            self.record(OpenedSum(self._round))
+        if phase in self._opening:
+            number = message.number("round") if "round" in message else self._round
+            if number < 0:
+                raise PolicyError("begin the round, again if it was begun, before its sums are opened")
+            if self._reported.get(phase) != number:
+                self._reported[phase] = number
+                self.record(OpenedSum(number))
         return self._call("answer", asked(phase=phase, message=message))
+
+    def revoke(self, client: int) -> None:
+        """Raise PolicyError: an aggregator takes nobody out."""
+        raise PolicyError("the authority's operator revokes clients: `shieldfl authority revoke`")
 
     def sign_answer(self, phase: str, round_number: int, digest: bytes) -> Message:
         """Have signed what a phase came to, where the aggregator opens."""

@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
+import hmac
 import ipaddress
+import re
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shieldfl.errors import DataError, KeyMismatchError, ParameterError
-from shieldfl.roles.private_file import write_private_file
+from shieldfl.errors import DataError, ParameterError
+from shieldfl.roles.private_file import read_sealed_file, write_private_file, write_sealed_file
 
-__all__ = ["CertificateFiles", "client_tls", "make_ca", "make_certificate", "server_tls"]
+__all__ = [
+    "CertificateFiles",
+    "checked_certificate_name",
+    "client_tls",
+    "is_newest",
+    "make_ca",
+    "make_certificate",
+    "server_tls",
+]
 
 _CA_DAYS = 3_650
+_MAGIC = b"shieldfl issuer key 1\n"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_NEWEST = ".newest"
+"""Of the file that says which certificate of an aggregator counts."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +60,7 @@ def make_ca(folder: Path, passphrase: str) -> None:
     name = _name("shieldfl key authority")
     builder = _builder(name, name, key.public_key(), _CA_DAYS, is_ca=True)
     certificate = builder.sign(key, _sha384())
-    sealing = serialization.BestAvailableEncryption(passphrase.encode())
-    write_private_file(folder / "ca.key", _pem_of_key(key, sealing))
+    write_sealed_file(folder / "ca.key", passphrase, _MAGIC, _pem_of_key(key))
     write_private_file(folder / "ca.crt", certificate.public_bytes(serialization.Encoding.PEM))
 
 
@@ -59,42 +73,60 @@ def make_certificate(
     ----------
     folder : of :func:`make_ca`.
     passphrase : of the issuer's key.
-    name : what it is issued to: for an aggregator, its name.
+    name : what it is issued to: ``server``, or an aggregator's name.
     days : that it is good for.
     hosts : names and addresses of a server; none for an aggregator.
 
-    Raises KeyMismatchError for a wrong passphrase, DataError where the folder has no issuer.
+    Raises KeyMismatchError for a wrong passphrase, DataError where the folder has no issuer, ParameterError for names.
     """
     from cryptography import x509
     from cryptography.hazmat.primitives import serialization
     from cryptography.x509.oid import ExtendedKeyUsageOID
 
-    try:
-        ca_key: Any = serialization.load_pem_private_key(
-            (folder / "ca.key").read_bytes(), passphrase.encode()
-        )
-        ca = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
-    except OSError as error:
-        raise DataError(
-            f"{folder} has no issuer of certificates: renew yours where they were issued"
-        ) from error
-    except (TypeError, ValueError) as error:
-        raise KeyMismatchError(
-            f"wrong passphrase for {folder / 'ca.key'}, or the file was altered"
-        ) from error
+    checked_certificate_name(name, is_server=bool(hosts))
+    alternatives = [_host(one) for one in hosts]
+    ca_key: Any = serialization.load_pem_private_key(
+        read_sealed_file(folder / "ca.key", passphrase, _MAGIC), None
+    )
+    ca = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
     key = _new_key()
     builder = _builder(_name(name), ca.subject, key.public_key(), days, is_ca=False)
     usage = ExtendedKeyUsageOID.SERVER_AUTH if hosts else ExtendedKeyUsageOID.CLIENT_AUTH
     builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
     if hosts:
-        builder = builder.add_extension(
-            x509.SubjectAlternativeName([_host(one) for one in hosts]), critical=False
-        )
+        builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
     certificate = builder.sign(ca_key, _sha384())
     files = CertificateFiles.in_folder(folder, name)
-    write_private_file(files.key, _pem_of_key(key, serialization.NoEncryption()))
+    write_private_file(files.key, _pem_of_key(key))
     write_private_file(files.certificate, certificate.public_bytes(serialization.Encoding.PEM))
+    if not hosts:
+        newest = hashlib.sha256(certificate.public_bytes(serialization.Encoding.DER)).hexdigest()
+        write_private_file(folder / f"{name}{_NEWEST}", newest.encode() + b"\n")
     return files
+
+
+def checked_certificate_name(name: str, *, is_server: bool = False) -> str:
+    """Return what a certificate may be issued to. Raises ParameterError, also for names of other files beside it."""
+    if not _NAME.fullmatch(name) or (name in {"ca", "server"}) != is_server:
+        raise ParameterError(
+            "an aggregator's name has 1 to 63 letters, digits, dots, dashes and underscores, begins with a letter or a "
+            "digit, and is neither 'ca' nor 'server'"
+        )
+    return name
+
+
+def is_newest(folder: Path, name: str, certificate: bytes) -> bool:
+    """Say whether an aggregator shows the newest certificate that was made for it here, or one of another issuer.
+
+    ``certificate`` is DER. Older ones stop counting once theirs was renewed.
+    """
+    if not (folder / "ca.key").exists():
+        return True  # its operator's own issuer withdraws what it has issued
+    try:
+        newest = (folder / f"{checked_certificate_name(name)}{_NEWEST}").read_text().strip()
+    except (OSError, ParameterError):
+        return False
+    return hmac.compare_digest(newest, hashlib.sha256(certificate).hexdigest())
 
 
 def server_tls(files: CertificateFiles) -> ssl.SSLContext:
@@ -134,11 +166,11 @@ def _sha384() -> Any:
     return SHA384()
 
 
-def _pem_of_key(key: Any, sealing: Any) -> bytes:
+def _pem_of_key(key: Any) -> bytes:
     from cryptography.hazmat.primitives import serialization
 
     form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    return bytes(key.private_bytes(*form, sealing))
+    return bytes(key.private_bytes(*form, serialization.NoEncryption()))
 
 
 def _name(common_name: str) -> Any:
@@ -156,7 +188,13 @@ def _host(host: str) -> Any:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
+        pass
+    try:
         return x509.DNSName(host)
+    except ValueError as error:
+        raise ParameterError(
+            f"{host!r} is no name of a host that a certificate can have: write it in ASCII"
+        ) from error
 
 
 def _builder(subject: Any, issuer: Any, public_key: Any, days: int, *, is_ca: bool) -> Any:

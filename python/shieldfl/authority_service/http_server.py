@@ -8,10 +8,11 @@ import logging
 import signal
 import ssl
 import time
+import weakref
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -41,10 +42,12 @@ STATUS: tuple[tuple[type[ShieldError], int], ...] = (
 )
 """The status that an error is answered with: of the first class that it is of."""
 
-_BYTES_A_VALUE = 16
-"""The most that a message takes for each value of a model, however that is encrypted by a scheme with short keys."""
-_LEAST_BODY_BYTES = 2**20
+_BODY_SECONDS = 60.0
+_SHUTDOWN_SECONDS = 10.0
 _THREADS = 8
+
+T = TypeVar("T")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True)
@@ -85,18 +88,23 @@ class _Figures:
         sessions.set_function(lambda: service.open_sessions)
 
 
+class _TooLargeError(ParameterError):
+    """A body is larger than any that the call takes; it was not read to its end."""
+
+
 class _Server:
     def __init__(self, service: AuthorityService) -> None:
         self._service = service
         self._figures = _Figures(service)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="authority")
+        # Of each session one call at a time takes a thread, so that none takes those of others.
+        self._turns: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
 
     def application(self) -> web.Application:
         """Return what answers aggregators."""
-        most = _LEAST_BODY_BYTES + _BYTES_A_VALUE * self._service.policy.most_values
-        application = web.Application(client_max_size=most)
+        application = web.Application(middlewares=[self._told])
         application.router.add_post("/v1/sessions", self._begin_session)
-        application.router.add_post("/v1/sessions/{session}/{call}", self._call)
+        application.router.add_post("/v1/sessions/{session:[0-9a-f]{32}}/{call}", self._call)
         return application
 
     def figures(self) -> web.Application:
@@ -112,70 +120,122 @@ class _Server:
     async def _metrics(self, request: web.Request) -> web.Response:
         return web.Response(body=generate_latest(self._figures.registry), content_type="text/plain")
 
+    @web.middleware
+    async def _told(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Tell of what no call came of."""
+        try:
+            return await handler(request)
+        except web.HTTPException as error:
+            self._tell("unknown", {"status": error.status}, "HTTPError", 0, 0.0)
+            raise
+
     async def _begin_session(self, request: web.Request) -> web.Response:
-        name = _peer_name(request)
-        return await self._answered(
-            request, "begin-session", {}, lambda body: self._service.begin_session(body, name)
-        )
+        async def answer() -> tuple[int, Message]:
+            name = self._peer_of(request)
+            async with self._turn("begin-session"):
+                body = await _body(request, self._service.most_request_bytes)
+                return len(body), await self._in_thread(
+                    lambda: self._service.begin_session(Message.from_bytes(body), name)
+                )
+
+        return await self._answered("begin-session", {}, answer)
 
     async def _call(self, request: web.Request) -> web.Response:
-        name, call = _peer_name(request), request.match_info["call"]
-        session_id = request.match_info["session"]
+        call, hexadecimal = request.match_info["call"], request.match_info["session"]
+        number = bytes.fromhex(hexadecimal)
 
-        def carry_out(body: Message) -> Message:
-            try:
-                number = bytes.fromhex(session_id)
-            except ValueError:
-                raise ParameterError("a session is named by 32 hexadecimal digits") from None
-            return answered(self._service.session(number, name), call, body)
+        async def answer() -> tuple[int, Message]:
+            name = self._peer_of(request)
+            async with self._turn(hexadecimal):
+                limit = await self._in_thread(lambda: self._service.most_body_bytes(number, name))
+            body = await _body(request, limit)
 
-        known = call if call in CALLS else "unknown"
-        return await self._answered(request, known, {"session": session_id[:32]}, carry_out)
+            def carry_out() -> Message:
+                with self._service.session(number, name) as session:
+                    return answered(session, call, Message.from_bytes(body))
+
+            async with self._turn(hexadecimal):
+                return len(body), await self._in_thread(carry_out)
+
+        return await self._answered(call if call in CALLS else "unknown", {"session": hexadecimal}, answer)
+
+    def _turn(self, session: str) -> asyncio.Semaphore:
+        return self._turns.setdefault(session, asyncio.Semaphore(1))
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        # Other connections are served while this one waits for the disk.
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def _answered(
-        self, request: web.Request, call: str, fields: dict[str, Any], work: Callable[[Message], Message]
+        self, call: str, fields: dict[str, Any], answer: Callable[[], Awaitable[tuple[int, Message]]]
     ) -> web.Response:
-        begun = time.perf_counter()
-        body = b""
+        begun, size = time.perf_counter(), 0
         try:
-            body = await request.read()
-            loop = asyncio.get_running_loop()
-            # In a thread: other connections are served while one waits for the disk.
-            reply = await loop.run_in_executor(
-                self._threads, lambda: work(Message.from_bytes(body)).to_bytes()
+            size, reply = await answer()
+            result, response = (
+                "ok",
+                web.Response(body=reply.to_bytes(), content_type="application/octet-stream"),
             )
-            result, response = "ok", web.Response(body=reply, content_type="application/octet-stream")
         except ShieldError as error:
-            result = type(error).__name__
+            result = _public_name(error)
             status = next(status for kind, status in STATUS if isinstance(error, kind))
-            response = web.json_response({"error": result, "message": str(error)}, status=status)
-        except web.HTTPException:
-            raise
+            text = str(error)
+            if isinstance(error, DataError):
+                # Which of its files, is for the operator.
+                LOG.error("failed", extra={"fields": {"call": call, **fields, "message": text}})
+                text = "the authority's disk or store failed, and nothing was answered: its log says more"
+            response = web.json_response({"error": result, "message": text}, status=status)
         except Exception:
             # What it is stands in the log, and not in an answer.
             LOG.exception("failed", extra={"fields": {"call": call, **fields}})
             result = "InternalError"
             response = web.json_response({"error": result, "message": "see the authority's log"}, status=500)
-        seconds = time.perf_counter() - begun
+        self._tell(call, fields, result, size, time.perf_counter() - begun)
+        return response
+
+    def _tell(self, call: str, fields: dict[str, Any], result: str, size: int, seconds: float) -> None:
         self._figures.calls.labels(call, result).inc()
         self._figures.seconds.labels(call).observe(seconds)
-        facts = {"call": call, **fields, "result": result, "bytes": len(body), "seconds": round(seconds, 6)}
+        facts = {"call": call, **fields, "result": result, "bytes": size, "seconds": round(seconds, 6)}
         LOG.info("call", extra={"fields": facts})
-        return response
+
+    def _peer_of(self, request: web.Request) -> str:
+        """Return to whom the certificate was issued that the aggregator has shown. Raises PolicyError."""
+        assert request.transport is not None
+        shown = request.transport.get_extra_info("ssl_object")
+        subject = shown.getpeercert().get("subject", ())
+        names = [value for part in subject for key, value in part if key == "commonName"]
+        if len(names) != 1:
+            raise PolicyError("the certificate is issued to nobody by name, or to several")
+        self._service.check_certificate(names[0], shown.getpeercert(binary_form=True))
+        return str(names[0])
 
     def close(self) -> None:
         """Wait for what is being answered."""
         self._threads.shutdown()
 
 
-def _peer_name(request: web.Request) -> str:
-    """Return to whom the certificate was issued that the aggregator has shown."""
-    assert request.transport is not None
-    certificate: dict[str, Any] = request.transport.get_extra_info("peercert") or {}
-    names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
-    if len(names) != 1:
-        raise web.HTTPForbidden(text="the certificate is issued to nobody by name")
-    return str(names[0])
+def _public_name(error: ShieldError) -> str:
+    """Return the name of the class that the other side raises."""
+    return next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == ShieldError.__module__)
+
+
+async def _body(request: web.Request, most_bytes: int) -> bytes:
+    """Read a body. Raises ParameterError for one that is larger, compressed, or comes too slowly."""
+    if "Content-Encoding" in request.headers:
+        raise ParameterError("a call's body is sent as it is, and not compressed")
+    body = bytearray()
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            async for chunk in request.content.iter_chunked(2**16):
+                body += chunk
+                if len(body) > most_bytes:
+                    raise _TooLargeError(
+                        f"the call's body has more than the {most_bytes:,} bytes that any takes"
+                    )
+    except TimeoutError:
+        raise ParameterError(f"the call's body did not come within {_BODY_SECONDS:.0f} seconds") from None
+    return bytes(body)
 
 
 async def serve(
@@ -209,7 +269,7 @@ async def serve(
             if where is None:
                 taken.append(None)
                 continue
-            runner = web.AppRunner(application, access_log=None)
+            runner = web.AppRunner(application, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
             runners.append(runner)
             await runner.setup()
             site = web.TCPSite(runner, where.host, where.port, ssl_context=context)

@@ -11,7 +11,7 @@ from typing import Any
 from shieldfl.errors import DataError, KeyMismatchError, ParameterError, PolicyError, WireFormatError
 from shieldfl.installing import cryptographic
 from shieldfl.roles.message import Message, Part
-from shieldfl.roles.private_file import NONCE_BYTES, SALT_BYTES, passphrase_cipher, write_private_file
+from shieldfl.roles.private_file import read_sealed_file, write_private_file, write_sealed_file
 from shieldfl.stateful import Uncopied
 
 __all__ = [
@@ -81,35 +81,17 @@ class ServiceKey(Uncopied):
                 f"there is a file {path} already: a second key would lose every session of the first"
             )
         secret = secrets.token_bytes(32)
-        salt, nonce = secrets.token_bytes(SALT_BYTES), secrets.token_bytes(NONCE_BYTES)
-        head = _MAGIC + salt + nonce
-        write_private_file(path, head + passphrase_cipher(passphrase, salt).encrypt(nonce, secret, head))
+        write_sealed_file(path, passphrase, _MAGIC, secret)
         return cls(secret)
 
     @classmethod
     def load(cls, path: Path, passphrase: str) -> ServiceKey:
-        """Read a key. Raises DataError for no such file, WireFormatError for another one, KeyMismatchError."""
-        from cryptography.exceptions import InvalidTag
+        """Read a key. Raises as :func:`read_sealed_file` does."""
+        return cls(read_sealed_file(path, passphrase, _MAGIC))
 
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise DataError(
-                f"the service's key {path} cannot be read: make one by `shieldfl authority init`"
-            ) from error
-        start = len(_MAGIC) + SALT_BYTES
-        head, sealed = content[: start + NONCE_BYTES], content[start + NONCE_BYTES :]
-        if not content.startswith(_MAGIC) or not sealed:
-            raise WireFormatError(f"{path} is no service key of this version")
-        try:
-            cipher = passphrase_cipher(passphrase, head[len(_MAGIC) : start])
-            return cls(cipher.decrypt(head[start:], sealed, head))
-        except InvalidTag:
-            raise KeyMismatchError(f"wrong passphrase for {path}, or the file was altered") from None
-
-    def state_key(self, session: bytes) -> bytes:
-        """Return what seals the state of a session: 32 bytes, secret."""
-        return hmac.digest(self._secret, _STATE_DOMAIN + session, "sha256")
+    def state_key(self, session: bytes, facts: bytes) -> bytes:
+        """Return what seals the state of a session with these facts, and with no others: 32 bytes, secret."""
+        return hmac.digest(self._secret, _STATE_DOMAIN + session + hashlib.sha256(facts).digest(), "sha256")
 
     def sign_setup(self, setup: bytes) -> Message:
         """Return a public set-up with this service's signature."""

@@ -29,11 +29,11 @@ class AuthorityPolicy(Settings):
     min_clients: Annotated[
         Count, about("The fewest clients of a total that is opened; a plan with fewer is refused.")
     ] = 3
-    most_clients: Annotated[Count, about("Of a session.")] = 100_000
+    most_clients: Annotated[Count, about("Of a session.")] = 10_000
     most_rounds: Annotated[Count, about("Of a session.")] = 10_000
     most_values: Annotated[
         Annotated[int, Meta(ge=1, lt=2**40)], about("Of a model: its parameters and buffers together.")
-    ] = 2**30
+    ] = 2**28
     most_sessions: Annotated[Count, about("That are begun in all, ended ones among them.")] = 1_000
     schemes: Annotated[
         tuple[str, ...],

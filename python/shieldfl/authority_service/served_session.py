@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import shutil
 import threading
 from collections.abc import Callable
 from typing import TypeVar
 
 from shieldfl.authority_service.client_registry import ClientRegistry
 from shieldfl.authority_service.identity import ServiceKey, check_enrolment
-from shieldfl.authority_service.session_folder import SessionFolder
+from shieldfl.authority_service.session_folder import SessionFacts, SessionFolder
 from shieldfl.authority_service.session_request import SessionRequest
 from shieldfl.errors import PolicyError
+from shieldfl.methods.protocol.public_setup import check_sizes
 from shieldfl.methods.protocol.reports import Note
 from shieldfl.methods.protocol.steps import AuthoritySteps
 from shieldfl.roles.message import Message
@@ -24,6 +24,12 @@ T = TypeVar("T")
 
 LOG = logging.getLogger("shieldfl.authority")
 """Of what the service does: a record's ``fields`` are what its line has beside the event; no secrets, no values."""
+
+_LEAST_BODY_BYTES = 2**20
+_BYTES_A_CLIENT = 64
+_BYTES_A_VALUE = 16
+"""More than a total takes for each value of a model by a scheme with short keys; by Paillier, values are few."""
+_PAILLIER_BYTES_A_VALUE = 2_048
 
 
 class ServedSession:
@@ -37,11 +43,14 @@ class ServedSession:
         folder: SessionFolder,
         steps: AuthoritySteps,
         setup: Message,
+        facts: SessionFacts,
         state_key: bytes,
-        registry: ClientRegistry | None,
+        registry: ClientRegistry,
+        names: dict[int, str],
     ) -> None:
         self.setup = setup
         """The public one, with the service's signature."""
+        self.facts = facts
         self._folder = folder
         self._setup_digest = hashlib.sha256(setup["setup"]).digest()
         self._steps = steps
@@ -49,80 +58,107 @@ class ServedSession:
         self._registry = registry
         self._lock = threading.Lock()
         self._is_kept = True
-        self._clients = folder.clients()
-        self._revoked: frozenset[str] = frozenset()
+        self._names = names
+        """By client, who enrolled as it."""
+        self._dropped: set[int] = set()
 
     @classmethod
     def begin(
         cls,
         folder: SessionFolder,
         request: SessionRequest,
-        aggregator: str,
+        facts: SessionFacts,
         key: ServiceKey,
-        registry: ClientRegistry | None,
+        registry: ClientRegistry,
     ) -> ServedSession:
-        """Make a session. What a crash has left of one that was not begun yet is removed.
+        """Make a session; where that ends in an error, nothing is left of it.
 
         Parameters
         ----------
         folder : where it will be.
-        request, aggregator : what is asked for, and by whom.
+        request : what is asked for.
+        facts : that the session keeps.
         key : of the service.
-        registry : of whom clients are to be; None for anybody.
+        registry : of whom clients are to be, where the facts say so.
 
-        Raises what the method refuses, DataError, OSError.
+        Raises what the method refuses, and DataError.
         """
-        shutil.rmtree(folder.path, ignore_errors=True)
-        folder.path.mkdir(mode=0o700)
-        store = folder.store if request.method.enrols else None
-        steps, made = request.method.authority_setup(request.initial, store=store)
-        assert steps is not None  # the policy refuses methods that need no authority
-        setup = key.sign_setup(made.to_bytes())
-        folder.write(request, setup, aggregator)
-        session = cls(folder, steps, setup, key.state_key(folder.id), registry)
-        session._keep()
+        check_sizes(request.initial, request.method.plan)
+        folder.make()
+        try:
+            store = folder.store if request.method.enrols else None
+            steps, made = request.method.authority_setup(request.initial, store=store)
+            assert steps is not None  # the policy refuses methods that need no authority
+            try:
+                setup = key.sign_setup(made.to_bytes())
+                folder.write(request, setup, facts)
+                state_key = key.state_key(folder.id, folder.facts_as_written())
+                session = cls(folder, steps, setup, facts, state_key, registry, {})
+                session._keep()
+            except BaseException:
+                steps.close()
+                raise
+        except BaseException:
+            folder.remove()
+            raise
         return session
 
     @classmethod
-    def open(cls, folder: SessionFolder, key: ServiceKey, registry: ClientRegistry | None) -> ServedSession:
+    def open(cls, folder: SessionFolder, key: ServiceKey, registry: ClientRegistry) -> ServedSession:
         """Go on with a session that another process had. Raises as restoring a role's state does."""
+        folder.sweep()
         request = folder.request()
         signed, setup = folder.setup()
+        state_key = key.state_key(folder.id, folder.facts_as_written())
+        state, names = folder.state(state_key)
         store = folder.store if request.method.enrols else None
         steps = request.method.authority_steps(setup, request.initial, store=store)
-        state_key = key.state_key(folder.id)
-        steps.restore(folder.state(), state_key)
-        return cls(folder, steps, signed, state_key, registry)
+        steps.restore(state, state_key)
+        return cls(folder, steps, signed, folder.facts(), state_key, registry, names)
+
+    @property
+    def most_body_bytes(self) -> int:
+        """More than any call of the session takes."""
+        totals = 0
+        if self.facts.carries_totals:
+            totals = self.facts.values * (
+                _BYTES_A_VALUE if self.facts.registered_clients_only else _PAILLIER_BYTES_A_VALUE
+            )
+        return _LEAST_BODY_BYTES + _BYTES_A_CLIENT * self.facts.clients + totals
 
     def check_aggregator(self, name: str) -> None:
         """Raise PolicyError for another aggregator than the one that began the session."""
-        if name != self._folder.facts().aggregator:
+        if name != self.facts.aggregator:
             raise PolicyError("another aggregator began this session: begin one of your own")
 
     def enrol(self, client: int, message: Message) -> Message:
-        """Take a client's enrolment, signed by one that is registered, where that is asked for.
+        """Take a client's enrolment, signed by one that is registered, where the session asks for that.
 
         One name is one client of the session, and one client one name. Raises PolicyError, and as
         :meth:`AuthoritySteps.enrol` does.
         """
         with self._lock:
-            if self._registry is not None:
-                self._take_name(self._registry, client, message)
-            return self._kept_after(lambda: self._steps.enrol(client, message))
+            before = dict(self._names)
+            if self.facts.registered_clients_only:
+                self._take_name(client, message)
+            try:
+                return self._kept_after(lambda: self._steps.enrol(client, message))
+            except BaseException:
+                # Who it is counts once it has enrolled: on the disk with the state that knows that.
+                self._names = before
+                raise
 
-    def _take_name(self, registry: ClientRegistry, client: int, message: Message) -> None:
+    def _take_name(self, client: int, message: Message) -> None:
         if "name" not in message:
             raise PolicyError(
                 f"client {client} does not say who it is, and this authority enrols whom it knows"
             )
         name = bytes(message["name"]).decode(errors="replace")
-        check_enrolment(registry.public_key(name), name, self._setup_digest, client, message)
-        own, others = self._clients.get(client), {**self._clients, client: None}.values()
+        check_enrolment(self._registry.public_key(name), name, self._setup_digest, client, message)
+        own, others = self._names.get(client), {**self._names, client: None}.values()
         if own not in (None, name) or name in others:
             raise PolicyError(f"{name} or client {client} has enrolled in this session with another one")
-        if own is None:
-            self._folder.write_clients({**self._clients, client: name})
-            self._clients[client] = name
+        self._names[client] = name
 
     def grant(self, message: Message) -> Message:
         """Let the aggregator open answers, where it does."""
@@ -135,9 +171,9 @@ class ServedSession:
             return self._kept_after(lambda: self._steps.begin_round(round_number, invited, model))
 
     def answer(self, phase: str, message: Message) -> Message:
-        """Answer a phase. Whom the operator has revoked is in no list that is answered from now on."""
+        """Answer a phase. Whom the operator has revoked is in no list that is answered for the first time then."""
         with self._lock:
-            self._revoke()
+            self._drop_revoked()
             return self._kept_after(lambda: self._steps.answer(phase, message))
 
     def sign_answer(self, phase: str, round_number: int, digest: bytes) -> Message:
@@ -146,22 +182,23 @@ class ServedSession:
             return self._kept_after(lambda: self._steps.sign_answer(phase, round_number, digest))
 
     def newest_model(self) -> Message:
-        """Return what the next round starts from."""
+        """Return what the next round starts from: of what is on the disk."""
         with self._lock:
+            self._keep_what_is_not()
             return self._steps.newest_model()
 
-    def _revoke(self) -> None:
-        gone = frozenset() if self._registry is None else self._registry.revoked()
-        if gone != self._revoked:
-            for client, name in self._clients.items():
-                if name in gone:
-                    self._steps.revoke(client)
-            self._revoked = gone
+    def _drop_revoked(self) -> None:
+        if not self.facts.registered_clients_only:
+            return
+        gone = self._registry.revoked()
+        for client, name in self._names.items():
+            if name in gone and client not in self._dropped:
+                self._steps.revoke(client)
+                self._dropped.add(client)
 
     def _kept_after(self, step: Callable[[], T]) -> T:
         """Return what a step returns, once what it has changed is on the disk: also where it ended in an error."""
-        if not self._is_kept:
-            self._keep()
+        self._keep_what_is_not()
         self._is_kept = False
         try:
             return step()
@@ -172,8 +209,12 @@ class ServedSession:
                     LOG.info("note", extra={"fields": {"session": self._folder.path.name, "note": note.text}})
             self._keep()
 
+    def _keep_what_is_not(self) -> None:
+        if not self._is_kept:
+            self._keep()
+
     def _keep(self) -> None:
-        self._folder.write_state(self._steps.state(self._key))
+        self._folder.write_state(self._steps.state(self._key), self._names, self._key)
         self._is_kept = True
 
     def close(self) -> None:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import secrets
+import shutil
 import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from shieldfl.authority_service.certificates import is_newest
 from shieldfl.authority_service.client_registry import ClientRegistry
 from shieldfl.authority_service.identity import ServiceKey
 from shieldfl.authority_service.policy import AuthorityPolicy
 from shieldfl.authority_service.served_session import ServedSession
-from shieldfl.authority_service.session_folder import SessionFolder
+from shieldfl.authority_service.session_folder import SessionFacts, SessionFolder
 from shieldfl.authority_service.session_request import SessionRequest
 from shieldfl.errors import DataError, PolicyError
 from shieldfl.roles.held_file import HeldFile
@@ -17,6 +25,10 @@ from shieldfl.roles.message import Message
 from shieldfl.roles.private_file import write_private_file
 
 __all__ = ["AuthorityFolder", "AuthorityService"]
+
+_LEAST_BODY_BYTES = 2**20
+_MOST_OPEN = 64
+"""Sessions whose files are open at once; one that is asked for again is opened again."""
 
 
 class AuthorityFolder:
@@ -38,24 +50,44 @@ class AuthorityFolder:
         self.lock = path / "lock"
 
     @classmethod
-    def create(cls, path: Path, passphrase: str, policy: AuthorityPolicy) -> AuthorityFolder:
-        """Make an authority. Raises DataError where there is one; OSError."""
-        made = cls(path)
-        if made.key.exists():
-            raise DataError(f"{path} has a key authority already: serve that one, or choose another folder")
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for folder in (made.clients, made.sessions, made.tls):
-            folder.mkdir(mode=0o700, exist_ok=True)
-        write_private_file(made.lock, b"")
-        write_private_file(made.policy, policy.to_toml().encode())
-        # Last: with it, there is an authority.
-        key = ServiceKey.create(made.key, passphrase)
-        write_private_file(made.public_key, key.public_key.hex().encode() + b"\n")
-        return made
+    def create(
+        cls,
+        path: Path,
+        passphrase: str,
+        policy: AuthorityPolicy,
+        certify: Callable[[Path], None] = lambda tls: None,
+    ) -> AuthorityFolder:
+        """Make an authority, all of it or nothing.
+
+        ``certify`` gets the folder that certificates are put into. Raises DataError where there is something; OSError.
+        """
+        path = path.absolute()
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise DataError(f"{path} has a key authority already, or something else: choose another folder")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        made = cls(path.with_name(f"{path.name}.{secrets.token_hex(4)}"))
+        try:
+            for folder in (made.path, made.clients, made.sessions, made.tls):
+                folder.mkdir(mode=0o700)
+            certify(made.tls)
+            write_private_file(made.lock, b"")
+            write_private_file(made.policy, policy.to_toml().encode())
+            key = ServiceKey.create(made.key, passphrase)
+            write_private_file(made.public_key, key.public_key.hex().encode() + b"\n")
+            made.path.replace(path)
+        except OSError as error:
+            shutil.rmtree(made.path, ignore_errors=True)
+            if path.exists() and any(path.iterdir()):
+                raise DataError(f"{path} has a key authority meanwhile: choose another folder") from error
+            raise
+        except BaseException:
+            shutil.rmtree(made.path, ignore_errors=True)
+            raise
+        return cls(path)
 
     @property
     def registry(self) -> ClientRegistry:
-        """Whom its operator vouches for."""
+        """Whom its operator vouches for. Raises DataError."""
         return ClientRegistry(self.clients)
 
     def check(self) -> None:
@@ -77,8 +109,17 @@ class AuthorityFolder:
         return len(running)
 
 
+@dataclass
+class _Place:
+    """Of a session in this process: whoever makes or opens it keeps others waiting, and nobody else."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    users: int = 0
+    session: ServedSession | None = None
+
+
 class AuthorityService:
-    """Answers aggregators. One process serves a folder; sessions are opened when they are first asked for.
+    """Answers aggregators. One process serves a folder; sessions are opened when they are asked for.
 
     Parameters
     ----------
@@ -95,12 +136,12 @@ class AuthorityService:
             self._folder = folder
             self.policy = AuthorityPolicy.from_file(folder.policy)
             self._key = ServiceKey.load(folder.key, passphrase)
-            self._registry = folder.registry if self.policy.registered_clients_only else None
+            self._registry = folder.registry
         except BaseException:
             self._held.close()
             raise
         self._lock = threading.Lock()
-        self._sessions: dict[bytes, ServedSession] = {}
+        self._places: OrderedDict[bytes, _Place] = OrderedDict()
 
     @property
     def public_key(self) -> bytes:
@@ -109,49 +150,108 @@ class AuthorityService:
 
     @property
     def open_sessions(self) -> int:
-        """How many sessions this process has opened."""
-        return len(self._sessions)
+        """How many sessions this process has open."""
+        with self._lock:
+            return sum(place.session is not None for place in self._places.values())
+
+    def check_certificate(self, aggregator: str, certificate: bytes) -> None:
+        """Raise PolicyError for a certificate, DER, that was issued here and renewed since."""
+        if not is_newest(self._folder.tls, aggregator, certificate):
+            raise PolicyError(
+                "this certificate was renewed, or withdrawn: ask the authority's operator for the newest"
+            )
+
+    @property
+    def most_request_bytes(self) -> int:
+        """More than any request for a session takes."""
+        return _LEAST_BODY_BYTES + 4 * self.policy.most_values
+
+    def most_body_bytes(self, session_id: bytes, aggregator: str) -> int:
+        """Return more than any call of a session takes. Raises as :meth:`session` does."""
+        with self.session(session_id, aggregator) as session:
+            return session.most_body_bytes
 
     def begin_session(self, message: Message, aggregator: str) -> Message:
         """Begin the session that a request asks for, unless it was; return its public set-up, signed.
 
-        Raises PolicyError for what the policy does not allow; WireFormatError, ParameterError; OSError.
+        Raises PolicyError for what the policy does not allow; WireFormatError, ParameterError, DataError.
         """
         request = SessionRequest.from_message(message)
-        session_id = request.id
-        with self._lock:
-            folder = SessionFolder(self._folder.sessions / session_id.hex())
-            if folder.is_begun:
-                session = self._opened(session_id)
-                session.check_aggregator(aggregator)
-                return session.setup
-            self.policy.check(request.method)
-            if len(self._folder.session_folders()) >= self.policy.most_sessions:
-                raise PolicyError(
-                    f"this authority begins {self.policy.most_sessions:,} sessions, and it has: ask its operator"
-                )
-            session = ServedSession.begin(folder, request, aggregator, self._key, self._registry)
-            self._sessions[session_id] = session
+        folder = SessionFolder(self._folder.sessions / request.id.hex())
+        with self._place(request.id) as place:
+            if place.session is None and not folder.is_begun:
+                self._check_new(request)
+                facts = self._facts_of(request, aggregator)
+                place.session = ServedSession.begin(folder, request, facts, self._key, self._registry)
+        with self.session(request.id, aggregator) as session:
             return session.setup
 
-    def session(self, session_id: bytes, aggregator: str) -> ServedSession:
-        """Return an aggregator's session. Raises PolicyError for another's, an ended, and an unknown one."""
-        with self._lock:
-            session = self._opened(session_id)
-        session.check_aggregator(aggregator)
-        return session
+    def _check_new(self, request: SessionRequest) -> None:
+        self.policy.check(request.method)
+        if len(os.listdir(self._folder.sessions)) >= self.policy.most_sessions:
+            raise PolicyError(
+                f"this authority begins {self.policy.most_sessions:,} sessions, and it has: ask its operator"
+            )
 
-    def _opened(self, session_id: bytes) -> ServedSession:
+    def _facts_of(self, request: SessionRequest, aggregator: str) -> SessionFacts:
+        method, plan = request.method, request.method.plan
+        carries_totals = not (method.clients_open or method.aggregator_opens)
+        sizes = plan.clients, plan.rounds, plan.update_size
+        return SessionFacts(
+            method.name, *sizes, aggregator, self.policy.registered_clients_only, carries_totals
+        )
+
+    @contextlib.contextmanager
+    def session(self, session_id: bytes, aggregator: str) -> Iterator[ServedSession]:
+        """Use a session of an aggregator in ``with``, opened where it is not.
+
+        Raises PolicyError for another's, one that was ended, and an unknown one; as restoring a state does.
+        """
         folder = SessionFolder(self._folder.sessions / session_id.hex())
         folder.check_running()
-        if session_id not in self._sessions:
-            self._sessions[session_id] = ServedSession.open(folder, self._key, self._registry)
-        return self._sessions[session_id]
+        with self._place(session_id) as place:
+            if place.session is None:
+                place.session = ServedSession.open(folder, self._key, self._registry)
+            session = place.session
+            with self._lock:
+                place.users += 1
+        try:
+            session.check_aggregator(aggregator)
+            yield session
+        finally:
+            with self._lock:
+                place.users -= 1
+            self._close_some()
+
+    @contextlib.contextmanager
+    def _place(self, session_id: bytes) -> Iterator[_Place]:
+        with self._lock:
+            place = self._places.setdefault(session_id, _Place())
+            place.users += 1
+            self._places.move_to_end(session_id)
+        try:
+            with place.lock:
+                yield place
+        finally:
+            with self._lock:
+                place.users -= 1
+                if place.users == 0 and place.session is None:
+                    self._places.pop(session_id, None)  # nothing came of it
+
+    def _close_some(self) -> None:
+        """Close those sessions that were not asked for in the longest time, beyond the most that are open."""
+        with self._lock:
+            unused = [key for key, place in self._places.items() if place.users == 0]
+            for key in unused[: max(len(self._places) - _MOST_OPEN, 0)]:
+                session = self._places.pop(key).session
+                if session is not None:
+                    session.close()
 
     def close(self) -> None:
         """Give the folder up, for another process to go on with."""
         with self._lock:
-            for session in self._sessions.values():
-                session.close()
-            self._sessions.clear()
+            for place in self._places.values():
+                if place.session is not None:
+                    place.session.close()
+            self._places.clear()
             self._held.close()

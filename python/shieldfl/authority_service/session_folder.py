@@ -2,33 +2,56 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import hmac
+import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from shieldfl.authority_service.session_request import SESSION_ID_BYTES, SessionRequest
-from shieldfl.errors import DataError, PolicyError, WireFormatError
+from shieldfl.errors import DataError, KeyMismatchError, PolicyError, WireFormatError
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.roles.message import Message
 from shieldfl.roles.private_file import write_private_file
 
 __all__ = ["SessionFacts", "SessionFolder"]
 
+_NAMES_DOMAIN = b"shieldfl enrolled names 1\0"
+
 
 @dataclass(frozen=True)
 class SessionFacts:
-    """Of one session, what an operator may look at, and which aggregator began it."""
+    """What a session keeps for good: what an operator may look at, which aggregator began it, and who may enrol."""
 
     method: str
     clients: int
     rounds: int
     values: int
     aggregator: str
+    registered_clients_only: bool
+    carries_totals: bool
+    """Whether totals come here to be opened."""
+
+
+@contextlib.contextmanager
+def _disk() -> Iterator[None]:
+    """Turn what a disk refuses into DataError."""
+    try:
+        yield
+    except DataError:
+        raise
+    except OSError as error:
+        raise DataError(
+            "the session's files cannot be read or kept: nothing is answered before the disk is mended"
+        ) from error
 
 
 class SessionFolder:
-    """The request, the signed set-up, the authority's store, its state, sealed, and who enrolled as which client.
+    """The request, the signed set-up, facts, the authority's store, and its state, sealed, with who enrolled.
 
     Parameters
     ----------
@@ -41,7 +64,6 @@ class SessionFolder:
         self._request = path / "request"
         self._setup = path / "set-up"
         self._facts = path / "facts.json"
-        self._clients = path / "clients.json"
         self._state = path / "state"
         self._ended = path / "ended"
 
@@ -61,8 +83,9 @@ class SessionFolder:
         return self._ended.exists()
 
     def end(self) -> None:
-        """Have nothing answered any more."""
-        write_private_file(self._ended, b"")
+        """Have nothing answered any more. Raises DataError."""
+        with _disk():
+            write_private_file(self._ended, b"")
 
     def check_running(self) -> None:
         """Raise PolicyError for a session that is not, or was ended."""
@@ -71,54 +94,74 @@ class SessionFolder:
         if self.is_ended:
             raise PolicyError("this session was ended by the authority's operator: begin another one")
 
-    def write(self, request: SessionRequest, setup: Message, aggregator: str) -> None:
-        """Write what stays as it is."""
-        plan = request.method.plan
-        facts = SessionFacts(request.method.name, plan.clients, plan.rounds, plan.update_size, aggregator)
-        write_private_file(self._request, request.to_message().to_bytes())
-        write_private_file(self._setup, setup.to_bytes())
-        write_private_file(self._facts, msgspec.json.encode(facts))
+    def make(self) -> None:
+        """Make the folder; what an attempt has left that did not come to a session is removed. Raises DataError."""
+        self.remove()
+        with _disk():
+            self.path.mkdir(mode=0o700)
+
+    def remove(self) -> None:
+        """Remove what did not come to a session."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def sweep(self) -> None:
+        """Remove what writing was cut off by the end of a process. Raises DataError."""
+        with _disk():
+            for path in self.path.glob("*.????????"):
+                path.unlink()
+
+    def write(self, request: SessionRequest, setup: Message, facts: SessionFacts) -> None:
+        """Write what stays as it is. Raises DataError."""
+        with _disk():
+            write_private_file(self._request, request.to_message().to_bytes())
+            write_private_file(self._setup, setup.to_bytes())
+            write_private_file(self._facts, msgspec.json.encode(facts))
 
     def request(self) -> SessionRequest:
-        """Return what the session was begun with."""
-        return SessionRequest.from_message(Message.from_bytes(self._request.read_bytes()))
+        """Return what the session was begun with. Raises DataError, WireFormatError."""
+        with _disk():
+            content = self._request.read_bytes()
+        return SessionRequest.from_message(Message.from_bytes(content))
 
     def setup(self) -> tuple[Message, PublicSetup]:
-        """Return the public set-up: as it was signed, and read."""
-        signed = Message.from_bytes(self._setup.read_bytes())
+        """Return the public set-up: as it was signed, and read. Raises DataError, WireFormatError."""
+        with _disk():
+            signed = Message.from_bytes(self._setup.read_bytes())
         return signed, PublicSetup.trusted(bytes(signed["setup"]))
 
     def facts(self) -> SessionFacts:
-        """Return what an operator may look at. Raises WireFormatError."""
+        """Return the facts. Raises DataError, WireFormatError."""
         try:
-            return msgspec.json.decode(self._facts.read_bytes(), type=SessionFacts)
-        except (OSError, msgspec.MsgspecError) as error:
+            return msgspec.json.decode(self.facts_as_written(), type=SessionFacts)
+        except msgspec.MsgspecError as error:
             raise WireFormatError(f"{self._facts} does not say what the session is: restore it") from error
 
-    def clients(self) -> dict[int, str]:
-        """Return who enrolled as which client."""
-        try:
-            return msgspec.json.decode(self._clients.read_bytes(), type=dict[int, str])
-        except FileNotFoundError:
-            return {}
-        except msgspec.MsgspecError as error:
-            raise WireFormatError(
-                f"{self._clients} does not say who enrolled as which client: restore it"
-            ) from error
+    def facts_as_written(self) -> bytes:
+        """Return their bytes, to which the state is bound. Raises DataError."""
+        with _disk():
+            return self._facts.read_bytes()
 
-    def write_clients(self, names: dict[int, str]) -> None:
-        """Write who enrolled as which client."""
-        write_private_file(self._clients, msgspec.json.encode(names))
+    def state(self, key: bytes) -> tuple[bytes, dict[int, str]]:
+        """Return the authority's state, sealed under the key, and who enrolled as which client.
 
-    def state(self) -> bytes:
-        """Return the authority's state, sealed."""
-        return self._state.read_bytes()
+        Raises DataError, and KeyMismatchError for another key's, or one that was altered.
+        """
+        with _disk():
+            message = Message.from_bytes(self._state.read_bytes())
+        names = bytes(message["names"])
+        if not hmac.compare_digest(_mac(key, names, message["state"]), bytes(message["mac"])):
+            raise KeyMismatchError(
+                "the session's state, its facts or its names were altered: restore the folder"
+            )
+        return bytes(message["state"]), msgspec.json.decode(names, type=dict[int, str])
 
-    def write_state(self, state: bytes) -> None:
-        """Write the authority's state. Raises DataError where the disk does not take it."""
-        try:
-            write_private_file(self._state, state)
-        except OSError as error:
-            raise DataError(
-                "the session's state cannot be kept: nothing is answered before the disk is mended"
-            ) from error
+    def write_state(self, state: bytes, names: dict[int, str], key: bytes) -> None:
+        """Write the authority's state, and who enrolled. Raises DataError where the disk does not take it."""
+        encoded = msgspec.json.encode(names)
+        message = Message({"state": state, "names": encoded, "mac": _mac(key, encoded, state)})
+        with _disk():
+            write_private_file(self._state, message.to_bytes())
+
+
+def _mac(key: bytes, names: bytes, state: bytes | memoryview) -> bytes:
+    return hmac.digest(key, _NAMES_DOMAIN + hashlib.sha256(state).digest() + names, "sha256")

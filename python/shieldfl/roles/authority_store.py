@@ -321,15 +321,17 @@ class AuthorityStore(Store):
             keep_message(journal, checked, digest)
 
     def row_of_message(self, message: KeptMessage) -> int:
-        """Return the number of the row of a message that was kept; 0 where there is none."""
+        """Return the number of the row of a message that was kept; 0 where there is none. Raises ParameterError."""
+        checked = message.checked()
         with self._transaction() as journal:
-            row = row_of_message(journal, message)
+            row = row_of_message(journal, checked)
             return 0 if row is None else row.number
 
     def check_replies_are_known(self, message: KeptMessage, known: int) -> None:
         """Raise PolicyError where a reply that comes before a message was kept after the row ``known``."""
+        checked = message.checked()
         with self._transaction() as journal:
-            check_replies_are_known(journal, message, known)
+            check_replies_are_known(journal, checked, known)
 
     def has_answered(self, session: bytes, round_number: int, total_digest: bytes) -> bool:
         """Say whether a request of this session, round and total was answered."""

@@ -7,11 +7,18 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from shieldfl.errors import ParameterError, ShieldError
+from shieldfl.errors import DataError, KeyMismatchError, ParameterError, ShieldError, WireFormatError
 from shieldfl.installing import how_to_install
 from shieldfl.roles.held_file import sync_folder
 
-__all__ = ["NONCE_BYTES", "SALT_BYTES", "passphrase_cipher", "write_private_file"]
+__all__ = [
+    "NONCE_BYTES",
+    "SALT_BYTES",
+    "passphrase_cipher",
+    "read_sealed_file",
+    "write_private_file",
+    "write_sealed_file",
+]
 
 SALT_BYTES = 16
 NONCE_BYTES = 12
@@ -55,3 +62,33 @@ def write_private_file(path: Path, content: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_sealed_file(path: Path, passphrase: str, magic: bytes, secret: bytes) -> None:
+    """Write a secret alone, sealed under a passphrase: the magic, salt, nonce, then AES-256-GCM with its tag."""
+    salt, nonce = secrets.token_bytes(SALT_BYTES), secrets.token_bytes(NONCE_BYTES)
+    head = magic + salt + nonce
+    write_private_file(path, head + passphrase_cipher(passphrase, salt).encrypt(nonce, secret, head))
+
+
+def read_sealed_file(path: Path, passphrase: str, magic: bytes) -> bytes:
+    """Return what :func:`write_sealed_file` wrote.
+
+    Raises DataError for a file that cannot be read, WireFormatError for another one, KeyMismatchError for a wrong
+    passphrase.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: look whether it is there, and its permissions") from error
+    start = len(magic) + SALT_BYTES
+    head, sealed = content[: start + NONCE_BYTES], content[start + NONCE_BYTES :]
+    if not content.startswith(magic) or not sealed:
+        raise WireFormatError(f"{path} is no such key file of this version")
+    cipher = passphrase_cipher(passphrase, head[len(magic) : start])
+    from cryptography.exceptions import InvalidTag
+
+    try:
+        return bytes(cipher.decrypt(head[start:], sealed, head))
+    except InvalidTag:
+        raise KeyMismatchError(f"wrong passphrase for {path}, or the file was altered") from None

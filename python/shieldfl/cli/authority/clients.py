@@ -34,7 +34,9 @@ def enrol(
         own = AuthorityFolder(folder)
         own.check()
         given = Path(key)
-        own.registry.register(name, checked_public_key(given.read_text().strip() if given.is_file() else key))
+        own.registry.register(
+            name, checked_public_key(given.read_text(errors="replace").strip() if given.is_file() else key)
+        )
         typer.echo(f"{name} may enrol")
 
 

@@ -7,12 +7,18 @@ from typing import Annotated
 
 import typer
 
-from shieldfl.authority_service.certificates import CertificateFiles, make_ca, make_certificate
+from shieldfl.authority_service.certificates import (
+    CertificateFiles,
+    checked_certificate_name,
+    make_ca,
+    make_certificate,
+)
 from shieldfl.authority_service.identity import ClientIdentity, ServiceKey
 from shieldfl.authority_service.policy import AuthorityPolicy
 from shieldfl.authority_service.service import AuthorityFolder
 from shieldfl.cli.authority.options import Days, Folder, Hosts, PassphraseFile, passphrase_of
 from shieldfl.cli.failures import failures_on_stderr
+from shieldfl.errors import DataError
 from shieldfl.roles.private_file import write_private_file
 
 __all__ = ["client_key", "init", "rotate"]
@@ -29,12 +35,12 @@ Aggregators = Annotated[
 ]
 
 
-def _certificates(
-    folder: AuthorityFolder, passphrase: str, hosts: list[str] | None, names: list[str], days: int
-) -> None:
-    make_certificate(folder.tls, passphrase, "server", days, hosts or _LOOPBACK)
+def _certificates(tls: Path, passphrase: str, hosts: list[str] | None, names: list[str], days: int) -> None:
     for name in names:
-        make_certificate(folder.tls, passphrase, name, days)
+        checked_certificate_name(name)
+    make_certificate(tls, passphrase, "server", days, hosts or _LOOPBACK)
+    for name in names:
+        make_certificate(tls, passphrase, name, days)
 
 
 def init(
@@ -56,11 +62,14 @@ def init(
     """Make a key authority: its key, a policy to be edited, and certificates for it and its aggregators."""
     with failures_on_stderr():
         passphrase = passphrase_of(passphrase_file, new=True)
-        made = AuthorityFolder.create(folder, passphrase, AuthorityPolicy(min_clients=min_clients))
         names = aggregator or ["aggregator"]
-        if not own_certificates:
-            make_ca(made.tls, passphrase)
-            _certificates(made, passphrase, host, names, days)
+
+        def certify(tls: Path) -> None:
+            if not own_certificates:
+                make_ca(tls, passphrase)
+                _certificates(tls, passphrase, host, names, days)
+
+        made = AuthorityFolder.create(folder, passphrase, AuthorityPolicy(min_clients=min_clients), certify)
         typer.echo(f"policy, to be edited before it serves: {made.policy}")
         typer.echo(f"public key, which clients and aggregators pin: {made.public_key.read_text().strip()}")
         if own_certificates:
@@ -86,7 +95,10 @@ def rotate(
     ] = False,
     passphrase_file: PassphraseFile = None,
 ) -> None:
-    """Renew the certificates of the authority and its aggregators; serve it anew for them to count."""
+    """Renew the certificates of the authority and its aggregators; serve it anew for its own to count.
+
+    An aggregator's older certificate is refused from then on: so one that was stolen is withdrawn.
+    """
     with failures_on_stderr():
         own = AuthorityFolder(folder)
         if sessions:
@@ -95,7 +107,7 @@ def rotate(
         own.check()
         passphrase = passphrase_of(passphrase_file)
         ServiceKey.load(own.key, passphrase)
-        _certificates(own, passphrase, host, aggregator or ["aggregator"], days)
+        _certificates(own.tls, passphrase, host, aggregator or ["aggregator"], days)
         typer.echo(f"certificates renewed for {days} days: {own.tls}")
 
 
@@ -104,7 +116,9 @@ def client_key(
 ) -> None:
     """Make a client's own key, FILE, and FILE.pub, which the authority's operator enrols."""
     with failures_on_stderr():
-        made = ClientIdentity.create(file)
         public = file.with_name(f"{file.name}.pub")
+        if public.exists():
+            raise DataError(f"there is a file {public} already: choose another name")
+        made = ClientIdentity.create(file)
         write_private_file(public, made.public_key.hex().encode() + b"\n")
         typer.echo(f"for the authority's operator: {public}")

@@ -43,10 +43,9 @@ def passphrase_of(file: Path | None, *, new: bool = False) -> str:
     """Return the passphrase, from wherever it is given. Raises DataError, and ParameterError for an empty one."""
     if file is not None:
         try:
-            lines = file.read_text(encoding="utf-8").splitlines()
+            given = file.read_text(encoding="utf-8").split("\n")[0].removesuffix("\r")
         except (OSError, UnicodeDecodeError) as error:
             raise DataError(f"the passphrase's file {file} cannot be read") from error
-        given = lines[0] if lines else ""
     elif (from_environment := os.environ.get(_VARIABLE)) is not None:
         given = from_environment
     else:

@@ -46,7 +46,11 @@ def serve(
         service = AuthorityService(own, passphrase_of(passphrase_file))
         lines = logging.StreamHandler(sys.stderr)
         lines.setFormatter(http_server.LogLines())
-        LOG.addHandler(lines)
+        # Of what serves, too, so that every line is one of these.
+        loggers = [LOG, *map(logging.getLogger, ("aiohttp", "asyncio"))]
+        for logger in loggers:
+            logger.addHandler(lines)
+            logger.propagate = False
         LOG.setLevel(logging.INFO)
 
         def ready(*taken: http_server.Address | None) -> None:
@@ -59,7 +63,9 @@ def serve(
             asyncio.run(http_server.serve(service, tls, http_server.Address(*main), figures_at, ready))
         finally:
             service.close()
-            LOG.removeHandler(lines)
+            for logger in loggers:
+                logger.removeHandler(lines)
+                logger.propagate = True
 
 
 def _address(text: str) -> tuple[str, int]:
