@@ -62,8 +62,9 @@ def check_replies_are_known(journal: Journal, message: KeptMessage, known: int) 
 
     ``known`` is the number of a row: whoever asks has all replies up to that in its state.
     """
+    # By the number alone (a plus keeps the others from choosing an index): rows that are not known are few.
     select = """SELECT number, round FROM journal
-        WHERE session = ? AND kind = 'reply' AND number > ? ORDER BY number"""
+        WHERE +session = ? AND +kind = 'reply' AND number > ? ORDER BY number"""
     unknown = journal.connection.execute(select, (message.session, known)).fetchall()
     if message.phase is None:
         # To be asked for again, they need their own round.

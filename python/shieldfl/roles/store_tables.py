@@ -56,6 +56,7 @@ CREATE TABLE clients (session BLOB, client INTEGER, round INTEGER, changed INTEG
 CREATE TABLE grants (number INTEGER PRIMARY KEY, session BLOB, client INTEGER, request_digest BLOB, sealed BLOB,
     UNIQUE (session, client));
 CREATE TABLE answers (number INTEGER PRIMARY KEY, total_digest BLOB, sealed BLOB);
+CREATE INDEX kept_answers ON answers (number) WHERE sealed IS NOT NULL;
 CREATE TABLE answered (session BLOB, round INTEGER, purpose TEXT, client INTEGER, frame_id BLOB, number INTEGER,
     PRIMARY KEY (session, round, purpose, client)) WITHOUT ROWID;
 CREATE TABLE enrolment_key (number INTEGER PRIMARY KEY, sealed BLOB);
@@ -233,10 +234,12 @@ def write_answer(journal: Journal, asked: Request, digest: bytes, answer: bytes,
 
 def drop_answers(journal: Journal, session: bytes, rules: SessionRules) -> None:
     """Overwrite the answers of rounds for which they are no longer kept; who was answered stays."""
-    update = """UPDATE answers SET sealed = NULL WHERE sealed IS NOT NULL AND number IN
-        (SELECT number FROM journal WHERE session = ? AND kind = 'answer' AND round <= ?)"""
+    # Those that are kept are few, however many rounds there were: each row is looked up from there.
+    select = """SELECT number FROM answers INDEXED BY kept_answers CROSS JOIN journal USING (number)
+        WHERE sealed IS NOT NULL AND session = ? AND round <= ?"""
     newest = newest_round(journal, session, "answer")
-    journal.connection.execute(update, (session, newest - rules.answers_kept))
+    dropped = journal.connection.execute(select, (session, newest - rules.answers_kept)).fetchall()
+    journal.connection.executemany("UPDATE answers SET sealed = NULL WHERE number = ?", dropped)
 
 
 def digest_of_grant(grant: Grant) -> bytes:
