@@ -203,6 +203,7 @@ def test_an_operator_sees_and_ends_sessions(folder, process, clinics):
             "aggregator": "aggregator",
             "registered_clients_only": True,
             "carries_totals": False,
+            "encrypts_singly": False,
             "ended": False,
         }
         assert f"{len(shown['sessions'])} sessions ended" in command("rotate", folder, "--sessions").stdout

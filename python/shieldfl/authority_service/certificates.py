@@ -17,6 +17,7 @@ from shieldfl.errors import DataError, ParameterError
 from shieldfl.roles.private_file import read_sealed_file, write_private_file, write_sealed_file
 
 __all__ = [
+    "OWN_ISSUER",
     "CertificateFiles",
     "checked_certificate_name",
     "client_tls",
@@ -31,6 +32,8 @@ _MAGIC = b"shieldfl issuer key 1\n"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _NEWEST = ".newest"
 """Of the file that says which certificate of an aggregator counts."""
+OWN_ISSUER = "own-issuer"
+"""The file that says that an operator's own issuer makes the certificates."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +123,8 @@ def is_newest(folder: Path, name: str, certificate: bytes) -> bool:
 
     ``certificate`` is DER. Older ones stop counting once theirs was renewed.
     """
-    if not (folder / "ca.key").exists():
-        return True  # its operator's own issuer withdraws what it has issued
+    if (folder / OWN_ISSUER).exists():
+        return True  # which withdraws what it has issued
     try:
         newest = (folder / f"{checked_certificate_name(name)}{_NEWEST}").read_text().strip()
     except (OSError, ParameterError):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from shieldfl.authority_service.identity import checked_public_key
 from shieldfl.errors import DataError, ParameterError, PolicyError
+from shieldfl.roles.held_file import sync_folder
 from shieldfl.roles.private_file import write_private_file
 
 __all__ = ["ClientRegistry"]
@@ -57,7 +58,9 @@ class ClientRegistry:
         """Take a client out, for good. Raises PolicyError for one that is not registered."""
         with self._locked():
             self.public_key(name)
-            self._file(name, _KEY).rename(self._file(name, _REVOKED))
+            path = self._file(name, _REVOKED)
+            self._file(name, _KEY).rename(path)
+            sync_folder(path)
 
     def public_key(self, name: str) -> bytes:
         """Return a client's key, 32 bytes. Raises PolicyError for one that is not registered, or was revoked."""

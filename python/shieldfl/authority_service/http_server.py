@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import aiohttp
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -132,8 +133,9 @@ class _Server:
     async def _begin_session(self, request: web.Request) -> web.Response:
         async def answer() -> tuple[int, Message]:
             name = self._peer_of(request)
-            async with self._turn("begin-session"):
+            async with self._turn(f"request of {name}"):
                 body = await _body(request, self._service.most_request_bytes)
+            async with self._turn("begin-session"):
                 return len(body), await self._in_thread(
                     lambda: self._service.begin_session(Message.from_bytes(body), name)
                 )
@@ -148,7 +150,9 @@ class _Server:
             name = self._peer_of(request)
             async with self._turn(hexadecimal):
                 limit = await self._in_thread(lambda: self._service.most_body_bytes(number, name))
-            body = await _body(request, limit)
+            # One at a time: together, too, they are no larger than one.
+            async with self._turn(f"body {hexadecimal}"):
+                body = await _body(request, limit)
 
             def carry_out() -> Message:
                 with self._service.session(number, name) as session:
@@ -235,6 +239,11 @@ async def _body(request: web.Request, most_bytes: int) -> bytes:
                     )
     except TimeoutError:
         raise ParameterError(f"the call's body did not come within {_BODY_SECONDS:.0f} seconds") from None
+    except (ConnectionError, web.HTTPException, aiohttp.ClientPayloadError) as error:
+        raise ParameterError("the connection ended before the call's body did") from error
+    except BaseException:
+        body.clear()  # at once, whoever still refers to this
+        raise
     return bytes(body)
 
 

@@ -12,7 +12,7 @@ from shieldfl.authority_service.client_registry import ClientRegistry
 from shieldfl.authority_service.identity import ServiceKey, check_enrolment
 from shieldfl.authority_service.session_folder import SessionFacts, SessionFolder
 from shieldfl.authority_service.session_request import SessionRequest
-from shieldfl.errors import PolicyError
+from shieldfl.errors import DataError, ParameterError, PolicyError, ShieldError
 from shieldfl.methods.protocol.public_setup import check_sizes
 from shieldfl.methods.protocol.reports import Note
 from shieldfl.methods.protocol.steps import AuthoritySteps
@@ -27,9 +27,10 @@ LOG = logging.getLogger("shieldfl.authority")
 
 _LEAST_BODY_BYTES = 2**20
 _BYTES_A_CLIENT = 64
-_BYTES_A_VALUE = 16
-"""More than a total takes for each value of a model by a scheme with short keys; by Paillier, values are few."""
-_PAILLIER_BYTES_A_VALUE = 2_048
+_BYTES_A_VALUE = 48
+"""More than a total, and what goes beside it in the clear, take for each value of a model."""
+_SINGLE_BYTES_A_VALUE = 2_048
+"""Where each value may have a ciphertext of its own."""
 
 
 class ServedSession:
@@ -119,11 +120,8 @@ class ServedSession:
     @property
     def most_body_bytes(self) -> int:
         """More than any call of the session takes."""
-        totals = 0
-        if self.facts.carries_totals:
-            totals = self.facts.values * (
-                _BYTES_A_VALUE if self.facts.registered_clients_only else _PAILLIER_BYTES_A_VALUE
-            )
+        each = _SINGLE_BYTES_A_VALUE if self.facts.encrypts_singly else _BYTES_A_VALUE
+        totals = each * self.facts.values if self.facts.carries_totals else 0
         return _LEAST_BODY_BYTES + _BYTES_A_CLIENT * self.facts.clients + totals
 
     def check_aggregator(self, name: str) -> None:
@@ -138,17 +136,26 @@ class ServedSession:
         :meth:`AuthoritySteps.enrol` does.
         """
         with self._lock:
-            before = dict(self._names)
-            if self.facts.registered_clients_only:
-                self._take_name(client, message)
-            try:
+            if not self.facts.registered_clients_only:
                 return self._kept_after(lambda: self._steps.enrol(client, message))
-            except BaseException:
-                # Who it is counts once it has enrolled: on the disk with the state that knows that.
-                self._names = before
+            if client >= self.facts.clients:
+                raise ParameterError(f"the plan has clients 0 to {self.facts.clients - 1}")
+            is_new = self._take_name(client, message)
+            try:
+                # On the disk before the store knows the client: none is in there without a name.
+                self._keep()
+                return self._steps.enrol(client, message)
+            except ShieldError as error:
+                # What the store has not taken, takes no name; whether it has, a failing disk leaves open.
+                if is_new and not isinstance(error, DataError):
+                    del self._names[client]
                 raise
+            finally:
+                self._is_kept = False
+                self._keep()
 
-    def _take_name(self, client: int, message: Message) -> None:
+    def _take_name(self, client: int, message: Message) -> bool:
+        """Say whether the name is new."""
         if "name" not in message:
             raise PolicyError(
                 f"client {client} does not say who it is, and this authority enrols whom it knows"
@@ -159,6 +166,7 @@ class ServedSession:
         if own not in (None, name) or name in others:
             raise PolicyError(f"{name} or client {client} has enrolled in this session with another one")
         self._names[client] = name
+        return own is None
 
     def grant(self, message: Message) -> Message:
         """Let the aggregator open answers, where it does."""

@@ -23,6 +23,7 @@ from shieldfl.errors import DataError, PolicyError
 from shieldfl.roles.held_file import HeldFile
 from shieldfl.roles.message import Message
 from shieldfl.roles.private_file import write_private_file
+from shieldfl.scheme.registry import scheme_of
 
 __all__ = ["AuthorityFolder", "AuthorityService"]
 
@@ -140,6 +141,9 @@ class AuthorityService:
         except BaseException:
             self._held.close()
             raise
+        for left in self._folder.sessions.iterdir():
+            if not SessionFolder(left).is_begun:
+                SessionFolder(left).remove()  # its making was cut off by the end of a process
         self._lock = threading.Lock()
         self._places: OrderedDict[bytes, _Place] = OrderedDict()
 
@@ -188,6 +192,7 @@ class AuthorityService:
 
     def _check_new(self, request: SessionRequest) -> None:
         self.policy.check(request.method)
+        # Those that are being made are counted too.
         if len(os.listdir(self._folder.sessions)) >= self.policy.most_sessions:
             raise PolicyError(
                 f"this authority begins {self.policy.most_sessions:,} sessions, and it has: ask its operator"
@@ -197,8 +202,9 @@ class AuthorityService:
         method, plan = request.method, request.method.plan
         carries_totals = not (method.clients_open or method.aggregator_opens)
         sizes = plan.clients, plan.rounds, plan.update_size
+        singly = any(scheme_of(own).name == "paillier" for own in method.purposes.values())
         return SessionFacts(
-            method.name, *sizes, aggregator, self.policy.registered_clients_only, carries_totals
+            method.name, *sizes, aggregator, self.policy.registered_clients_only, carries_totals, singly
         )
 
     @contextlib.contextmanager

@@ -35,6 +35,8 @@ class SessionFacts:
     registered_clients_only: bool
     carries_totals: bool
     """Whether totals come here to be opened."""
+    encrypts_singly: bool
+    """Whether a value may have a ciphertext of its own, of hundreds of bytes."""
 
 
 @contextlib.contextmanager
@@ -107,8 +109,9 @@ class SessionFolder:
     def sweep(self) -> None:
         """Remove what writing was cut off by the end of a process. Raises DataError."""
         with _disk():
-            for path in self.path.glob("*.????????"):
-                path.unlink()
+            for name in (self._request, self._setup, self._facts, self._state):
+                for path in self.path.glob(f"{name.name}.????????"):
+                    path.unlink(missing_ok=True)
 
     def write(self, request: SessionRequest, setup: Message, facts: SessionFacts) -> None:
         """Write what stays as it is. Raises DataError."""

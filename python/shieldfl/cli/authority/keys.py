@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from shieldfl.authority_service.certificates import (
+    OWN_ISSUER,
     CertificateFiles,
     checked_certificate_name,
     make_ca,
@@ -65,7 +66,9 @@ def init(
         names = aggregator or ["aggregator"]
 
         def certify(tls: Path) -> None:
-            if not own_certificates:
+            if own_certificates:
+                write_private_file(tls / OWN_ISSUER, b"")
+            else:
                 make_ca(tls, passphrase)
                 _certificates(tls, passphrase, host, names, days)
 
