@@ -1,8 +1,10 @@
-"""Keys of these tests are sealed by passphrases that take no time."""
+"""Authorities of these tests; their keys are sealed by passphrases that take no time."""
 
 from __future__ import annotations
 
 import pytest
+
+from authority_service.served import ANY, KEYS, made_folder
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -10,3 +12,17 @@ def cheap_passphrases():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("shieldfl.roles.private_file._SCRYPT_COST", 2**4)
         yield
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return made_folder(tmp_path / "authority", **ANY)
+
+
+@pytest.fixture
+def strict(tmp_path):
+    """An authority that enrols registered clients alone, and four of them."""
+    made = made_folder(tmp_path / "authority")
+    for index, key in enumerate(KEYS):
+        made.registry.register(f"clinic-{index}", key.public_key)
+    return made

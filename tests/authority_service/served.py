@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from methods.method_conformance import SteppedRun
+from methods.variants import labelled, opened_by_clients
 from shieldfl.authority_service.authority_client import AuthorityClient
 from shieldfl.authority_service.certificates import (
     CertificateFiles,
@@ -19,6 +20,7 @@ from shieldfl.authority_service.certificates import (
     server_tls,
 )
 from shieldfl.authority_service.http_server import Address, serve
+from shieldfl.authority_service.identity import ClientIdentity
 from shieldfl.authority_service.policy import AuthorityPolicy
 from shieldfl.authority_service.service import AuthorityFolder, AuthorityService
 from shieldfl.authority_service.session_request import SessionRequest
@@ -108,3 +110,13 @@ def served_run(client, variant, *, sign=None, **changes):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Method, "authority_setup", begin_session)
         return SteppedRun(variant, **changes)
+
+
+(KAHE,) = opened_by_clients([labelled("full-he")])
+KEYS = [ClientIdentity(bytes([index]) * 32) for index in range(1, 5)]
+"""Of four clients that an authority may know."""
+
+
+def signed(setup, index, message):
+    """As whom a client with one of these keys enrols."""
+    return KEYS[index].signed_enrolment(f"clinic-{index}", setup, index, message)

@@ -7,9 +7,9 @@ import ssl
 import httpx
 import pytest
 
-from authority_service.served import ANY, PASSPHRASE, made_folder, served, served_run, tls_of
+from authority_service.served import ANY, KAHE, PASSPHRASE, made_folder, served, served_run, tls_of
 from methods.stored_run import asked_over, same_in_every_round
-from methods.variants import labelled, opened_by_clients
+from methods.variants import labelled
 from shieldfl.authority_service import session_folder
 from shieldfl.authority_service.authority_client import AuthorityClient
 from shieldfl.authority_service.certificates import CertificateFiles, client_tls, make_certificate
@@ -26,13 +26,6 @@ from shieldfl.errors import (
     WireFormatError,
 )
 from shieldfl.roles.message import Message
-
-(KAHE,) = opened_by_clients([labelled("full-he")])
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return made_folder(tmp_path / "authority", **ANY)
 
 
 @pytest.fixture
