@@ -7,7 +7,7 @@ import pytest
 from authority_service.served import ANY, KEYS, made_folder
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def cheap_passphrases():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("shieldfl.roles.private_file._SCRYPT_COST", 2**4)
