@@ -6,13 +6,13 @@ import datetime
 import hashlib
 import hmac
 import ipaddress
-import re
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shieldfl.authority_service.identity import NAME
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.roles.private_file import read_sealed_file, write_private_file, write_sealed_file
 
@@ -29,7 +29,6 @@ __all__ = [
 
 _CA_DAYS = 3_650
 _MAGIC = b"shieldfl issuer key 1\n"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _NEWEST = ".newest"
 """Of the file that says which certificate of an aggregator counts."""
 OWN_ISSUER = "own-issuer"
@@ -110,7 +109,7 @@ def make_certificate(
 
 def checked_certificate_name(name: str, *, is_server: bool = False) -> str:
     """Return what a certificate may be issued to. Raises ParameterError, also for names of other files beside it."""
-    if not _NAME.fullmatch(name) or (name in {"ca", "server"}) != is_server:
+    if not NAME.fullmatch(name) or (name in {"ca", "server"}) != is_server:
         raise ParameterError(
             "an aggregator's name has 1 to 63 letters, digits, dots, dashes and underscores, begins with a letter or a "
             "digit, and is neither 'ca' nor 'server'"

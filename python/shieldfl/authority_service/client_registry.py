@@ -5,18 +5,16 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from shieldfl.authority_service.identity import checked_public_key
+from shieldfl.authority_service.identity import NAME, checked_public_key
 from shieldfl.errors import DataError, ParameterError, PolicyError
 from shieldfl.roles.held_file import sync_folder
 from shieldfl.roles.private_file import write_private_file
 
 __all__ = ["ClientRegistry"]
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _KEY, _REVOKED = ".pub", ".revoked"
 
 
@@ -110,7 +108,7 @@ class ClientRegistry:
             os.close(descriptor)
 
     def _file(self, name: str, suffix: str) -> Path:
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
+        if not isinstance(name, str) or not NAME.fullmatch(name):
             raise ParameterError(
                 "a client's name has 1 to 63 letters, digits, dots, dashes and underscores, and begins with a letter "
                 "or a digit"

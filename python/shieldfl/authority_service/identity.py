@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import secrets
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from shieldfl.roles.private_file import read_sealed_file, write_private_file, wr
 from shieldfl.stateful import Uncopied
 
 __all__ = [
+    "NAME",
     "PUBLIC_KEY_BYTES",
     "ClientIdentity",
     "ServiceKey",
@@ -22,6 +24,9 @@ __all__ = [
     "checked_public_key",
     "signed_setup_of",
 ]
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+"""Of clients and aggregators: it names files, too."""
 
 PUBLIC_KEY_BYTES = 32
 """Of an Ed25519 key."""

@@ -18,14 +18,15 @@ from shieldfl.methods.protocol.reports import Note
 from shieldfl.methods.protocol.steps import AuthoritySteps
 from shieldfl.roles.message import Message
 
-__all__ = ["LOG", "ServedSession"]
+__all__ = ["LEAST_BODY_BYTES", "LOG", "ServedSession"]
 
 T = TypeVar("T")
 
 LOG = logging.getLogger("shieldfl.authority")
 """Of what the service does: a record's ``fields`` are what its line has beside the event; no secrets, no values."""
 
-_LEAST_BODY_BYTES = 2**20
+LEAST_BODY_BYTES = 2**20
+"""That any call may take, whatever the session."""
 _BYTES_A_CLIENT = 64
 _BYTES_A_VALUE = 48
 """More than a total, and what goes beside it in the clear, take for each value of a model."""
@@ -122,7 +123,7 @@ class ServedSession:
         """More than any call of the session takes."""
         each = _SINGLE_BYTES_A_VALUE if self.facts.encrypts_singly else _BYTES_A_VALUE
         totals = each * self.facts.values if self.facts.carries_totals else 0
-        return _LEAST_BODY_BYTES + _BYTES_A_CLIENT * self.facts.clients + totals
+        return LEAST_BODY_BYTES + _BYTES_A_CLIENT * self.facts.clients + totals
 
     def check_aggregator(self, name: str) -> None:
         """Raise PolicyError for another aggregator than the one that began the session."""
@@ -141,18 +142,19 @@ class ServedSession:
             if client >= self.facts.clients:
                 raise ParameterError(f"the plan has clients 0 to {self.facts.clients - 1}")
             is_new = self._take_name(client, message)
-            try:
-                # On the disk before the store knows the client: none is in there without a name.
-                self._keep()
-                return self._steps.enrol(client, message)
-            except ShieldError as error:
-                # What the store has not taken, takes no name; whether it has, a failing disk leaves open.
-                if is_new and not isinstance(error, DataError):
-                    del self._names[client]
-                raise
-            finally:
-                self._is_kept = False
-                self._keep()
+            # The name goes to the disk before the store knows the client: none is in there without one.
+            self._is_kept = False
+
+            def step() -> Message:
+                try:
+                    return self._steps.enrol(client, message)
+                except ShieldError as error:
+                    # What the store has not taken, takes no name; whether it has, a failing disk leaves open.
+                    if is_new and not isinstance(error, DataError):
+                        del self._names[client]
+                    raise
+
+            return self._kept_after(step)
 
     def _take_name(self, client: int, message: Message) -> bool:
         """Say whether the name is new."""

@@ -16,7 +16,7 @@ from shieldfl.authority_service.certificates import is_newest
 from shieldfl.authority_service.client_registry import ClientRegistry
 from shieldfl.authority_service.identity import ServiceKey
 from shieldfl.authority_service.policy import AuthorityPolicy
-from shieldfl.authority_service.served_session import ServedSession
+from shieldfl.authority_service.served_session import LEAST_BODY_BYTES, ServedSession
 from shieldfl.authority_service.session_folder import SessionFacts, SessionFolder
 from shieldfl.authority_service.session_request import SessionRequest
 from shieldfl.errors import DataError, PolicyError
@@ -27,7 +27,6 @@ from shieldfl.scheme.registry import scheme_of
 
 __all__ = ["AuthorityFolder", "AuthorityService"]
 
-_LEAST_BODY_BYTES = 2**20
 _MOST_OPEN = 64
 """Sessions whose files are open at once; one that is asked for again is opened again."""
 
@@ -138,12 +137,12 @@ class AuthorityService:
             self.policy = AuthorityPolicy.from_file(folder.policy)
             self._key = ServiceKey.load(folder.key, passphrase)
             self._registry = folder.registry
+            for left in folder.sessions.iterdir():
+                if not SessionFolder(left).is_begun:
+                    SessionFolder(left).remove()  # its making was cut off by the end of a process
         except BaseException:
             self._held.close()
             raise
-        for left in self._folder.sessions.iterdir():
-            if not SessionFolder(left).is_begun:
-                SessionFolder(left).remove()  # its making was cut off by the end of a process
         self._lock = threading.Lock()
         self._places: OrderedDict[bytes, _Place] = OrderedDict()
 
@@ -168,7 +167,7 @@ class AuthorityService:
     @property
     def most_request_bytes(self) -> int:
         """More than any request for a session takes."""
-        return _LEAST_BODY_BYTES + 4 * self.policy.most_values
+        return LEAST_BODY_BYTES + 4 * self.policy.most_values
 
     def most_body_bytes(self, session_id: bytes, aggregator: str) -> int:
         """Return more than any call of a session takes. Raises as :meth:`session` does."""
@@ -181,13 +180,14 @@ class AuthorityService:
         Raises PolicyError for what the policy does not allow; WireFormatError, ParameterError, DataError.
         """
         request = SessionRequest.from_message(message)
-        folder = SessionFolder(self._folder.sessions / request.id.hex())
-        with self._place(request.id) as place:
+        session_id = request.id  # once: it is a digest of the whole model
+        folder = SessionFolder(self._folder.sessions / session_id.hex())
+        with self._place(session_id) as place:
             if place.session is None and not folder.is_begun:
                 self._check_new(request)
                 facts = self._facts_of(request, aggregator)
                 place.session = ServedSession.begin(folder, request, facts, self._key, self._registry)
-        with self.session(request.id, aggregator) as session:
+        with self.session(session_id, aggregator) as session:
             return session.setup
 
     def _check_new(self, request: SessionRequest) -> None:
