@@ -69,8 +69,9 @@ PYTHON_LAYERS = {
     "profiling": {"errors"},
     "settings": {"errors"},
     "toml_files": {"errors", "settings"},
-    "torch_bridge": {"errors"},
-    "sensitivity": {"errors", "torch_bridge"},
+    "parameter_layout": {"errors"},
+    "torch_bridge": {"errors", "parameter_layout"},
+    "sensitivity": {"errors", "parameter_layout", "torch_bridge"},
     "privacy": {"errors", "_core", "array_view", "installing", "settings", "stateful"},
     "frame_inspection": {"_core", "array_view", "errors", "masks", "scheme"},
     "roles": CORE_SIDE | {"scheme"},
@@ -81,6 +82,17 @@ PYTHON_LAYERS = {
     "testing": CORE_SIDE | {"methods", "privacy", "roles", "scheme", "settings", "training"},
     "reporting": {"errors"},
     "authority_service": CORE_SIDE | {"methods", "privacy", "roles", "scheme", "settings", "toml_files"},
+    "flower": CORE_SIDE
+    | {
+        "",
+        "authority_service",
+        "methods",
+        "parameter_layout",
+        "roles",
+        "settings",
+        "torch_bridge",
+        "training",
+    },
     "simulation": CORE_SIDE
     | {"methods", "privacy", "profiling", "reporting", "roles", "scheme", "sensitivity", "settings"}
     | {"toml_files", "torch_bridge", "training"},
@@ -97,7 +109,16 @@ PYTHON_LAYERS = {
 }
 # Libraries, and the only parts of the package that may import them.
 PYTHON_LIBRARIES = {
-    "torch": {"torch_bridge", "sensitivity", "privacy", "training", "methods", "simulation", "fleet"},
+    "torch": {
+        "torch_bridge",
+        "sensitivity",
+        "privacy",
+        "training",
+        "methods",
+        "simulation",
+        "fleet",
+        "flower",
+    },
     "opacus": {"privacy"},
     "dp_accounting": {"privacy", "methods"},
     "scipy": {"privacy"},
@@ -109,10 +130,11 @@ PYTHON_LIBRARIES = {
     "cryptography": {"roles", "scheme", "authority_service"},
     **{served: {"authority_service"} for served in ("aiohttp", "httpx", "prometheus_client")},
     "sqlite3": {"roles"},
-    "msgspec": {"authority_service", "benchmarks", "cli", "fleet", "methods"}
+    "msgspec": {"authority_service", "benchmarks", "cli", "fleet", "flower", "methods"}
     | {"settings", "simulation", "stateful"},
     "pytest": {"testing"},
-    **{compared: {"benchmarks"} for compared in ("tenseal", "phe", "gmpy2", "heu", "flwr")},
+    **{compared: {"benchmarks"} for compared in ("tenseal", "phe", "gmpy2", "heu")},
+    "flwr": {"benchmarks", "flower"},
 }
 
 # More than this is several concepts in one file, and more than a reader keeps in mind.

@@ -31,7 +31,7 @@ EXTRAS = {
     "tenseal": ("tenseal",),
     "phe": ("phe", "gmpy2"),
     "heu": ("sf-heu",),
-    "flower": ("flwr",),
+    "flower": ("cryptography", "msgspec", "flwr", "httpx"),
 }
 """What each part of the library needs, as indexes name it. A test holds the first two equal to pyproject.toml's."""
 

@@ -17,7 +17,8 @@ from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.phase import Phase
 from shieldfl.methods.protocol.plan import stated_weights
-from shieldfl.methods.protocol.steps import AggregatorSteps, ClientSteps, RoleContext
+from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.methods.protocol.steps import AggregatorSteps, ClientSteps
 from shieldfl.methods.protocol.training_client import TrainingClient
 from shieldfl.privacy.events import NO_NOISE, Noise
 from shieldfl.roles.message import Message
@@ -124,6 +125,13 @@ class FedAvgAggregator(CollectingAggregator):
     def newest_model(self) -> Message:
         """Return the model that the last closed round gave; before that, the initial one."""
         return self._moved.to_message()
+
+    def replace_model(self, model: GlobalModel) -> None:
+        """Begin the next round with another model than the last sum came to."""
+        if not model.is_like(self._initial):
+            raise ParameterError("the model to go on from has other sizes than the plan's, or NaN in it")
+        with self._lock:
+            self._moved = model.kept()
 
     def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Start from zero; a round that is begun again, from the same model as before."""

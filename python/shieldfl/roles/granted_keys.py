@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import secrets
 from collections.abc import Iterable
 from typing import ClassVar
@@ -16,6 +17,8 @@ from shieldfl.scheme.enrolment import OPENER, SECRET_BYTES, EnrolmentRequest, gr
 from shieldfl.stateful import Stateful, Uncopied, refuse_unless
 
 __all__ = ["GrantRequest", "GrantedKeys"]
+
+_SECRET_DOMAIN = b"shieldfl shared secret 1\0"
 
 
 class GrantRequest(Stateful, Uncopied):
@@ -85,6 +88,15 @@ class GrantedKeys(RoundSigner):
     def grant(self, opening_key: bytes) -> None:
         """Take what opens the authority's answers, 32 bytes; secret."""
         self._opening_key = opening_key
+
+    def shared_secret(self) -> bytes:
+        """Return what all who were granted answers of this session have in common, 32 bytes; secret.
+
+        Raises PolicyError before a grant.
+        """
+        if self._opening_key is None:
+            raise PolicyError("this role was granted no answers: have it enrolled, and take what comes back")
+        return hmac.digest(self._opening_key, _SECRET_DOMAIN + self.check.manifest_digest, "sha256")
 
     def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:
         """Begin a round. Raises PolicyError for one before the newest."""

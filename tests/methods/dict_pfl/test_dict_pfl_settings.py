@@ -8,7 +8,7 @@ import pytest
 from methods.dict_pfl.dict_pfl_run import run_of
 from methods.method_conformance import initial_model
 from methods.small_plan import small_plan
-from shieldfl.errors import ParameterError
+from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.dict_pfl.settings import FactorisationSettings
 from shieldfl.methods.protocol.embedded_roles import EmbeddedRoles
 from shieldfl.methods.registry import make_method
@@ -47,5 +47,27 @@ def test_a_secret_that_is_none_is_refused_at_set_up(secret):
     # An authority that opens nothing needs no secret, and the clients do.
     method = make_method("dict-pfl", MethodSettings(), small_plan(opener="clients"))
     _, setup = method.authority_setup(initial_model(), shared_secret=secret)
-    with pytest.raises(ParameterError, match=words):
-        method.client_steps(setup, 0, 1, initial_model(), shared_secret=secret)
+    if secret is not None:
+        with pytest.raises(ParameterError, match=words):
+            method.client_steps(setup, 0, 1, initial_model(), shared_secret=secret)
+
+
+def test_a_client_without_the_secret_enrols_and_no_more_until_it_is_granted():
+    method = make_method("dict-pfl", MethodSettings(), small_plan(opener="clients"))
+    initial = initial_model()
+    authority, setup = method.authority_setup(initial)
+    found = []
+    for index in range(method.plan.clients):
+        enrolling = method.client_steps(setup, index, 1, initial)
+        with pytest.raises(PolicyError, match="granted no answers"):
+            method.granted_client_steps(setup, index, 1, initial, enrolling)
+        with pytest.raises(PolicyError, match="only enrols"):
+            enrolling.begin_round(1, method.plan.clients, authority.newest_model())
+        enrolling.enrolled(authority.enrol(index, enrolling.enrolment()))
+        client, secret = method.granted_client_steps(setup, index, 1, initial, enrolling)
+        assert not client.awaits_secret
+        assert client.enrolment() == enrolling.enrolment()
+        found.append(secret)
+    assert len(set(found)) == 1
+    assert len(found[0]) == 32
+    assert found[0] not in setup.to_bytes()

@@ -9,7 +9,7 @@ from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions
 from shieldfl.methods.masked_average.authority import MaskedAverageAuthority
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.steps import RoleContext
+from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_signer import RoundSigner
 from shieldfl.scheme.registry import scheme_of

@@ -7,7 +7,7 @@ from shieldfl.masks import Mask
 from shieldfl.methods.agreed_mask.authority import AgreedMaskAuthority
 from shieldfl.methods.alt_fl.rounds import ZonesOfRounds
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.steps import RoleContext
+from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_signer import RoundSigner
 

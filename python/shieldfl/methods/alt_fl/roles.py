@@ -13,7 +13,7 @@ from shieldfl.methods.noised_average.dp_sgd import DpSgdRounds
 from shieldfl.methods.noised_average.rounds import RoundKind
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.steps import RoleContext
+from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import Noise
 from shieldfl.roles.message import Message
 from shieldfl.stateful import refuse_unless

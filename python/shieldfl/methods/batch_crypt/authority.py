@@ -12,7 +12,7 @@ from shieldfl.methods.batch_crypt.quantisation import Quantisation, dequantise
 from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
 from shieldfl.methods.masked_average.authority import MaskedAverageAuthority
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.steps import RoleContext
+from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_signer import RoundSigner
 from shieldfl.roles.total_opener import TotalOpener

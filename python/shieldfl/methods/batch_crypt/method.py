@@ -29,7 +29,7 @@ from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.phase import Phase
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.reports import Tally
-from shieldfl.methods.protocol.steps import RoleContext
+from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import NO_NOISE
 from shieldfl.roles.message import Message
 from shieldfl.scheme.interface import KeyBits

@@ -18,7 +18,7 @@ from shieldfl.methods.masked_average.authority import MaskedAverageAuthority
 from shieldfl.methods.masked_average.method import UPDATE
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.reports import Note
-from shieldfl.methods.protocol.steps import RoleContext
+from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_signer import RoundSigner
 from shieldfl.stateful import refuse_unless

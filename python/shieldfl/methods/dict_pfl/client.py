@@ -16,7 +16,7 @@ from shieldfl.methods.dict_pfl.settings import PruningSettings
 from shieldfl.methods.masked_average.client import MaskedAverageClient
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel, joined
-from shieldfl.methods.protocol.steps import RoleContext
+from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.roles.message import Message
 from shieldfl.stateful import refuse_unless
 from shieldfl.training.local_update import LocalUpdate, StartingPoint

@@ -25,7 +25,7 @@ from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.phase import Phase
 from shieldfl.methods.protocol.plan import FederationPlan
-from shieldfl.methods.protocol.steps import RoleContext
+from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import NO_NOISE
 from shieldfl.roles.message import Message, Part
 from shieldfl.selection import positions_in_budget

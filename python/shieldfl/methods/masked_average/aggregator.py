@@ -8,7 +8,7 @@ from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_sum.mixed_sum import MixedSum
 from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
-from shieldfl.methods.protocol.steps import RoleContext
+from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.roles.message import Message
 from shieldfl.stateful import refuse_unless
 

@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.errors import WireFormatError
+from shieldfl.errors import ParameterError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
 from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.round_authority import RoundAuthority
-from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_signer import RoundSigner
 from shieldfl.roles.total_opener import TotalOpener
@@ -33,7 +33,7 @@ class MaskedAverageAuthority(RoundAuthority):
     sends_rest : whether clients send the values outside of it.
     """
 
-    changes: ClassVar = {"model": GlobalModel, "zone": Mask | None}
+    changes: ClassVar = {"model": GlobalModel, "zone": Mask | None, "_is_replaced": bool}
 
     def __init__(
         self,
@@ -49,6 +49,8 @@ class MaskedAverageAuthority(RoundAuthority):
         self.model = self._initial = initial
         self._learning_rate = context.plan.server_learning_rate
         self._sends_rest = sends_rest
+        self._is_replaced = False
+        """Whether the model is another one than the last answer."""
 
     def check_changed(self) -> None:
         """Raise WireFormatError for a model unlike the first, and a zone of another size or than is settled."""
@@ -62,6 +64,21 @@ class MaskedAverageAuthority(RoundAuthority):
 
     def _keeps(self, model: Message) -> bool:
         return model == self.model.to_message()
+
+    def newest_model(self) -> Message:
+        """Return what the next round starts from."""
+        with self._lock:
+            newest = super().newest_model()
+            return Message({**newest, **self.model.to_message()}) if self._is_replaced else newest
+
+    def replace_model(self, model: GlobalModel) -> None:
+        """Go on from another model than the last sum came to."""
+        if not model.is_like(self._initial):
+            raise ParameterError("the model to go on from has other sizes than the plan's, or NaN in it")
+        with self._lock:
+            if self.newest_model().keys() != GlobalModel.parts:
+                super().replace_model(model)
+            self.model, self._is_replaced = model.kept(), True
 
     def _answer(self, phase: str, message: Message) -> Message:
         """Answer a total with the new global model."""
@@ -85,6 +102,7 @@ class MaskedAverageAuthority(RoundAuthority):
         with self._recording(number, keys, claim.total):
             mean = self._open_mean(claim, keys, message)
         self.model = self.model.moved_finite(mean, self._learning_rate)
+        self._is_replaced = False
         return self.model.to_message()
 
     def _zone_of(self, round_number: int) -> Mask | None:

@@ -13,7 +13,7 @@ from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_sum.mixed_upload import MixedUpload
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.steps import RoleContext
+from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.training_client import TrainingClient
 from shieldfl.roles.message import Message, Part
 from shieldfl.stateful import refuse_unless

@@ -17,7 +17,7 @@ from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.phase import Phase
 from shieldfl.methods.protocol.plan import FederationPlan, stated_weights
-from shieldfl.methods.protocol.steps import RoleContext
+from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import NO_NOISE
 from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.scheme.registry import encryptions

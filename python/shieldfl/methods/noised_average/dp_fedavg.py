@@ -16,7 +16,7 @@ from shieldfl.methods.noised_average.settings import DpFedAvgSettings
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan
-from shieldfl.methods.protocol.steps import RoleContext
+from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.accountant import noise_multiplier_for
 from shieldfl.privacy.events import Noise, PrivacyReading, SummedUploads
 from shieldfl.privacy.mechanisms import clip_and_noise

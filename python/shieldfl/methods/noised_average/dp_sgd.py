@@ -13,7 +13,7 @@ from shieldfl.methods.noised_average.settings import DpSgdSettings
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan
-from shieldfl.methods.protocol.steps import RoleContext
+from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import Noise, PrivacyReading
 from shieldfl.roles.message import Message
 from shieldfl.stateful import refuse_unless

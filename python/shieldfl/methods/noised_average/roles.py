@@ -9,7 +9,7 @@ import numpy as np
 
 from shieldfl.methods.fedavg import FedAvg, FedAvgClient
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.steps import RoleContext
+from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.roles.message import Message
 from shieldfl.stateful import refuse_unless
 from shieldfl.training.local_update import FloatVector, StartingPoint

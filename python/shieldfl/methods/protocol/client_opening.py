@@ -105,15 +105,19 @@ class ClientOpening(Stateful):
         ``first`` is what the authority signed, and was looked at. Raises PolicyError where what came along is not all
         that it has answered, and as :meth:`open` does.
         """
-        for end in missed:
-            self.open(end)
-            self.opener.report()  # was told by those that were in the round
+        self.catch_up(missed)
         if bytes(first[HISTORY]) != self._history:
             raise PolicyError(
                 f"round {round_number} begins from other sums than this client has opened: get the ends of all rounds "
                 "that it was not in, with the round's first message"
             )
         return self.opener.enter_round(round_number)
+
+    def catch_up(self, missed: Sequence[Message]) -> None:
+        """Open the ends of rounds that were missed. Raises as :meth:`open` does."""
+        for end in missed:
+            self.open(end)
+            self.opener.report()  # was told by those that were in the round
 
     def open(self, message: Message, phase: str | None = None) -> Message:
         """Open a phase's total and return what an authority would have answered; what is open already changes nothing.

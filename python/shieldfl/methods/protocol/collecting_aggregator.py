@@ -11,10 +11,12 @@ from shieldfl.array_view import as_unsigned
 from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError, WireFormatError
 from shieldfl.methods.protocol.aggregator_opening import AggregatorOpening
 from shieldfl.methods.protocol.client_opening import OPENED, most_told, sum_request
+from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.missed_rounds import MissedRounds
 from shieldfl.methods.protocol.reports import Note, Report
+from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.round_authority import RoundAuthority
-from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps, RoleContext
+from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps
 from shieldfl.privacy.events import OpenedSum, ReadSum
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import RoundKeyReader
@@ -102,6 +104,14 @@ class CollectingAggregator(AggregatorSteps):
         """Return the newest model, where this role opens sums."""
         with self._lock:
             return super().newest_model() if self._opening is None else self._opening.opener.newest_model()
+
+    def replace_model(self, model: GlobalModel) -> None:
+        """Begin the next round with another model, where this role opens sums."""
+        with self._lock:
+            if self._opening is None:
+                super().replace_model(model)
+            else:
+                self._opening.opener.replace_model(model)
 
     def enrolment(self) -> Message:
         """Return what asks for what opens the key authority's answers, where this role opens sums."""

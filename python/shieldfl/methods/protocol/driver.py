@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from shieldfl.errors import RangeError
+from shieldfl.errors import RangeError, ShieldError
 from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.list_authority import HISTORY
 from shieldfl.methods.protocol.method import Method
@@ -69,6 +69,8 @@ class RoundDriver:
     ----------
     authority : None for a method without one.
     account : takes notes of who left and why.
+    leaves_on : what a client's message may be refused with so that this client leaves the round, and others go on. A
+        client's step that is refused with RangeError always does.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class RoundDriver:
         aggregator: AggregatorSteps,
         clients: Clients,
         account: Account,
+        leaves_on: type[ShieldError] = RangeError,
     ) -> None:
         self._method = method
         self._authority = authority
@@ -86,7 +89,8 @@ class RoundDriver:
         """What the next round starts from."""
         self._clients = clients
         self._account = account
-        self._refusals: list[RangeError] = []
+        self._leaves_on = leaves_on
+        self._refusals: list[ShieldError] = []
 
     def run_round(
         self,
@@ -103,7 +107,8 @@ class RoundDriver:
         leaving : clients that leave, and the phase before which they do. One whose training or update is refused leaves
             there too, which is noted.
 
-        Raises RangeError when so many updates are refused that the round cannot go on.
+        Raises the last refusal, a RangeError or what is of ``leaves_on``, when there are so many that the round cannot
+        go on.
         """
         traffic = RoundTraffic(len(participants))
         self._refusals = []
@@ -188,7 +193,7 @@ class RoundDriver:
         self._aggregator.begin_round(round_number, Message(round_key_parts(first)))
         return first
 
-    def _leave(self, round_number: int, index: int, error: RangeError) -> None:
+    def _leave(self, round_number: int, index: int, error: ShieldError) -> None:
         self._refusals.append(error)
         self._account.note(f"client {index} left round {round_number}: {error}")
 
@@ -215,7 +220,7 @@ class RoundDriver:
                 if index not in traffic.senders:
                     traffic.senders.append(index)
                 self._aggregator.receive(phase.name, index, received)
-            except RangeError as error:
+            except self._leaves_on as error:
                 self._leave(round_number, index, error)
                 continue
             left.append(index)

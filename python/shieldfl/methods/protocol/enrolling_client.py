@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from shieldfl.methods.protocol.client_opening import ClientOpening
 from shieldfl.methods.protocol.reports import Note, Report
+from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.round_authority import RoundAuthority
-from shieldfl.methods.protocol.steps import AuthoritySteps, ClientSteps, RoleContext
+from shieldfl.methods.protocol.steps import AuthoritySteps, ClientSteps
 from shieldfl.roles.client_keys import ClientKeys
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import RoundKeyReader
@@ -72,6 +73,19 @@ class EnrollingClient(ClientSteps):
         if self._opening is not None and self._own_keys is not None:
             with self._lock:
                 self._opening.keys.grant(self._own_keys.granted(answer["grant"]))
+
+    def granted_secret(self) -> bytes:
+        """Return a secret that all clients and the key authority have, once this one is enrolled."""
+        with self._lock:
+            return super().granted_secret() if self._opening is None else self._opening.keys.shared_secret()
+
+    def catch_up(self, missed: Sequence[Message]) -> None:
+        """Open the ends of rounds that the client was not in, where clients open sums."""
+        with self._lock:
+            if self._opening is None:
+                super().catch_up(missed)
+            else:
+                self._opening.catch_up(missed)
 
     def open_by(self, opener: AuthoritySteps) -> None:
         """Let the client open sums itself; ``opener`` turns them into models, by keys that open answers."""

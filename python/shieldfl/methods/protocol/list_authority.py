@@ -11,7 +11,8 @@ from shieldfl.array_view import as_unsigned
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.protocol.invited import Invitations
 from shieldfl.methods.protocol.replies import Replies
-from shieldfl.methods.protocol.steps import AuthoritySteps, RoleContext
+from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.methods.protocol.steps import AuthoritySteps
 from shieldfl.privacy.events import OpenedSum
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import INVITED, digest_of_parts

@@ -3,71 +3,42 @@
 from __future__ import annotations
 
 import abc
-import math
 import secrets
 from collections.abc import Sequence
-from fractions import Fraction
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import ParameterError
-from shieldfl.masks import Mask
 from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.named_method import NamedMethod
-from shieldfl.methods.protocol.phase import Phase, SyntheticDemand
+from shieldfl.methods.protocol.phase import Phase
 from shieldfl.methods.protocol.plan import FederationPlan, checked_weights
 from shieldfl.methods.protocol.public_setup import PublicSetup, check_sizes, model_digest
-from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps, ClientSteps, RoleContext
+from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.methods.protocol.stated_facts import StatedFacts
+from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps, ClientSteps
 from shieldfl.methods.protocol.who_opens import WhoOpens
-from shieldfl.privacy.events import PrivacyReading
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import SESSION_BYTES, RoundKeyCheck, digest_of_parts
 from shieldfl.settings import plain_settings
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from shieldfl.roles.round_signer import RoundSigner
 
 __all__ = ["Method"]
 
+_NO_SECRET = bytes(32)
+"""In the place of the secret of a client that only enrols."""
 
-class Method(WhoOpens, abc.ABC):
+
+class Method(StatedFacts, WhoOpens, abc.ABC):
     """What a method does in one federation: it makes the roles, and holds no key, no model and nothing that changes.
 
     Every method's class is called with the method's name, its settings (None where it has none) and the plan. Every
     class that is found by a name declares for itself its names, how its figures are to be read and what the aggregator
     sees: what a base class says was said of another method.
     """
-
-    names: ClassVar[tuple[NamedMethod, ...]] = ()
-    """The names that it is found under, with what is said of each; a base class has none."""
-    privacy_reading: ClassVar[PrivacyReading]
-    """For whom, against whom and between which neighbours its epsilon is, if it has one."""
-    aggregator_sees: ClassVar[str]
-    """What the aggregator can read, in words."""
-
-    weighs_all_alike: ClassVar[bool] = False
-    """Whether clients count alike whatever their weights are."""
-    schemes: ClassVar[tuple[str, ...]] = ()
-    """How updates can be encrypted, by the registry's names; nothing for a method without keys."""
-    averages_all: ClassVar[bool] = True
-    """Whether the weighted mean of all updates is what it gives, up to rounding, where no noise is added."""
-    hides_all: ClassVar[bool] = False
-    """Whether ciphertexts, and what :data:`PUBLIC_PARTS` names, are all that ever leaves a client."""
-
-    scores: str | None = None
-    """What training must bring along for each parameter, see ``StartingPoint.scores``, in those rounds that ask."""
-    synthetic_demand: SyntheticDemand | None = None
-    """None where no round trains on synthetic data."""
-    trained: Mask | None = None
-    """Those of the P parameters that training changes; None for all."""
-    interleaving: Fraction | None = None
-    """The share of the second of two kinds of rounds; None where all are alike."""
-    delta: float = math.nan
-    """What its epsilon belongs to; NaN for a method without noise."""
 
     def __init__(self, name: str, settings: Any, plan: FederationPlan) -> None:
         self.name = name
@@ -78,25 +49,6 @@ class Method(WhoOpens, abc.ABC):
         """Plain data, as a public set-up has them; none for a method without."""
         if self.weighs_all_alike and plan.most_weight > 1:
             self.notes.append(self._why_alike())
-
-    @classmethod
-    def named(cls, name: str) -> NamedMethod:
-        """Return what the class says of one of its names."""
-        return next(one for one in cls.names if one.name == name)
-
-    @classmethod
-    def trains_privately(cls, name: str, settings: Any) -> bool:
-        """Say whether any round trains by DP-SGD: not on a model that mixes samples."""
-        return False
-
-    @classmethod
-    def adapted(cls, model: nn.Module, settings: Any) -> nn.Module:
-        """Return the module that clients train: here the model itself.
-
-        Its parameters are those of the plan, and the model must not be changed. Raises ParameterError or RangeError for
-        a model that the method cannot train.
-        """
-        return model
 
     def _why_alike(self) -> str:
         """Return a remark for readers where weights are given and do not count."""
@@ -217,6 +169,9 @@ class Method(WhoOpens, abc.ABC):
     ) -> ClientSteps:
         """Make the client of this index, which counts so much. It knows no other client's weight.
 
+        Where clients open sums and share a secret, but none is given, it derives from what the client is granted: this
+        one only enrols, and :meth:`granted_client_steps` makes the one that takes part.
+
         Raises ParameterError for the set-up of another method, settings or plan, for an index or weight that the plan
         does not have, and for a wrong number of threads; KeyMismatchError for another model.
         """
@@ -227,12 +182,35 @@ class Method(WhoOpens, abc.ABC):
             raise ParameterError(f"the plan has weights from 1 to {self.plan.most_weight}")
         own = 1 if self.weighs_all_alike else weight
         context = self._context(setup, threads)
+        awaits_secret = self.needs_shared_secret and shared_secret is None and self.clients_open
+        if awaits_secret:
+            shared_secret = _NO_SECRET
         steps = self._client(context, index, own, initial, shared_secret)
+        steps.awaits_secret = awaits_secret
         if self.clients_open:
             steps.open_by(self._opener(initial, context, shared_secret))
         secret = self._bound_secret(shared_secret)
         steps.bind(setup.digest, f"client {int(index)} of weight {int(own)}", self.plan.update_size, secret)
         return steps
+
+    def granted_client_steps(
+        self,
+        setup: PublicSetup,
+        index: int,
+        weight: int,
+        initial: GlobalModel,
+        enrolled: ClientSteps,
+        *,
+        threads: int | None = None,
+    ) -> tuple[ClientSteps, bytes]:
+        """Make the client that takes part, from one that has enrolled and was granted; return its secret, too.
+
+        The secret is :meth:`client_steps`'s from then on. Raises as that does, and PolicyError before the grant.
+        """
+        secret = enrolled.granted_secret()
+        steps = self.client_steps(setup, index, weight, initial, threads=threads, shared_secret=secret)
+        steps.go_on_from(enrolled)
+        return steps, secret
 
     def _opener(
         self, initial: GlobalModel, context: RoleContext, shared_secret: bytes | None

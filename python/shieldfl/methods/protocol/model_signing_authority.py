@@ -9,7 +9,7 @@ from shieldfl.array_view import as_unsigned
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.protocol.list_authority import ListAuthority
 from shieldfl.methods.protocol.replies import Replies
-from shieldfl.methods.protocol.steps import RoleContext
+from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_signer import RoundSigner
 from shieldfl.stateful import refuse_unless

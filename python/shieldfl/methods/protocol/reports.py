@@ -202,6 +202,17 @@ class Reporter(Stateful):
             self.clock.take()
             self.clock.add(seconds)
 
+    def go_on_from(self, other: Reporter) -> None:
+        """Take what another object of the same kind has changed, whoever's states it gives: it is not used any more."""
+        with self._lock:
+            masks = partial(Mask.from_bytes, most_positions=self._positions)
+            record = encode_record(other.changed(), {})
+            try:
+                changed, _ = decode_record(bytes(record), self, {Mask: masks})
+            finally:
+                record[:] = bytes(len(record))
+            self.__dict__.update(self.revived(changed).__dict__)
+
     def _bound(self) -> bytes:
         if self._owner is None:
             raise PolicyError("the role belongs to no set-up: make it by a method, or bind it")

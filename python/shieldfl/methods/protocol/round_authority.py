@@ -9,9 +9,11 @@ from typing import Any, ClassVar
 
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.invited import Invitations
 from shieldfl.methods.protocol.replies import Replies
-from shieldfl.methods.protocol.steps import AuthoritySteps, RoleContext
+from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.methods.protocol.steps import AuthoritySteps
 from shieldfl.privacy.events import OpenedSum
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import INVITED, digest_of_parts
@@ -76,6 +78,15 @@ class RoundAuthority(AuthoritySteps):
         with self._lock:
             _, newest = self._replies.newest(self.context.phases[-1])
             return self._first_model() if newest is None else newest
+
+    def replace_model(self, model: GlobalModel) -> None:
+        """Go on from another model than the last sum came to, where this opens sums in the aggregator's place.
+
+        Raises ParameterError where a round starts from more than a model's numbers.
+        """
+        raise ParameterError(
+            "rounds of this method start from more than a model's numbers: no server's optimiser can step in between"
+        )
 
     def newest_answer(self, phase: str) -> int:
         """Return the last round that was answered in a phase; -1 before the first."""

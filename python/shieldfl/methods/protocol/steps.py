@@ -9,21 +9,16 @@ many machines.
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from shieldfl.array_view import as_threads
-from shieldfl.errors import ParameterError
+from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.protocol.disclosure import Disclosure
-from shieldfl.methods.protocol.plan import FederationPlan
+from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.reports import Reporter
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import RoundKeyCheck
-from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.training.local_update import LocalUpdate, StartingPoint
 
-__all__ = ["AggregatorSteps", "AuthoritySteps", "ClientSteps", "RoleContext"]
+__all__ = ["AggregatorSteps", "AuthoritySteps", "ClientSteps"]
 
 
 class ClientSteps(Reporter, abc.ABC):
@@ -31,6 +26,9 @@ class ClientSteps(Reporter, abc.ABC):
 
     What clients of all methods do alike is in :class:`~shieldfl.methods.protocol.training_client.TrainingClient`.
     """
+
+    awaits_secret = False
+    """Whether it only enrols, since what it shares with other clients derives from what it is granted."""
 
     disclosure: Disclosure
     """What has left the client in its round, and how: each message adds to it, and the begin of another round starts
@@ -45,6 +43,26 @@ class ClientSteps(Reporter, abc.ABC):
 
     def enrolled(self, answer: Message) -> None:
         """Take the key authority's answer to the enrolment: what lets this client open sums, where clients do."""
+
+    def granted_secret(self) -> bytes:
+        """Return a secret that all clients and the key authority have, once this one is enrolled: 32 bytes.
+
+        Raises PolicyError where clients are granted nothing, or this one was not yet.
+        """
+        raise PolicyError("this client is granted nothing that others have: the key authority opens sums")
+
+    def catch_up(self, missed: Sequence[Message]) -> None:
+        """Open the ends of rounds that the client was not in, where clients open sums: in order, each once.
+
+        They are parts of what :meth:`AggregatorSteps.missed` returned, which a round's first message brings by itself.
+        """
+        if missed:
+            raise PolicyError("this client opens nothing: it needs no ends of rounds that it was not in")
+
+    @property
+    def has_trained(self) -> bool:
+        """Whether an update of the round that was begun last was taken: it need not be trained again."""
+        return False
 
     def open_by(self, opener: AuthoritySteps) -> None:
         """Let the client open sums itself, by what an authority would do. Raises ParameterError for one that cannot."""
@@ -105,6 +123,14 @@ class AggregatorSteps(Reporter, abc.ABC):
         raise ParameterError(
             "this aggregator opens nothing: the key authority or clients get what opens totals"
         )
+
+    def replace_model(self, model: GlobalModel) -> None:
+        """Begin the next round with another model than the last sum came to: what a server's optimiser made of it.
+
+        Raises ParameterError where this role does not see the model, or a round needs more of a model than its numbers,
+        and for a model of other sizes or with NaN.
+        """
+        raise ParameterError("this aggregator does not see the model: it cannot step with it")
 
     def enrolment(self) -> Message:
         """Return what asks the key authority to let the aggregator open sums, where it does; nothing elsewhere.
@@ -258,68 +284,3 @@ class AuthoritySteps(Reporter, abc.ABC):
         opens itself or nothing is signed.
         """
         raise ParameterError("the aggregator of this federation opens nothing: it has no answers to sign")
-
-
-@dataclass(frozen=True)
-class RoleContext:
-    """Public knowledge: no role gets a secret, or another client's weight, by it.
-
-    Raises ParameterError for a number of threads that the core refuses, before a round comes to ask for them.
-    """
-
-    plan: FederationPlan
-    keys: RoundKeyCheck
-    """Tells the public keys that a round brings from others."""
-    most_weight: int
-    """The largest that a client counts; 1 where the method weighs all alike."""
-    phases: tuple[str, ...]
-    """The names of every phase that a round may have."""
-    answered: Mapping[str, str | None]
-    """Of these, those whose answer is the key authority's, or comes of it; for what purpose they open a total."""
-    signed: tuple[str, ...]
-    """Of these, those whose answer it signs."""
-    scores: str | None = None
-    """What training brings along in every round, see ``StartingPoint.scores``; None where rounds differ, or nothing."""
-    threads: int | None = None
-    """For the core; None for as many as the work is worth."""
-    clients_open: bool = False
-    """Whether each client opens sums itself, with the key authority's answers."""
-    aggregator_opens: bool = False
-    """Whether the aggregator does, and alone."""
-    answered_once: tuple[str, ...] = ()
-    """The phases of which the key authority answers one total in the whole run."""
-
-    def __post_init__(self) -> None:
-        as_threads(self.threads)
-
-    def check_phase(self, phase: str) -> None:
-        """Raise ParameterError for a phase that the method does not have."""
-        if phase not in self.phases:
-            raise ParameterError(f"there is no phase {phase!r}: the method has {', '.join(self.phases)}")
-
-    def check_answered(self, phase: str) -> None:
-        """Raise ParameterError for a phase that the key authority does not answer."""
-        self.check_phase(phase)
-        if phase not in self.answered:
-            raise ParameterError(
-                f"phase {phase!r} is answered by the aggregator alone: ask the key authority in "
-                f"{', '.join(self.answered)}"
-            )
-
-    def check_answer(self, phase: str, round_number: int, answer: Message | None) -> None:
-        """Look whether what a phase begins with is what the key authority said, where it signed that.
-
-        ``answer`` is to the phase before. Raises as :meth:`RoundKeyCheck.check_answer` does.
-        """
-        before = self.phases[: self.phases.index(phase)][-1:]
-        if answer is not None and set(before) & set(self.signed):
-            self.keys.check_answer(answer, round_number, *before)
-
-    def encrypts(self, purpose: str) -> bool:
-        """Say whether something is encrypted for this purpose in this federation, under keys of its own."""
-        return purpose in self.keys.parameters
-
-    @property
-    def parameters(self) -> SchemeParameters[Any, Any]:
-        """How updates are encrypted."""
-        return self.keys.parameters["update"]

@@ -18,7 +18,7 @@ from shieldfl.methods.protocol.global_model import GlobalModel, joined
 from shieldfl.methods.protocol.invited import check_invited
 from shieldfl.methods.protocol.missed_rounds import missed_parts
 from shieldfl.methods.protocol.replies import Replies
-from shieldfl.methods.protocol.steps import RoleContext
+from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import ClearUpload, EncryptedUpload, NoisedUpload
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import INVITED
@@ -132,6 +132,8 @@ class TrainingClient(EnrollingClient):
         trained anew, and refused with PolicyError once a message has told of its update.
         """
         number = as_unsigned(round_number, "round_number")
+        if self.awaits_secret:
+            raise PolicyError("this client only enrols: make it again with what it was granted")
         # Rounds protect differently: none may begin while an update is handed in, or a message made, for another one.
         with self._lock:
             if self._begun is not None and number < self.round:
@@ -163,6 +165,11 @@ class TrainingClient(EnrollingClient):
             self._begun_with = begun_with
             self._has_told = False
             return self._begun
+
+    @property
+    def has_trained(self) -> bool:
+        """Whether an update of the round that was begun last was taken."""
+        return self._has_trained
 
     def _check_round(self, round_number: int, participants: int) -> None:
         if isinstance(participants, bool) or not isinstance(participants, int):

@@ -11,7 +11,7 @@ from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.masks import Mask, Votes, split_zones
 from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions
 from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
-from shieldfl.methods.protocol.steps import RoleContext
+from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.roles.message import Message, Part
 from shieldfl.scheme.interface import UnionMask

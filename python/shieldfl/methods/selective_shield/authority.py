@@ -13,8 +13,8 @@ from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions
 from shieldfl.methods.protocol.global_model import GlobalModel, joined
 from shieldfl.methods.protocol.reports import Note
+from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.round_authority import RoundAuthority
-from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_signer import RoundSigner

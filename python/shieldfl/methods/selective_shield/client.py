@@ -12,7 +12,7 @@ from shieldfl.masks import Mask, Zones, split_zones
 from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.steps import RoleContext
+from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.training_client import TrainingClient
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.privacy.discrete_gaussian import discrete_gaussian_noise, float32_grid

@@ -15,7 +15,7 @@ from shieldfl.methods.encrypted_sum.mixed_sum import MixedSum
 from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions
 from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.protocol.reports import Note
-from shieldfl.methods.protocol.steps import RoleContext
+from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.sense_crypt.client import cluster_round
 from shieldfl.methods.sense_crypt.cluster_registry import ClusterRegistry
 from shieldfl.roles.message import Message

@@ -11,8 +11,8 @@ from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.reports import Note
+from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.round_authority import RoundAuthority
-from shieldfl.methods.protocol.steps import RoleContext
 from shieldfl.methods.sense_crypt.client import cluster_model, cluster_round
 from shieldfl.roles.message import Message, Part
 from shieldfl.roles.round_key_check import digest_of_parts

@@ -12,7 +12,7 @@ from shieldfl.methods.encrypted_sum.mixed_upload import MixedUpload, encrypted_p
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.reports import Note
-from shieldfl.methods.protocol.steps import RoleContext
+from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.training_client import TrainingClient
 from shieldfl.methods.sense_crypt.client_clustering import noised_sensitivity
 from shieldfl.methods.sense_crypt.settings import SenseCryptSettings

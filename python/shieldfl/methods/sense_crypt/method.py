@@ -19,7 +19,7 @@ from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.phase import Phase
 from shieldfl.methods.protocol.plan import FederationPlan, stated_weights
-from shieldfl.methods.protocol.steps import RoleContext
+from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.sense_crypt.aggregator import SenseCryptAggregator
 from shieldfl.methods.sense_crypt.client import Capability, SenseCryptClient, cluster_model
 from shieldfl.methods.sense_crypt.cluster_registry import ClusterRegistry

@@ -1,0 +1,23 @@
+"""Flower (flwr 1.41 or 1.42) as the engine: ``ShieldStrategy`` in a ServerApp, ``shield_mod`` in a ClientApp.
+
+A ClientApp is a process of its own for every message, so it does not import what a server alone needs.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shieldfl.flower.mod import ShieldMod, shield_mod
+    from shieldfl.flower.strategy import ShieldStrategy
+
+__all__ = ["ShieldMod", "ShieldStrategy", "shield_mod"]
+
+_ROOMS = {"ShieldMod": "mod", "shield_mod": "mod", "ShieldStrategy": "strategy"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ROOMS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_ROOMS[name]}"), name)

@@ -1,0 +1,165 @@
+"""What of a run stays as it is once it has begun: its method, its public set-up, its key authority, its first model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from flwr.app import ArrayRecord
+
+from shieldfl.authority_service.authority_client import AuthorityClient, RemoteAuthority
+from shieldfl.authority_service.session_request import SessionRequest
+from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.flower.checkpoint import Progress
+from shieldfl.flower.federation_settings import FederationSettings
+from shieldfl.flower.record_layout import RecordLayout
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.method import Method
+from shieldfl.methods.protocol.plan import FederationPlan
+from shieldfl.methods.protocol.public_setup import PublicSetup
+from shieldfl.methods.protocol.steps import AuthoritySteps
+from shieldfl.methods.registry import make_method, method_of
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.roles.message import Message
+
+__all__ = ["BegunRun"]
+
+
+@dataclass(frozen=True)
+class BegunRun:
+    """Made by :meth:`made`, or read again by :meth:`kept`."""
+
+    method: Method
+    setup: PublicSetup
+    signed: Message
+    """The set-up as clients get it."""
+    authority: AuthoritySteps | None
+    is_embedded: bool
+    """Whether the key authority is in the server's process."""
+    layout: RecordLayout
+    initial: GlobalModel
+    apart: Message
+    """The arrays that stay as they are."""
+    weights: list[int]
+
+    @classmethod
+    def made(
+        cls,
+        settings: FederationSettings,
+        method_settings: MethodSettings,
+        connection: AuthorityClient | None,
+        arrays: ArrayRecord,
+        rounds: int,
+        samples: Sequence[int],
+    ) -> BegunRun:
+        """Plan the run and begin a session at the key authority.
+
+        ``samples`` are the clients', 0 where one does not say. Raises ParameterError for what does not fit together,
+        PolicyError for what the authority does not allow, UnreachableError.
+        """
+        layout = RecordLayout.of(arrays, settings.buffers)
+        initial = layout.model_of(arrays).kept()
+        weights = _weights(samples, settings)
+        plan = FederationPlan.for_weights(
+            weights,
+            clients=settings.clients,
+            rounds=rounds,
+            min_clients=settings.min_clients,
+            server_learning_rate=settings.server_learning_rate,
+            parameters=initial.parameters.size,
+            buffers=initial.buffers.size,
+            layer_offsets=layout.layout.offsets,
+            samples=sum(samples) if all(samples) else None,
+            opener=settings.opener,
+        )
+        if settings.most_weight is not None and settings.weighting == "samples":
+            plan = replace(plan, most_weight=settings.most_weight)
+        method = make_method(settings.method, method_settings, plan)
+        method.check_opener()
+        if method.needs_shared_secret and not method.clients_open:
+            raise ParameterError(
+                f"clients of {method.name} share a secret, which comes to them where they open sums: leave "
+                "shieldfl.opener out"
+            )
+        apart = layout.apart_to_message(layout.apart_of(arrays))
+        if connection is not None and method.purposes:
+            remote = connection.begin_session(SessionRequest(method, initial))
+            return cls(
+                method, remote.setup, remote.signed_setup, remote, False, layout, initial, apart, weights
+            )
+        authority, setup = method.authority_setup(initial, threads=settings.threads)
+        signed = Message({"setup": setup.to_bytes()})
+        return cls(method, setup, signed, authority, True, layout, initial, apart, weights)
+
+    @classmethod
+    def kept(
+        cls,
+        settings: FederationSettings,
+        connection: AuthorityClient | None,
+        rounds: int,
+        progress: Progress,
+        parts: Message,
+        key: bytes,
+    ) -> BegunRun:
+        """Read what :meth:`parts` wrote, and go on with the session.
+
+        Raises PolicyError for settings that the run did not begin with, ParameterError, UnreachableError.
+        """
+        signed = Message.from_bytes(parts["signed"])
+        setup = PublicSetup.trusted(bytes(signed["setup"]))
+        method = method_of(setup)
+        began = setup.method, setup.plan.clients, setup.plan.rounds
+        if began != (settings.method, settings.clients, rounds):
+            raise PolicyError(
+                f"the checkpoint is of {setup.method} with {setup.plan.clients} clients and {setup.plan.rounds} "
+                "rounds: a run goes on with the settings that it began with"
+            )
+        first = Message.from_bytes(parts["initial"])
+        initial = GlobalModel.from_message(first, setup.plan.parameters, setup.plan.buffers).kept()
+        authority: AuthoritySteps | None = None
+        if method.purposes and progress.is_embedded:
+            authority = method.authority_steps(setup, initial, threads=settings.threads)
+            authority.restore(parts["authority"], key)
+        elif method.purposes:
+            if connection is None:
+                raise ParameterError(
+                    "the run began with a key authority that is served: set shieldfl.authority"
+                )
+            authority = connection.session(bytes(parts["authority"]))
+        layout, apart = RecordLayout.from_json(progress.layout), Message.from_bytes(parts["apart"])
+        return cls(
+            method,
+            setup,
+            signed,
+            authority,
+            progress.is_embedded,
+            layout,
+            initial,
+            apart,
+            progress.weights,
+        )
+
+    def parts(self, key: bytes) -> dict[str, bytes]:
+        """Return what it takes to go on, an embedded authority's state sealed under the key."""
+        parts = {
+            "signed": self.signed.to_bytes(),
+            "initial": self.initial.to_message().to_bytes(),
+            "apart": self.apart.to_bytes(),
+        }
+        if isinstance(self.authority, RemoteAuthority):
+            parts["authority"] = self.authority.session_id
+        elif self.authority is not None:
+            parts["authority"] = self.authority.state(key)
+        return parts
+
+
+def _weights(samples: Sequence[int], settings: FederationSettings) -> list[int]:
+    if settings.weighting == "uniform":
+        return [1] * settings.clients
+    if not all(samples):
+        silent = list(samples).index(0)
+        raise ParameterError(
+            f"client {silent} does not say how many samples it has: give its app ShieldMod(samples=...), or set "
+            'shieldfl.weighting = "uniform"'
+        )
+    return list(samples)

@@ -1,0 +1,216 @@
+"""A client's role in one run, which goes on from message to message: each may be a process of its own."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from logging import INFO
+from typing import Any
+
+import msgspec
+import numpy as np
+from flwr.app import ArrayRecord, MetricRecord
+from flwr.supercore import log
+
+from shieldfl.errors import PolicyError, WireFormatError
+from shieldfl.flower.node_memory import NodeMemory, Position
+from shieldfl.flower.record_layout import RecordLayout
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.method import Method
+from shieldfl.methods.protocol.missed_rounds import missed_parts
+from shieldfl.methods.protocol.public_setup import PublicSetup
+from shieldfl.methods.registry import method_of
+from shieldfl.roles.message import Message
+from shieldfl.training.local_update import LocalUpdate, StartingPoint
+
+__all__ = ["ClientSession"]
+
+_BEGUN, _STEPS, _SECRET, _TOLD = "begun", "steps", "secret", "told"
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What was said or heard beside the role's messages."""
+
+    round: int = 0
+    metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By record, what the app said of its training in that round."""
+    ended: int = 0
+    """The last round that this client went through, and whose end it has."""
+
+
+class ClientSession:
+    """The client's steps, restored from what the node keeps, and kept again by :meth:`keep`.
+
+    Parameters
+    ----------
+    memory : of the node.
+    setup : public set-up of the run.
+    begun : what does not change: index, weight, layout, the initial model, arrays that stay apart.
+    threads : for the core.
+    """
+
+    def __init__(
+        self, memory: NodeMemory, setup: PublicSetup, begun: Message, threads: int | None, since: Position
+    ) -> None:
+        self._memory = memory
+        self._since = since
+        self._threads = threads
+        self._begun = begun
+        self._begun_is_kept = False
+        self.setup = setup
+        self.method: Method = method_of(setup)
+        self.index = begun.number("index")
+        self.weight = begun.number("weight")
+        self.layout = RecordLayout.from_json(bytes(begun["layout"]).decode())
+        self._initial = GlobalModel.from_message(begun, setup.plan.parameters, setup.plan.buffers)
+        self._secret: bytes | None = None
+        self._update: bytes | None = None
+        self._round = 0
+        self._told = _Told()
+        self.steps = self._new_steps()
+
+    def _new_steps(self) -> Any:
+        return self.method.client_steps(
+            self.setup,
+            self.index,
+            self.weight,
+            self._initial,
+            threads=self._threads,
+            shared_secret=self._secret,
+        )
+
+    @classmethod
+    def begin(
+        cls, memory: NodeMemory, setup: PublicSetup, begun: Message, threads: int | None
+    ) -> ClientSession:
+        """Begin a session, or go on with it where the same was begun.
+
+        Raises PolicyError where it was begun as another client, or with another model.
+        """
+        since, kept = memory.read(setup.session)
+        if _BEGUN not in kept:
+            return cls(memory, setup, begun, threads, since)
+        if Message.from_bytes(kept[_BEGUN]) != Message({**begun, "setup": setup.to_bytes()}):
+            raise PolicyError(
+                "this node takes part in the run already, as another client or from another model: begin a new run"
+            )
+        return cls._restored(memory, setup.session, kept, threads, since)
+
+    @classmethod
+    def load(cls, memory: NodeMemory, session: bytes, threads: int | None) -> ClientSession:
+        """Go on with a session. Raises PolicyError where the node has none."""
+        since, kept = memory.read(session)
+        if _BEGUN not in kept:
+            raise PolicyError(
+                "this node has no part in the run: it was not set up, or its store was lost. It can take part in the "
+                "next run"
+            )
+        return cls._restored(memory, session, kept, threads, since)
+
+    @classmethod
+    def _restored(
+        cls,
+        memory: NodeMemory,
+        session: bytes,
+        kept: Mapping[str, bytes],
+        threads: int | None,
+        since: Position,
+    ) -> ClientSession:
+        begun = Message.from_bytes(kept[_BEGUN])
+        setup = PublicSetup.trusted(bytes(begun["setup"]))
+        one = cls(memory, setup, begun, threads, since)
+        one._begun_is_kept = True
+        if kept.get(_SECRET):
+            one._secret = kept[_SECRET]
+            one.steps = one._new_steps()
+        one.steps.restore(kept[_STEPS], one._key)
+        one._told = msgspec.json.decode(kept[_TOLD], type=_Told)
+        return one
+
+    @property
+    def _key(self) -> bytes | None:
+        return self._memory.state_key(self.setup.session) if self.steps.needs_sealing else None
+
+    def keep(self) -> Position:
+        """Write everything down: before anything that comes of it leaves the node."""
+        for note in self.steps.report().notes:  # nobody else learns of them: some depend on the data
+            log(INFO, "shieldfl: %s", note)
+        contents = {
+            _STEPS: self.steps.state(self._key),
+            _SECRET: self._secret or b"",
+            _TOLD: msgspec.json.encode(self._told),
+        }
+        if not self._begun_is_kept:
+            contents[_BEGUN] = Message({**self._begun, "setup": self.setup.to_bytes()}).to_bytes()
+        self._since = self._memory.keep(
+            self.setup.session, contents, since=self._since, round_number=self._round, update=self._update
+        )
+        self._begun_is_kept, self._update = True, None
+        return self._since
+
+    def take_grant(self, grant: Message | None) -> None:
+        """Take what lets this client open sums, where it comes along and was not taken before."""
+        if grant is None or not grant:
+            return
+        if not self.steps.awaits_secret:
+            self.steps.enrolled(grant)
+            return
+        self.steps.enrolled(grant)
+        self.steps, self._secret = self.method.granted_client_steps(
+            self.setup, self.index, self.weight, self._initial, self.steps, threads=self._threads
+        )
+
+    def take_ends(self, end: Message | None, of_round: int, missed: Message | None) -> None:
+        """Take the end of the last round that this client went through, once, and then of those that it was not in."""
+        if end is not None and of_round > self._told.ended:
+            self.steps.end_round(end)
+            self._told = replace(self._told, ended=of_round)
+        if missed is not None:
+            rest, ends = missed_parts(missed)
+            if rest:
+                raise WireFormatError("the ends of rounds came with parts that none has")
+            self.steps.catch_up(ends)
+
+    def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+        """Begin a round."""
+        start: StartingPoint = self.steps.begin_round(round_number, participants, model)
+        self._round = round_number
+        return start
+
+    def finish_training(
+        self, start: StartingPoint, update: LocalUpdate, metrics: Mapping[str, MetricRecord]
+    ) -> None:
+        """Take what training gave, and what the app says of it."""
+        self.steps.finish_training(update)
+        records = {name: dict(record) for name, record in metrics.items()}
+        self._told = replace(self._told, round=self._round, metrics=records)
+        if self.method.purposes:
+            difference = hashlib.sha256()
+            with np.errstate(over="ignore"):
+                difference.update((update.parameters - start.parameters).data)
+                if start.buffers.size == update.buffers.size:
+                    difference.update((update.buffers - start.buffers).data)
+            self._update = difference.digest()
+
+    def metrics(self, round_number: int) -> dict[str, MetricRecord]:
+        """Return what the app said of its training in a round, to be said again with the same message."""
+        if self._told.round != round_number:
+            return {}
+        return {name: MetricRecord(one) for name, one in self._told.metrics.items()}
+
+    def step(self, phase: str, answer: Message | None) -> Message:
+        """Make a phase's message; a value that cannot be encrypted is named by its tensor."""
+        with self.layout.layout.naming_tensors():
+            message: Message = self.steps.step(phase, answer)
+        return message
+
+    def model(self, message: Message) -> ArrayRecord:
+        """Return the client's own model as the app's arrays; ``message`` is the global one, where that travels."""
+        return self.arrays(self.steps.merged_model(self.steps.global_model(message)))
+
+    def arrays(self, start: StartingPoint) -> ArrayRecord:
+        """Return a model as the app's arrays."""
+        apart = self.layout.apart_from_message(self._begun)
+        return self.layout.record_of(start.parameters, start.buffers, apart)

@@ -1,0 +1,62 @@
+"""Messages to nodes and their replies, by Flower's grid."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flwr.app import Message, MessageType, RecordDict
+from flwr.serverapp import Grid
+
+__all__ = ["Exchange"]
+
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
+
+
+class Exchange:
+    """Sends to nodes and waits for those that answer; looks more often than ``Grid.send_and_receive``, every 3 s.
+
+    Parameters
+    ----------
+    grid : of the run.
+    timeout_seconds : how long a message and its reply are waited for; after that it is not delivered any more.
+    """
+
+    def __init__(self, grid: Grid, timeout_seconds: float) -> None:
+        self.grid = grid
+        self._timeout = timeout_seconds
+
+    def ask(
+        self, contents: Mapping[int, RecordDict], group: str, kind: str = MessageType.TRAIN
+    ) -> Sequence[Message]:
+        """Send each node its content, and return the replies, errors among them, one for a node at most."""
+        messages = [
+            Message(content, node, kind, ttl=self._timeout, group_id=group)
+            for node, content in contents.items()
+        ]
+        waiting = {one for one in self.grid.push_messages(messages) if one}
+        del messages
+        replies: dict[Any, Message] = {}
+        until, pause = time.monotonic() + self._timeout, _SHORTEST_PAUSE
+        while waiting and time.monotonic() < until:
+            found = list(self.grid.pull_messages(waiting))
+            for reply in found:
+                waiting.discard(reply.metadata.reply_to_message_id)
+                replies.setdefault(reply.metadata.reply_to_message_id, reply)
+            if waiting and not found:
+                time.sleep(pause)
+                pause = min(_LONGEST_PAUSE, 1.3 * pause)
+        return list(replies.values())
+
+    def nodes(self, count: int) -> list[int]:
+        """Return the nodes that are there, once there are so many. Raises TimeoutError."""
+        until = time.monotonic() + self._timeout
+        while len(found := list(self.grid.get_node_ids())) < count:
+            if time.monotonic() > until:
+                raise TimeoutError(
+                    f"{len(found)} of {count} nodes are there after {self._timeout:.0f} s: start the others, or set "
+                    "shieldfl.clients to fewer"
+                )
+            time.sleep(min(1.0, self._timeout / 10))
+        return sorted(found)

@@ -1,0 +1,132 @@
+"""What an app says of its protected run, in its own configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from shieldfl.authority_service.authority_client import AuthorityClient
+from shieldfl.authority_service.certificates import CertificateFiles, client_tls
+from shieldfl.errors import ParameterError
+from shieldfl.flower.record_layout import BUFFERS
+from shieldfl.methods.discovery import named_method
+from shieldfl.methods.protocol.plan import Opener
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.settings import Count, Positive, Settings, Text, about, settings_of
+
+__all__ = ["FederationSettings"]
+
+_PREFIX = "shieldfl."
+_OF_METHOD = "settings."
+
+
+@dataclass(frozen=True)
+class FederationSettings(Settings):
+    """The settings of a protected run: ``[tool.flwr.app.config.shieldfl]`` of an app's pyproject.toml."""
+
+    clients: Annotated[Count, about("How many nodes take part; the run waits until so many are there.")]
+    method: Annotated[Text, about("How updates are protected.")] = "full-he"
+    min_clients: Annotated[
+        Count,
+        about("Of a round: with fewer it is given up, and no smaller sum is opened.", key="min-clients"),
+    ] = 3
+    opener: Opener = None
+    weighting: Annotated[
+        Literal["uniform", "samples"],
+        about(
+            "uniform: all clients count alike. samples: each by its number of samples, which its "
+            "ShieldMod(samples=...) says when the run begins."
+        ),
+    ] = "uniform"
+    most_weight: Annotated[
+        Annotated[int, Meta(ge=1, lt=2**32)] | None,
+        about(
+            "The largest number of samples of a client; left out, the largest that any says.",
+            key="most-weight",
+        ),
+    ] = None
+    server_learning_rate: Annotated[Positive, about("1 is FedAvg.", key="server-learning-rate")] = 1.0
+    buffers: Annotated[
+        Text,
+        about(
+            "The arrays that are statistics and no parameters: patterns of names, with commas between them."
+        ),
+    ] = BUFFERS
+    threads: Annotated[
+        int | None, about("Of the server, for its sums; as many as the work is worth where it is left out.")
+    ] = None
+    authority: Annotated[
+        Text | None,
+        about(
+            "The address of the key authority, https://...; none in a simulation, where it is in the server's process."
+        ),
+    ] = None
+    authority_key: Annotated[
+        Text | None, about("Its public key, 64 hexadecimal digits.", key="authority-key")
+    ] = None
+    authority_tls: Annotated[
+        Text | None,
+        about(
+            "The folder with the certificate that the authority knows the server by, and its CA's.",
+            key="authority-tls",
+            metavar="FOLDER",
+        ),
+    ] = None
+    authority_name: Annotated[Text, about("The name of that certificate.", key="authority-name")] = (
+        "aggregator"
+    )
+    checkpoint: Annotated[
+        Text | None,
+        about(
+            "A folder of the server, of this run alone: what it takes to go on is written there after each round.",
+            metavar="FOLDER",
+        ),
+    ] = None
+    resume: Annotated[bool, about("Whether to go on from the checkpoint.")] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.authority is not None and (self.authority_key is None or self.authority_tls is None):
+            raise ParameterError(
+                "a key authority is reached with its public key and a certificate: set shieldfl.authority-key and "
+                "shieldfl.authority-tls, too"
+            )
+        if self.resume and self.checkpoint is None:
+            raise ParameterError("there is nothing to go on from: set shieldfl.checkpoint")
+
+    @classmethod
+    def of(cls, run_config: Mapping[str, Any]) -> tuple[FederationSettings, MethodSettings]:
+        """Read an app's configuration: these settings, and the method's, ``[...shieldfl.settings]``.
+
+        What is empty counts as left out. Raises ParameterError for a setting that there is not, or what it must not be.
+        """
+        known, values, of_method = settings_of(cls), {}, {}
+        for key, value in run_config.items():
+            name = key.removeprefix(_PREFIX)
+            if name == key or value == "":
+                continue
+            if name.startswith(_OF_METHOD):
+                of_method[name.removeprefix(_OF_METHOD)] = value
+            elif name in known:
+                values[known[name].name] = known[name].read(value, _PREFIX)
+            else:
+                allowed = ", ".join(f"{_PREFIX}{one}" for one in known)
+                raise ParameterError(f"there is no setting {key!r}: choose from {allowed}")
+        if "clients" not in values:
+            raise ParameterError(f"the app's configuration lacks {_PREFIX}clients: how many nodes take part")
+        settings = cls(**values)
+        named_method(settings.method)
+        methods = MethodSettings()
+        return settings, methods.changed(settings.method, of_method) if of_method else methods
+
+    def authority_client(self) -> AuthorityClient | None:
+        """Return what reaches the key authority; None where there is none. Raises ParameterError, DataError."""
+        if self.authority is None or self.authority_key is None or self.authority_tls is None:
+            return None
+        tls = client_tls(CertificateFiles.in_folder(Path(self.authority_tls), self.authority_name))
+        # A service that is started again takes seconds, and a round waits for it.
+        return AuthorityClient(self.authority, tls, self.authority_key, attempts=10)

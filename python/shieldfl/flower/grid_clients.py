@@ -1,0 +1,155 @@
+"""How a round's driver reaches its clients over Flower."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from logging import WARNING
+from typing import Any
+
+from flwr.app import Message, MessageType, MetricRecord, RecordDict
+from flwr.supercore import log
+
+from shieldfl.errors import RangeError, ShieldError
+from shieldfl.flower.participants import Participants
+from shieldfl.flower.wire import ASK, Kind, message_in, packed
+from shieldfl.roles.message import Message as RoleMessage
+
+__all__ = ["GridClients"]
+
+_MessageOf = Callable[[int], RoleMessage]
+_RANGE_ERROR = "RangeError: "
+
+
+class GridClients:
+    """Sends a round's messages; what ends a round for a client travels with the next message to it.
+
+    Every exchange takes seconds in a deployment, so the first message has the client train and make the first phase's.
+
+    Parameters
+    ----------
+    participants : the run's clients.
+    missed_again : returns all that a client, to which a message may not have come, is not known to have.
+    """
+
+    def __init__(self, participants: Participants, missed_again: Callable[[int], RoleMessage]) -> None:
+        self.participants = participants
+        self._missed_again = missed_again
+        self.app_records: Mapping[int, RecordDict] = {}
+        """By client, what the app's own strategy sends beside arrays."""
+        self.asked: dict[str, Any] = {}
+        """What the round's first message says beside."""
+        self.trained: dict[int, dict[str, MetricRecord]] = {}
+        """By client, what the app said of its training in the round that runs."""
+        self.failures: dict[int, str] = {}
+        """By client, why it left that round."""
+        self.ends: dict[int, tuple[int, RoleMessage]] = {}
+        """By client, the last round that it went through and is not known to have the end of, and that."""
+        self._unsure: set[int] = set()
+        self._round = 0
+        self._first: dict[int, RoleMessage] = {}
+        self._participants = 0
+        self._packed: tuple[RoleMessage, Any] | None = None
+
+    def begin_round(
+        self, clients: Sequence[int], round_number: int, participants: int, message_of: _MessageOf
+    ) -> None:
+        """Keep the first messages: they are sent with the first phase."""
+        self._round, self._participants = round_number, participants
+        self._first = {index: message_of(index) for index in clients}
+        self.trained, self.failures = {}, {}
+
+    def step(
+        self, clients: Sequence[int], phase: str, message_of: _MessageOf | None
+    ) -> Iterator[tuple[int, bytes | RangeError]]:
+        """Have each client make a phase's message; yield them by the clients' numbers, so that sums are repeatable."""
+        if message_of is None:
+            contents = {index: self._first_content(index, phase) for index in clients}
+            self._first = {}
+        else:
+            contents = {
+                index: self.participants.content(
+                    index, Kind.PHASE, self._record(message_of(index)), round=self._round, phase=phase
+                )
+                for index in clients
+            }
+        replies = self.asked_all(contents, f"round {self._round}")
+        for index in sorted(clients):
+            if index not in replies:
+                reason = self.failures.get(index, "")
+                if reason.startswith(_RANGE_ERROR):
+                    yield index, RangeError(reason.removeprefix(_RANGE_ERROR))
+                continue
+            reply = replies[index]
+            if message_of is None:
+                self.trained[index] = dict(reply.content.metric_records.items())
+            message = message_in(reply.content)
+            if message is not None:
+                yield index, message.to_bytes()
+
+    def end_round(self, clients: Sequence[int], message_of: _MessageOf) -> None:
+        """Keep the round's end, for the next message to each client."""
+        for index in clients:
+            self.ends[index] = self._round, message_of(index)
+
+    def _first_content(self, index: int, phase: str) -> RecordDict:
+        return self.content(
+            index,
+            Kind.TRAIN,
+            packed(self._first[index]),
+            phase=phase,
+            round=self._round,
+            participants=self._participants,
+        )
+
+    def content(self, index: int, kind: Kind, message: Any, **values: Any) -> RecordDict:
+        """Return a message for a client with all that it is not known to have, and the app's own records."""
+        parts: dict[str, Any] = dict(self.app_records.get(index, {}).items())
+        ended, end = self.ends.get(index, (0, None))
+        if end is not None:
+            parts["shieldfl.end"] = self._record(end)
+        if index in self._unsure:
+            parts["shieldfl.missed"] = packed(self._missed_again(index))
+        return self.participants.content(index, kind, message, parts, ended=ended, **self.asked, **values)
+
+    def _record(self, message: RoleMessage) -> Any:
+        """Pack a message, once where all clients get the same."""
+        if self._packed is None or self._packed[0] is not message:
+            self._packed = message, packed(message)
+        return self._packed[1]
+
+    def hear_again(self) -> None:
+        """Send every client, with its next message, all that it is not known to have."""
+        self._unsure = set(self.participants.by_index)
+
+    def asked_all(
+        self, contents: Mapping[int, RecordDict], group: str, kind: str = MessageType.TRAIN
+    ) -> dict[int, Message]:
+        """Send to clients; return their replies, and note who failed. Each failure is logged, with its reason."""
+        node_of = {index: self.participants.by_index[index].node for index in contents}
+        index_of = {node: index for index, node in node_of.items()}
+        kinds = {index: content[ASK]["kind"] for index, content in contents.items()}
+        found: dict[int, Message] = {}
+        for reply in self.participants.exchange.ask(
+            {node_of[index]: content for index, content in contents.items()}, group, kind
+        ):
+            index = index_of.get(reply.metadata.src_node_id, -1)
+            if index < 0:
+                continue
+            if reply.has_error():
+                self.failures[index] = reply.error.reason or "it failed"
+                continue
+            try:
+                self.participants.note(index, reply)
+            except (ShieldError, KeyError, TypeError, ValueError) as error:
+                self.failures[index] = f"its reply cannot be read ({error})"
+                continue
+            found[index] = reply
+        for index in contents:
+            if index not in found:
+                reason = self.failures.setdefault(index, "it has not answered in time")
+                self._unsure.add(index)
+                log(WARNING, "shieldfl: client %s left %s: %s", index, group, reason)
+            elif kinds[index] != Kind.PHASE:
+                self._unsure.discard(index)
+                self.ends.pop(index, None)
+        return found

@@ -1,0 +1,273 @@
+"""A client mod that protects what an ordinary ClientApp returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from logging import WARNING
+from pathlib import Path
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MessageType, RecordDict
+from flwr.clientapp.typing import ClientAppCallable
+from flwr.common.constant import ErrorCode
+from flwr.supercore import log
+
+import shieldfl
+from shieldfl.errors import DataError, PolicyError, ShieldError
+from shieldfl.flower.client_session import ClientSession
+from shieldfl.flower.node_memory import DiskMemory, NodeMemory, SimulatedMemory, is_simulated
+from shieldfl.flower.node_settings import NodeSettings
+from shieldfl.flower.training_records import asked_training, update_of
+from shieldfl.flower.wire import ASK, MESSAGE, TRAINING, Kind, ask, asked_of, message_in, packed
+from shieldfl.roles.message import Message as RoleMessage
+
+__all__ = ["ShieldMod", "shield_mod"]
+
+
+class ShieldMod:
+    """Stands between Flower and a ClientApp: ``ClientApp(mods=[ShieldMod()])``. Its last mod, so that it sees all.
+
+    The app is called as ever, with a model's arrays, and returns trained ones and metrics. The arrays do not leave the
+    node: what does is the message of the run's method, once it was written down. Metrics leave as they are. What a
+    server sends without protection is refused, whatever it asks for.
+
+    Parameters
+    ----------
+    samples : returns how many samples this client trains on, for runs in which clients count by their samples.
+    """
+
+    def __init__(self, samples: Callable[[Context], int] | None = None) -> None:
+        self._samples = samples
+
+    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        """Handle a message in the app's place, and have the app train or evaluate where it asks for that."""
+        if message.metadata.message_type.startswith(MessageType.QUERY):
+            return call_next(message, context)
+        try:
+            return self._answered(message, context, call_next)
+        except ShieldError as error:
+            # In one process with a server this is all that tells it why a client is missing.
+            reason = f"{type(error).__name__}: {error}"
+            log(WARNING, "shieldfl: %s", reason)
+            return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, reason), reply_to=message)
+
+    def _answered(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        if ASK not in message.content:
+            raise PolicyError(
+                "this client's updates are protected, and the server asks for one as it is: wrap the server's strategy "
+                "in ShieldStrategy"
+            )
+        asked = asked_of(message.content)
+        settings, simulated = NodeSettings.of(context.node_config), is_simulated()
+        memory = _memory(settings, asked, context, simulated=simulated)
+        if asked["kind"] == Kind.HELLO:
+            return self._told_who(message, asked, context, settings, memory)
+        if asked["kind"] == Kind.SET_UP:
+            if self._samples is not None and int(asked["weight"]) not in (1, int(self._samples(context))):
+                raise PolicyError("the server gives this client another weight than its number of samples")
+            return _set_up(message, asked, settings, memory, simulated=simulated)
+        session = ClientSession.load(memory, asked["session"], settings.threads)
+        session.take_grant(message_in(message.content, "shieldfl.grant"))
+        handle = {Kind.TRAIN: _train, Kind.PHASE: _go_on, Kind.MODEL: _evaluate, Kind.FINISH: _finish}
+        return handle[asked["kind"]](message, asked, session, context, call_next, settings)
+
+    def _told_who(
+        self,
+        message: Message,
+        asked: Mapping[str, Any],
+        context: Context,
+        settings: NodeSettings,
+        memory: NodeMemory,
+    ) -> Message:
+        """Say which client this is, and, where the server goes on with a session, as which one it took part."""
+        session = bytes(asked.get("session", b""))
+        position, kept = memory.read(session)
+        index = ClientSession.load(memory, session, settings.threads).index if kept else -1
+        told = ask(
+            Kind.HELLO,
+            partition_id=int(context.node_config.get("partition-id", -1)),
+            index=index,
+            samples=0 if self._samples is None else int(self._samples(context)),
+            shieldfl=shieldfl.__version__,
+            position=list(position),
+        )
+        return Message(RecordDict({ASK: told}), reply_to=message)
+
+
+def _memory(
+    settings: NodeSettings, asked: Mapping[str, Any], context: Context, *, simulated: bool
+) -> NodeMemory:
+    epoch, rows = asked.get("position", (0, 0))
+    if settings.store is not None:
+        return DiskMemory(Path(settings.store), (epoch, rows))
+    if simulated and asked.get("store"):  # so that a simulation can be gone on with
+        return DiskMemory(Path(asked["store"]) / str(context.node_config["partition-id"]), (epoch, rows))
+    if not simulated:
+        raise PolicyError(
+            "outside of a simulation a node keeps its secrets on its own disk: set shieldfl-store in its configuration"
+        )
+    return SimulatedMemory(context)
+
+
+def _set_up(
+    message: Message, asked: Mapping[str, Any], settings: NodeSettings, memory: NodeMemory, *, simulated: bool
+) -> Message:
+    """Take a run's public set-up, and return what enrols this client."""
+    brought = message_in(message.content)
+    if brought is None:
+        raise PolicyError("the server's message brings no set-up")
+    setup, _ = settings.checked_setup(brought, simulated=simulated)
+    begun = RoleMessage(
+        {
+            "index": RoleMessage.from_number(int(asked["index"])),
+            "weight": RoleMessage.from_number(int(asked["weight"])),
+            "layout": str(asked["layout"]).encode(),
+            **{name: brought[name] for name in brought if name not in ("setup", "signature")},
+        }
+    )
+    session = ClientSession.begin(memory, setup, begun, settings.threads)
+    enrolment = settings.signed(setup, session.index, session.steps.enrolment())
+    return _reply(message, session, enrolment)
+
+
+def _reply(
+    message: Message,
+    session: ClientSession,
+    answer: RoleMessage | None,
+    records: Mapping[str, Any] | None = None,
+) -> Message:
+    """Write everything down, then return what leaves the node."""
+    position = session.keep()
+    content = RecordDict({ASK: ask(Kind(asked_of(message.content)["kind"]), position=list(position))})
+    if answer is not None:
+        content[MESSAGE] = packed(answer)
+    for name, record in (records or {}).items():
+        content[name] = record
+    return Message(content, reply_to=message)
+
+
+def _take_ends(message: Message, asked: Mapping[str, Any], session: ClientSession) -> None:
+    end, missed = (message_in(message.content, f"shieldfl.{name}") for name in ("end", "missed"))
+    session.take_ends(end, int(asked.get("ended", 0)), missed)
+
+
+def _called(
+    message: Message,
+    asked: Mapping[str, Any],
+    arrays: ArrayRecord,
+    context: Context,
+    call_next: ClientAppCallable,
+    training: ConfigRecord | None = None,
+) -> Message:
+    """Have the app handle a message as an unprotected server would send it."""
+    content = RecordDict({str(asked["arrays"]): arrays})
+    for name, record in message.content.items():
+        if not name.startswith(ASK):
+            content[name] = record
+    if training is not None:
+        content[TRAINING] = training
+    protected, message.content = message.content, content
+    try:
+        return call_next(message, context)
+    finally:
+        message.content = protected
+
+
+def _train(
+    message: Message,
+    asked: Mapping[str, Any],
+    session: ClientSession,
+    context: Context,
+    call_next: ClientAppCallable,
+    settings: NodeSettings,
+) -> Message:
+    """Begin a round, train unless that was done, and make the first phase's message."""
+    number, model = int(asked["round"]), message_in(message.content)
+    if model is None:
+        raise PolicyError(f"round {number} came without its first message")
+    _take_ends(message, asked, session)
+    start = session.begin_round(number, int(asked["participants"]), model)
+    if not session.steps.has_trained:
+        training = asked_training(start, session.index)
+        reply = _called(message, asked, session.arrays(start), context, call_next, training)
+        if reply.has_error():
+            return reply
+        update = update_of(reply.content, start, session.layout)
+        _check_weight(session, reply.content, str(asked.get("weighted-by", "")))
+        session.finish_training(start, update, reply.content.metric_records)
+    answer = session.step(str(asked["phase"]), None)
+    return _reply(message, session, answer, session.metrics(number))
+
+
+def _check_weight(session: ClientSession, content: RecordDict, weighted_by: str) -> None:
+    """Raise PolicyError where the app trained on another number of samples than the client counts by."""
+    for record in content.metric_records.values():
+        if weighted_by and record.get(weighted_by, session.weight) != session.weight:
+            raise PolicyError(
+                f"the client counts by {session.weight:,} samples, as it said when the run began, and has trained on "
+                f"{record[weighted_by]:,}: the number must stay the same in a run"
+            )
+
+
+def _go_on(
+    message: Message,
+    asked: Mapping[str, Any],
+    session: ClientSession,
+    context: Context,
+    call_next: ClientAppCallable,
+    settings: NodeSettings,
+) -> Message:
+    """Make a further phase's message."""
+    return _reply(message, session, session.step(str(asked["phase"]), message_in(message.content)))
+
+
+def _evaluate(
+    message: Message,
+    asked: Mapping[str, Any],
+    session: ClientSession,
+    context: Context,
+    call_next: ClientAppCallable,
+    settings: NodeSettings,
+) -> Message:
+    """Have the app evaluate the client's own model; what it returns leaves as it is."""
+    _take_ends(message, asked, session)
+    arrays = session.model(message_in(message.content) or RoleMessage())
+    reply = _called(message, asked, arrays, context, call_next)
+    if reply.has_error():
+        return reply
+    return _reply(message, session, None, reply.content.metric_records)
+
+
+def _finish(
+    message: Message,
+    asked: Mapping[str, Any],
+    session: ClientSession,
+    context: Context,
+    call_next: ClientAppCallable,
+    settings: NodeSettings,
+) -> Message:
+    """Take what is left, and write the model beside the node's store, where it has one."""
+    _take_ends(message, asked, session)
+    if settings.store is not None:
+        _write_model(Path(settings.store), session.model(message_in(message.content) or RoleMessage()))
+    return _reply(message, session, None)
+
+
+def _write_model(folder: Path, arrays: ArrayRecord) -> None:
+    import io
+
+    import numpy as np
+
+    from shieldfl.roles.private_file import write_private_file
+
+    buffer = io.BytesIO()
+    named: dict[str, Any] = {name: array.numpy() for name, array in arrays.items()}
+    np.savez(buffer, **named)
+    try:
+        write_private_file(folder / "model.npz", buffer.getvalue())
+    except OSError as error:
+        raise DataError(f"the model cannot be written to {folder}: free some space there") from error
+
+
+shield_mod = ShieldMod()
+"""Protects in runs in which all clients count alike."""

@@ -1,0 +1,190 @@
+"""Where a node keeps a client's role between messages: on its disk, or, in a simulation, where Flower keeps it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import secrets
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from flwr.app import ConfigRecord, Context
+
+from shieldfl.errors import DataError, PolicyError
+from shieldfl.roles.private_file import write_private_file
+from shieldfl.roles.step_store import UPDATE_OF_ANOTHER_ROUND, StepStore
+
+__all__ = ["DiskMemory", "NodeMemory", "SimulatedMemory", "is_simulated"]
+
+Position = tuple[int, int]
+
+_STATE_DOMAIN = b"shieldfl node state 1\0"
+_WAITS_SECONDS = 30.0
+
+
+class NodeMemory(Protocol):
+    """Keeps named contents by session, and tells what was kept since they were read."""
+
+    def read(self, session: bytes) -> tuple[Position, dict[str, bytes]]:
+        """Return how far it has come, and what was kept last under each name."""
+
+    def keep(
+        self,
+        session: bytes,
+        contents: Mapping[str, bytes],
+        *,
+        since: Position,
+        round_number: int,
+        update: bytes | None,
+    ) -> Position:
+        """Keep contents as :meth:`StepStore.keep` does; return how far the memory has come."""
+
+    def state_key(self, session: bytes) -> bytes:
+        """Return what seals a role's state, 32 bytes; secret."""
+
+
+def is_simulated() -> bool:
+    """Say whether this process is a worker of Flower's simulation, where all clients are on one machine."""
+    ray = sys.modules.get("ray")
+    return ray is not None and bool(ray.is_initialized())
+
+
+class SimulatedMemory:
+    """The state that Flower keeps for each node of a simulation: it protects nobody, nor is there anybody to protect.
+
+    Parameters
+    ----------
+    context : of the node.
+    """
+
+    def __init__(self, context: Context) -> None:
+        if "shieldfl.memory" not in context.state:
+            context.state["shieldfl.memory"] = ConfigRecord({"rows": 0})
+        self._record = context.state.config_records["shieldfl.memory"]
+
+    def read(self, session: bytes) -> tuple[Position, dict[str, bytes]]:
+        """Return how far it has come, and what was kept last under each name."""
+        head = f"{session.hex()} "
+        found = {
+            name.removeprefix(head): value
+            for name, value in self._record.items()
+            if name.startswith(head) and isinstance(value, bytes)
+        }
+        return (0, self._rows()), found
+
+    def _rows(self) -> int:
+        rows = self._record["rows"]
+        assert isinstance(rows, int)
+        return rows
+
+    def keep(
+        self,
+        session: bytes,
+        contents: Mapping[str, bytes],
+        *,
+        since: Position,
+        round_number: int,
+        update: bytes | None,
+    ) -> Position:
+        """Keep contents."""
+        if update is not None:
+            at = f"{session.hex()} update {update.hex()}"
+            if self._record.get(at, round_number) != round_number:
+                raise PolicyError(UPDATE_OF_ANOTHER_ROUND)
+            self._record[at] = round_number
+        for name, content in contents.items():
+            self._record[f"{session.hex()} {name}"] = content
+        self._record["rows"] = self._rows() + 1
+        return 0, self._rows()
+
+    def state_key(self, session: bytes) -> bytes:
+        """Return what seals a role's state: nothing that is secret, in a simulation."""
+        return hashlib.sha256(_STATE_DOMAIN + session).digest()
+
+
+class DiskMemory:
+    """A folder on the node's disk, of its owner alone: a store, and the key that it is sealed under.
+
+    Parameters
+    ----------
+    folder : its path; it is made where there is none.
+    at_least : a position that the store is known to have reached: an old copy of it is refused.
+
+    Raises DataError where the folder cannot be made or read.
+    """
+
+    def __init__(self, folder: Path, at_least: Position = (0, 0)) -> None:
+        self._path = folder / "store"
+        self._at_least = at_least
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._key = _key_of(folder / "key")
+        except OSError as error:
+            raise DataError(
+                f"the node's folder {folder} cannot be made or read: look at its owner and its permissions"
+            ) from error
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[StepStore]:
+        with self._held() as store:
+            if store.position < self._at_least:
+                raise PolicyError(
+                    f"the store {self._path} is an old copy: it ends at {tuple(store.position)}, and has been at "
+                    f"{self._at_least}. Put the newest one back, or, if that is lost, have the node begin anew: "
+                    "`shieldfl flower restored`"
+                )
+            yield store
+
+    def _held(self) -> StepStore:
+        """Open the store: a second process of the node, for a message that came twice, holds it for milliseconds."""
+        until = time.monotonic() + _WAITS_SECONDS
+        while True:
+            try:
+                if not self._path.exists():
+                    return StepStore.create(self._path, self._key)
+                return StepStore(self._path, self._key)
+            except PolicyError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.05)
+
+    def read(self, session: bytes) -> tuple[Position, dict[str, bytes]]:
+        """Return how far the store has come, and what was kept last under each name."""
+        with self._opened() as store:
+            return store.position, store.kept(session)
+
+    def keep(
+        self,
+        session: bytes,
+        contents: Mapping[str, bytes],
+        *,
+        since: Position,
+        round_number: int,
+        update: bytes | None,
+    ) -> Position:
+        """Keep contents, on the disk once this returns."""
+        with self._opened() as store:
+            store.keep(session, contents, since=since, round_number=round_number, update=update)
+            return store.position
+
+    def state_key(self, session: bytes) -> bytes:
+        """Return what seals a role's state."""
+        return hmac.digest(self._key, _STATE_DOMAIN + session, "sha256")
+
+    def begin_anew(self) -> None:
+        """End every session of a store that is a backup: no second frame can be made of what was sent since."""
+        with StepStore(self._path, self._key, at_least=self._at_least, restored=True):
+            pass
+
+
+def _key_of(path: Path) -> bytes:
+    if not path.exists():
+        write_private_file(path, secrets.token_bytes(32))
+    key = path.read_bytes()
+    if len(key) != 32:
+        raise DataError(f"{path} is no key of a node's store: restore the folder")
+    return key

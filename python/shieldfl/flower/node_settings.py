@@ -1,0 +1,117 @@
+"""What a node's operator settles in its configuration, whatever a server or an app says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from shieldfl.authority_service.identity import ClientIdentity, signed_setup_of
+from shieldfl.errors import PolicyError
+from shieldfl.methods.protocol.method import Method
+from shieldfl.methods.protocol.public_setup import PublicSetup
+from shieldfl.methods.registry import method_of
+from shieldfl.roles.message import Message
+from shieldfl.settings import Settings, Text, about, settings_of
+
+__all__ = ["NodeSettings"]
+
+_PREFIX = "shieldfl-"
+
+
+@dataclass(frozen=True)
+class NodeSettings(Settings):
+    """The settings of a SuperNode, each with ``shieldfl-`` before its name in ``--node-config``."""
+
+    store: Annotated[
+        Text | None,
+        about("The folder, of this node alone, with its secrets and what it has sent.", metavar="FOLDER"),
+    ] = None
+    authority_key: Annotated[
+        Text | None,
+        about(
+            "The public key of the key authority that this node believes, 64 hexadecimal digits.",
+            key="authority-key",
+        ),
+    ] = None
+    client_key: Annotated[
+        Text | None,
+        about("The private key by which the authority knows this node.", key="client-key", metavar="FILE"),
+    ] = None
+    client_name: Annotated[
+        Text | None,
+        about("The name under which the authority's operator has enrolled that key.", key="client-name"),
+    ] = None
+    methods: Annotated[
+        Text | None,
+        about(
+            "The methods that this node takes part in, with commas between them; all that encrypt where it is left out."
+        ),
+    ] = None
+    threads: Annotated[
+        int | None, about("For encryption; as many as the work is worth where it is left out.")
+    ] = None
+
+    @classmethod
+    def of(cls, node_config: Mapping[str, Any]) -> NodeSettings:
+        """Read a node's configuration. Raises PolicyError for a setting that there is not, ParameterError."""
+        known = settings_of(cls)
+        values = {}
+        for key, value in node_config.items():
+            if not key.startswith(_PREFIX):
+                continue
+            name = key.removeprefix(_PREFIX)
+            if name not in known:
+                allowed = ", ".join(f"{_PREFIX}{one}" for one in known)
+                raise PolicyError(f"the node's configuration has no setting {key!r}: choose from {allowed}")
+            values[known[name].name] = known[name].read(value, _PREFIX)
+        return cls(**values)
+
+    @property
+    def is_deployed(self) -> bool:
+        """Whether an operator has set this node up for protected runs."""
+        return self.authority_key is not None or self.store is not None
+
+    def checked_setup(self, message: Message, *, simulated: bool) -> tuple[PublicSetup, Method]:
+        """Return a public set-up that this node takes part in, and its method.
+
+        Raises KeyMismatchError for one that the pinned authority has not signed, PolicyError where none is pinned
+        outside of a simulation, and for a method that the node's operator does not allow.
+        """
+        content = bytes(message["setup"])
+        if self.authority_key is not None and "signature" in message:
+            content = signed_setup_of(message, bytes.fromhex(self.authority_key))
+        setup = PublicSetup.trusted(content)
+        method = method_of(setup)
+        if self.methods is not None:
+            allowed = {one.strip() for one in self.methods.split(",")}
+            if method.name not in allowed:
+                raise PolicyError(
+                    f"this node takes part in {', '.join(sorted(allowed))}, and not in {method.name}: ask its operator"
+                )
+        elif not method.purposes and (self.is_deployed or not simulated):
+            raise PolicyError(
+                f"{method.name} encrypts nothing, and this node's operator has not allowed it: set "
+                f'shieldfl-methods="{method.name}" in its configuration'
+            )
+        if method.purposes and not simulated and (self.authority_key is None or "signature" not in message):
+            raise PolicyError(
+                "outside of a simulation a node takes part under a key authority that it pins, which serves the run: "
+                "set shieldfl-authority-key in the node's configuration, and shieldfl.authority in the app's"
+            )
+        if not simulated and self.store is None:
+            raise PolicyError(
+                "outside of a simulation a node keeps its secrets on its own disk: set shieldfl-store in its "
+                "configuration"
+            )
+        return setup, method
+
+    def signed(self, setup: PublicSetup, index: int, enrolment: Message) -> Message:
+        """Return an enrolment, signed where this node has a key that the authority's operator knows."""
+        if self.client_key is None or not enrolment:
+            return enrolment
+        if self.client_name is None:
+            raise PolicyError("the node has a client key and no name for it: set shieldfl-client-name, too")
+        identity = ClientIdentity.load(Path(self.client_key))
+        return identity.signed_enrolment(self.client_name, setup.digest, index, enrolment)

@@ -1,0 +1,177 @@
+"""Which of an app's arrays lie where in the flat vectors that are protected."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import accumulate
+from typing import Any
+
+import msgspec
+import numpy as np
+from flwr.app import Array, ArrayRecord
+
+from shieldfl.errors import ParameterError, WireFormatError
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.parameter_layout import ParameterLayout
+from shieldfl.roles.message import Message
+from shieldfl.training.local_update import FloatVector
+
+__all__ = ["BUFFERS", "RecordLayout"]
+
+BUFFERS = "*running_mean,*running_var"
+"""The arrays that are statistics of the data and no parameters, by PyTorch's names for those of BatchNorm."""
+
+_APART = "apart "
+
+
+@dataclass(frozen=True)
+class _Place:
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class RecordLayout:
+    """The arrays of an ``ArrayRecord``, in its order, with their shapes and types.
+
+    Arrays of floats are parameters, or buffers; all others, such as BatchNorm's count of batches, stay apart: every
+    client goes on with those of the first round, and none sends its own.
+    """
+
+    order: tuple[str, ...]
+    parameters: tuple[_Place, ...]
+    buffers: tuple[_Place, ...]
+
+    @classmethod
+    def of(cls, record: ArrayRecord, buffers: str = BUFFERS) -> RecordLayout:
+        """Return the layout of a record; ``buffers`` are patterns of names, with commas between them.
+
+        Raises ParameterError for a record without floats, and for floats that NumPy does not know.
+        """
+        patterns = [one.strip() for one in buffers.split(",")]
+        places: dict[bool, list[_Place]] = {False: [], True: []}
+        for name, array in record.items():
+            try:
+                kind = np.dtype(array.dtype)
+            except TypeError:
+                raise ParameterError(
+                    f"the array {name!r} is of type {array.dtype}, which NumPy does not know: convert the model to "
+                    "float32"
+                ) from None
+            if kind.kind == "f":
+                is_buffer = any(fnmatchcase(name, pattern) for pattern in patterns)
+                places[is_buffer].append(_Place(name, tuple(array.shape), kind.name))
+        layout = cls(tuple(record), tuple(places[False]), tuple(places[True]))
+        if not layout.layout.size:
+            raise ParameterError("the model has no parameters: there is nothing to train or protect")
+        return layout
+
+    @property
+    def layout(self) -> ParameterLayout:
+        """Of the vector of parameters."""
+        return ParameterLayout(
+            tuple(one.name for one in self.parameters),
+            tuple(one.shape for one in self.parameters),
+            tuple(accumulate((one.size for one in self.parameters), initial=0)),
+        )
+
+    @property
+    def buffer_count(self) -> int:
+        """B, values of buffers."""
+        return sum(one.size for one in self.buffers)
+
+    def to_json(self) -> str:
+        """Encode."""
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> RecordLayout:
+        """Read what :meth:`to_json` wrote. Raises WireFormatError."""
+        try:
+            return msgspec.json.decode(text, type=cls)
+        except msgspec.MsgspecError as error:
+            raise WireFormatError("this is no layout of a model that this version can read") from error
+
+    def model_of(self, record: ArrayRecord) -> GlobalModel:
+        """Return a record's floats as vectors, float32 (P,) and (B,).
+
+        Raises ParameterError for arrays that are missing, too many, or of other shapes; it names the first.
+        """
+        if set(record) != set(self.order):
+            other = sorted(set(record) ^ set(self.order))
+            raise ParameterError(
+                f"the arrays are not those of the model that the run began with: {other[0]!r} is in one of the two "
+                "alone. Return the whole model, under the same names"
+            )
+        return GlobalModel(self._vector(self.parameters, record), self._vector(self.buffers, record))
+
+    def scores_of(self, record: ArrayRecord) -> FloatVector:
+        """Return one score for each parameter, float32 (P,). Raises as :meth:`model_of`."""
+        names = {one.name for one in self.parameters}
+        if set(record) != names:
+            raise ParameterError(
+                "scores are arrays under the names, and of the shapes, of the model's parameters"
+            )
+        return self._vector(self.parameters, record)
+
+    def _vector(self, places: Iterable[_Place], record: ArrayRecord) -> FloatVector:
+        parts = []
+        for place in places:
+            array = record[place.name].numpy()
+            if array.shape != place.shape or array.dtype.kind != "f":
+                raise ParameterError(
+                    f"the array {place.name!r} has the shape {array.shape} and the type {array.dtype}: the model that "
+                    f"the run began with has floats of the shape {place.shape}"
+                )
+            parts.append(np.ravel(array))
+        with np.errstate(over="ignore"):  # whoever takes the vectors looks whether they are finite
+            return (
+                np.concatenate(parts, dtype=np.float32, casting="same_kind")
+                if parts
+                else np.empty(0, np.float32)
+            )
+
+    def record_of(
+        self, parameters: FloatVector, buffers: FloatVector, apart: Mapping[str, Array]
+    ) -> ArrayRecord:
+        """Return vectors as the arrays of an app, with those that stay apart."""
+        found: dict[str, Array] = dict(apart)
+        for places, vector in ((self.parameters, parameters), (self.buffers, buffers)):
+            start = 0
+            for place in places:
+                values = vector[start : start + place.size].reshape(place.shape)
+                found[place.name] = Array(values.astype(place.dtype))
+                start += place.size
+        return ArrayRecord({name: found[name] for name in self.order})
+
+    def apart_of(self, record: ArrayRecord) -> dict[str, Array]:
+        """Return a record's arrays that stay apart."""
+        known = {one.name for one in (*self.parameters, *self.buffers)}
+        return {name: array for name, array in record.items() if name not in known}
+
+    @staticmethod
+    def apart_to_message(apart: Mapping[str, Array]) -> Message:
+        """Encode what stays apart."""
+        heads: dict[str, Any] = {name: (one.dtype, list(one.shape), one.stype) for name, one in apart.items()}
+        parts = {f"{_APART}{number}": apart[name].data for number, name in enumerate(heads)}
+        return Message({"apart": msgspec.json.encode(heads), **parts})
+
+    @staticmethod
+    def apart_from_message(message: Message) -> dict[str, Array]:
+        """Read what :meth:`apart_to_message` wrote. Raises WireFormatError."""
+        try:
+            heads = msgspec.json.decode(message["apart"], type=dict[str, tuple[str, tuple[int, ...], str]])
+        except msgspec.MsgspecError as error:
+            raise WireFormatError("this is no list of arrays that this version can read") from error
+        return {
+            name: Array(dtype, shape, stype, bytes(message[f"{_APART}{number}"]))
+            for number, (name, (dtype, shape, stype)) in enumerate(heads.items())
+        }

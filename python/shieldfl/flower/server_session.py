@@ -1,0 +1,262 @@
+"""The server's side of one protected run: its roles, and how it is begun, goes round by round, and is gone on with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from logging import INFO, WARNING
+from pathlib import Path
+from typing import Any
+
+from flwr.app import ArrayRecord, RecordDict
+from flwr.supercore import log
+
+from shieldfl.authority_service.authority_client import AuthorityClient
+from shieldfl.errors import PolicyError, ShieldError, UnreachableError
+from shieldfl.flower.begun_run import BegunRun
+from shieldfl.flower.checkpoint import Checkpoint, Progress
+from shieldfl.flower.exchange import Exchange
+from shieldfl.flower.federation_settings import FederationSettings
+from shieldfl.flower.grid_clients import GridClients
+from shieldfl.flower.participants import Participants
+from shieldfl.flower.wire import Kind, packed
+from shieldfl.methods.protocol.driver import RoundDriver, RoundTraffic
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.roles.message import Message
+
+__all__ = ["ServerSession"]
+
+
+class ServerSession:
+    """Aggregator, driver and clients of a run, and the key authority, here or where it is served.
+
+    Made by :meth:`begin` and :meth:`resume`.
+    """
+
+    def __init__(
+        self, begun: BegunRun, participants: Participants, checkpoint: Checkpoint | None, threads: int | None
+    ) -> None:
+        self._begun = begun
+        self.method = begun.method
+        self.layout = begun.layout
+        self.participants = participants
+        self._checkpoint = checkpoint
+        self._account = begun.method.account()
+        initial = begun.initial if begun.method.aggregator_has_model else None
+        self.aggregator = begun.method.aggregator_steps(
+            begun.setup, begun.weights, initial=initial, threads=threads
+        )
+        self.clients = GridClients(participants, partial(self.aggregator.missed, again=True))
+        self._driver: RoundDriver | None = None
+        self.done = 0
+        """The last round that ended, or was given up."""
+        self.metrics: dict[int, dict[str, dict[str, Any]]] = {}
+        """By round and kind, what the app's strategy made of metrics."""
+
+    @classmethod
+    def begin(
+        cls,
+        exchange: Exchange,
+        settings: FederationSettings,
+        method_settings: MethodSettings,
+        connection: AuthorityClient | None,
+        arrays: ArrayRecord,
+        rounds: int,
+    ) -> ServerSession:
+        """Find the clients, begin a session at the key authority, have all take it and enrol.
+
+        Raises PolicyError where a client or the authority refuses, UnreachableError, ParameterError; TimeoutError for
+        clients that do not come.
+        """
+        checkpoint = None if settings.checkpoint is None else Checkpoint(Path(settings.checkpoint))
+        if checkpoint is not None and checkpoint.is_begun:
+            raise PolicyError(
+                f"there is a checkpoint in {checkpoint.folder}: go on from it with shieldfl.resume = true, or name "
+                "another folder"
+            )
+        participants = Participants(exchange, store="" if checkpoint is None else checkpoint.nodes)
+        participants.find(settings.clients)
+        begun = BegunRun.made(
+            settings,
+            method_settings,
+            connection,
+            arrays,
+            rounds,
+            [participants.by_index[index].samples for index in range(settings.clients)],
+        )
+        participants.session = begun.setup.session
+        session = cls(begun, participants, checkpoint, settings.threads)
+        session._enrol()
+        session._make_driver()
+        session.keep()
+        return session
+
+    @classmethod
+    def resume(
+        cls, exchange: Exchange, settings: FederationSettings, connection: AuthorityClient | None, rounds: int
+    ) -> ServerSession:
+        """Go on from a checkpoint. Raises as :meth:`begin` does, DataError, and PolicyError for another plan."""
+        assert settings.checkpoint is not None
+        checkpoint = Checkpoint(Path(settings.checkpoint))
+        progress, parts = checkpoint.read()
+        begun = BegunRun.kept(settings, connection, rounds, progress, parts, checkpoint.key())
+        participants = Participants(exchange, progress.session, checkpoint.nodes)
+        participants.find(settings.clients)
+        session = cls(begun, participants, checkpoint, settings.threads)
+        aggregator = session.aggregator
+        aggregator.restore(parts["aggregator"], checkpoint.key() if aggregator.needs_sealing else None)
+        session.done, session.metrics = progress.round, progress.metrics
+        grants = Message.from_bytes(parts["grants"])
+        for index in participants.by_index:
+            if str(index) in grants:
+                participants.by_index[index].grant = Message.from_bytes(grants[str(index)])
+        ends = Message.from_bytes(parts["ends"])
+        for index, ended in progress.ended.items():
+            session.clients.ends[index] = ended, Message.from_bytes(ends[str(index)])
+        session.clients.hear_again()
+        session._make_driver()
+        log(INFO, "shieldfl: the run goes on after round %s", session.done)
+        return session
+
+    def _enrol(self) -> None:
+        begun = self._begun
+        requests = self.participants.set_up(
+            begun.signed,
+            Message({**begun.initial.to_message(), **begun.apart}),
+            self.layout.to_json(),
+            begun.weights,
+        )
+        if begun.authority is None:
+            return
+        asked = self.aggregator.enrolment()
+        if asked:
+            self.aggregator.enrolled(begun.authority.grant(asked))
+        for index, request in sorted(requests.items()):
+            if request:
+                granted = begun.authority.enrol(index, request)
+                self.participants.by_index[index].grant = granted if granted else None
+
+    def _make_driver(self) -> None:
+        begun = self._begun
+        self._driver = RoundDriver(
+            begun.method, begun.authority, self.aggregator, self.clients, self._account, leaves_on=ShieldError
+        )
+
+    @property
+    def driver(self) -> RoundDriver:
+        """Runs rounds."""
+        assert self._driver is not None
+        return self._driver
+
+    def run_round(self, number: int, nodes: Iterable[int]) -> RoundTraffic | None:
+        """Run a round with the clients among these nodes; None where it was given up, which is logged with the reason.
+
+        Raises UnreachableError: what was asked of the authority may have been answered, and the run is to be resumed.
+        """
+        found = [self.participants.index_of(node) for node in nodes]
+        chosen = sorted(index for index in found if index is not None)
+        least = self.method.plan.min_clients
+        if len(chosen) < len(found):
+            log(
+                WARNING,
+                "shieldfl: %s of %s nodes are no clients of this run, since they came after it had begun: left out",
+                len(found) - len(chosen),
+                len(found),
+            )
+        try:
+            if len(chosen) < least:
+                raise PolicyError(f"{len(chosen)} clients were chosen, and min_clients is {least}")
+            self._account.charge_draw(len(chosen))
+            traffic = self.driver.run_round(number, chosen, least)
+        except UnreachableError:
+            raise
+        except ShieldError as error:
+            log(WARNING, "shieldfl: round %s was given up: %s", number, error)
+            return None
+        finally:
+            self._account.take(self.aggregator.report())
+            if self._begun.authority is not None:
+                self._account.take(self._begun.authority.report())
+        if not traffic.finished:
+            failures = "; ".join(f"client {one}: {why}" for one, why in sorted(self.clients.failures.items()))
+            log(
+                WARNING,
+                "shieldfl: round %s was given up: %s",
+                number,
+                failures or "too few clients were left",
+            )
+            return None
+        log(
+            INFO,
+            "shieldfl: round %s: %s of %s clients, %s bytes up, %s bytes down",
+            number,
+            len(traffic.finished),
+            len(chosen),
+            f"{traffic.bytes_up:,}",
+            f"{traffic.bytes_down:,}",
+        )
+        return traffic
+
+    def replace_model(self, arrays: ArrayRecord) -> None:
+        """Begin the next round with another model. Raises as :meth:`AggregatorSteps.replace_model` does."""
+        self.aggregator.replace_model(self.layout.model_of(arrays))
+        self.driver.model = self.aggregator.newest_model()
+
+    def model(self) -> ArrayRecord | None:
+        """Return the newest model as the app's arrays; None where the server does not see one."""
+        if self.method.clients_open or not self.driver.model.keys() >= GlobalModel.parts:
+            return None
+        model = GlobalModel.from_message(
+            self.driver.model, self.method.plan.parameters, self.method.plan.buffers
+        )
+        apart = self.layout.apart_from_message(self._begun.apart)
+        return self.layout.record_of(model.parameters, model.buffers, apart)
+
+    def model_content(self, index: int, kind: Kind) -> RecordDict:
+        """Return what brings a client its newest model, to evaluate it or at the end."""
+        message = None
+        if not self.method.clients_open:
+            message = packed(self.method.message_for(index, self.driver.model))
+        return self.clients.content(index, kind, message)
+
+    def finish(self) -> None:
+        """Bring every client what it lacks, after the last round."""
+        self.clients.app_records = {}
+        self.clients.hear_again()
+        contents = {index: self.model_content(index, Kind.FINISH) for index in self.participants.by_index}
+        self.clients.asked_all(contents, "the end of the run")
+
+    def keep(self, state: Message | None = None) -> None:
+        """Write down what it takes to go on; ``state`` is the app's strategy's. Raises DataError."""
+        if self._checkpoint is None:
+            return
+        key, begun, ends = self._checkpoint.key(), self._begun, self.clients.ends
+        grants = {
+            str(index): one.grant.to_bytes()
+            for index, one in self.participants.by_index.items()
+            if one.grant is not None
+        }
+        progress = Progress(
+            self.done,
+            begun.setup.session,
+            begun.weights,
+            self.layout.to_json(),
+            begun.is_embedded,
+            self.metrics,
+            {index: ended for index, (ended, _) in ends.items()},
+        )
+        parts = {
+            **begun.parts(key),
+            "aggregator": self.aggregator.state(key if self.aggregator.needs_sealing else None),
+            "grants": Message(grants).to_bytes(),
+            "ends": Message({str(index): end.to_bytes() for index, (_, end) in ends.items()}).to_bytes(),
+            "strategy": (state or Message()).to_bytes(),
+        }
+        self._checkpoint.write(progress, parts)
+
+    def strategy_state(self) -> Message:
+        """Return what the app's strategy had at the checkpoint."""
+        assert self._checkpoint is not None
+        _, parts = self._checkpoint.read()
+        return Message.from_bytes(parts["strategy"])

@@ -1,0 +1,220 @@
+"""A strategy that protects: around an app's own, or alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from logging import INFO
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg, Result, Strategy
+from flwr.supercore import log
+
+from shieldfl.authority_service.authority_client import AuthorityClient
+from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.flower.exchange import Exchange
+from shieldfl.flower.federation_settings import FederationSettings
+from shieldfl.flower.mean_strategy import MeanStrategy
+from shieldfl.flower.server_session import ServerSession
+from shieldfl.flower.wire import Kind
+
+__all__ = ["ShieldStrategy"]
+
+
+class ShieldStrategy(Strategy):
+    """Averages what nobody sees singly: ``ShieldStrategy(FedAvg(...), context.run_config)``.
+
+    The app's strategy samples nodes, configures rounds and joins metrics as ever. In between, a round goes through the
+    method's phases, and who opens the sum is a setting. By default each client does; the server then sees no model:
+    what :meth:`start` returns has no arrays, and there is no evaluation on the server. With ``shieldfl.opener =
+    "aggregator"`` it sees each round's mean, and strategies that step with it work.
+
+    Parameters
+    ----------
+    strategy : the app's own; None for ``FedAvg()``.
+    run_config : the app's configuration, whose settings are those of :class:`FederationSettings`, after ``shieldfl.``.
+    authority : what reaches the key authority; None for what the settings say.
+    takes_mean : that a strategy which is none of Flower's own needs no more of updates than their mean.
+
+    Raises ParameterError for settings that do not fit each other or the strategy.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy | None,
+        run_config: Mapping[str, Any],
+        *,
+        authority: AuthorityClient | None = None,
+        takes_mean: bool = False,
+    ) -> None:
+        self.settings, self._method_settings = FederationSettings.of(run_config)
+        self._inner = MeanStrategy(FedAvg() if strategy is None else strategy, takes_mean=takes_mean)
+        if self._inner.steps and self.settings.opener != "aggregator":
+            raise ParameterError(
+                f"{type(self._inner.strategy).__name__} steps with the mean on the server, which does not see it: set "
+                'shieldfl.opener = "aggregator", or take FedAvg'
+            )
+        self._given_authority = authority
+        self._session: ServerSession | None = None
+        self._finished: list[int] = []
+        self._evaluated: dict[int, Message] = {}
+        self._ended_rounds = 0
+
+    @property
+    def session(self) -> ServerSession:
+        """The run that was begun. Raises PolicyError before."""
+        if self._session is None:
+            raise PolicyError("no run was begun: call start")
+        return self._session
+
+    def summary(self) -> None:
+        """Log what protects, and what the app's strategy says of itself."""
+        method = self.session.method
+        log(INFO, "\t├──> shieldfl: %s, opened by %s", method.name, method.opened_by)
+        log(INFO, "\t│\tthe server sees: %s", method.all_that_the_aggregator_sees)
+        self._inner.strategy.summary()
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Run as ``Strategy.start`` does, whose arguments these are; ``timeout`` is of each exchange with clients.
+
+        Raises ParameterError for an evaluation on a server that sees no model, and where not one round ended,
+        PolicyError, as :meth:`ServerSession.begin` and :meth:`ServerSession.run_round` do.
+        """
+        exchange, settings = Exchange(grid, timeout), self.settings
+        connection = self._given_authority or settings.authority_client()
+        try:
+            if settings.resume:
+                self._session = ServerSession.resume(exchange, settings, connection, num_rounds)
+                self._inner.restore(self._session.strategy_state())
+            else:
+                self._session = ServerSession.begin(
+                    exchange, settings, self._method_settings, connection, initial_arrays, num_rounds
+                )
+            if evaluate_fn is not None and self._session.model() is None:
+                raise ParameterError(
+                    "the server sees no model to evaluate, since each client opens sums itself: let the clients "
+                    'evaluate it, or set shieldfl.opener = "aggregator"'
+                )
+            result = super().start(
+                grid,
+                initial_arrays,
+                num_rounds,
+                timeout,
+                train_config,
+                evaluate_config,
+                evaluate_fn,
+            )
+            self._session.finish()
+        finally:
+            if connection is not None and connection is not self._given_authority:
+                connection.close()
+        if not self._ended_rounds:
+            raise PolicyError("not one round ended: the reasons are in the log above")
+        if self._session.model() is None:
+            log(
+                INFO, "shieldfl: the model is with the clients; the server has none, and the result no arrays"
+            )
+        return result
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Run the round, all phases of it, and leave nothing for Flower to send."""
+        session = self.session
+        self._finished = []
+        if server_round <= session.done:
+            log(INFO, "shieldfl: round %s was done before", server_round)
+            self._ended_rounds += 1
+            return []
+        model = session.model()
+        messages = list(
+            self._inner.strategy.configure_train(
+                server_round, arrays if model is None else model, config, grid
+            )
+        )
+        self._take_records(messages)
+        session.clients.asked["weighted-by"] = (
+            self._inner.weighted_by if self.settings.weighting == "samples" else ""
+        )
+        traffic = session.run_round(server_round, [one.metadata.dst_node_id for one in messages])
+        if traffic is not None:
+            self._finished = traffic.finished
+            self._ended_rounds += 1
+        return []
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Return the mean model, where the server sees it, and what the app's strategy makes of metrics."""
+        session = self.session
+        if server_round <= session.done:
+            return session.model(), self._before(server_round, "train")
+        if not self._finished:
+            session.done = server_round
+            session.keep(self._inner.state())
+            return None, None
+        trained = {index: session.clients.trained.get(index, {}) for index in self._finished}
+        arrays, metrics = self._inner.aggregated(server_round, trained, session.model())
+        if arrays is not None and self._inner.steps:
+            session.replace_model(arrays)
+        session.done = server_round
+        if metrics is not None:
+            session.metrics.setdefault(server_round, {})["train"] = dict(metrics)
+        session.keep(self._inner.state())
+        return arrays, metrics
+
+    def _before(self, server_round: int, kind: str) -> MetricRecord | None:
+        told = self.session.metrics.get(server_round, {}).get(kind)
+        return None if told is None else MetricRecord(told)
+
+    def _take_records(self, messages: Iterable[Message]) -> None:
+        session = self.session
+        found = self._inner.app_records(messages)
+        by_index = {session.participants.index_of(node): records for node, records in found.items()}
+        session.clients.app_records = {
+            index: records for index, records in by_index.items() if index is not None
+        }
+        session.clients.asked = {"arrays": self._inner.arrays_key}
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Have the nodes that the app's strategy chooses evaluate their own model."""
+        session = self.session
+        if "evaluate" in session.metrics.get(server_round, {}):
+            return []
+        messages = list(self._inner.strategy.configure_evaluate(server_round, arrays, config, grid))
+        self._take_records(messages)
+        contents = {
+            index: session.model_content(index, Kind.MODEL) for index in sorted(session.clients.app_records)
+        }
+        self._evaluated = session.clients.asked_all(contents, f"evaluation {server_round}", kind="evaluate")
+        return []
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Return what the app's strategy makes of the clients' evaluations."""
+        session = self.session
+        if "evaluate" in session.metrics.get(server_round, {}):
+            return self._before(server_round, "evaluate")
+        own = [_without_own(one) for _, one in sorted(self._evaluated.items())]
+        metrics: MetricRecord | None = self._inner.strategy.aggregate_evaluate(server_round, own)
+        if metrics is not None:
+            session.metrics.setdefault(server_round, {})["evaluate"] = dict(metrics)
+            session.keep(self._inner.state())
+        return metrics
+
+
+def _without_own(reply: Message) -> Message:
+    for name in [name for name in reply.content if name.startswith("shieldfl")]:
+        del reply.content[name]
+    return reply

@@ -1,0 +1,76 @@
+"""Training of a PyTorch model as any method's rounds ask for it, in an app's train function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+
+from shieldfl.flower.training_records import SCORES, done_training
+from shieldfl.flower.wire import TRAINING
+from shieldfl.torch_bridge import flatten, flatten_buffers, parameter_layout
+from shieldfl.training.local_trainer import LocalTrainer, training_seed
+from shieldfl.training.local_update import GradientNoise, StartingPoint
+
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["train_as_asked"]
+
+
+def train_as_asked(
+    trainer: LocalTrainer,
+    model: nn.Module,
+    message: Message,
+    seed: int,
+    *,
+    samples: int,
+    arrays: str = "arrays",
+) -> RecordDict:
+    """Train from a message's arrays, and return the reply's content: arrays, metrics, and what else the round asks for.
+
+    Parameters
+    ----------
+    trainer : of this client's samples, on ``model``.
+    model : of which the arrays are the ``state_dict``; it is overwritten.
+    message : what the app's train function got.
+    seed : of the run; with the round and the client it makes training repeatable.
+    samples : how many there are, for the metric ``num-examples``.
+    arrays : the name of the record of arrays.
+
+    Raises as :meth:`LocalTrainer.train` does.
+    """
+    model.load_state_dict(message.content.array_records[arrays].to_torch_state_dict())
+    asked: Mapping[str, Any] = message.content.config_records.get(TRAINING, {})
+    start = _starting_point(model, asked)
+    update, loss = trainer.train(start, training_seed(seed, start.round or 0, int(asked.get("client", 0))))
+    content: dict[str, Any] = {
+        arrays: ArrayRecord(model.state_dict()),
+        "metrics": MetricRecord({"num-examples": samples, "train_loss": float(loss)}),
+        TRAINING: done_training(update, synthetic=start.synthetic),
+    }
+    if update.scores is not None:
+        content[SCORES] = _as_record(update.scores, model)
+    return RecordDict(content)
+
+
+def _starting_point(model: nn.Module, asked: Mapping[str, Any]) -> StartingPoint:
+    noise = None
+    if asked.get("private"):
+        noise = GradientNoise(float(asked["noise-multiplier"]), float(asked["max-grad-norm"]))
+    return StartingPoint(
+        flatten(model),
+        flatten_buffers(model),
+        scores=str(asked.get("scores", "")) or None,
+        noise=noise,
+        synthetic=bool(asked.get("synthetic", False)),
+        round=int(asked.get("round", 0)),
+    )
+
+
+def _as_record(vector: np.ndarray, model: nn.Module) -> ArrayRecord:
+    layout = parameter_layout(model)
+    shapes = dict(zip(layout.names, layout.shapes, strict=True))
+    return ArrayRecord({name: Array(vector[place].reshape(shapes[name])) for name, place in layout.slices()})

@@ -1,0 +1,93 @@
+"""What a round asks of training, and what training did, as records of an app's messages.
+
+Most methods ask for nothing but the trained arrays, and an app need not know of this.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+
+from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.flower.record_layout import RecordLayout
+from shieldfl.flower.wire import TRAINING
+from shieldfl.training.local_update import LocalUpdate, PrivateSteps, StartingPoint
+
+__all__ = ["SCORES", "asked_training", "done_training", "update_of"]
+
+SCORES = "shieldfl.scores"
+"""The name of the record with scores: arrays under the names, and of the shapes, of the model's parameters."""
+
+
+def asked_training(start: StartingPoint, client: int) -> ConfigRecord:
+    """Return what a round asks of training: scores, DP-SGD and its noise, synthetic data; of which round and client."""
+    noise = start.noise
+    return ConfigRecord(
+        {
+            "round": start.round or 0,
+            "client": client,
+            "scores": start.scores or "",
+            "synthetic": start.synthetic,
+            "private": noise is not None,
+            "noise-multiplier": 0.0 if noise is None else noise.noise_multiplier,
+            "max-grad-norm": 0.0 if noise is None else noise.max_grad_norm,
+        }
+    )
+
+
+def done_training(update: LocalUpdate, *, synthetic: bool) -> ConfigRecord:
+    """Return what training did, for :func:`update_of`."""
+    private = update.private_steps
+    return ConfigRecord(
+        {
+            "synthetic": synthetic,
+            "steps": 0 if private is None else private.steps,
+            "sample-rate": 0.0 if private is None else private.sample_rate,
+        }
+    )
+
+
+def update_of(content: RecordDict, start: StartingPoint, layout: RecordLayout) -> LocalUpdate:
+    """Return what an app's reply says that it has trained.
+
+    Raises PolicyError where a round asks for synthetic data or private training, and the reply does not say that it was
+    so: what an ordinary app trains would leave as if it had been. ParameterError for missing scores, for other arrays
+    than the model's, or several records of them.
+    """
+    models = [record for name, record in content.array_records.items() if name != SCORES]
+    if len(models) != 1:
+        raise ParameterError(
+            f"the app's reply has {len(models)} records of arrays: return the trained model in one, and nothing else"
+        )
+    model = layout.model_of(models[0])
+    told = dict(content.config_records.get(TRAINING, {}))
+    if start.synthetic and told.get("synthetic") is not True:
+        raise PolicyError(
+            "this round trains on synthetic data, and sends what it trains in the clear: the app has to say that it "
+            f"did so, in the record {TRAINING!r}"
+        )
+    steps = _private_steps(told)
+    if start.noise is not None and steps is None:
+        raise PolicyError(
+            "this round trains by DP-SGD: the app has to say how many steps it made, at which sample rate, in the "
+            f"record {TRAINING!r}"
+        )
+    scores = _scores(content.array_records.get(SCORES), start, layout)
+    return start.trained(model.parameters, model.buffers, scores, steps)
+
+
+def _private_steps(told: dict[str, Any]) -> PrivateSteps | None:
+    steps, rate = told.get("steps", 0), told.get("sample-rate", 0.0)
+    return PrivateSteps(int(steps), float(rate)) if steps else None
+
+
+def _scores(record: ArrayRecord | None, start: StartingPoint, layout: RecordLayout) -> Any:
+    if start.scores is None:
+        return None
+    if record is None:
+        raise ParameterError(
+            f"the method needs scores of the kind {start.scores!r}: return them as the record {SCORES!r}, arrays under "
+            "the names of the model's parameters"
+        )
+    return layout.scores_of(record)

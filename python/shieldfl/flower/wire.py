@@ -1,0 +1,74 @@
+"""What ShieldStrategy and shield_mod say to each other, in Flower's records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+
+from shieldfl.errors import WireFormatError
+from shieldfl.roles.message import Message
+
+__all__ = ["ASK", "MESSAGE", "TRAINING", "Kind", "ask", "asked_of", "message_in", "packed"]
+
+ASK = "shieldfl"
+"""The name of the record that says what a message asks for, or what a reply is of."""
+MESSAGE = "shieldfl.message"
+"""The name of the record with the role's message."""
+TRAINING = "shieldfl.training"
+"""The name of the record that says what training a round asks for, and of the one that says what was done."""
+
+_STYPE = "shieldfl.message 1"
+_VERSION = 1
+
+
+class Kind(StrEnum):
+    """What a message asks of a node."""
+
+    HELLO = "hello"
+    """Who it is."""
+    SET_UP = "set-up"
+    """To take a public set-up and to enrol."""
+    TRAIN = "train"
+    """To begin a round, to train, and to make the first phase's message."""
+    PHASE = "phase"
+    """To make a further phase's."""
+    MODEL = "model"
+    """To have the app evaluate the client's model."""
+    FINISH = "finish"
+    """To take what is left, after the last round."""
+
+
+def packed(message: Message) -> ArrayRecord:
+    """Return a role's message as a record: Flower divides an array that is too large for one of its own messages."""
+    data = message.to_bytes()
+    return ArrayRecord({"message": Array("uint8", (len(data),), _STYPE, data)})
+
+
+def message_in(content: RecordDict, name: str = MESSAGE) -> Message | None:
+    """Return the role's message under a name; None where there is none. Raises WireFormatError for what is none."""
+    record = content.array_records.get(name)
+    if record is None:
+        return None
+    array = record.get("message")
+    if len(record) != 1 or array is None or array.stype != _STYPE:
+        raise WireFormatError(f"the record {name!r} holds no message of this version of shieldfl")
+    return Message.from_bytes(array.data)
+
+
+def ask(kind: Kind, **values: Any) -> ConfigRecord:
+    """Return the record that asks for something; underscores of names become hyphens."""
+    named = {name.replace("_", "-"): value for name, value in values.items()}
+    return ConfigRecord({"version": _VERSION, "kind": str(kind), **named})
+
+
+def asked_of(content: RecordDict) -> Mapping[str, Any]:
+    """Return what a message asks for. Raises WireFormatError for nothing, or another version's."""
+    record = content.config_records.get(ASK)
+    if record is None or record.get("version") != _VERSION or record.get("kind") not in set(Kind):
+        raise WireFormatError(
+            "the message is of another version of shieldfl: install the same one on the server and on all nodes"
+        )
+    return record

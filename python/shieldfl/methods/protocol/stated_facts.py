@@ -1,0 +1,67 @@
+"""What a method says of itself, before there is a federation: on its class, and what its settings make of it."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from shieldfl.masks import Mask
+from shieldfl.methods.protocol.named_method import NamedMethod
+from shieldfl.methods.protocol.phase import SyntheticDemand
+from shieldfl.privacy.events import PrivacyReading
+
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["StatedFacts"]
+
+
+class StatedFacts:
+    """The part of a method that readers, reports and whoever trains for it look at."""
+
+    names: ClassVar[tuple[NamedMethod, ...]] = ()
+    """The names that it is found under, with what is said of each; a base class has none."""
+    privacy_reading: ClassVar[PrivacyReading]
+    """For whom, against whom and between which neighbours its epsilon is, if it has one."""
+    aggregator_sees: ClassVar[str]
+    """What the aggregator can read, in words."""
+
+    weighs_all_alike: ClassVar[bool] = False
+    """Whether clients count alike whatever their weights are."""
+    schemes: ClassVar[tuple[str, ...]] = ()
+    """How updates can be encrypted, by the registry's names; nothing for a method without keys."""
+    averages_all: ClassVar[bool] = True
+    """Whether the weighted mean of all updates is what it gives, up to rounding, where no noise is added."""
+    hides_all: ClassVar[bool] = False
+    """Whether ciphertexts, and what :data:`PUBLIC_PARTS` names, are all that ever leaves a client."""
+
+    scores: str | None = None
+    """What training must bring along for each parameter, see ``StartingPoint.scores``, in those rounds that ask."""
+    synthetic_demand: SyntheticDemand | None = None
+    """None where no round trains on synthetic data."""
+    trained: Mask | None = None
+    """Those of the P parameters that training changes; None for all."""
+    interleaving: Fraction | None = None
+    """The share of the second of two kinds of rounds; None where all are alike."""
+    delta: float = math.nan
+    """What its epsilon belongs to; NaN for a method without noise."""
+
+    @classmethod
+    def named(cls, name: str) -> NamedMethod:
+        """Return what the class says of one of its names."""
+        return next(one for one in cls.names if one.name == name)
+
+    @classmethod
+    def trains_privately(cls, name: str, settings: Any) -> bool:
+        """Say whether any round trains by DP-SGD: not on a model that mixes samples."""
+        return False
+
+    @classmethod
+    def adapted(cls, model: nn.Module, settings: Any) -> nn.Module:
+        """Return the module that clients train: here the model itself.
+
+        Its parameters are those of the plan, and the model must not be changed. Raises ParameterError or RangeError for
+        a model that the method cannot train.
+        """
+        return model

@@ -1,0 +1,62 @@
+"""Where the tensors of a model lie in its flat vector."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from shieldfl.errors import ParameterError, RangeError
+
+__all__ = ["ParameterLayout"]
+
+
+@dataclass(frozen=True)
+class ParameterLayout:
+    """Where each parameter tensor ("layer") lies in the flat vector.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Names as in ``model.named_parameters()``; a shared (tied) tensor appears once.
+    shapes : tuple of tuple of int
+        Shape of each tensor.
+    offsets : tuple of int
+        ``len(names) + 1`` ascending positions; tensor i covers ``offsets[i]`` up to ``offsets[i + 1]``.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    offsets: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of parameters P."""
+        return self.offsets[-1]
+
+    def slices(self) -> Iterator[tuple[str, slice]]:
+        """Yield ``(name, slice of the flat vector)`` for each tensor, in order."""
+        for name, start, stop in zip(self.names, self.offsets, self.offsets[1:], strict=False):
+            yield name, slice(start, stop)
+
+    def name_of(self, position: int) -> str:
+        """Return the name of the tensor that a position of the flat vector lies in; ParameterError for none."""
+        if not 0 <= position < self.size:
+            raise ParameterError(f"position {position} is outside of the {self.size} parameters")
+        return self.names[bisect_right(self.offsets, position) - 1]
+
+    @contextmanager
+    def naming_tensors(self) -> Iterator[None]:
+        """Let a RangeError of an update of this layout name the tensor: encrypt inside of this block.
+
+        An update of another size is not of this layout, and its errors pass as they are.
+        """
+        try:
+            yield
+        except RangeError as error:
+            if error.position is None or error.size != self.size:
+                raise
+            named = RangeError(f"{error} (the tensor {self.name_of(error.position)!r})")
+            named.position, named.size = error.position, error.size
+            raise named from None

@@ -1,0 +1,162 @@
+"""The memory of a node whose steps run each in a process of its own: what a client's role keeps between messages.
+
+Written and on the disk before a reply leaves, so that a node that is killed at any moment goes on where it stood.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Mapping
+from os import PathLike
+from typing import NoReturn, Self
+
+from shieldfl.errors import PolicyError, WireFormatError
+from shieldfl.roles.store import Store
+from shieldfl.roles.store_file import StoreLayout
+from shieldfl.roles.store_journal import Journal, Position, Row, digest_of
+
+__all__ = ["UPDATE_OF_ANOTHER_ROUND", "StepStore"]
+
+UPDATE_OF_ANOTHER_ROUND = (
+    "this update was trained in an earlier round, too: in two sums it could be told from the others'. Train on, and "
+    "send another one"
+)
+"""Why such an update is refused."""
+
+_OWNER = hashlib.sha256(b"shieldfl step store 1\0").digest()
+_LAYOUT = StoreLayout(
+    tables="""
+CREATE TABLE kept (session BLOB, name TEXT, number INTEGER, sealed BLOB, PRIMARY KEY (session, name)) WITHOUT ROWID;
+""",
+    nothing="Nothing was kept, and no reply may leave",
+    taken="was written already",
+)
+
+
+class StepStore(Store):
+    """Named contents of sessions, each sealed; and of which updates a session has sent something, and in which round.
+
+    A key ratchet is part of a role's state, and the state and what leaves are written in one transaction. From an old
+    copy a round's second frame could be made: see :class:`~shieldfl.roles.store.Store`.
+    """
+
+    _layout = _LAYOUT
+    _why_uncopied = "holds a client's secrets and is neither copied nor pickled: open it where it is used"
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        key: bytes,
+        *,
+        at_least: tuple[int, int] = (0, 0),
+        restored: bool = False,
+    ) -> None:
+        """Open what :meth:`create` made, and verify all of it.
+
+        Parameters
+        ----------
+        path : of the file.
+        key : 32 random bytes, those that it was created with.
+        at_least : a :attr:`position` that the store is known to have reached. An older file is refused.
+        restored : the file is a backup: every session has ended for this node.
+
+        Raises as :class:`~shieldfl.roles.store.Store` does.
+        """
+        super().__init__(path, key, _OWNER, at_least=at_least, restored=restored)
+
+    @classmethod
+    def create(cls, path: str | PathLike[str], key: bytes) -> Self:
+        """Make an empty store, file mode 0600, and open it; ``key`` is 32 random bytes, kept elsewhere.
+
+        Raises PolicyError where there is a file already; DataError; OSError for a folder that cannot be written;
+        ParameterError.
+        """
+        cls._create(path, key, _OWNER)
+        return cls(path, key)
+
+    def _forget(self, connection: sqlite3.Connection) -> None:
+        connection.execute("DELETE FROM kept")
+
+    def _check_tables(self, journal: Journal) -> None:
+        written: dict[tuple[bytes, str], Row] = {}
+        for row in journal.rows():
+            match row.kind, row.session, row.purpose:
+                case "keep", bytes(session), str(name):
+                    written[session, name] = row
+                case "update", bytes(), None:
+                    pass
+                case "restore", None, None:
+                    written.clear()
+                case _:
+                    _refuse(f"row {row.number} of the journal is of a kind that this version does not know")
+        select = "SELECT session, name, number FROM kept"
+        for session, name, number in journal.connection.execute(select).fetchall():
+            found = written.pop((session, name), None)
+            if found is None or found.number != number:
+                _refuse(f"what row {number} of the journal has kept is not what was written")
+        for left in written.values():
+            _refuse(f"what row {left.number} of the journal wrote is missing")
+
+    def kept(self, session: bytes) -> dict[str, bytes]:
+        """Return what was kept last of a session, by its names. Raises WireFormatError, DataError."""
+        with self._transaction() as journal:
+            select = "SELECT name, number, sealed FROM kept WHERE session = ?"
+            found = {}
+            for name, number, sealed in journal.connection.execute(select, (session,)).fetchall():
+                row = journal.row(number)
+                content = journal.keys.unseal(row, sealed, session, name)
+                if row.digest != digest_of(content):
+                    _refuse(f"what row {number} of the journal has kept is not what was written")
+                found[name] = content
+            return found
+
+    def keep(
+        self,
+        session: bytes,
+        contents: Mapping[str, bytes],
+        *,
+        since: tuple[int, int],
+        round_number: int = 0,
+        update: bytes | None = None,
+    ) -> None:
+        """Keep contents by their names, in the place of what there was.
+
+        Parameters
+        ----------
+        session : its id.
+        contents : secret or not.
+        since : the :attr:`position` at which was read what these come of.
+        round_number : that they belong to.
+        update : of what was trained in this round, a digest of 32 bytes; None where nothing was.
+
+        Raises PolicyError where something was kept since then, by another process of this node, and for an update that
+        another round of the session has had: in two sums it could be told from the others'. Then nothing is kept.
+        """
+        with self._transaction() as journal:
+            if journal.position != Position(*since):
+                raise PolicyError(
+                    "another process of this node has gone on since this one began: send the message again"
+                )
+            if update is not None:
+                self._note_update(journal, session, round_number, update)
+            for name, content in contents.items():
+                row = journal.append(
+                    "keep", session, round_number=round_number, purpose=name, digest=digest_of(content)
+                )
+                sealed = journal.keys.seal(row, content, session, name)
+                values = (session, name, row.number, sealed)
+                journal.connection.execute("REPLACE INTO kept VALUES (?, ?, ?, ?)", values)
+
+    def _note_update(self, journal: Journal, session: bytes, round_number: int, update: bytes) -> None:
+        digest = journal.keys.mac("update", session, update)
+        select = "SELECT round FROM journal WHERE session = ? AND kind = 'update' AND digest = ?"
+        rounds = [number for (number,) in journal.connection.execute(select, (session, digest))]
+        if any(number != round_number for number in rounds):
+            raise PolicyError(UPDATE_OF_ANOTHER_ROUND)
+        if not rounds:
+            journal.append("update", session, round_number=round_number, digest=digest)
+
+
+def _refuse(what: str) -> NoReturn:
+    raise WireFormatError(f"the store was altered: {what}. Restore the newest backup with restored=True")
