@@ -13,11 +13,6 @@ from shieldfl.flower.strategy import ShieldStrategy
 from shieldfl.roles.granted_keys import GrantedKeys
 
 
-@pytest.fixture(autouse=True)
-def simulated(monkeypatch):
-    monkeypatch.setattr("shieldfl.flower.mod.is_simulated", lambda: True)
-
-
 def evaluated(run, monkeypatch):
     """Return a list that fills with the float vectors of all models that clients evaluate."""
     models = []

@@ -11,7 +11,7 @@ from flwr.supercore import log
 
 from shieldfl.errors import RangeError, ShieldError
 from shieldfl.flower.participants import Participants
-from shieldfl.flower.wire import ASK, Kind, message_in, packed
+from shieldfl.flower.wire import ASK, Kind, bytes_in, packed
 from shieldfl.roles.message import Message as RoleMessage
 
 __all__ = ["GridClients"]
@@ -82,9 +82,8 @@ class GridClients:
             reply = replies[index]
             if message_of is None:
                 self.trained[index] = dict(reply.content.metric_records.items())
-            message = message_in(reply.content)
-            if message is not None:
-                yield index, message.to_bytes()
+            # Whoever reads it refuses what cannot be read, of this client alone.
+            yield index, bytes_in(reply.content) or b""
 
     def end_round(self, clients: Sequence[int], message_of: _MessageOf) -> None:
         """Keep the round's end, for the next message to each client."""
@@ -139,6 +138,7 @@ class GridClients:
                 self.failures[index] = reply.error.reason or "it failed"
                 continue
             try:
+                bytes_in(reply.content)
                 self.participants.note(index, reply)
             except (ShieldError, KeyError, TypeError, ValueError) as error:
                 self.failures[index] = f"its reply cannot be read ({error})"

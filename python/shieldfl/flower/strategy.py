@@ -18,6 +18,7 @@ from shieldfl.flower.federation_settings import FederationSettings
 from shieldfl.flower.mean_strategy import MeanStrategy
 from shieldfl.flower.server_session import ServerSession
 from shieldfl.flower.wire import Kind
+from shieldfl.methods.discovery import method_class
 
 __all__ = ["ShieldStrategy"]
 
@@ -50,7 +51,8 @@ class ShieldStrategy(Strategy):
     ) -> None:
         self.settings, self._method_settings = FederationSettings.of(run_config)
         self._inner = MeanStrategy(FedAvg() if strategy is None else strategy, takes_mean=takes_mean)
-        if self._inner.steps and self.settings.opener != "aggregator":
+        encrypts = bool(method_class(self.settings.method).schemes)
+        if self._inner.steps and encrypts and self.settings.opener != "aggregator":
             raise ParameterError(
                 f"{type(self._inner.strategy).__name__} steps with the mean on the server, which does not see it: set "
                 'shieldfl.opener = "aggregator", or take FedAvg'

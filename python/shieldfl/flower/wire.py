@@ -47,15 +47,21 @@ def packed(message: Message) -> ArrayRecord:
     return ArrayRecord({"message": Array("uint8", (len(data),), _STYPE, data)})
 
 
-def message_in(content: RecordDict, name: str = MESSAGE) -> Message | None:
-    """Return the role's message under a name; None where there is none. Raises WireFormatError for what is none."""
+def bytes_in(content: RecordDict, name: str = MESSAGE) -> bytes | None:
+    """Return the bytes of a role's message under a name; None where there is none. Raises WireFormatError."""
     record = content.array_records.get(name)
     if record is None:
         return None
     array = record.get("message")
     if len(record) != 1 or array is None or array.stype != _STYPE:
         raise WireFormatError(f"the record {name!r} holds no message of this version of shieldfl")
-    return Message.from_bytes(array.data)
+    return array.data
+
+
+def message_in(content: RecordDict, name: str = MESSAGE) -> Message | None:
+    """Return the role's message under a name; None where there is none. Raises WireFormatError for what is none."""
+    found = bytes_in(content, name)
+    return None if found is None else Message.from_bytes(found)
 
 
 def ask(kind: Kind, **values: Any) -> ConfigRecord:

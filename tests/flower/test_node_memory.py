@@ -1,0 +1,191 @@
+"""What a node keeps on its disk: one frame of a round, whichever process is ended when, and whatever is put back."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+
+import numpy as np
+import pytest
+
+from flower.test_messages_that_fail import ALL, loses, number_of
+from flower.vector_app import VectorRun
+from shieldfl.errors import DataError, KeyMismatchError, PolicyError, WireFormatError
+from shieldfl.flower.node_memory import DiskMemory
+from shieldfl.roles.step_store import StepStore
+
+KEY = bytes(32)
+SESSION, OTHER = b"a" * 16, b"b" * 16
+
+
+@pytest.fixture
+def stores(tmp_path):
+    """Return the configuration of nodes that have a folder each."""
+    return lambda number: {"shieldfl-store": str(tmp_path / f"node-{number}")}
+
+
+def test_runs_with_stores_are_those_without(stores, tmp_path):
+    run = VectorRun(node_config=stores)
+    run.start()
+    run.check({1: ALL, 2: ALL, 3: ALL})
+    for number in ALL:
+        with np.load(tmp_path / f"node-{number}" / "model.npz") as kept:
+            np.testing.assert_array_equal(kept["bias"], run.evaluated[number]["bias"])
+    # Nothing of a run is where Flower keeps it, or can be read by others.
+    assert all(not state.ByteSize() for state in run.grid.states.values())
+    for path in (tmp_path / "node-0").iterdir():
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_a_reply_that_is_lost_is_given_again_and_nothing_is_trained_twice(stores, where):
+    run = VectorRun(node_config=stores)
+    setattr(run.grid, where, loses(2, "train", 2))
+    run.start()
+    run.check({1: ALL, 2: [0, 1, 3], 3: ALL})
+
+
+def replaced_after(run, tmp_path, copied_before, put_back_before):
+    """Put an old copy of a node's folder in place of the newest one; return the errors that the node then gives."""
+    errors = []
+    folder, copy = tmp_path / "node-1", tmp_path / "copy"
+
+    def before(node, message):
+        if number_of(node) != 1:
+            return
+        if message.metadata.group_id == copied_before and not copy.exists():
+            shutil.copytree(folder, copy)
+        if message.metadata.group_id == put_back_before and not errors:
+            errors.append("")
+            shutil.rmtree(folder)
+            shutil.copytree(copy, folder)
+
+    def after(node, reply):
+        if number_of(node) == 1 and reply.has_error():
+            errors.append(reply.error.reason)
+
+    run.grid.before, run.grid.after = before, after
+    run.start()
+    return errors[1:]
+
+
+def test_an_old_copy_of_a_store_sends_no_second_frame(stores, tmp_path):
+    run = VectorRun(node_config=stores)
+    errors = replaced_after(run, tmp_path, "round 2", "round 3")
+    assert errors
+    assert all(one.startswith("PolicyError") and "is an old copy" in one for one in errors)
+    assert run.trained.count((1, 2)) == 1
+    assert (1, 3) not in run.trained
+    del run.evaluated[1]
+    run.check({1: ALL, 2: ALL, 3: [0, 2, 3]})
+
+
+def test_a_store_that_begins_anew_has_no_part_in_the_run(stores, tmp_path):
+    run = VectorRun(node_config=stores)
+
+    def before(node, message):
+        if number_of(node) == 1 and message.metadata.group_id == "round 2":
+            DiskMemory(tmp_path / "node-1").begin_anew()
+
+    run.grid.before = before
+    run.start()
+    assert "no part in the run" in run.strategy.session.clients.failures[1]
+    del run.evaluated[1]
+    run.check({1: ALL, 2: [0, 2, 3], 3: [0, 2, 3]})
+    # And takes part in the next one.
+    run.grid.before = None
+    run.start()
+    assert run.strategy.session.clients.failures == {}
+
+
+def test_a_full_disk_lets_nothing_leave(stores, monkeypatch):
+    run, sent = VectorRun(node_config=stores), []
+    keep = DiskMemory.keep
+
+    def full(memory, session, contents, **more):
+        if more["round_number"] == 2 and memory._path.parent.name == "node-3":
+            raise DataError("the store's disk is full: nothing was kept")
+        return keep(memory, session, contents, **more)
+
+    def after(node, reply):
+        if number_of(node) == 3 and reply.metadata.group_id == "round 2":
+            sent.append(reply.error.reason)
+
+    monkeypatch.setattr(DiskMemory, "keep", full)
+    run.grid.after = after
+    run.start()
+    assert sent == ["DataError: the store's disk is full: nothing was kept"]
+    run.check({1: ALL, 2: [0, 1, 2], 3: ALL})
+
+
+def test_a_folder_that_cannot_be_written_says_so(tmp_path, monkeypatch):
+    def refuse(*arguments, **more):
+        raise OSError(errno.EACCES, "permission denied")
+
+    monkeypatch.setattr("pathlib.Path.mkdir", refuse)
+    with pytest.raises(DataError, match="cannot be made or read"):
+        DiskMemory(tmp_path / "node")
+
+
+def test_what_was_kept_is_read_again_by_session(tmp_path):
+    memory = DiskMemory(tmp_path / "node")
+    since, nothing = memory.read(SESSION)
+    assert nothing == {}
+    memory.keep(SESSION, {"one": b"1", "two": b"2"}, since=since, round_number=1, update=None)
+    since, kept = memory.read(SESSION)
+    assert kept == {"one": b"1", "two": b"2"}
+    memory.keep(SESSION, {"one": b"3"}, since=since, round_number=1, update=None)
+    assert DiskMemory(tmp_path / "node").read(SESSION)[1] == {"one": b"3", "two": b"2"}
+    assert DiskMemory(tmp_path / "node").read(OTHER)[1] == {}
+
+
+def test_who_comes_second_with_what_was_read_before_keeps_nothing(tmp_path):
+    memory = DiskMemory(tmp_path / "node")
+    since, _ = memory.read(SESSION)
+    memory.keep(SESSION, {"one": b"1"}, since=since, round_number=1, update=None)
+    with pytest.raises(PolicyError, match="has gone on since"):
+        memory.keep(SESSION, {"one": b"2"}, since=since, round_number=1, update=None)
+    assert memory.read(SESSION)[1] == {"one": b"1"}
+
+
+def test_one_update_is_of_one_round(tmp_path):
+    memory = DiskMemory(tmp_path / "node")
+    for number, update, fits in (
+        (1, b"u", True),
+        (1, b"u", True),
+        (2, b"v", True),
+        (2, b"u", False),
+        (3, b"w", True),
+    ):
+        since, _ = memory.read(SESSION)
+        if fits:
+            memory.keep(SESSION, {"one": bytes([number])}, since=since, round_number=number, update=update)
+        else:
+            with pytest.raises(PolicyError, match="trained in an earlier round"):
+                memory.keep(SESSION, {"one": b"no"}, since=since, round_number=number, update=update)
+            assert memory.read(SESSION)[1] == {"one": b"\x02"}
+
+
+@pytest.mark.parametrize(
+    "statement", ["DELETE FROM kept", "UPDATE kept SET number = 1", "UPDATE kept SET sealed = zeroblob(60)"]
+)
+def test_what_was_altered_is_found(tmp_path, statement):
+    import sqlite3
+
+    with StepStore.create(tmp_path / "store", KEY) as store:
+        for content in (b"1", b"2"):
+            store.keep(SESSION, {"one": content}, since=store.position)
+    with sqlite3.connect(tmp_path / "store") as connection:
+        connection.execute(statement)
+    connection.close()
+    with (
+        pytest.raises(WireFormatError, match=r"altered|not what was written|is missing"),
+        StepStore(tmp_path / "store", KEY) as store,
+    ):
+        store.kept(SESSION)
+
+
+def test_another_key_opens_no_store(tmp_path):
+    StepStore.create(tmp_path / "store", KEY).close()
+    with pytest.raises(KeyMismatchError):
+        StepStore(tmp_path / "store", b"1" * 32)

@@ -1,0 +1,77 @@
+"""A node that is lost in any phase of a round of several comes back, and all have one model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from flower.test_messages_that_fail import ALL, number_of
+from flower.vector_app import VectorRun
+from shieldfl.errors import PolicyError
+from shieldfl.flower.wire import ASK
+
+METHODS = {
+    "mask-crypt": {"settings.encryption": "kahe"},
+    "dict-pfl": {},
+    "selective-shield, clear": {"settings.noise_multiplier": 0.0},
+    "selective-shield, encrypted": {"settings.noise_multiplier": 0.0, "settings.negotiation": "encrypted"},
+}
+
+
+def phases_of(run):
+    """Return the phases that a round was seen to have."""
+    found = []
+
+    def hook(node, message):
+        if message.metadata.group_id == "round 2":
+            found.append(message.content[ASK]["phase"])
+
+    run.grid.before = hook
+    run.start()
+    return list(dict.fromkeys(found))
+
+
+def made(label):
+    run = VectorRun(method=label.partition(",")[0])
+    run.config |= {f"shieldfl.{name}": value for name, value in METHODS[label].items()}
+    return run
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+@pytest.mark.parametrize("label", METHODS)
+def test_a_client_that_leaves_in_any_phase_comes_back(label, where):
+    phases = phases_of(made(label))
+    assert len(phases) > 1
+    for lost in phases:
+        run, hits = made(label), []
+
+        def hook(node, message, lost=lost, hits=hits):
+            asked = message.content.get(ASK, {}) if message.has_content() else {}
+            if number_of(node) != 1 or message.metadata.group_id != "round 2":
+                return None
+            # A reply does not say of which phase it is: they come in order.
+            hits.append(asked.get("phase", lost if len(hits) == phases.index(lost) else ""))
+            return False if hits[-1] == lost else None
+
+        setattr(run.grid, where, hook)
+        run.start()
+        assert lost in hits
+        assert 1 in run.strategy.session.clients.trained
+        assert run.strategy.session.clients.failures == {}
+        whole = [
+            np.concatenate([one.ravel() for one in arrays.values()]) for arrays in run.evaluated.values()
+        ]
+        assert len(whole) == len(ALL)
+        assert all(np.isfinite(one).all() for one in whole)
+        if not label.startswith("selective"):  # which has personalised positions
+            assert all(np.array_equal(one, whole[0]) for one in whole)
+
+
+def test_a_method_whose_scores_the_app_does_not_bring_says_what_is_missing():
+    run = made("fedml-he")
+    run.brings_scores = False
+    with pytest.raises(PolicyError, match="not one round ended"):
+        run.start()
+    why = run.strategy.session.clients.failures[0]
+    assert "needs scores of the kind" in why
+    assert "'shieldfl.scores'" in why

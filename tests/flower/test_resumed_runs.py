@@ -1,0 +1,118 @@
+"""A server that ends before the last round goes on where it stood."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from flwr.serverapp.strategy import FedAdam
+
+from flower.vector_app import VectorRun
+from shieldfl.errors import DataError, PolicyError, WireFormatError
+from shieldfl.flower.wire import ASK
+
+ALL = [0, 1, 2, 3]
+
+
+class _EndedError(Exception):
+    """The server's process ends."""
+
+
+def ends_at(group, kind):
+    """Return a hook that ends the server when it sends this, and a way to let it pass."""
+    state = {"ends": True}
+
+    def hook(node, message):
+        if state["ends"] and message.metadata.group_id == group and message.content[ASK]["kind"] == kind:
+            raise _EndedError
+
+    return hook, state
+
+
+SETTINGS = [
+    {},
+    {"opener": "aggregator"},
+    {"opener": "authority"},
+    {"method": "dict-pfl"},
+    {"method": "mask-crypt"},
+    {"method": "fedavg"},
+]
+
+
+@pytest.mark.parametrize(
+    ("group", "kind"),
+    [("round 1", "train"), ("evaluation 1", "model"), ("round 2", "train"), ("evaluation 3", "model")],
+)
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_a_run_that_was_cut_off_goes_on_to_the_same_model(tmp_path, settings, group, kind):
+    whole = VectorRun(**settings)
+    expected = whole.start()
+    run = VectorRun(**settings, checkpoint=str(tmp_path / "run"))
+    run.grid.before, state = ends_at(group, kind)
+    with pytest.raises(_EndedError):
+        run.start()
+    state["ends"] = False
+    run.config["shieldfl.resume"] = True
+    # The simulation's own memory is gone with its process.
+    for node in run.grid.states:
+        run.grid.states[node] = type(run.grid.states[node])()
+    result = run.start()
+    assert set(run.evaluated) == set(ALL)
+    for client, arrays in whole.evaluated.items():
+        for name, one in arrays.items():
+            np.testing.assert_array_equal(run.evaluated[client][name], one)
+    assert result.train_metrics_clientapp == expected.train_metrics_clientapp
+    assert result.evaluate_metrics_clientapp == expected.evaluate_metrics_clientapp
+
+
+def test_an_optimiser_goes_on_with_its_moments(tmp_path):
+    def adam():
+        return FedAdam(min_available_nodes=1, min_train_nodes=1, min_evaluate_nodes=1, eta=0.05, tau=0.1)
+
+    expected = VectorRun(strategy=adam(), opener="aggregator").start()
+    run = VectorRun(strategy=adam(), opener="aggregator", checkpoint=str(tmp_path / "run"))
+    run.grid.before, state = ends_at("round 3", "train")
+    with pytest.raises(_EndedError):
+        run.start()
+    state["ends"] = False
+    run.config["shieldfl.resume"] = True
+    run.own = adam()
+    result = run.start()
+    for name, array in expected.arrays.items():
+        np.testing.assert_array_equal(result.arrays[name].numpy(), array.numpy())
+
+
+def test_a_checkpoint_is_of_one_run(tmp_path):
+    folder = str(tmp_path / "run")
+    run = VectorRun(checkpoint=folder)
+    run.start()
+    with pytest.raises(PolicyError, match=r"go on from it with shieldfl.resume"):
+        run.start()
+    run.config |= {"shieldfl.resume": True, "shieldfl.clients": 3}
+    with pytest.raises(PolicyError, match="a run goes on with the settings that it began with"):
+        run.start()
+    (tmp_path / "run" / "checkpoint").unlink()
+    with pytest.raises(DataError, match="there is no checkpoint"):
+        run.start()
+
+
+def test_a_checkpoint_that_was_altered_is_refused(tmp_path):
+    run = VectorRun(checkpoint=str(tmp_path / "run"), rounds=1)
+    run.start()
+    path = tmp_path / "run" / "checkpoint"
+    assert path.stat().st_mode & 0o077 == 0
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    run.config["shieldfl.resume"] = True
+    with pytest.raises(WireFormatError, match="was altered"):
+        run.start()
+
+
+def test_a_run_that_has_ended_ends_again_with_what_it_came_to(tmp_path):
+    run = VectorRun(checkpoint=str(tmp_path / "run"))
+    first = run.start()
+    trained = list(run.trained)
+    run.config["shieldfl.resume"] = True
+    again = run.start()
+    assert run.trained == trained
+    assert again.train_metrics_clientapp == first.train_metrics_clientapp

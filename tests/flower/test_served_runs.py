@@ -1,0 +1,285 @@
+"""Nodes outside of a simulation: their own stores, an authority that is served, and what they refuse."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Message, RecordDict
+
+from authority_service.served import KEYS, made_folder, served
+from flower.loopback_grid import FIRST_NODE
+from flower.vector_app import VectorRun
+from shieldfl.errors import KeyMismatchError, PolicyError, UnreachableError
+from shieldfl.flower.wire import ASK, MESSAGE, message_in, packed
+from shieldfl.roles.message import Message as RoleMessage
+from shieldfl.roles.private_file import write_private_file
+
+ALL = [0, 1, 2, 3]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cheap_passphrases():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("shieldfl.roles.private_file._SCRYPT_COST", 2**4)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def deployed(monkeypatch):
+    monkeypatch.setattr("shieldfl.flower.mod.is_simulated", lambda: False)
+
+
+@pytest.fixture
+def strict(tmp_path):
+    made = made_folder(tmp_path / "authority")
+    for index, key in enumerate(KEYS):
+        made.registry.register(f"clinic-{index}", key.public_key)
+    return made
+
+
+class Deployment:
+    """Nodes with keys and stores of their own, and a served authority.
+
+    Parameters
+    ----------
+    one : the served authority.
+    path : where nodes keep theirs.
+    """
+
+    def __init__(self, one, path, **settings):
+        self.one, self.path = one, path
+        tls = {
+            "authority": one.url,
+            "authority_key": one.service.public_key.hex(),
+            "authority_tls": str(one.folder.tls),
+        }
+        self.run = VectorRun(node_config=self.config_of, min_clients=3, **tls, **settings)
+
+    def config_of(self, number):
+        path = self.path / f"client-{number}.pem"
+        if not path.exists():
+            self.path.mkdir(exist_ok=True)
+            write_private_file(path, _pem(number))
+        return {
+            "shieldfl-store": str(self.path / f"node-{number}"),
+            "shieldfl-authority-key": self.one.service.public_key.hex(),
+            "shieldfl-client-key": str(path),
+            "shieldfl-client-name": f"clinic-{number}",
+        }
+
+
+def _pem(number):
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    key = Ed25519PrivateKey.from_private_bytes(bytes([number + 1]) * 32)
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+@pytest.mark.parametrize(("method", "opener"), [("full-he", ""), ("full-he", "aggregator"), ("dict-pfl", "")])
+def test_a_deployed_run_comes_to_the_model_of_an_embedded_one(strict, tmp_path, method, opener):
+    with served(strict) as one:
+        deployment = Deployment(one, tmp_path / "nodes", method=method, opener=opener)
+        deployment.run.start()
+        if method == "full-he":
+            deployment.run.check({1: ALL, 2: ALL, 3: ALL})
+        models = [arrays["weight"] for arrays in deployment.run.evaluated.values()]
+        assert len(models) == len(ALL)
+        assert all(np.array_equal(one, models[0]) for one in models)
+        assert models[0].any()
+
+
+def test_an_authority_that_is_restarted_in_a_run_is_gone_on_with(strict, tmp_path):
+    with served(strict) as one:
+        deployment = Deployment(one, tmp_path / "nodes", checkpoint=str(tmp_path / "run"))
+        run = deployment.run
+
+        def end(node, message):
+            if message.metadata.group_id == "round 2" and node == FIRST_NODE:
+                raise KeyboardInterrupt
+
+        run.grid.before = end
+        with pytest.raises(KeyboardInterrupt):
+            run.start()
+    run.grid.before = None
+    run.config["shieldfl.resume"] = True
+    with served(strict) as again:
+        run.config["shieldfl.authority"] = again.url
+        run.start()
+    run.check({1: ALL, 2: ALL, 3: ALL})
+
+
+def test_an_authority_that_is_away_ends_the_run_and_loses_nothing(strict, tmp_path, monkeypatch):
+    monkeypatch.setattr("shieldfl.authority_service.authority_client.time.sleep", lambda seconds: None)
+    with served(strict) as one:
+        deployment = Deployment(one, tmp_path / "nodes", checkpoint=str(tmp_path / "run"))
+    run = deployment.run
+    with pytest.raises(UnreachableError, match="does not answer"):
+        run.start()
+    assert not (tmp_path / "run" / "checkpoint").exists()
+    with served(strict) as again:
+        run.config["shieldfl.authority"] = again.url
+        run.start()
+    run.check({1: ALL, 2: ALL, 3: ALL})
+
+
+def test_a_policy_of_the_authority_outranks_the_app(strict, tmp_path):
+    with served(strict) as one:
+        deployment = Deployment(one, tmp_path / "nodes")
+        deployment.run.config["shieldfl.min-clients"] = 2
+        with pytest.raises(PolicyError, match="this authority none of fewer than 3"):
+            deployment.run.start()
+
+
+def refusals_of(deployment, **changes):
+    """Return why nodes refuse to be set up with these changes of their configuration."""
+    run = deployment.run
+    for config in run.grid.configs.values():
+        for name, value in changes.items():
+            key = f"shieldfl-{name.replace('_', '-')}"
+            config.pop(key, None)
+            if value is not None:
+                config[key] = value
+    with pytest.raises(PolicyError) as refused:
+        run.start()
+    assert run.trained == []
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"authority_key": "11" * 32}, "was not signed by the key authority that is pinned here"),
+        ({"authority_key": None}, "set shieldfl-authority-key"),
+        ({"store": None}, "set shieldfl-store"),
+        ({"client_name": None}, "set shieldfl-client-name"),
+        ({"client_key": "/nowhere/client.pem"}, "cannot be read"),
+        ({"methods": "fedml-he,dict-pfl"}, "takes part in dict-pfl, fedml-he, and not in full-he"),
+        ({"typo": "x"}, "has no setting 'shieldfl-typo'"),
+    ],
+)
+def test_a_node_that_is_set_up_otherwise_refuses(strict, tmp_path, changes, words):
+    with served(strict) as one:
+        assert words in refusals_of(Deployment(one, tmp_path / "nodes"), **changes)
+
+
+def test_a_client_that_the_operator_has_not_enrolled_is_refused_by_the_authority(strict, tmp_path):
+    with served(strict) as one:
+        deployment = Deployment(one, tmp_path / "nodes")
+        for number, config in enumerate(deployment.run.grid.configs.values()):
+            config["shieldfl-client-name"] = f"clinic-{(number + 1) % 4}"
+        with pytest.raises(PolicyError, match="was not signed by clinic-"):
+            deployment.run.start()
+
+
+def test_an_authority_in_the_servers_process_is_refused_outside_of_a_simulation(tmp_path):
+    run = VectorRun(node_config=lambda number: {"shieldfl-store": str(tmp_path / str(number))})
+    with pytest.raises(PolicyError, match="under a key authority that it pins"):
+        run.start()
+    assert run.trained == []
+
+
+def test_a_method_that_protects_nothing_is_refused_unless_the_operator_allows_it(tmp_path):
+    def config_of(number):
+        return {"shieldfl-store": str(tmp_path / str(number))} | allowed
+
+    allowed = {}
+    run = VectorRun(node_config=config_of, method="fedavg")
+    with pytest.raises(
+        PolicyError, match="fedavg encrypts nothing, and this node's operator has not allowed it"
+    ):
+        run.start()
+    allowed = {"shieldfl-methods": "fedavg"}
+    run = VectorRun(node_config=config_of, method="fedavg")
+    run.start()
+    run.check({1: ALL, 2: ALL, 3: ALL})
+
+
+@pytest.mark.parametrize("kind", ["train", "evaluate", "train.other"])
+def test_a_server_that_asks_without_protection_gets_nothing(strict, tmp_path, kind):
+    with served(strict) as one:
+        deployment = Deployment(one, tmp_path / "nodes")
+        run = deployment.run
+        content = RecordDict({"arrays": run.initial(), "config": ConfigRecord({"server-round": 1})})
+        (reply,) = run.grid.send_and_receive([Message(content, FIRST_NODE, kind)])
+        assert "asks for one as it is" in reply.error.reason or "No train function" in reply.error.reason
+        assert run.trained == []
+
+
+LIES = {
+    "participants": lambda asked, message: asked.__setitem__("participants", 3),
+    "an earlier round": lambda asked, message: asked.__setitem__("round", 1),
+    "a later round": lambda asked, message: asked.__setitem__("round", 3),
+    "another phase": lambda asked, message: asked.__setitem__("phase", "votes"),
+    "no message": lambda asked, message: message.content.pop(MESSAGE),
+    "another version": lambda asked, message: asked.__setitem__("version", 9),
+    "another session": lambda asked, message: asked.__setitem__("session", bytes(16)),
+    "an unknown kind": lambda asked, message: asked.__setitem__("kind", "tell"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_server_that_lies_to_a_client_loses_it_for_the_round(strict, tmp_path, lie):
+    with served(strict) as one:
+        deployment, lied = Deployment(one, tmp_path / "nodes"), []
+        run = deployment.run
+
+        def hook(node, message):
+            if message.metadata.group_id == "round 2" and node == FIRST_NODE + 2 and not lied:
+                lied.append(lie)
+                LIES[lie](message.content[ASK], message)
+
+        run.grid.before = hook
+        run.start()
+        assert lied
+        run.check({1: ALL, 2: [0, 1, 3], 3: ALL})
+
+
+def test_a_server_that_changes_what_the_authority_signed_gets_no_update(strict, tmp_path):
+    with served(strict) as one:
+        deployment, tried = Deployment(one, tmp_path / "nodes"), []
+        run = deployment.run
+
+        def hook(node, message):
+            if message.metadata.group_id != "round 2" or node != FIRST_NODE:
+                return
+            first = message_in(message.content)
+            for name in first:
+                part = bytearray(first[name])
+                part[len(part) // 2] ^= 4
+                altered = Message(message.content.copy(), node, "train", group_id="altered")
+                altered.content[MESSAGE] = packed(RoleMessage({**first, name: bytes(part)}))
+                altered.metadata.__dict__["_message_id"] = name
+                reply = run.grid._delivered(altered)
+                tried.append((name, reply.has_error() and reply.error.reason))
+
+        run.grid.before = hook
+        run.start()
+        assert len(tried) > 3
+        assert all(reason for _, reason in tried), tried
+        run.check({1: ALL, 2: ALL, 3: ALL})
+
+
+def test_a_foreign_certificate_begins_no_session(strict, tmp_path):
+    other = made_folder(tmp_path / "other")
+    with served(strict) as one:
+        deployment = Deployment(one, tmp_path / "nodes")
+        deployment.run.config["shieldfl.authority-tls"] = str(other.tls)
+        with pytest.raises(UnreachableError):
+            _quick(deployment.run)
+
+
+def _quick(run):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("shieldfl.authority_service.authority_client.time.sleep", lambda seconds: None)
+        run.start()
+
+
+def test_another_key_than_the_apps_begins_no_session(strict, tmp_path):
+    with served(strict) as one:
+        deployment = Deployment(one, tmp_path / "nodes")
+        deployment.run.config["shieldfl.authority-key"] = "22" * 32
+        with pytest.raises(KeyMismatchError, match="not signed by the key authority"):
+            deployment.run.start()

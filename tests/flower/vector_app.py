@@ -1,0 +1,117 @@
+"""An app whose model is a few vectors, and whose training is an addition: for what happens around training."""
+
+from __future__ import annotations
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAvg
+
+from flower.loopback_grid import LoopbackGrid
+from shieldfl.flower.mod import ShieldMod
+from shieldfl.flower.strategy import ShieldStrategy
+
+SHAPES = {"weight": (7, 11), "bias": (7,)}
+
+
+def moves(client, number, shape):
+    """What training adds to an array, of this client in this round."""
+    return np.random.default_rng([client, number, *shape]).normal(0.0, 0.1, shape).astype(np.float32)
+
+
+class VectorRun:
+    """A server, nodes and an app that counts what it does.
+
+    Parameters
+    ----------
+    clients, rounds : of the run.
+    nodes : how many there are; as many as clients by default.
+    node_config : of each node, by its number.
+    strategy : the app's own.
+    settings : of the run, without ``shieldfl.``.
+    """
+
+    def __init__(
+        self,
+        *,
+        clients=4,
+        rounds=3,
+        nodes=None,
+        node_config=lambda number: {},
+        strategy=None,
+        samples=None,
+        mods=None,
+        **settings,
+    ):
+        self.rounds = rounds
+        self.samples = samples
+        self.mods = [ShieldMod(samples)] if mods is None else mods
+        self.grid = LoopbackGrid(self.app, nodes or clients, node_config)
+        self.trained = []
+        """Client and round of every training."""
+        self.evaluated = {}
+        """By client, the arrays that it evaluated last."""
+        self.train = moves
+        self.brings_scores = True
+        self.own = strategy or FedAvg(min_available_nodes=1, min_train_nodes=1, min_evaluate_nodes=1)
+        config = {"clients": clients, "min-clients": 2} | {
+            name.replace("_", "-"): one for name, one in settings.items()
+        }
+        self.config = {f"shieldfl.{name}": one for name, one in config.items()}
+        self.before = None
+
+    def app(self):
+        app = ClientApp(mods=self.mods)
+
+        @app.train()
+        def train(message, context):
+            client, number = context.node_config["partition-id"], message.content["config"]["server-round"]
+            self.trained.append((client, number))
+            arrays = {name: one.numpy() for name, one in message.content["arrays"].items()}
+            moved = {name: one + self.train(client, number, one.shape) for name, one in arrays.items()}
+            count = 1 if self.samples is None else self.samples(context)
+            metrics = MetricRecord({"num-examples": count, "loss": 1.0 / number})
+            content = {"arrays": ArrayRecord(_as_arrays(moved)), "metrics": metrics}
+            asked = message.content.get("shieldfl.training", {})
+            if self.brings_scores and asked.get("scores"):
+                scores = {name: np.abs(moves(client, 100, one.shape)) for name, one in arrays.items()}
+                content["shieldfl.scores"] = ArrayRecord(_as_arrays(scores))
+            return Message(RecordDict(content), reply_to=message)
+
+        @app.evaluate()
+        def evaluate(message, context):
+            arrays = {name: one.numpy() for name, one in message.content["arrays"].items()}
+            self.evaluated[context.node_config["partition-id"]] = arrays
+            metrics = MetricRecord({"num-examples": 1, "mean": float(arrays["bias"].mean())})
+            return Message(RecordDict({"metrics": metrics}), reply_to=message)
+
+        return app
+
+    @staticmethod
+    def initial():
+        return ArrayRecord(_as_arrays({name: np.zeros(shape, np.float32) for name, shape in SHAPES.items()}))
+
+    def start(self, **more):
+        """Run; keep the strategy."""
+        self.strategy = ShieldStrategy(self.own, self.config)
+        return self.strategy.start(self.grid, self.initial(), num_rounds=self.rounds, timeout=0.3, **more)
+
+    def expected(self, participants):
+        """Return the model after rounds with these clients, each a list; up to the fixed point."""
+        model = {name: np.zeros(shape) for name, shape in SHAPES.items()}
+        for number, clients in participants.items():
+            for name, shape in SHAPES.items():
+                model[name] += np.mean([self.train(client, number, shape) for client in clients], axis=0)
+        return model
+
+    def check(self, participants):
+        """All clients have the model of these rounds."""
+        expected = self.expected(participants)
+        assert self.evaluated
+        for arrays in self.evaluated.values():
+            for name, one in expected.items():
+                np.testing.assert_allclose(arrays[name], one, atol=1e-5)
+
+
+def _as_arrays(arrays):
+    return {name: Array(one) for name, one in arrays.items()}
