@@ -68,7 +68,7 @@ def test_a_client_that_leaves_in_any_phase_comes_back(label, where):
 
 
 def test_a_method_whose_scores_the_app_does_not_bring_says_what_is_missing():
-    run = made("fedml-he")
+    run = made("mask-crypt")
     run.brings_scores = False
     with pytest.raises(PolicyError, match="not one round ended"):
         run.start()

@@ -51,7 +51,12 @@ VARIANTS = {
 }
 
 
-@pytest.mark.parametrize("label", VARIANTS)
+SLOW = ("batch-crypt", "sense-crypt")
+
+
+@pytest.mark.parametrize(
+    "label", [pytest.param(label, marks=[pytest.mark.slow] if label in SLOW else []) for label in VARIANTS]
+)
 def test_a_run_is_the_one_without_flower(label, monkeypatch):
     method, settings, more = VARIANTS[label]
     run = DigitsRun(method, settings=settings, **more)
