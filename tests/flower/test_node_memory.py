@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from flower.test_messages_that_fail import ALL, loses, number_of
-from flower.vector_app import VectorRun
+from flower.vector_app import VectorRun, moves
 from shieldfl.errors import DataError, KeyMismatchError, PolicyError, WireFormatError
 from shieldfl.flower.node_memory import DiskMemory
 from shieldfl.roles.step_store import StepStore
@@ -92,8 +92,9 @@ def test_a_store_that_begins_anew_has_no_part_in_the_run(stores, tmp_path):
     assert "no part in the run" in run.strategy.session.clients.failures[1]
     del run.evaluated[1]
     run.check({1: ALL, 2: [0, 2, 3], 3: [0, 2, 3]})
-    # And takes part in the next one.
+    # And takes part in the next one, in which it trains something else.
     run.grid.before = None
+    run.train = lambda client, number, shape: moves(client, 10 + number, shape)
     run.start()
     assert run.strategy.session.clients.failures == {}
 
@@ -148,6 +149,17 @@ def test_who_comes_second_with_what_was_read_before_keeps_nothing(tmp_path):
     assert memory.read(SESSION)[1] == {"one": b"1"}
 
 
+def test_one_update_is_of_one_round_of_one_run_unless_the_operator_lets_it_repeat(tmp_path):
+    memory = DiskMemory(tmp_path / "node")
+    memory.keep(SESSION, {}, since=memory.read(SESSION)[0], round_number=1, update=b"u")
+    since = memory.read(OTHER)[0]
+    with pytest.raises(PolicyError, match="trained in another round or run"):
+        memory.keep(OTHER, {"one": b"1"}, since=since, round_number=1, update=b"u")
+    repeating = DiskMemory(tmp_path / "node", repeats=True)
+    repeating.keep(OTHER, {"one": b"1"}, since=since, round_number=1, update=b"u")
+    assert memory.read(OTHER)[1] == {"one": b"1"}
+
+
 def test_one_update_is_of_one_round(tmp_path):
     memory = DiskMemory(tmp_path / "node")
     for number, update, fits in (
@@ -161,7 +173,7 @@ def test_one_update_is_of_one_round(tmp_path):
         if fits:
             memory.keep(SESSION, {"one": bytes([number])}, since=since, round_number=number, update=update)
         else:
-            with pytest.raises(PolicyError, match="trained in an earlier round"):
+            with pytest.raises(PolicyError, match="trained in another round or run"):
                 memory.keep(SESSION, {"one": b"no"}, since=since, round_number=number, update=update)
             assert memory.read(SESSION)[1] == {"one": b"\x02"}
 

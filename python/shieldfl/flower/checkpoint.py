@@ -36,6 +36,8 @@ class Progress:
     """By round and kind, what the app's own strategy made of metrics."""
     ended: dict[int, int] = field(default_factory=dict)
     """By client, the round whose end it is not known to have."""
+    nodes: dict[int, int] = field(default_factory=dict)
+    """By client, the node that it is."""
     format: str = _FORMAT
 
 

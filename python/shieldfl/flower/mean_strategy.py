@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from logging import WARNING
 from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp.exception import InconsistentMessageReplies
 from flwr.serverapp.strategy import (
     Bulyan,
     FedAdagrad,
@@ -23,6 +25,7 @@ from flwr.serverapp.strategy import (
     QFedAvg,
     Strategy,
 )
+from flwr.supercore import log
 
 from shieldfl.errors import ParameterError
 from shieldfl.roles.message import Message as RoleMessage
@@ -101,10 +104,26 @@ class MeanStrategy:
             asked.metadata.__dict__["_message_id"] = f"{round_number}.{client}"
             content: dict[str, Any] = {self.arrays_key: brought, **records}
             replies.append(Message(RecordDict(content), reply_to=asked))
-        arrays, metrics = self.strategy.aggregate_train(round_number, replies)
+        try:
+            arrays, metrics = self.strategy.aggregate_train(round_number, replies)
+        except InconsistentMessageReplies as error:
+            # One client's metrics are not those of the others: the model has moved all the same.
+            log(WARNING, "shieldfl: the metrics of round %s are not joined: %s", round_number, error)
+            if self.steps:
+                raise
+            return model, None
         if model is None:
             return None, metrics
         return (arrays if self.steps else model), metrics
+
+    def evaluated(self, round_number: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Return what the strategy makes of the clients' evaluations."""
+        try:
+            metrics: MetricRecord | None = self.strategy.aggregate_evaluate(round_number, replies)
+        except InconsistentMessageReplies as error:
+            log(WARNING, "shieldfl: the evaluations of round %s are not joined: %s", round_number, error)
+            return None
+        return metrics
 
     def state(self) -> RoleMessage:
         """Return what an optimiser remembers: the arrays among the strategy's attributes."""

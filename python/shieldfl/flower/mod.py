@@ -99,7 +99,7 @@ def _memory(
 ) -> NodeMemory:
     epoch, rows = asked.get("position", (0, 0))
     if settings.store is not None:
-        return DiskMemory(Path(settings.store), (epoch, rows))
+        return DiskMemory(Path(settings.store), (epoch, rows), repeats=settings.repeats)
     if simulated and asked.get("store"):  # so that a simulation can be gone on with
         return DiskMemory(Path(asked["store"]) / str(context.node_config["partition-id"]), (epoch, rows))
     if not simulated:

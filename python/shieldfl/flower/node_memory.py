@@ -113,12 +113,14 @@ class DiskMemory:
     ----------
     folder : its path; it is made where there is none.
     at_least : a position that the store is known to have reached: an old copy of it is refused.
+    repeats : whether one update may be sent in several runs.
 
     Raises DataError where the folder cannot be made or read.
     """
 
-    def __init__(self, folder: Path, at_least: Position = (0, 0)) -> None:
+    def __init__(self, folder: Path, at_least: Position = (0, 0), *, repeats: bool = False) -> None:
         self._path = folder / "store"
+        self._repeats = repeats
         self._at_least = at_least
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -168,7 +170,14 @@ class DiskMemory:
     ) -> Position:
         """Keep contents, on the disk once this returns."""
         with self._opened() as store:
-            store.keep(session, contents, since=since, round_number=round_number, update=update)
+            store.keep(
+                session,
+                contents,
+                since=since,
+                round_number=round_number,
+                update=update,
+                repeats=self._repeats,
+            )
             return store.position
 
     def state_key(self, session: bytes) -> bytes:

@@ -49,6 +49,13 @@ class NodeSettings(Settings):
             "The methods that this node takes part in, with commas between them; all that encrypt where it is left out."
         ),
     ] = None
+    repeats: Annotated[
+        bool,
+        about(
+            "Whether this node sends the same update in two runs or rounds, as repeatable training gives it. A server "
+            "that has it summed with others in one, and not in the other, then learns it."
+        ),
+    ] = False
     threads: Annotated[
         int | None, about("For encryption; as many as the work is worth where it is left out.")
     ] = None

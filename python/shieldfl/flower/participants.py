@@ -11,7 +11,7 @@ from flwr.app import Message, RecordDict
 from flwr.supercore import log
 
 import shieldfl
-from shieldfl.errors import PolicyError
+from shieldfl.errors import PolicyError, ShieldError
 from shieldfl.flower.exchange import Exchange
 from shieldfl.flower.wire import ASK, MESSAGE, Kind, ask, asked_of, message_in, packed
 from shieldfl.roles.message import Message as RoleMessage
@@ -31,6 +31,27 @@ class Participant:
     """What lets it open sums, until it is known to have it."""
 
 
+@dataclass(frozen=True)
+class _Told:
+    """What a node says of itself, which need not be true."""
+
+    partition_id: int
+    index: int
+    samples: int
+    version: str
+    position: tuple[int, int]
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> _Told:
+        """Raises KeyError, TypeError or ValueError for what is none."""
+        samples = int(told["samples"])
+        if not 0 <= samples < 2**32:
+            raise ValueError(f"it says that it has {samples} samples")
+        return cls(
+            int(told["partition-id"]), int(told["index"]), samples, str(told["shieldfl"]), _position_of(told)
+        )
+
+
 @dataclass
 class Participants:
     """The clients of a run, by their numbers.
@@ -45,6 +66,8 @@ class Participants:
     exchange: Exchange
     session: bytes = b""
     store: str = ""
+    nodes: Mapping[int, int] = field(default_factory=dict)
+    """Where there is a session, the node that each client was when it began."""
     by_index: dict[int, Participant] = field(default_factory=dict)
 
     def find(self, clients: int) -> None:
@@ -55,13 +78,17 @@ class Participants:
         """
         nodes = self.exchange.nodes(clients)
         content = RecordDict({ASK: ask(Kind.HELLO, session=self.session, store=self.store)})
-        told, refused = {}, []
+        told: dict[int, _Told] = {}
+        refused: list[str] = []
         for reply in self.exchange.ask(dict.fromkeys(nodes, content), "set-up"):
-            if reply.has_error():
-                refused.append(f"node {reply.metadata.src_node_id}: {reply.error.reason}")
-            else:
-                told[reply.metadata.src_node_id] = asked_of(reply.content)
-        others = {str(one["shieldfl"]) for one in told.values()} - {shieldfl.__version__}
+            node = reply.metadata.src_node_id
+            try:
+                if reply.has_error():
+                    raise PolicyError(reply.error.reason or "it failed")
+                told[node] = _Told.of(asked_of(reply.content))
+            except (ShieldError, KeyError, TypeError, ValueError) as error:
+                refused.append(f"node {node}: {error}")
+        others = {one.version for one in told.values()} - {shieldfl.__version__}
         if others:
             refused.append(
                 f"the server has shieldfl {shieldfl.__version__}, and nodes have {', '.join(sorted(others))}: install "
@@ -75,14 +102,20 @@ class Participants:
                 f"{len(numbered)} of {clients} clients can take part: {'; '.join(refused) or 'others do not answer'}"
             )
         self.by_index = {
-            index: Participant(node, int(told[node]["samples"]), _position_of(told[node]))
+            index: Participant(node, told[node].samples, told[node].position)
             for index, node in numbered.items()
         }
 
-    def _numbered(self, told: Mapping[int, Mapping[str, Any]], clients: int) -> dict[int, int]:
+    def _numbered(self, told: Mapping[int, _Told], clients: int) -> dict[int, int]:
         if self.session:
-            return {int(one["index"]): node for node, one in told.items() if one["index"] >= 0}
-        by_partition = {int(one["partition-id"]): node for node, one in told.items()}
+            found = {one.index: node for node, one in told.items() if 0 <= one.index < clients}
+            # Of two that say they are one client, the one that was it.
+            return found | {
+                index: node
+                for index, node in self.nodes.items()
+                if node in told and told[node].index == index
+            }
+        by_partition = {one.partition_id: node for node, one in told.items()}
         if len(by_partition) == len(told) and set(range(clients)) <= set(by_partition):
             return {index: by_partition[index] for index in range(clients)}
         return dict(enumerate(sorted(told)[:clients]))
@@ -105,18 +138,21 @@ class Participants:
             for index, one in self.by_index.items()
         }
         index_of = {one.node: index for index, one in self.by_index.items()}
-        found, refused = {}, []
+        found: dict[int, RoleMessage] = {}
+        refused: dict[int, str] = {}
         for reply in self.exchange.ask(contents, "set-up"):
             index = index_of[reply.metadata.src_node_id]
-            if reply.has_error():
-                refused.append(f"client {index}: {reply.error.reason}")
-                continue
-            self.note(index, reply)
-            found[index] = message_in(reply.content) or RoleMessage()
+            try:
+                if reply.has_error():
+                    raise PolicyError(reply.error.reason or "it failed")
+                self.note(index, reply)
+                found[index] = message_in(reply.content) or RoleMessage()
+            except (ShieldError, KeyError, TypeError, ValueError) as error:
+                refused[index] = str(error)
         if len(found) < len(self.by_index):
-            silent = set(self.by_index) - set(found) - {int(one.split()[1][:-1]) for one in refused}
-            refused += [f"client {index} does not answer" for index in sorted(silent)]
-            raise PolicyError(f"the run does not begin: {'; '.join(refused)}")
+            silent = dict.fromkeys(self.by_index.keys() - found.keys(), "it does not answer")
+            reasons = [f"client {index}: {why}" for index, why in sorted((silent | refused).items())]
+            raise PolicyError(f"the run does not begin: {'; '.join(reasons)}")
         return found
 
     def _ask(self, kind: Kind, one: Participant, **values: Any) -> Any:

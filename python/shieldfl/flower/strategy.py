@@ -209,7 +209,7 @@ class ShieldStrategy(Strategy):
         if "evaluate" in session.metrics.get(server_round, {}):
             return self._before(server_round, "evaluate")
         own = [_without_own(one) for _, one in sorted(self._evaluated.items())]
-        metrics: MetricRecord | None = self._inner.strategy.aggregate_evaluate(server_round, own)
+        metrics = self._inner.evaluated(server_round, own)
         if metrics is not None:
             session.metrics.setdefault(server_round, {})["evaluate"] = dict(metrics)
             session.keep(self._inner.state())

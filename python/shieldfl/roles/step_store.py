@@ -14,13 +14,13 @@ from typing import NoReturn, Self
 from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.roles.store import Store
 from shieldfl.roles.store_file import StoreLayout
-from shieldfl.roles.store_journal import Journal, Position, Row, digest_of
+from shieldfl.roles.store_journal import Journal, Position, Row
 
 __all__ = ["UPDATE_OF_ANOTHER_ROUND", "StepStore"]
 
 UPDATE_OF_ANOTHER_ROUND = (
-    "this update was trained in an earlier round, too: in two sums it could be told from the others'. Train on, and "
-    "send another one"
+    "this update was trained in another round or run, too: in two sums it could be told from the others'. Train on, or "
+    "from another seed"
 )
 """Why such an update is refused."""
 
@@ -104,11 +104,7 @@ class StepStore(Store):
             select = "SELECT name, number, sealed FROM kept WHERE session = ?"
             found = {}
             for name, number, sealed in journal.connection.execute(select, (session,)).fetchall():
-                row = journal.row(number)
-                content = journal.keys.unseal(row, sealed, session, name)
-                if row.digest != digest_of(content):
-                    _refuse(f"what row {number} of the journal has kept is not what was written")
-                found[name] = content
+                found[name] = journal.keys.unseal(journal.row(number), sealed, session, name)
             return found
 
     def keep(
@@ -119,6 +115,7 @@ class StepStore(Store):
         since: tuple[int, int],
         round_number: int = 0,
         update: bytes | None = None,
+        repeats: bool = False,
     ) -> None:
         """Keep contents by their names, in the place of what there was.
 
@@ -129,9 +126,11 @@ class StepStore(Store):
         since : the :attr:`position` at which was read what these come of.
         round_number : that they belong to.
         update : of what was trained in this round, a digest of 32 bytes; None where nothing was.
+        repeats : whether another round, of this session or another one, may have had the same update.
 
         Raises PolicyError where something was kept since then, by another process of this node, and for an update that
-        another round of the session has had: in two sums it could be told from the others'. Then nothing is kept.
+        another round has had, unless it ``repeats``: of two sums, of which one lacks this client, the difference would
+        be that update. Then nothing is kept.
         """
         with self._transaction() as journal:
             if journal.position != Position(*since):
@@ -139,22 +138,23 @@ class StepStore(Store):
                     "another process of this node has gone on since this one began: send the message again"
                 )
             if update is not None:
-                self._note_update(journal, session, round_number, update)
+                self._note_update(journal, session, round_number, update, repeats=repeats)
             for name, content in contents.items():
-                row = journal.append(
-                    "keep", session, round_number=round_number, purpose=name, digest=digest_of(content)
-                )
+                # Sealed under the row's own token, it is what this row wrote and no other: no digest is needed.
+                row = journal.append("keep", session, round_number=round_number, purpose=name)
                 sealed = journal.keys.seal(row, content, session, name)
                 values = (session, name, row.number, sealed)
                 journal.connection.execute("REPLACE INTO kept VALUES (?, ?, ?, ?)", values)
 
-    def _note_update(self, journal: Journal, session: bytes, round_number: int, update: bytes) -> None:
-        digest = journal.keys.mac("update", session, update)
-        select = "SELECT round FROM journal WHERE session = ? AND kind = 'update' AND digest = ?"
-        rounds = [number for (number,) in journal.connection.execute(select, (session, digest))]
-        if any(number != round_number for number in rounds):
+    def _note_update(
+        self, journal: Journal, session: bytes, round_number: int, update: bytes, *, repeats: bool
+    ) -> None:
+        digest = journal.keys.mac("update", update)
+        select = "SELECT session, round FROM journal WHERE kind = 'update' AND digest = ?"
+        places = journal.connection.execute(select, (digest,)).fetchall()
+        if not repeats and any(place != (session, round_number) for place in places):
             raise PolicyError(UPDATE_OF_ANOTHER_ROUND)
-        if not rounds:
+        if (session, round_number) not in places:
             journal.append("update", session, round_number=round_number, digest=digest)
 
 
