@@ -103,7 +103,7 @@ PYTHON_LAYERS = {
     "benchmarks": CORE_SIDE | {"_seal_baseline", "roles", "scheme", "settings"},
     "cli": CORE_SIDE
     | {"", "benchmarks", "fleet", "methods", "privacy", "profiling", "reporting", "roles", "scheme"}
-    | {"authority_service", "settings", "simulation", "training"},
+    | {"authority_service", "flower", "settings", "simulation", "training"},
     "__init__": CORE_SIDE | {"roles"},
     "__main__": {"cli"},
 }

@@ -22,7 +22,7 @@ UNWANTED = {
         "prometheus_client",
     ),
     "shieldfl.authority_service.http_server": (*PACKAGES, "httpx"),
-    "shieldfl.cli.app": SERVING,
+    "shieldfl.cli.app": (*SERVING, "flwr"),
     "shieldfl.fleet.measure.measured_client": ("torch", "sklearn", "opacus", "matplotlib", "scipy"),
     "shieldfl.roles.message": ("torch", "sklearn", "opacus", "sqlite3"),
     "shieldfl.frame_inspection": ("torch", "sklearn", "opacus"),

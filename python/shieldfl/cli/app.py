@@ -11,6 +11,8 @@ from shieldfl.cli.authority.clients import enrol, revoke, show
 from shieldfl.cli.authority.keys import client_key, init, rotate
 from shieldfl.cli.authority.serve import serve
 from shieldfl.cli.bench.command import bench
+from shieldfl.cli.flower.new import new
+from shieldfl.cli.flower.restored import restored
 from shieldfl.cli.inspect import inspect
 from shieldfl.cli.profile.calibrate import calibrate
 from shieldfl.cli.profile.measure import measure
@@ -40,6 +42,11 @@ authority = typer.Typer(
     help="Make, look at and serve a key authority that aggregators reach over HTTPS.",
     no_args_is_help=True,
 )
+flower = typer.Typer(
+    name="flower",
+    help="Make an app for Flower whose clients' updates are protected, and look after its nodes.",
+    no_args_is_help=True,
+)
 
 
 def _print_version(wanted: bool) -> None:
@@ -67,3 +74,6 @@ for command in (calibrate, simulate, plan, measure):
 app.add_typer(authority)
 for command in (init, serve, enrol, revoke, show, rotate, client_key):
     authority.command()(command)
+app.add_typer(flower)
+for command in (new, restored):
+    flower.command()(command)

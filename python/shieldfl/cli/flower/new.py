@@ -1,0 +1,92 @@
+"""``shieldfl flower new``: an app for Flower that runs as it is."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shieldfl.cli.failures import failures_on_stderr
+from shieldfl.errors import DataError, ParameterError
+from shieldfl.methods.discovery import BUILT_IN, named_method
+from shieldfl.settings import settings_of
+
+__all__ = ["new"]
+
+_TEMPLATE = Path(__file__).parent / "template"
+_SUFFIX = ".txt"
+"""Of every file there, so that nothing takes a template for what it will be."""
+_PACKAGE = "APP_PACKAGE"
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_MOST_LETTERS = 32
+"""That Flower allows."""
+_RENAMED = {"APP": _PACKAGE, "gitignore": ".gitignore"}
+
+
+def new(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="The app's: lower-case letters, digits and hyphens. Its folder is made here."
+        ),
+    ],
+    method: Annotated[str, typer.Option(metavar="NAME", help="How updates are protected.")] = "full-he",
+    clients: Annotated[int, typer.Option(min=2, help="How many nodes take part.")] = 3,
+) -> None:
+    """Write an app for Flower whose clients' updates are protected, and scripts that simulate and deploy it."""
+    with failures_on_stderr():
+        named_method(method)
+        package = _checked(name).replace("-", "_")
+        folder = Path(name)
+        values = {
+            _PACKAGE: package,
+            "APP_NAME": name,
+            "APP_VARIABLE": f"{package.upper()}_STATE",
+            "APP_SETTINGS": "\n".join(f'{key} = ""' for key in _settings_of_methods()),
+            "APP_METHOD": method,
+            "APP_CLIENTS": str(clients),
+            "APP_LEAST": str(min(clients, 3)),
+        }
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            raise DataError(f"there is {folder} already: choose another name, or another folder") from None
+        for template in sorted(_TEMPLATE.rglob(f"*{_SUFFIX}")):
+            _write(template, folder, values)
+        typer.echo(f"the app: {folder}, of which {folder / 'README.md'} says how it is run")
+
+
+def _checked(name: str) -> str:
+    """Return a name that Flower and Python take. Raises ParameterError."""
+    package = name.replace("-", "_")
+    if not _NAME.fullmatch(name) or len(name) > _MOST_LETTERS or keyword.iskeyword(package):
+        raise ParameterError(
+            f"{name!r} is no name of an app: it has at most {_MOST_LETTERS} lower-case letters, digits and hyphens, "
+            "begins with a letter, and is no word of Python's own"
+        )
+    if find_spec(package) is not None:
+        raise ParameterError(f"there is a Python package {package!r} already: choose another name")
+    return name
+
+
+def _settings_of_methods() -> list[str]:
+    """Return the names of all settings that some method has: only what is in an app's configuration can be changed."""
+    entries = (named_method(name).settings for name in BUILT_IN)
+    return sorted({key for entry in entries if entry is not None for key in settings_of(type(entry))})
+
+
+def _write(template: Path, folder: Path, values: dict[str, str]) -> None:
+    text = template.read_text(encoding="utf-8")
+    for placeholder, value in values.items():
+        text = re.sub(rf"\b{placeholder}\b", value, text)
+    relative = template.relative_to(_TEMPLATE).as_posix().removesuffix(_SUFFIX)
+    parts = [_RENAMED.get(part, part) for part in relative.split("/")]
+    path = folder.joinpath(*(values.get(part, part) for part in parts))
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    if path.suffix == ".sh":
+        path.chmod(0o755)

@@ -1,0 +1,133 @@
+"""``shieldfl flower``: apps that it writes, and what a node's operator does."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import io
+import subprocess
+import tomllib
+import zipfile
+
+import pytest
+
+pytest.importorskip("typer")
+pytest.importorskip("flwr")
+from flwr.cli.build import build_fab_from_disk
+from flwr.common.config import flatten_dict, validate_config
+from typer.testing import CliRunner
+
+from shieldfl.cli.app import app
+from shieldfl.errors import PolicyError
+from shieldfl.flower.federation_settings import FederationSettings
+from shieldfl.flower.node_memory import DiskMemory
+from shieldfl.methods.discovery import BUILT_IN, named_method
+from shieldfl.settings import settings_of
+
+# Of what Flower makes patterns with.
+pytestmark = pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, ["flower", *map(str, arguments)])
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = invoke("new", "two-words", "--method", "selective-shield", "--clients", "5")
+    assert result.exit_code == 0, result.output
+    return tmp_path / "two-words"
+
+
+def config_of(folder):
+    whole = tomllib.loads((folder / "pyproject.toml").read_text())
+    return flatten_dict(whole["tool"]["flwr"]["app"]["config"])
+
+
+def test_flower_takes_what_is_written_without_a_warning(made):
+    config = tomllib.loads((made / "pyproject.toml").read_text())
+    assert config["project"]["name"] == "two-words"
+    assert validate_config(config, check_module=False) == (True, [], [])
+    assert len(build_fab_from_disk(made)) < 10_000
+
+
+def test_a_bundle_has_the_app_and_nothing_of_a_deployment(made):
+    (made / "deploy" / "state" / "authority").mkdir(parents=True)
+    (made / "deploy" / "state" / "authority" / "policy.toml").write_text("secret = 1\n")
+    bundle = build_fab_from_disk(made)
+    names = zipfile.ZipFile(io.BytesIO(bundle)).namelist()
+    modules = {f"two_words/{name}.py" for name in ("__init__", "task", "client_app", "server_app")}
+    assert set(names) == modules | {"pyproject.toml", ".info/CONTENT"}
+
+
+def test_every_file_is_what_its_name_says(made):
+    for path in (one for one in made.rglob("*") if one.is_file()):
+        text = path.read_text()
+        assert "APP_" not in text, path
+        if path.suffix == ".py":
+            ast.parse(text)
+        if path.suffix == ".sh":
+            subprocess.run(["bash", "-n", str(path)], check=True)
+            assert path.stat().st_mode & 0o100
+
+
+def test_every_setting_can_be_changed_and_what_is_written_is_taken(made):
+    config = config_of(made)
+    keys = {f"shieldfl.{key}" for key in settings_of(FederationSettings)}
+    entries = [named_method(name).settings for name in BUILT_IN]
+    of_methods = {key for entry in entries if entry is not None for key in settings_of(type(entry))}
+    keys |= {f"shieldfl.settings.{key}" for key in of_methods}
+    assert {key for key in config if key.startswith("shieldfl.")} == keys
+    settings, _ = FederationSettings.of(config)
+    expected = FederationSettings(clients=5, method="selective-shield")
+    assert dataclasses.asdict(settings) == dataclasses.asdict(expected)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["Name"], "'Name' is no name of an app: it has at most 32 lower-case letters"),
+        (["a" * 33], "is no name of an app"),
+        (["class"], "is no name of an app"),
+        (["torch"], "there is a Python package 'torch' already: choose another name"),
+        (["mine", "--method", "no-method"], "no-method"),
+    ],
+)
+def test_refuses(words, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = invoke("new", *words)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert says in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_does_not_write_over_what_is_there(made):
+    (made / "README.md").write_text("mine")
+    result = invoke("new", "two-words")
+    assert result.exit_code == 1
+    assert result.stderr == "shieldfl: there is two-words already: choose another name, or another folder\n"
+    assert (made / "README.md").read_text() == "mine"
+
+
+def test_a_restored_store_goes_on_with_no_run_and_takes_new_ones(tmp_path):
+    session, other = bytes(range(16)), bytes(16)
+    memory = DiskMemory(tmp_path / "node")
+    since, _ = memory.read(session)
+    memory.keep(session, {"steps": b"1"}, since=since, round_number=1, update=bytes(32))
+    result = invoke("restored", tmp_path / "node")
+    assert (result.exit_code, result.stderr) == (0, "")
+    again = DiskMemory(tmp_path / "node")
+    since, _ = again.read(session)
+    with pytest.raises(PolicyError):
+        again.keep(session, {"steps": b"2"}, since=since, round_number=2, update=bytes(32))
+    since, _ = again.read(other)
+    again.keep(other, {"steps": b"1"}, since=since, round_number=1, update=bytes(32))
+
+
+def test_a_folder_that_is_no_store_is_named(tmp_path):
+    result = invoke("restored", tmp_path)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"shieldfl: {tmp_path} is no store of a node")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,101 @@
+"""A run of real processes, SuperLink, key authority and three nodes, is the one in a single process, bit for bit."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+import sys
+
+import numpy as np
+import pytest
+
+from flower.deployment import Deployment
+from flower.digits_app import SEED, DigitsRun
+from shieldfl.flower.node_memory import DiskMemory
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.torch_bridge import flatten, flatten_buffers
+
+SEEDED = f"seed={SEED} rounds=2 fraction-evaluate=0.0 shieldfl.min-clients=2"
+
+
+# Without noise, which is the operating system's, and under keys that clients enrol for.
+OTHERS = {
+    "fedavg": ("fedavg", {}, {}),
+    "selective-shield, clear votes": ("selective-shield", {"noise_multiplier": 0.0}, {}),
+    "selective-shield, encrypted votes": (
+        "selective-shield",
+        {"noise_multiplier": 0.0, "negotiation": "encrypted"},
+        {},
+    ),
+    "dict-pfl": ("dict-pfl", {}, {}),
+    "alt-fl-pi": ("alt-fl-pi", {"noise_multiplier": 0.0}, {"by_samples": True}),
+    "sense-crypt": ("sense-crypt", {"encryption": "kahe"}, {}),
+}
+
+
+@pytest.fixture(scope="module")
+def deployed(tmp_path_factory):
+    with Deployment(tmp_path_factory.mktemp("deployed")) as one:
+        one.up()
+        yield one
+
+
+@pytest.fixture(scope="module")
+def open_to_all(tmp_path_factory):
+    """Nodes whose operator has allowed a method that encrypts nothing, too."""
+    methods = ",".join(sorted({method for method, _, _ in OTHERS.values()}))
+    folder = tmp_path_factory.mktemp("deployed")
+    with Deployment(folder, node_config=f'shieldfl-methods="{methods}"') as one:
+        one.up()
+        yield one
+
+
+def embedded(deployed, method, settings, shared_secret=None, **more):
+    """Return the clients' last models in a run of the app's model without Flower."""
+    run = DigitsRun(method, settings=settings, **more)
+    sys.path.insert(0, str(deployed.app))
+    try:
+        from digits_app.task import new_model
+    finally:
+        sys.path.remove(str(deployed.app))
+    run.model = new_model(SEED)
+    run.initial = GlobalModel(flatten(run.model), flatten_buffers(run.model)).kept()
+    return run.embedded(shared_secret)[-1]
+
+
+def vectors(models):
+    return [np.concatenate([array.ravel() for array in one.values()]) for one in models]
+
+
+def shared_secret_in(store):
+    """Return the secret that a node shares with the others, the last that it was given; None for none."""
+    with contextlib.closing(sqlite3.connect(store / "store")) as connection:
+        sessions = [one for (one,) in connection.execute("SELECT session FROM kept WHERE name = 'secret'")]
+    found = [DiskMemory(store).read(session)[1]["secret"] for session in sessions]
+    return next((one for one in found if one), None)
+
+
+def test_nodes_end_with_the_model_of_the_run_in_one_process(deployed):
+    done = deployed.run(SEEDED)
+    assert done.status == "finished:completed"
+    assert set(done.result["rounds"]) == {"1", "2"}
+    expected = embedded(deployed, "full-he", {})
+    got = vectors(deployed.models())
+    for one, own in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(one, own)
+        np.testing.assert_array_equal(one, got[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("label", OTHERS)
+def test_any_method_ends_with_the_models_of_the_run_in_one_process(label, open_to_all):
+    method, settings, more = OTHERS[label]
+    given = " ".join(f"shieldfl.settings.{name}={json.dumps(value)}" for name, value in settings.items())
+    weighting = "samples" if more else "uniform"
+    done = open_to_all.run(f'{SEEDED} shieldfl.method="{method}" shieldfl.weighting="{weighting}" {given}')
+    assert done.status == "finished:completed", done.output
+    secret = shared_secret_in(open_to_all.store(0)) if method == "dict-pfl" else None
+    expected = embedded(open_to_all, method, settings, secret, **more)
+    for one, own in zip(vectors(open_to_all.models()), expected, strict=True):
+        np.testing.assert_array_equal(one, own)
