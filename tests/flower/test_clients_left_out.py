@@ -1,0 +1,37 @@
+"""Clients that were not in a round have its model all the same."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from flwr.serverapp.strategy import FedAvg
+
+from flower.digits_app import DigitsRun
+from flower.loopback_grid import LoopbackGrid
+from shieldfl.flower.client_session import ClientSession
+from shieldfl.flower.strategy import ShieldStrategy
+
+
+@pytest.mark.parametrize("opener", [None, "aggregator"])
+def test_a_client_that_was_not_in_a_round_evaluates_its_model(opener, monkeypatch):
+    monkeypatch.setattr("shieldfl.flower.mod.is_simulated", lambda: True)
+    run = DigitsRun("full-he", clients=5, rounds=4, opener=opener)
+    evaluated, model_of = {}, ClientSession.model
+
+    def kept(session, message):
+        record = model_of(session, message)
+        evaluated.setdefault(session.index, []).append(session.layout.model_of(record).parameters)
+        return record
+
+    monkeypatch.setattr(ClientSession, "model", kept)
+    random.seed(1)
+    strategy = ShieldStrategy(FedAvg(fraction_train=0.4, fraction_evaluate=1.0), run.run_config())
+    strategy.start(LoopbackGrid(run.app, run.clients), run.arrays(), num_rounds=run.rounds, timeout=10)
+    assert sorted(evaluated) == [0, 1, 2, 3, 4]
+    for models in evaluated.values():
+        for number, model in enumerate(models[: run.rounds]):
+            np.testing.assert_array_equal(model, evaluated[0][number])
+    rounds = [run.initial.parameters, *evaluated[0][: run.rounds]]
+    assert all((one != other).any() for one, other in zip(rounds[1:], rounds, strict=False))
