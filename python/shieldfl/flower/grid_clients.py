@@ -109,7 +109,9 @@ class GridClients:
         if end is not None:
             parts["shieldfl.end"] = self._record(end)
         is_unsure = index in self._unsure
-        if is_unsure or kind != Kind.TRAIN:  # a round's first message brings itself what the client was not sent
+        if (
+            is_unsure or kind != Kind.TRAIN
+        ):  # a round's first message brings itself what the client was not sent
             missed = self._missed(index, is_unsure)
             if missed:
                 parts["shieldfl.missed"] = packed(missed)

@@ -224,7 +224,6 @@ class ServerSession:
     def finish(self) -> None:
         """Bring every client what it lacks, after the last round."""
         self.clients.app_records = {}
-        self.clients.hear_again()
         contents = {index: self.model_content(index, Kind.FINISH) for index in self.participants.by_index}
         self.clients.asked_all(contents, "the end of the run")
 
