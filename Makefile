@@ -56,7 +56,7 @@ test-cpp: cpp-tests  ## the C++ tests and a short fuzz
 test-python: $(VENV)/installed  ## the Python tests, on all cores
 	$(PYTEST) -m "not slow"
 
-test-slow: $(VENV)/installed  ## Python tests that take long: the benchmarks' targets, in small
+test-slow: $(VENV)/simulation  ## Python tests that take long: the benchmarks' targets, in small; runs in Flower's simulation
 	$(PYTEST) -m slow
 
 test-verify: build/verify/configured  ## C++ tests in a build that checks the ranges and lengths that kernels rely on
@@ -142,6 +142,12 @@ $(VENV)/installed: $(VENV)/tools $(CORE_SOURCES)
 $(VENV)/packages: $(VENV)/tools
 	$(BIN)/python .ci/requirements.py dev > $(VENV)/requirements.txt
 	$(PIP) install --no-compile -c constraints.txt -r $(VENV)/requirements.txt
+	@touch $@
+
+# Ray, which Flower's simulation runs on: 70 MB that no other test needs.
+$(VENV)/simulation: $(VENV)/installed
+	$(BIN)/python .ci/requirements.py flower-simulation > $(VENV)/simulation-requirements.txt
+	$(PIP) install --no-compile -c constraints.txt -r $(VENV)/simulation-requirements.txt
 	@touch $@
 
 # One build for the package and for the C++ tests: this compiles the package's part, `cpp-tests` the rest.

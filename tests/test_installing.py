@@ -48,6 +48,11 @@ def test_baselines_are_those_of_the_extras():
     assert set(EXTRAS["flower"]) == packages_of("flower")
 
 
+def test_a_simulation_of_flower_needs_what_flower_s_own_extra_brings():
+    assert "flwr[simulation]" in " ".join(BUILD["project"]["optional-dependencies"]["flower-simulation"])
+    assert set(EXTRAS["flower-simulation"]) == packages_of("flower-simulation") | {"ray"}
+
+
 def test_every_hint_comes_from_one_place():
     having = {
         path.relative_to(PACKAGE).as_posix()
@@ -60,7 +65,13 @@ def test_every_hint_comes_from_one_place():
 
 @pytest.mark.parametrize(
     ("module", "part"),
-    [("sklearn.datasets", "simulation"), ("typer", "simulation"), ("cryptography", "keys"), ("json", None)],
+    [
+        ("sklearn.datasets", "simulation"),
+        ("typer", "simulation"),
+        ("cryptography", "keys"),
+        ("ray", "flower-simulation"),
+        ("json", None),
+    ],
 )
 def test_modules_belong_to_parts(module: str, part: str | None):
     assert extra_of(module) == part

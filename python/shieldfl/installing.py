@@ -32,6 +32,7 @@ EXTRAS = {
     "phe": ("phe", "gmpy2"),
     "heu": ("sf-heu",),
     "flower": ("cryptography", "msgspec", "flwr", "httpx"),
+    "flower-simulation": ("cryptography", "msgspec", "flwr", "httpx", "ray"),
 }
 """What each part of the library needs, as indexes name it. A test holds the first two equal to pyproject.toml's."""
 

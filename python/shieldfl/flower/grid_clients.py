@@ -28,12 +28,13 @@ class GridClients:
     Parameters
     ----------
     participants : the run's clients.
-    missed_again : returns all that a client, to which a message may not have come, is not known to have.
+    missed : returns the ends of rounds that a client was not sent; or, where it is told that a message may not have
+        come, all that the client is not known to have.
     """
 
-    def __init__(self, participants: Participants, missed_again: Callable[[int], RoleMessage]) -> None:
+    def __init__(self, participants: Participants, missed: Callable[[int, bool], RoleMessage]) -> None:
         self.participants = participants
-        self._missed_again = missed_again
+        self._missed = missed
         self.app_records: Mapping[int, RecordDict] = {}
         """By client, what the app's own strategy sends beside arrays."""
         self.asked: dict[str, Any] = {}
@@ -106,8 +107,13 @@ class GridClients:
         ended, end = self.ends.get(index, (0, None))
         if end is not None:
             parts["shieldfl.end"] = self._record(end)
-        if index in self._unsure:
-            parts["shieldfl.missed"] = packed(self._missed_again(index))
+        is_unsure = index in self._unsure
+        if (
+            is_unsure or kind != Kind.TRAIN
+        ):  # a round's first message brings itself what the client was not sent
+            missed = self._missed(index, is_unsure)
+            if missed:
+                parts["shieldfl.missed"] = packed(missed)
         return self.participants.content(index, kind, message, parts, ended=ended, **self.asked, **values)
 
     def _record(self, message: RoleMessage) -> Any:

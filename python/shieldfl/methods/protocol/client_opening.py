@@ -114,10 +114,21 @@ class ClientOpening(Stateful):
         return self.opener.enter_round(round_number)
 
     def catch_up(self, missed: Sequence[Message]) -> None:
-        """Open the ends of rounds that were missed. Raises as :meth:`open` does."""
+        """Open the ends of rounds that were missed; older ones than the newest, sent again, change nothing.
+
+        Raises as :meth:`open` does.
+        """
         for end in missed:
+            if self._is_past(end):
+                continue
             self.open(end)
             self.opener.report()  # was told by those that were in the round
+
+    def _is_past(self, end: Message) -> bool:
+        if ANSWER not in end:
+            return False
+        name = bytes(end[ANSWERED_PHASE]).decode(errors="replace")
+        return name in self._answered and end.number(ANSWERED_ROUND) < self.opener.newest_answer(name)
 
     def open(self, message: Message, phase: str | None = None) -> Message:
         """Open a phase's total and return what an authority would have answered; what is open already changes nothing.

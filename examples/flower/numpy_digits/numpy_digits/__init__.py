@@ -1,0 +1,1 @@
+"""A Flower app: logistic regression on scikit-learn's digits."""

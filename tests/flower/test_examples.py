@@ -1,0 +1,124 @@
+"""The examples' protected forms differ from their plain ones in a few lines, and otherwise do the same."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from flower.example_app import EXAMPLES, ExampleApp
+from shieldfl.errors import PolicyError
+from shieldfl.flower.client_session import ClientSession
+
+NAMES = ["numpy_digits", "torch_digits"]
+
+
+def test_every_example_is_tested():
+    assert sorted(path.parent.name for path in EXAMPLES.glob("*/pyproject.toml")) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_protection_takes_five_lines(name):
+    lines = (EXAMPLES / name / "protected.diff").read_text().splitlines()
+    added = [line for line in lines if re.match(r"\+(?!\+\+ )", line)]
+    removed = [line for line in lines if re.match(r"-(?!-- )", line)]
+    assert len(added) == 5
+    assert len(removed) == 2
+    for line in removed:  # another stands in its place, which says what it said, and more
+        call = line.removeprefix("-").rstrip("()").rpartition(" = ")[0]
+        assert any(one.startswith(f"+{call} = ") for one in added)
+
+
+class Runs:
+    """Plain and protected form of an example, each of which was run."""
+
+    def __init__(self, name, folder, **override):
+        self.evaluated = []
+        """The arrays of each evaluation at a client of the protected form."""
+        model_of = ClientSession.model
+
+        def kept(session, message):
+            self.evaluated.append(model_of(session, message))
+            return self.evaluated[-1]
+
+        self.apps, self.results = [], []
+        for form in ("plain", "protected"):
+            app = ExampleApp(name, folder / form, protected=form == "protected")
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(ClientSession, "model", kept)
+                self.results.append(app.run(patch, **override))
+            self.apps.append(app)
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def runs(request, tmp_path_factory):
+    return Runs(request.param, tmp_path_factory.mktemp(request.param))
+
+
+KINDS = "train_metrics_clientapp", "evaluate_metrics_clientapp", "evaluate_metrics_serverapp"
+
+
+def test_a_protected_app_has_the_metrics_of_the_plain_one(runs):
+    plain, protected = runs.results
+    assert set(plain.train_metrics_clientapp) == set(plain.evaluate_metrics_clientapp) == {1, 2, 3}
+    for kind in KINDS:
+        assert set(getattr(protected, kind)) == set(getattr(plain, kind))
+        for number, metrics in getattr(plain, kind).items():
+            assert dict(getattr(protected, kind)[number]) == pytest.approx(dict(metrics), rel=1e-3)
+    assert protected.evaluate_metrics_clientapp[3]["accuracy"] > 0.6
+
+
+def test_a_protected_app_has_the_model_of_the_plain_one(runs):
+    plain, protected = runs.results
+    is_opened_by_server = "opener" in (runs.apps[1].folder / "pyproject.toml").read_text()
+    assert bool(protected.arrays) == is_opened_by_server
+    models = runs.evaluated[20:] + ([protected.arrays] if is_opened_by_server else [])
+    assert len(models) == 10 + is_opened_by_server
+    for name, own in plain.arrays.items():
+        for model in models:
+            np.testing.assert_allclose(model[name].numpy(), own.numpy(), atol=3e-6)
+        assert np.abs(own.numpy()).max() > 0.05
+
+
+def test_a_server_that_opens_writes_the_plain_model(runs):
+    written = [sorted(app.folder.glob("model.npz")) for app in runs.apps]
+    assert len(written[0]) == len(written[1]) == int(runs.apps[0].name == "numpy_digits")
+    for plain, protected in zip(*written, strict=True):
+        models = np.load(plain), np.load(protected)
+        assert models[0].files == models[1].files
+        for name in models[0].files:
+            np.testing.assert_allclose(models[1][name], models[0][name], atol=3e-6)
+
+
+def test_a_part_of_the_clients_takes_part_in_a_round(runs):
+    plain, protected = (
+        [
+            {one.client for one in app.grid.carried if (one.type, one.round) == ("train", number)}
+            for number in (1, 2, 3)
+        ]
+        for app in runs.apps
+    )
+    assert plain == protected
+    assert [len(clients) for clients in plain] == [5, 5, 5]
+    assert len(set(map(frozenset, plain))) > 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_round_of_fewer_than_min_clients_does_not_happen(name, tmp_path, monkeypatch, caplog):
+    app = ExampleApp(name, tmp_path, protected=True)
+    with pytest.raises(PolicyError, match="not one round ended"):
+        app.run(monkeypatch, fraction_train=0.2)
+    assert any("2 clients were chosen, and min_clients is 3" in one.getMessage() for one in caplog.records)
+
+
+def test_messages_are_little_longer_than_those_of_the_plain_app(tmp_path):
+    """Frames and answers of a million values, in a round after the first; all clients train, and none evaluates."""
+    all_train = {"fraction_train": 1.0, "fraction_evaluate": 0.0, "shieldfl__clients": 3}
+    more = {"nodes": 3, "hidden": 13_500, "local_epochs": 1, "num_server_rounds": 2}
+    runs = Runs("torch_digits", tmp_path, **all_train, **more)
+    plain, protected = (
+        sum(one.down + one.up for one in app.grid.carried if one.round == 2) for app in runs.apps
+    )
+    assert plain > 3 * 8 * 1_000_000
+    assert 0.5 * plain < protected <= 1.05 * plain
