@@ -46,7 +46,9 @@ def open_to_all(tmp_path_factory):
     """Nodes whose operator has allowed a method that encrypts nothing, too."""
     methods = ",".join(sorted({method for method, _, _ in OTHERS.values()}))
     folder = tmp_path_factory.mktemp("deployed")
-    with Deployment(folder, node_config=f'shieldfl-methods="{methods}"') as one:
+    # Whatever protects, what is trained is the same.
+    config = f'shieldfl-methods="{methods}" shieldfl-repeats=true'
+    with Deployment(folder, node_config=config) as one:
         one.up()
         yield one
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from logging import WARNING
+from logging import INFO, WARNING
 from typing import Any
 
 from flwr.app import Message, MessageType, MetricRecord, RecordDict
@@ -73,6 +73,7 @@ class GridClients:
                 )
                 for index in clients
             }
+        log(INFO, "shieldfl: round %s: %s clients are asked for phase %r", self._round, len(contents), phase)
         replies = self.asked_all(contents, f"round {self._round}")
         for index in sorted(clients):
             if index not in replies:
