@@ -18,18 +18,34 @@ def pages_of_methods() -> dict[str, str]:
     return dict(re.fullmatch(r"`([\w-]+)` \(\[page\]\(([\w-]+\.md)\)\)", row[0]).groups() for row in rows)
 
 
+def of_flower() -> tuple[type, type]:
+    """Return the settings of docs/flower.md: an app's, and a node's."""
+    from shieldfl.flower.federation_settings import FederationSettings
+    from shieldfl.flower.node_settings import NodeSettings
+
+    return FederationSettings, NodeSettings
+
+
 def table_of(settings: Any) -> str:
+    """Return the table of a method's entry, or of a class of settings; "–" where there is no default."""
+    kind = settings if isinstance(settings, type) else type(settings)
     lines = [HEADER, ("---",) * len(HEADER)]
-    for key, setting in settings_of(type(settings)).items():
+    for key, setting in settings_of(kind).items():
         meaning = f"{setting.symbol}: {setting.meaning}" if setting.symbol else setting.meaning
-        lines.append((f"`{key}`", str(getattr(settings, setting.name)), setting.allowed, meaning))
+        default = str(getattr(settings, setting.name, "–"))
+        lines.append((f"`{key}`", default.replace("*", r"\*"), setting.allowed, meaning))
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def with_table(page: str, settings: Any) -> str:
-    """Return a page with its table of settings as it should be."""
+def with_tables(page: str, *settings: Any) -> str:
+    """Return a page with its tables of settings, in their order, as they should be."""
+    tables = iter(settings)
     return re.sub(
-        r"^\| setting \|.*\n(\|.*\n)+", lambda _: table_of(settings), page, count=1, flags=re.MULTILINE
+        r"^\| setting \|.*\n(\|.*\n)+",
+        lambda _: table_of(next(tables)),
+        page,
+        count=len(settings),
+        flags=re.MULTILINE,
     )
 
 
@@ -37,7 +53,9 @@ def main() -> None:
     for name, page in pages_of_methods().items():
         path = ROOT / "docs" / "methods" / page
         if (settings := named_method(name).settings) is not None:
-            path.write_text(with_table(path.read_text(encoding="utf-8"), settings), encoding="utf-8")
+            path.write_text(with_tables(path.read_text(encoding="utf-8"), settings), encoding="utf-8")
+    path = ROOT / "docs" / "flower.md"
+    path.write_text(with_tables(path.read_text(encoding="utf-8"), *of_flower()), encoding="utf-8")
 
 
 if __name__ == "__main__":
