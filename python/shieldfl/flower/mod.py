@@ -159,11 +159,20 @@ def _called(
     call_next: ClientAppCallable,
     training: ConfigRecord | None = None,
 ) -> Message:
-    """Have the app handle a message as an unprotected server would send it."""
+    """Have the app handle a message as an unprotected server would send it.
+
+    Raises PolicyError for a message that brings arrays of the server's own, or puts a record in the model's place: no
+    signature says what they are, and training would begin from them, by another model for each client.
+    """
     content = RecordDict({str(asked["arrays"]): arrays})
     for name, record in message.content.items():
-        if not name.startswith(ASK):
-            content[name] = record
+        if name.startswith(ASK):
+            continue
+        if name in content or isinstance(record, ArrayRecord):
+            raise PolicyError(
+                f"the server sends {name!r} beside what is protected: a client trains from the run's model and no other"
+            )
+        content[name] = record
     if training is not None:
         content[TRAINING] = training
     protected, message.content = message.content, content
