@@ -114,10 +114,19 @@ class ClientOpening(Stateful):
         return self.opener.enter_round(round_number)
 
     def catch_up(self, missed: Sequence[Message]) -> None:
-        """Open the ends of rounds that were missed. Raises as :meth:`open` does."""
+        """Open the ends of rounds that were missed; those before the newest that was opened change nothing.
+
+        Whoever sends them may not know how many have come. Raises as :meth:`open` does.
+        """
         for end in missed:
+            if ANSWER in end and self._is_past(end):
+                continue
             self.open(end)
             self.opener.report()  # was told by those that were in the round
+
+    def _is_past(self, end: Message) -> bool:
+        name = bytes(end[ANSWERED_PHASE]).decode(errors="replace")
+        return name in self._answered and end.number(ANSWERED_ROUND) < self.opener.newest_answer(name)
 
     def open(self, message: Message, phase: str | None = None) -> Message:
         """Open a phase's total and return what an authority would have answered; what is open already changes nothing.
