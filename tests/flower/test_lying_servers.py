@@ -9,6 +9,7 @@ from flwr.app import ArrayRecord, ConfigRecord
 from flower.loopback_grid import FIRST_NODE
 from flower.test_messages_that_fail import ALL, number_of
 from flower.vector_app import SHAPES, VectorRun, _as_arrays
+from shieldfl.errors import PolicyError
 from shieldfl.flower.wire import ASK
 
 
@@ -31,3 +32,32 @@ def test_a_model_of_the_servers_own_is_not_trained_or_evaluated(kind, record):
     else:
         assert 1 not in run.evaluated
         run.check(dict.fromkeys((1, 2, 3), ALL))
+
+
+@pytest.mark.parametrize("samples", [None, lambda context: 20])
+@pytest.mark.parametrize("others", [1, 2])
+def test_no_weight_of_the_servers_choice_makes_a_sum_one_clients_update(monkeypatch, samples, others):
+    """The target counts 2^14 times as much as the others, whose updates all but round to nothing in the sum."""
+    weights = [2**14, others, others, others]
+    monkeypatch.setattr("shieldfl.flower.begun_run._weights", lambda *arguments: weights)
+    run = VectorRun(opener="aggregator", weighting="samples", samples=samples)
+    with pytest.raises(PolicyError, match="another weight than its number of samples"):
+        run.start()
+    assert run.trained == []
+
+
+def test_a_client_does_not_take_a_plan_in_which_others_may_count_more(monkeypatch):
+    weights = [1, 1, 1, 1]
+    monkeypatch.setattr("shieldfl.flower.begun_run._weights", lambda *arguments: weights)
+    run = VectorRun(opener="aggregator", weighting="samples", most_weight=2**14)
+    with pytest.raises(PolicyError, match="another weight than its number of samples"):
+        run.start()
+    assert run.trained == []
+
+
+def test_a_node_that_pins_an_authority_takes_no_other_in_a_process_that_uses_ray_either(tmp_path):
+    pinned = {"shieldfl-authority-key": "11" * 32}
+    run = VectorRun(node_config=lambda number: {"shieldfl-store": str(tmp_path / str(number))} | pinned)
+    with pytest.raises(PolicyError, match="under a key authority that it pins"):
+        run.start()
+    assert run.trained == []
