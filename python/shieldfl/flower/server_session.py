@@ -101,7 +101,9 @@ class ServerSession:
         checkpoint = Checkpoint(Path(settings.checkpoint))
         progress, parts = checkpoint.read()
         begun = BegunRun.kept(settings, connection, rounds, progress, parts, checkpoint.key())
-        participants = Participants(exchange, progress.session, checkpoint.nodes)
+        participants = Participants(
+            exchange, progress.session, checkpoint.nodes, progress.nodes, progress.positions
+        )
         participants.find(settings.clients)
         session = cls(begun, participants, checkpoint, settings.threads)
         aggregator = session.aggregator
@@ -245,6 +247,8 @@ class ServerSession:
             begun.is_embedded,
             self.metrics,
             {index: ended for index, (ended, _) in ends.items()},
+            {index: one.node for index, one in self.participants.by_index.items()},
+            {index: one.position for index, one in self.participants.by_index.items()},
         )
         parts = {
             **begun.parts(key),
