@@ -177,3 +177,12 @@ def test_nodes_that_come_later_are_left_out_and_one_that_goes_is_missed(caplog):
     assert sorted(run.trained) == [(0, 1)] + [
         (client, number) for client in (1, 2, 3) for number in (1, 2, 3)
     ]
+
+
+def test_a_client_whose_training_fails_again_and_again_keeps_up_with_the_model():
+    run = VectorRun(rounds=6)
+    run.grid.after = lambda node, reply: (
+        number_of(node) != 1 or reply.metadata.group_id not in ("round 2", "round 3", "round 4", "round 5")
+    )
+    run.start()
+    run.check({1: ALL, 6: ALL} | dict.fromkeys((2, 3, 4, 5), [0, 2, 3]))

@@ -12,6 +12,7 @@ from flower.test_messages_that_fail import ALL, loses, number_of
 from flower.vector_app import VectorRun, moves
 from shieldfl.errors import DataError, KeyMismatchError, PolicyError, WireFormatError
 from shieldfl.flower.node_memory import DiskMemory
+from shieldfl.roles.private_file import write_private_file
 from shieldfl.roles.step_store import StepStore
 
 KEY = bytes(32)
@@ -201,3 +202,31 @@ def test_another_key_opens_no_store(tmp_path):
     StepStore.create(tmp_path / "store", KEY).close()
     with pytest.raises(KeyMismatchError):
         StepStore(tmp_path / "store", b"1" * 32)
+
+
+def test_two_runs_on_one_node_do_not_keep_each_other_up(tmp_path):
+    memory = DiskMemory(tmp_path / "node")
+    since, _ = memory.read(SESSION)
+    other, _ = memory.read(OTHER)
+    memory.keep(OTHER, {"one": b"1"}, since=other, round_number=1, update=None)
+    memory.keep(SESSION, {"one": b"2"}, since=since, round_number=1, update=None)
+    with pytest.raises(PolicyError, match="has gone on since"):
+        memory.keep(OTHER, {"one": b"3"}, since=other, round_number=1, update=None)
+    memory.begin_anew()
+    with pytest.raises(PolicyError, match="has gone on since"):
+        memory.keep(b"c" * 16, {"one": b"3"}, since=since, round_number=1, update=None)
+
+
+def test_two_processes_that_draw_a_nodes_key_at_once_have_one(tmp_path, monkeypatch):
+    begun = []
+
+    def write(path, content):
+        if not begun:
+            begun.append(path)
+            DiskMemory(tmp_path / "node").read(SESSION)
+        write_private_file(path, content)
+
+    monkeypatch.setattr("shieldfl.flower.node_memory.write_private_file", write)
+    DiskMemory(tmp_path / "node").read(SESSION)
+    DiskMemory(tmp_path / "node").read(SESSION)
+    assert not list((tmp_path / "node").glob("*.drawn"))

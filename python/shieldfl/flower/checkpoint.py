@@ -37,7 +37,9 @@ class Progress:
     ended: dict[int, int] = field(default_factory=dict)
     """By client, the round whose end it is not known to have."""
     nodes: dict[int, int] = field(default_factory=dict)
-    """By client, the node that it is."""
+    """By client, which node it was."""
+    positions: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """By client, how far its store had come."""
     format: str = _FORMAT
 
 
@@ -86,7 +88,7 @@ class Checkpoint:
 
     def write(self, progress: Progress, parts: Mapping[str, bytes]) -> None:
         """Write how far the run has come, and the roles' states, in one step. Raises DataError."""
-        message = Message({"progress": msgspec.json.encode(progress), **parts})
+        message = Message({"progress": msgspec.msgpack.encode(progress), **parts})
         content = message.to_bytes()
         with self._disk():
             write_private_file(self._file, hmac.digest(self.key(), content, "sha256") + content)
@@ -101,7 +103,7 @@ class Checkpoint:
             raise WireFormatError(f"the checkpoint in {self.folder} was altered: restore the folder")
         message = Message.from_bytes(content[32:])
         try:
-            progress = msgspec.json.decode(message["progress"], type=Progress)
+            progress = msgspec.msgpack.decode(message["progress"], type=Progress)
         except msgspec.MsgspecError as error:
             raise WireFormatError("the checkpoint is of another version of shieldfl") from error
         if progress.format != _FORMAT:

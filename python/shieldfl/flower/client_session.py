@@ -126,7 +126,7 @@ class ClientSession:
             one._secret = kept[_SECRET]
             one.steps = one._new_steps()
         one.steps.restore(kept[_STEPS], one._key)
-        one._told = msgspec.json.decode(kept[_TOLD], type=_Told)
+        one._told = msgspec.msgpack.decode(kept[_TOLD], type=_Told)
         return one
 
     @property
@@ -140,7 +140,7 @@ class ClientSession:
         contents = {
             _STEPS: self.steps.state(self._key),
             _SECRET: self._secret or b"",
-            _TOLD: msgspec.json.encode(self._told),
+            _TOLD: msgspec.msgpack.encode(self._told),
         }
         if not self._begun_is_kept:
             contents[_BEGUN] = Message({**self._begun, "setup": self.setup.to_bytes()}).to_bytes()

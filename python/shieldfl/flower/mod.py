@@ -63,9 +63,8 @@ class ShieldMod:
         if asked["kind"] == Kind.HELLO:
             return self._told_who(message, asked, context, settings, memory)
         if asked["kind"] == Kind.SET_UP:
-            if self._samples is not None and int(asked["weight"]) not in (1, int(self._samples(context))):
-                raise PolicyError("the server gives this client another weight than its number of samples")
-            return _set_up(message, asked, settings, memory, simulated=simulated)
+            samples = None if self._samples is None else int(self._samples(context))
+            return _set_up(message, asked, settings, memory, samples, simulated=simulated)
         session = ClientSession.load(memory, asked["session"], settings.threads)
         session.take_grant(message_in(message.content, "shieldfl.grant"))
         handle = {Kind.TRAIN: _train, Kind.PHASE: _go_on, Kind.MODEL: _evaluate, Kind.FINISH: _finish}
@@ -110,13 +109,26 @@ def _memory(
 
 
 def _set_up(
-    message: Message, asked: Mapping[str, Any], settings: NodeSettings, memory: NodeMemory, *, simulated: bool
+    message: Message,
+    asked: Mapping[str, Any],
+    settings: NodeSettings,
+    memory: NodeMemory,
+    samples: int | None,
+    *,
+    simulated: bool,
 ) -> Message:
     """Take a run's public set-up, and return what enrols this client."""
     brought = message_in(message.content)
     if brought is None:
         raise PolicyError("the server's message brings no set-up")
     setup, _ = settings.checked_setup(brought, simulated=simulated)
+    # In a sum of one client that counts much and others that count little there is but the one's update.
+    alike = int(asked["weight"]) == setup.plan.most_weight == 1
+    if not alike and int(asked["weight"]) != samples:
+        raise PolicyError(
+            "the server gives this client another weight than its number of samples, or has it count for itself alone: "
+            "give the app ShieldMod(samples=...) where clients count by their samples"
+        )
     begun = RoleMessage(
         {
             "index": RoleMessage.from_number(int(asked["index"])),
@@ -159,11 +171,20 @@ def _called(
     call_next: ClientAppCallable,
     training: ConfigRecord | None = None,
 ) -> Message:
-    """Have the app handle a message as an unprotected server would send it."""
+    """Have the app handle a message as an unprotected server would send it.
+
+    Raises PolicyError for a message that brings arrays of the server's own, or puts a record in the model's place: no
+    signature says what they are, and training would begin from them, by another model for each client.
+    """
     content = RecordDict({str(asked["arrays"]): arrays})
     for name, record in message.content.items():
-        if not name.startswith(ASK):
-            content[name] = record
+        if name.startswith(ASK):
+            continue
+        if name in content or isinstance(record, ArrayRecord):
+            raise PolicyError(
+                f"the server sends {name!r} beside what is protected: a client trains from the run's model and no other"
+            )
+        content[name] = record
     if training is not None:
         content[TRAINING] = training
     protected, message.content = message.content, content

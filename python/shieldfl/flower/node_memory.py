@@ -192,7 +192,12 @@ class DiskMemory:
 
 def _key_of(path: Path) -> bytes:
     if not path.exists():
-        write_private_file(path, secrets.token_bytes(32))
+        drawn = path.with_name(f"{path.name}.{secrets.token_hex(4)}.drawn")
+        write_private_file(drawn, secrets.token_bytes(32))
+        # The first of two processes counts: what it has sealed is lost under another key.
+        with contextlib.suppress(FileExistsError):
+            path.hardlink_to(drawn)
+        drawn.unlink()
     key = path.read_bytes()
     if len(key) != 32:
         raise DataError(f"{path} is no key of a node's store: restore the folder")

@@ -102,7 +102,8 @@ class NodeSettings(Settings):
                 f"{method.name} encrypts nothing, and this node's operator has not allowed it: set "
                 f'shieldfl-methods="{method.name}" in its configuration'
             )
-        if method.purposes and not simulated and (self.authority_key is None or "signature" not in message):
+        is_pinned = self.authority_key is not None
+        if method.purposes and (is_pinned or not simulated) and not (is_pinned and "signature" in message):
             raise PolicyError(
                 "outside of a simulation a node takes part under a key authority that it pins, which serves the run: "
                 "set shieldfl-authority-key in the node's configuration, and shieldfl.authority in the app's"

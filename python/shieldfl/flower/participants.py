@@ -11,7 +11,7 @@ from flwr.app import Message, RecordDict
 from flwr.supercore import log
 
 import shieldfl
-from shieldfl.errors import PolicyError, ShieldError
+from shieldfl.errors import PolicyError, ShieldError, WireFormatError
 from shieldfl.flower.exchange import Exchange
 from shieldfl.flower.wire import ASK, MESSAGE, Kind, ask, asked_of, message_in, packed
 from shieldfl.roles.message import Message as RoleMessage
@@ -31,27 +31,6 @@ class Participant:
     """What lets it open sums, until it is known to have it."""
 
 
-@dataclass(frozen=True)
-class _Told:
-    """What a node says of itself, which need not be true."""
-
-    partition_id: int
-    index: int
-    samples: int
-    version: str
-    position: tuple[int, int]
-
-    @classmethod
-    def of(cls, told: Mapping[str, Any]) -> _Told:
-        """Raises KeyError, TypeError or ValueError for what is none."""
-        samples = int(told["samples"])
-        if not 0 <= samples < 2**32:
-            raise ValueError(f"it says that it has {samples} samples")
-        return cls(
-            int(told["partition-id"]), int(told["index"]), samples, str(told["shieldfl"]), _position_of(told)
-        )
-
-
 @dataclass
 class Participants:
     """The clients of a run, by their numbers.
@@ -67,55 +46,56 @@ class Participants:
     session: bytes = b""
     store: str = ""
     nodes: Mapping[int, int] = field(default_factory=dict)
-    """Where there is a session, the node that each client was when it began."""
+    """Which node each client was, where a run is gone on with."""
+    reached: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    """How far each client's store is known to have come by then."""
     by_index: dict[int, Participant] = field(default_factory=dict)
 
     def find(self, clients: int) -> None:
         """Ask all nodes who they are, and number so many of them; where there is a session, as they took part in it.
 
         Numbers are the nodes' ``partition-id`` where each has one of its own below ``clients``; else they follow the
-        order of Flower's node ids. Raises PolicyError for too few that answer, or have another version of shieldfl.
+        order of Flower's node ids. Nodes whose answer cannot be read, or with another version of shieldfl, are left out.
+        Raises PolicyError for too few.
         """
         nodes = self.exchange.nodes(clients)
         content = RecordDict({ASK: ask(Kind.HELLO, session=self.session, store=self.store)})
-        told: dict[int, _Told] = {}
-        refused: list[str] = []
+        told, refused = {}, []
         for reply in self.exchange.ask(dict.fromkeys(nodes, content), "set-up"):
             node = reply.metadata.src_node_id
+            if reply.has_error():
+                refused.append(f"node {node}: {reply.error.reason}")
+                continue
             try:
-                if reply.has_error():
-                    raise PolicyError(reply.error.reason or "it failed")
-                told[node] = _Told.of(asked_of(reply.content))
-            except (ShieldError, KeyError, TypeError, ValueError) as error:
+                told[node] = _checked_hello(reply)
+            except ShieldError as error:
                 refused.append(f"node {node}: {error}")
-        others = {one.version for one in told.values()} - {shieldfl.__version__}
-        if others:
-            refused.append(
-                f"the server has shieldfl {shieldfl.__version__}, and nodes have {', '.join(sorted(others))}: install "
-                "the same everywhere"
-            )
         numbered = self._numbered(told, clients)
-        if others or len(numbered) < clients:
+        if len(numbered) < clients:
             for reason in refused:
                 log(WARNING, "shieldfl: %s", reason)
             raise PolicyError(
                 f"{len(numbered)} of {clients} clients can take part: {'; '.join(refused) or 'others do not answer'}"
             )
         self.by_index = {
-            index: Participant(node, told[node].samples, told[node].position)
-            for index, node in numbered.items()
+            index: Participant(
+                node, told[node]["samples"], max(_position_of(told[node]), self.reached.get(index, (0, 0)))
+            )
+            for index, node in sorted(numbered.items())
         }
 
-    def _numbered(self, told: Mapping[int, _Told], clients: int) -> dict[int, int]:
+    def _numbered(self, told: Mapping[int, Mapping[str, Any]], clients: int) -> dict[int, int]:
         if self.session:
-            found = {one.index: node for node, one in told.items() if 0 <= one.index < clients}
-            # Of two that say they are one client, the one that was it.
-            return found | {
-                index: node
-                for index, node in self.nodes.items()
-                if node in told and told[node].index == index
+            claimed: dict[int, list[int]] = {}
+            for node, one in told.items():
+                if 0 <= one["index"] < clients:
+                    claimed.setdefault(one["index"], []).append(node)
+            # Of several that say they are one client, the node that it was: anybody can say so.
+            return {
+                index: self.nodes[index] if self.nodes.get(index) in nodes else min(nodes)
+                for index, nodes in claimed.items()
             }
-        by_partition = {one.partition_id: node for node, one in told.items()}
+        by_partition = {one["partition-id"]: node for node, one in told.items()}
         if len(by_partition) == len(told) and set(range(clients)) <= set(by_partition):
             return {index: by_partition[index] for index in range(clients)}
         return dict(enumerate(sorted(told)[:clients]))
@@ -142,13 +122,14 @@ class Participants:
         refused: dict[int, str] = {}
         for reply in self.exchange.ask(contents, "set-up"):
             index = index_of[reply.metadata.src_node_id]
+            if reply.has_error():
+                refused[index] = reply.error.reason or "it failed"
+                continue
             try:
-                if reply.has_error():
-                    raise PolicyError(reply.error.reason or "it failed")
                 self.note(index, reply)
                 found[index] = message_in(reply.content) or RoleMessage()
-            except (ShieldError, KeyError, TypeError, ValueError) as error:
-                refused[index] = str(error)
+            except ShieldError as error:
+                refused[index] = f"its reply cannot be read ({error})"
         if len(found) < len(self.by_index):
             silent = dict.fromkeys(self.by_index.keys() - found.keys(), "it does not answer")
             reasons = [f"client {index}: {why}" for index, why in sorted((silent | refused).items())]
@@ -189,6 +170,28 @@ class Participants:
         return next((index for index, one in self.by_index.items() if one.node == node), None)
 
 
+def _checked_hello(reply: Message) -> Mapping[str, Any]:
+    """Return what a node says of itself. Raises WireFormatError for what none says, PolicyError for another version."""
+    told = asked_of(reply.content)
+    numbers = [told.get(name) for name in ("index", "partition-id", "samples")]
+    if not all(isinstance(one, int) for one in numbers) or told["samples"] < 0:
+        raise WireFormatError("its answer cannot be read")
+    _position_of(told)
+    if told.get("shieldfl") != shieldfl.__version__:
+        raise PolicyError(
+            f"the server has shieldfl {shieldfl.__version__}, and the node {str(told.get('shieldfl'))[:20]}: install "
+            "the same everywhere"
+        )
+    return told
+
+
 def _position_of(told: Mapping[str, Any]) -> tuple[int, int]:
-    epoch, rows = told["position"]
-    return int(epoch), int(rows)
+    position = told.get("position")
+    if (
+        not isinstance(position, list)
+        or len(position) != 2
+        or not all(isinstance(one, int) for one in position)
+    ):
+        raise WireFormatError("it does not say how far its store has come")
+    epoch, rows = position
+    return epoch, rows

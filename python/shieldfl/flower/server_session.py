@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
@@ -46,9 +47,7 @@ class ServerSession:
         self.aggregator = begun.method.aggregator_steps(
             begun.setup, begun.weights, initial=initial, threads=threads
         )
-        self.clients = GridClients(
-            participants, lambda client, again: self.aggregator.missed(client, again=again)
-        )
+        self.clients = GridClients(participants, partial(self.aggregator.missed, again=True))
         self._driver: RoundDriver | None = None
         self.done = 0
         """The last round that ended, or was given up."""
@@ -102,7 +101,9 @@ class ServerSession:
         checkpoint = Checkpoint(Path(settings.checkpoint))
         progress, parts = checkpoint.read()
         begun = BegunRun.kept(settings, connection, rounds, progress, parts, checkpoint.key())
-        participants = Participants(exchange, progress.session, checkpoint.nodes, progress.nodes)
+        participants = Participants(
+            exchange, progress.session, checkpoint.nodes, progress.nodes, progress.positions
+        )
         participants.find(settings.clients)
         session = cls(begun, participants, checkpoint, settings.threads)
         aggregator = session.aggregator
@@ -224,6 +225,7 @@ class ServerSession:
     def finish(self) -> None:
         """Bring every client what it lacks, after the last round."""
         self.clients.app_records = {}
+        self.clients.hear_again()
         contents = {index: self.model_content(index, Kind.FINISH) for index in self.participants.by_index}
         self.clients.asked_all(contents, "the end of the run")
 
@@ -246,6 +248,7 @@ class ServerSession:
             self.metrics,
             {index: ended for index, (ended, _) in ends.items()},
             {index: one.node for index, one in self.participants.by_index.items()},
+            {index: one.position for index, one in self.participants.by_index.items()},
         )
         parts = {
             **begun.parts(key),

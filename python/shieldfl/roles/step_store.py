@@ -133,7 +133,7 @@ class StepStore(Store):
         be that update. Then nothing is kept.
         """
         with self._transaction() as journal:
-            if journal.position != Position(*since):
+            if self._has_moved(journal, session, Position(*since)):
                 raise PolicyError(
                     "another process of this node has gone on since this one began: send the message again"
                 )
@@ -145,6 +145,13 @@ class StepStore(Store):
                 sealed = journal.keys.seal(row, content, session, name)
                 values = (session, name, row.number, sealed)
                 journal.connection.execute("REPLACE INTO kept VALUES (?, ?, ?, ?)", values)
+
+    @staticmethod
+    def _has_moved(journal: Journal, session: bytes, since: Position) -> bool:
+        """Say whether something was kept of the session, or the store is another one, since then."""
+        select = "SELECT max(number) FROM journal WHERE session = ?"
+        ((newest,),) = journal.connection.execute(select, (session,)).fetchall()
+        return journal.epoch != since.epoch or journal.number < since.rows or (newest or 0) > since.rows
 
     def _note_update(
         self, journal: Journal, session: bytes, round_number: int, update: bytes, *, repeats: bool

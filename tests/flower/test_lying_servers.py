@@ -1,0 +1,62 @@
+"""A server that says to each client what it likes: it gets no single update, and no client another model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord
+
+from flower.test_messages_that_fail import ALL, number_of
+from flower.vector_app import SHAPES, VectorRun, _as_arrays
+from shieldfl.errors import PolicyError
+from shieldfl.flower.wire import ASK
+
+
+@pytest.mark.parametrize("kind", ["train", "model"])
+@pytest.mark.parametrize("record", ["arrays", "more", "no arrays"])
+def test_a_model_of_the_servers_own_is_not_trained_or_evaluated(kind, record):
+    """Beside the signed one it would be another for each client: with one that does not move, a sum is one update."""
+    run, sevens = VectorRun(), {name: np.full(shape, 7.0, np.float32) for name, shape in SHAPES.items()}
+
+    def lie(node, message):
+        if number_of(node) == 1 and message.content[ASK]["kind"] == kind:
+            beside = ConfigRecord({"x": 1}) if record == "no arrays" else ArrayRecord(_as_arrays(sevens))
+            message.content["more" if record == "more" else "arrays"] = beside
+
+    run.grid.before = lie
+    run.start()
+    if kind == "train":
+        assert all(client != 1 for client, _ in run.trained)
+        run.check(dict.fromkeys((1, 2, 3), [0, 2, 3]))
+    else:
+        assert 1 not in run.evaluated
+        run.check(dict.fromkeys((1, 2, 3), ALL))
+
+
+@pytest.mark.parametrize("samples", [None, lambda context: 20])
+@pytest.mark.parametrize("others", [1, 2])
+def test_no_weight_of_the_servers_choice_makes_a_sum_one_clients_update(monkeypatch, samples, others):
+    """The target counts 2^14 times as much as the others, whose updates all but round to nothing in the sum."""
+    weights = [2**14, others, others, others]
+    monkeypatch.setattr("shieldfl.flower.begun_run._weights", lambda *arguments: weights)
+    run = VectorRun(opener="aggregator", weighting="samples", samples=samples)
+    with pytest.raises(PolicyError, match="another weight than its number of samples"):
+        run.start()
+    assert run.trained == []
+
+
+def test_a_client_does_not_take_a_plan_in_which_others_may_count_more(monkeypatch):
+    weights = [1, 1, 1, 1]
+    monkeypatch.setattr("shieldfl.flower.begun_run._weights", lambda *arguments: weights)
+    run = VectorRun(opener="aggregator", weighting="samples", most_weight=2**14)
+    with pytest.raises(PolicyError, match="another weight than its number of samples"):
+        run.start()
+    assert run.trained == []
+
+
+def test_a_node_that_pins_an_authority_takes_no_other_in_a_process_that_uses_ray_either(tmp_path):
+    pinned = {"shieldfl-authority-key": "11" * 32}
+    run = VectorRun(node_config=lambda number: {"shieldfl-store": str(tmp_path / str(number))} | pinned)
+    with pytest.raises(PolicyError, match="under a key authority that it pins"):
+        run.start()
+    assert run.trained == []
