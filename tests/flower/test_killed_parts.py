@@ -86,24 +86,25 @@ def all_up(deployed):
     deployed.up()
 
 
-def processes_of(group, name):
-    """Return the processes of a group whose command has a name in it."""
+def processes_of(group, name, since):
+    """Return the processes of a group, begun since then, whose command has a name in it."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
                 number, command = int(folder.name), (folder / "cmdline").read_bytes()
-                if os.getpgid(number) == group and name.encode() in command:
+                began = (folder / "cmdline").stat().st_ctime
+                if os.getpgid(number) == group and name.encode() in command and began > since:
                     found.append(number)
             except OSError:
                 continue
     return found
 
 
-def kill_app_of(deployed, part, name):
-    """Kill the app that a part runs, and not the part."""
+def kill_app_of(deployed, part, name, since=0.0):
+    """Kill the app that a part runs, and not the part; one that was begun since then."""
     until, group = time.monotonic() + SECONDS, deployed.processes()[part]
-    while not (found := processes_of(group, name)):
+    while not (found := processes_of(group, name, since)):
         assert time.monotonic() < until
         time.sleep(0.02)
     for number in found:
@@ -121,8 +122,10 @@ def check_models(deployed):
 
 def test_a_client_app_that_is_killed_leaves_the_round_and_comes_back(deployed):
     run = Killing(deployed, "")
+    run.wait_for(r"round 1: 3 of 3 clients")
+    begun = time.time()
     run.wait_for(r"round 2: 3 clients are asked for phase 'update'")
-    kill_app_of(deployed, "node-1", "flwr-clientapp")
+    kill_app_of(deployed, "node-1", "flwr-clientapp", begun)
     assert run.status() == "finished:completed"
     assert re.search(r"client 1 left round 2: ", run.output)
     assert "round 2: 2 of 3 clients" in run.output

@@ -55,8 +55,8 @@ class Participants:
         """Ask all nodes who they are, and number so many of them; where there is a session, as they took part in it.
 
         Numbers are the nodes' ``partition-id`` where each has one of its own below ``clients``; else they follow the
-        order of Flower's node ids. Nodes whose answer cannot be read, or with another version of shieldfl, are left out.
-        Raises PolicyError for too few.
+        order of Flower's node ids. Nodes whose answer cannot be read, or with another version of shieldfl, are left
+        out. Raises PolicyError for too few.
         """
         nodes = self.exchange.nodes(clients)
         content = RecordDict({ASK: ask(Kind.HELLO, session=self.session, store=self.store)})

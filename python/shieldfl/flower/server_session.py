@@ -99,7 +99,7 @@ class ServerSession:
         """Go on from a checkpoint. Raises as :meth:`begin` does, DataError, and PolicyError for another plan."""
         assert settings.checkpoint is not None
         checkpoint = Checkpoint(Path(settings.checkpoint))
-        progress, parts = checkpoint.read()
+        progress, parts = checkpoint.kept()
         begun = BegunRun.kept(settings, connection, rounds, progress, parts, checkpoint.key())
         participants = Participants(
             exchange, progress.session, checkpoint.nodes, progress.nodes, progress.positions
@@ -257,10 +257,10 @@ class ServerSession:
             "ends": Message({str(index): end.to_bytes() for index, (_, end) in ends.items()}).to_bytes(),
             "strategy": (state or Message()).to_bytes(),
         }
-        self._checkpoint.write(progress, parts)
+        self._checkpoint.keep(progress, parts)
 
     def strategy_state(self) -> Message:
         """Return what the app's strategy had at the checkpoint."""
         assert self._checkpoint is not None
-        _, parts = self._checkpoint.read()
+        _, parts = self._checkpoint.kept()
         return Message.from_bytes(parts["strategy"])

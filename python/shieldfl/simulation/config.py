@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from shieldfl.errors import ParameterError
-from shieldfl.settings import Count, Positive, Seed, Share, Threads, TrainingSettings, about
+from shieldfl.settings import Count, Positive, Seed, Share, Text, Threads, TrainingSettings, about
 from shieldfl.simulation import DATASETS
 from shieldfl.training import MODELS
 
@@ -17,13 +17,15 @@ __all__ = ["RunConfig"]
 
 _DATA = "Data and model"
 _FEDERATION = "Federation"
+_CHECKPOINT = "Checkpoint"
 
 
 @dataclass(frozen=True)
 class RunConfig(TrainingSettings):
     """Data, federation and local training. The defaults are SelectiveShield's tables but for the data set.
 
-    Raises ParameterError for values out of range, and for more clients at least than there are.
+    Raises ParameterError for values out of range, for more clients at least than there are, and where a run is to go on
+    and no checkpoint is named.
     """
 
     dataset: Annotated[str, about("All but digits are read from files.", choices=DATASETS, panel=_DATA)] = (
@@ -117,10 +119,33 @@ class RunConfig(TrainingSettings):
         ),
     ] = None
 
+    checkpoint: Annotated[
+        Text | None,
+        about(
+            "A folder of this run alone, with all its secrets: what it takes to go on is written there after each "
+            "round.",
+            metavar="DIR",
+            panel=_CHECKPOINT,
+            beside_file=True,
+        ),
+    ] = None
+    resume: Annotated[
+        bool,
+        about(
+            "Go on from the checkpoint, under the settings that the run began with.",
+            panel=_CHECKPOINT,
+            beside_file=True,
+        ),
+    ] = False
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.min_clients > self.clients:
             raise ParameterError(
                 f"min_clients is {self.min_clients}, above the number of clients ({self.clients}): no round can start. "
                 "Take more clients, or lower min_clients; of two clients each learns the other's update"
+            )
+        if self.resume and self.checkpoint is None:
+            raise ParameterError(
+                "there is nothing to resume from: name the folder of the run's checkpoint, too (--checkpoint)"
             )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from torch import nn
 
 from shieldfl.build_info import build_info, processor_name
 from shieldfl.errors import ParameterError
+from shieldfl.installing import require
 from shieldfl.methods.discovery import checked_methods
 from shieldfl.methods.model_adaptation import adapt_model, load_privacy_packages
 from shieldfl.methods.protocol.method import Method
@@ -23,11 +26,12 @@ from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.synthetic_data import load_labelled_samples
+from shieldfl.simulation.checkpoint import Checkpoint, run_identity
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.data import Dataset, load_dataset
 from shieldfl.simulation.method_run import MethodRun
 from shieldfl.simulation.partition import dirichlet_partition
-from shieldfl.simulation.results import RoundRecord
+from shieldfl.simulation.results import MethodResult, RoundRecord
 from shieldfl.simulation.run_result import Interruption, RunResult
 from shieldfl.simulation.synthetic_shares import LabelledSamples, check_synthetic_samples
 from shieldfl.simulation.torch_threads import threads_worth, torch_threads
@@ -59,14 +63,20 @@ def run_methods(
     config : data, federation, training.
     methods : names out of ``shieldfl.methods.discovery.method_names()``.
     settings : of the methods; None for their defaults.
-    on_round : called with the method's name after each round.
+    on_round : called with the method's name after each round; where a run goes on from a checkpoint, first for
+        the rounds that it had before.
     synthetic : features and labels, of the data set's shapes and classes, for methods that train on synthetic data in
         some rounds; None takes those that the config names, or makes some, see
         :mod:`shieldfl.simulation.synthetic_shares`.
 
-    Raises ParameterError, DataError, RangeError (training diverged), RunInterrupted.
+    Raises ParameterError, DataError, RangeError (training diverged), RunInterrupted; PolicyError and WireFormatError
+    for a checkpoint that it does not go on from.
     """
     methods = checked_methods(methods)
+    checkpoint = None
+    if config.checkpoint is not None:
+        require("cryptography")  # else missed when the first round is written down
+        checkpoint = Checkpoint(Path(config.checkpoint), resume=config.resume)
     if config.synthetic_data is not None:
         if synthetic is not None:
             raise ParameterError("synthetic data are given twice: as samples, and as a file in the config")
@@ -77,7 +87,7 @@ def run_methods(
     )
     with torch_threads(config.threads or threads_worth(model, dataset.feature_shape, config.batch_size)):
         return _run_methods(
-            config, methods, settings or MethodSettings(), on_round, synthetic, dataset, model
+            config, methods, settings or MethodSettings(), on_round, synthetic, dataset, model, checkpoint
         )
 
 
@@ -89,6 +99,7 @@ def _run_methods(
     synthetic: LabelledSamples | None,
     dataset: Dataset,
     model: nn.Module,
+    checkpoint: Checkpoint | None,
 ) -> RunResult:
     partition = dirichlet_partition(dataset.train_labels.numpy(), config.clients, config.alpha, config.seed)
     weights = tuple(map(len, partition)) if config.weighting == "samples" else None
@@ -105,6 +116,8 @@ def _run_methods(
         with _added_to(seconds, name):
             made[name] = _make_method(name, config, settings, dataset, modules[name], weights)
     check_synthetic_samples(synthetic, made.values(), dataset, config.clients)
+    if checkpoint is not None:
+        checkpoint.begin(run_identity(config, dataset, made, synthetic))
     result = RunResult(
         dataset.description,
         config.model or default_model(dataset.name),
@@ -112,22 +125,48 @@ def _run_methods(
         describe_environment(),
         parameter_layout(model).size,
     )
+    if checkpoint is not None:
+        result.methods.extend(checkpoint.finished)
+        _tell_again(checkpoint.finished, on_round)
     for place, name in enumerate(names):
+        if place < len(result.methods):
+            continue
         run: MethodRun | None = None
+        kept = None if checkpoint is None else checkpoint.take_running()
         try:
             with _added_to(seconds, name):
                 # Taken out, so that a method's clients do not outlive its run.
                 run = MethodRun(
-                    made.pop(name), config, dataset, modules.pop(name), partition, weights, synthetic
+                    made.pop(name), config, dataset, modules.pop(name), partition, weights, synthetic, kept
                 )
-            run.run(on_round)
+            if kept is not None:
+                seconds[name] = kept.setup_seconds
+            if checkpoint is None:
+                run.run(on_round)
+            else:
+                run.run(on_round, partial(_keep, checkpoint, result, seconds[name]))
+                checkpoint.keep_finished([*result.methods, run.result(seconds[name])])
         except KeyboardInterrupt as error:
             if run is not None and run.records:
                 result.methods.append(run.result(seconds[name]))
-            stop = Interruption(name, 1 if run is None else run.round_number, tuple(names[place + 1 :]))
+            number = run.round_number if run is not None else 1 if kept is None else len(kept.records) + 1
+            stop = Interruption(name, number, tuple(names[place + 1 :]))
             raise RunInterrupted(replace(result, interrupted=stop)) from error
         result.methods.append(run.result(seconds[name]))
     return result
+
+
+def _tell_again(
+    finished: Iterable[MethodResult], on_round: Callable[[str, RoundRecord], None] | None
+) -> None:
+    if on_round is not None:
+        for method in finished:
+            for record in method.rounds:
+                on_round(method.method, record)
+
+
+def _keep(checkpoint: Checkpoint, result: RunResult, setup_seconds: float, run: MethodRun) -> None:
+    checkpoint.keep_round(result.methods, run.name, run.kept(checkpoint.key, setup_seconds))
 
 
 @contextmanager

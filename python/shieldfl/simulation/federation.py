@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 
@@ -94,6 +95,15 @@ class _EmbeddedClients:
                 self._steps[index].end_round(message_of(index))
 
 
+def _draws_of(generator: np.random.Generator) -> bytes:
+    # Of 128 bits, which only this JSON writes as they are.
+    return json.dumps(generator.bit_generator.state).encode()
+
+
+def _restore_draws(generator: np.random.Generator, state: bytes | memoryview) -> None:
+    generator.bit_generator.state = json.loads(bytes(state))
+
+
 class EmbeddedFederation(EmbeddedRoles):
     """Moves messages between the roles of one method, each as the bytes that it would be.
 
@@ -104,6 +114,7 @@ class EmbeddedFederation(EmbeddedRoles):
     seed : makes sampling and training repeatable.
     layout : of the model, so that an update that is refused names the tensor; None where it is not known.
     account : takes the roles' reports; None for a new one of the method's.
+    kept : what :meth:`parts` returned in another process, and the key: goes on with the round that came next there.
     """
 
     def __init__(
@@ -119,6 +130,7 @@ class EmbeddedFederation(EmbeddedRoles):
         layout: ParameterLayout | None = None,
         account: Account | None = None,
         restarts_roles: bool = False,
+        kept: tuple[Message, bytes] | None = None,
     ) -> None:
         super().__init__(
             method,
@@ -127,6 +139,7 @@ class EmbeddedFederation(EmbeddedRoles):
             threads=threads,
             shared_secret=shared_secret,
             restarts_roles=restarts_roles,
+            kept=kept,
         )
         self.account = method.account() if account is None else account
         self._trained = _EmbeddedClients(
@@ -144,6 +157,22 @@ class EmbeddedFederation(EmbeddedRoles):
         self._sampling = np.random.default_rng([seed, len(trainers)])
         # Of its own, so that dropouts do not change who is drawn.
         self._dropouts = np.random.default_rng([seed, len(trainers), 1])
+        if kept is not None:
+            parts, _ = kept
+            self._newest = parts.number("newest")
+            _restore_draws(self._sampling, parts["sampling"])
+            _restore_draws(self._dropouts, parts["dropouts"])
+
+    def parts(self, key: bytes) -> Message:
+        """Return what :meth:`EmbeddedRoles.parts` does, and where draws of clients and dropouts have come to."""
+        return Message(
+            {
+                **super().parts(key),
+                "newest": Message.from_number(self._newest),
+                "sampling": _draws_of(self._sampling),
+                "dropouts": _draws_of(self._dropouts),
+            }
+        )
 
     @property
     def model(self) -> Message:

@@ -12,11 +12,13 @@ from torch import nn
 
 from shieldfl.errors import PolicyError, RangeError
 from shieldfl.methods.model_adaptation import count_trained
+from shieldfl.methods.protocol.account_state import AccountState
 from shieldfl.methods.protocol.driver import RoundTraffic
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.plan import checked_weights
 from shieldfl.privacy.book import PrivacySpent
+from shieldfl.simulation.checkpoint import KeptMethod
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.convergence import averaging_window
 from shieldfl.simulation.data import Dataset
@@ -44,7 +46,7 @@ _NOTHING_SENT = {"encrypted": 0.0, "personalised": 1.0, "noise": 0.0, "clear": 0
 
 
 class MethodRun:
-    """One method of a run."""
+    """One method of a run; with ``kept`` it goes on where another process stood."""
 
     def __init__(
         self,
@@ -55,7 +57,9 @@ class MethodRun:
         partition: Sequence[np.ndarray],
         weights: Sequence[int] | None,
         given_synthetic: LabelledSamples | None,
+        kept: KeptMethod | None = None,
     ) -> None:
+        self.name = method.name
         self._method = method
         self._config = config
         self._dataset = dataset
@@ -64,9 +68,13 @@ class MethodRun:
         self._size = layout.size
         self._account = method.account()
         self._weights = checked_weights(weights, config.clients)
-        synthetic = synthetic_shares(
-            method, self._account, dataset, config.clients, config.seed, given_synthetic
-        )
+        if kept is None:
+            self._shares = synthetic_shares(
+                method, self._account, dataset, config.clients, config.seed, given_synthetic
+            )
+        else:
+            self._shares = kept.shares
+            self._account.restore(AccountState.from_bytes(kept.account))
         self._trainers = [
             LocalTrainer(
                 model,
@@ -75,7 +83,7 @@ class MethodRun:
                 config,
                 share,
             )
-            for samples, share in zip(partition, synthetic, strict=True)
+            for samples, share in zip(partition, self._shares, strict=True)
         ]
         self._federation = EmbeddedFederation(
             method,
@@ -88,17 +96,42 @@ class MethodRun:
             shared_secret=np.random.default_rng([config.seed, config.clients, 2]).bytes(32),
             layout=layout,
             account=self._account,
+            kept=None if kept is None else kept.federation,
         )
-        self.records: list[RoundRecord] = []
+        self.records: list[RoundRecord] = [] if kept is None else kept.records
         """Of the rounds that are finished."""
-        self.round_number = 1
+        self.round_number = min(len(self.records) + 1, config.rounds)
         """Of the round that runs."""
+        if kept is not None:
+            for trainer, kinds in zip(self._trainers, kept.trained, strict=True):
+                trainer.kinds.update(kinds)
 
-    def run(self, on_round: Callable[[str, RoundRecord], None] | None) -> None:
-        """Run all rounds, or those before one that noise or a learning rate made impossible: other methods go on."""
+    def kept(self, key: bytes, setup_seconds: float) -> KeptMethod:
+        """Return what another process goes on from with the next round; ``key`` seals the roles' states."""
+        return KeptMethod(
+            self.records,
+            [sorted(trainer.kinds) for trainer in self._trainers],
+            setup_seconds,
+            self._shares,
+            self._account.state().to_bytes(),
+            (self._federation.parts(key), key),
+        )
+
+    def run(
+        self,
+        on_round: Callable[[str, RoundRecord], None] | None,
+        keep: Callable[[MethodRun], None] | None = None,
+    ) -> None:
+        """Run all rounds, or those before one that noise or a learning rate made impossible: other methods go on.
+
+        ``keep`` is called after each round, before ``on_round``, which is told of the rounds before, too.
+        """
         method, config = self._method, self._config
         records = self.records
-        for round_number in range(1, config.rounds + 1):
+        if on_round is not None:
+            for record in records:
+                on_round(method.name, record)
+        for round_number in range(len(records) + 1, config.rounds + 1):
             self.round_number = round_number
             try:
                 participants = self._federation.draw(config.sample_rate, config.min_clients)
@@ -120,6 +153,8 @@ class MethodRun:
                 break
             seconds = time.perf_counter() - start
             records.append(self._record(round_number, traffic, seconds))
+            if keep is not None:
+                keep(self)
             if on_round is not None:
                 on_round(method.name, records[-1])
 

@@ -7,8 +7,10 @@ together in a real federation; there the sums that it is fitted to would be adde
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 
+import numpy as np
 import torch
 
 from shieldfl.errors import ParameterError
@@ -17,9 +19,16 @@ from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.method import Method
 from shieldfl.privacy.mean_embedding import fit_synthetic_data
 from shieldfl.privacy.synthetic_data import check_labelled_samples
+from shieldfl.roles.message import Message
 from shieldfl.simulation.data import Dataset
 
-__all__ = ["LabelledSamples", "check_synthetic_samples", "synthetic_shares"]
+__all__ = [
+    "LabelledSamples",
+    "check_synthetic_samples",
+    "shares_from_bytes",
+    "shares_to_bytes",
+    "synthetic_shares",
+]
 
 LabelledSamples = tuple[torch.Tensor, torch.Tensor]
 
@@ -84,6 +93,38 @@ def synthetic_shares(
         )
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
     return [(features[share], labels[share]) for share in torch.tensor_split(order, clients)]
+
+
+def shares_to_bytes(shares: Sequence[LabelledSamples | None]) -> bytes:
+    """Encode what :func:`synthetic_shares` returned: data that are made are never made the same twice.
+
+    Empty where the method needs none.
+    """
+    held = [share for share in shares if share is not None]
+    if not held:
+        return b""
+    features, labels = (torch.cat(parts).contiguous().numpy() for parts in zip(*held, strict=True))
+    shape = np.array(features.shape, dtype=np.int64)
+    return Message(
+        {"shape": shape.tobytes(), "features": features.tobytes(), "labels": labels.tobytes()}
+    ).to_bytes()
+
+
+def shares_from_bytes(data: bytes, clients: int) -> list[LabelledSamples | None]:
+    """Read what :func:`shares_to_bytes` wrote for so many clients. Raises WireFormatError."""
+    if not data:
+        return [None] * clients
+    message = Message.from_bytes(data)
+    shape = message.vector("shape", np.int64, len(message["shape"]) // 8).tolist()
+    labels = message.vector("labels", np.int64, shape[0])
+    features = message.vector("features", np.float32, math.prod(shape))
+    return list(
+        zip(
+            torch.tensor_split(torch.tensor(features).reshape(shape), clients),
+            torch.tensor_split(torch.tensor(labels), clients),
+            strict=True,
+        )
+    )
 
 
 def _takers() -> str:

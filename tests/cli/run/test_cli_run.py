@@ -61,6 +61,8 @@ OPTIONS: list[tuple[list[str], str, Any]] = [
     (["--server-learning-rate", "0.5"], "server_learning_rate", 0.5),
     (["--seed", "11"], "seed", 11),
     (["--threads", "1"], "threads", 1),
+    (["--checkpoint", "a/run"], "checkpoint", "a/run"),
+    (["--resume", "--checkpoint", "a/run"], "resume", True),
     (["--tau", "0.1"], "threshold", 0.1),
     (["--tau", "-1"], "threshold", -1.0),
     (["--threshold", "0.1, 0.2,0.3"], "threshold", (0.1, 0.2, 0.3)),
@@ -120,6 +122,7 @@ def test_methods_are_split_at_commas(driver: Driver) -> None:
     ("arguments", "words"),
     [
         (["--clients", "0"], "at least 1"),
+        (["--resume"], "nothing to resume from: name the folder of the run's checkpoint"),
         (["--clients", "many"], "--clients"),
         (["--alpha", "even"], "--alpha"),
         (["--tau", "0.1,x"], "--tau"),

@@ -18,6 +18,7 @@ from shieldfl.errors import ParameterError
 from shieldfl.methods.discovery import checked_methods
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.reporting.output_files import kept_folder
+from shieldfl.roles.run_folder import RunFolder
 from shieldfl.simulation import driver
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.report.paper_figures import PaperFigure, compare_figures
@@ -57,7 +58,8 @@ def run_session(
             _hand_over(result, papers, json_file, report_folder)
     if stopped is not None:
         kind = Terminated if isinstance(stopped.__cause__, Terminated) else KeyboardInterrupt
-        raise kind(f"{stopped}: {_what_was_kept(result, json_file, report_folder)}") from stopped
+        kept = _what_was_kept(result, json_file, report_folder)
+        raise kind(f"{stopped}: {kept}{_how_to_go_on(config)}") from stopped
 
 
 def _hand_over(
@@ -115,6 +117,12 @@ def _what_was_kept(result: RunResult, json_file: Path | None, report_folder: Pat
         files.append(str(report_folder / "index.html"))
     many = len(rounds) > 1 or len(result.methods[0].rounds) > 1
     return f"{_listed(rounds)} {'are' if many else 'is'} in {_listed(files or ['the output'])}"
+
+
+def _how_to_go_on(config: RunConfig) -> str:
+    if config.checkpoint is None or not RunFolder(Path(config.checkpoint)).is_begun:
+        return ""
+    return "; the same command with --resume goes on from the checkpoint"
 
 
 def _listed(parts: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from shieldfl.errors import PolicyError
 from shieldfl.installing import require
+from shieldfl.methods.protocol.account_state import AccountState
 from shieldfl.methods.protocol.reports import Note, Report, Tally
 from shieldfl.privacy.book import PrivacyBook, PrivacySpent
 from shieldfl.privacy.events import ClientsDrawn, DataRelease, Noise
@@ -117,3 +118,26 @@ class Account:
             "epsilon_of_what_was_charged": spent.of_noise,
             "most_steps_charged_to_a_client": spent.steps,
         }
+
+    def state(self) -> AccountState:
+        """Return what the account has come to, for :meth:`restore`."""
+        return AccountState(
+            AccountState.named(self.book.all),
+            dict(self._remarks),
+            dict(self._rounds_of_remarks),
+            dict(self._tallies),
+            self.clock.seconds(),
+        )
+
+    def restore(self, state: AccountState) -> None:
+        """Go on where another account, made with the same arguments, stood: what this one has taken is forgotten.
+
+        Raises WireFormatError for events of no kind, ParameterError as :meth:`PrivacyBook.add`; then nothing has
+        changed.
+        """
+        self.book = PrivacyBook(state.events())
+        self._remarks = dict(state.remarks)
+        self._rounds_of_remarks = dict(state.rounds_of_remarks)
+        self._tallies = dict(state.tallies)
+        self.clock.take()
+        self.clock.add(state.seconds)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
+from shieldfl.array_view import Buffer
 from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method
@@ -34,6 +35,8 @@ class EmbeddedRoles:
     shared_secret : of clients and key authority, for methods that have one; None draws it. Given for repeatable runs.
     restarts_roles : whether every step of a role runs in a new object, restored from the state of the one before: what
         a process that ends after every message goes through.
+    kept : what :meth:`parts` returned in another process, of the same method, model, weights and secret, and the key:
+        the roles go on where they stood there, and nothing is made anew.
     """
 
     def __init__(
@@ -45,6 +48,7 @@ class EmbeddedRoles:
         threads: int | None = None,
         shared_secret: bytes | None = None,
         restarts_roles: bool = False,
+        kept: tuple[Message, bytes] | None = None,
     ) -> None:
         if method.needs_shared_secret and shared_secret is None:
             shared_secret = secrets.token_bytes(32)
@@ -53,11 +57,28 @@ class EmbeddedRoles:
         self.weights = checked_weights(weights, method.plan.clients)
         self.shared_secret = shared_secret
         self._threads = threads
-        self.authority, made = method.authority_setup(
-            self.initial, threads=threads, shared_secret=shared_secret
+        self.authority: AuthoritySteps | None
+        self.setup: PublicSetup
+        self.clients: list[ClientSteps]
+        self.aggregator: AggregatorSteps
+        if kept is None:
+            self._set_up()
+        else:
+            self._go_on(*kept)
+        if restarts_roles:
+            self.clients = [
+                _restarted(one, partial(self.new_client, index)) for index, one in enumerate(self.clients)
+            ]
+            self.aggregator = _restarted(self.aggregator, self.new_aggregator)
+            if self.authority is not None:
+                self.authority = _restarted(self.authority, self.new_authority)
+
+    def _set_up(self) -> None:
+        self.authority, made = self.method.authority_setup(
+            self.initial, threads=self._threads, shared_secret=self.shared_secret
         )
         self.setup = PublicSetup.from_bytes(made.to_bytes(), made.digest)
-        self.clients = [self.new_client(index) for index in range(method.plan.clients)]
+        self.clients = [self.new_client(index) for index in range(self.method.plan.clients)]
         self.aggregator = self.new_aggregator()
         request = self.aggregator.enrolment()
         if request:
@@ -70,13 +91,34 @@ class EmbeddedRoles:
                 assert self.authority is not None
                 granted = self.authority.enrol(index, Message.from_bytes(request.to_bytes()))
                 client.enrolled(Message.from_bytes(granted.to_bytes()))
-        if restarts_roles:
-            self.clients = [
-                _restarted(one, partial(self.new_client, index)) for index, one in enumerate(self.clients)
-            ]
-            self.aggregator = _restarted(self.aggregator, self.new_aggregator)
-            if self.authority is not None:
-                self.authority = _restarted(self.authority, self.new_authority)
+
+    def _go_on(self, parts: Message, key: bytes) -> None:
+        self.setup = PublicSetup.trusted(bytes(parts["setup"]))
+        self.authority = self.new_authority() if self.method.purposes else None
+        self.clients = [self.new_client(index) for index in range(self.method.plan.clients)]
+        self.aggregator = self.new_aggregator()
+        states = Message.from_bytes(parts["clients"])
+        for index, client in enumerate(self.clients):
+            _restore(client, states[str(index)], key)
+        _restore(self.aggregator, parts["aggregator"], key)
+        if self.authority is not None:
+            _restore(self.authority, parts["authority"], key)
+
+    def parts(self, key: bytes) -> Message:
+        """Return the public set-up and every role's state, for ``kept``: all that the federation holds, secrets too.
+
+        States of roles that hold keys are sealed under ``key``, 32 random bytes. Between two rounds alone: another
+        federation goes on with the next one.
+        """
+        states = {str(index): _state_of(client, key) for index, client in enumerate(self.clients)}
+        parts = {
+            "setup": self.setup.to_bytes(),
+            "clients": Message(states).to_bytes(),
+            "aggregator": _state_of(self.aggregator, key),
+        }
+        if self.authority is not None:
+            parts["authority"] = _state_of(self.authority, key)
+        return Message(parts)
 
     def new_client(self, index: int) -> ClientSteps:
         """Make a client, from the public set-up alone."""
@@ -105,6 +147,14 @@ class EmbeddedRoles:
         authority = () if self.authority is None else (self.authority,)
         for role in (*self.clients, self.aggregator, *authority):
             account.take(role.report())
+
+
+def _state_of(role: Reporter, key: bytes) -> bytes:
+    return role.state(key if role.needs_sealing else None)
+
+
+def _restore(role: Reporter, state: Buffer, key: bytes) -> None:
+    role.restore(state, key if role.needs_sealing else None)
 
 
 def _restarted(role: Role, make: Callable[[], Role]) -> Role:
