@@ -29,7 +29,9 @@ def test_a_reply_with_a_position_that_is_none_costs_its_client_the_round(positio
     run.check({1: ALL, 2: [0, 2, 3], 3: ALL})
 
 
-@pytest.mark.parametrize("lie", [{"shieldfl": "0"}, {"position": [math.inf]}, {"samples": "x"}, {"samples": -1}])
+@pytest.mark.parametrize(
+    "lie", [{"shieldfl": "0"}, {"position": [math.inf]}, {"samples": "x"}, {"samples": -1}]
+)
 def test_a_node_that_cannot_take_part_keeps_no_run_from_beginning(lie):
     run = VectorRun(nodes=5)
 

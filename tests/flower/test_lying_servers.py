@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord
 
-from flower.loopback_grid import FIRST_NODE
 from flower.test_messages_that_fail import ALL, number_of
 from flower.vector_app import SHAPES, VectorRun, _as_arrays
 from shieldfl.errors import PolicyError
@@ -28,7 +27,7 @@ def test_a_model_of_the_servers_own_is_not_trained_or_evaluated(kind, record):
     run.start()
     if kind == "train":
         assert all(client != 1 for client, _ in run.trained)
-        run.check(dict.fromkeys((1, 2, 3), [0, 2, 3]))
+        run.check({number: [0, 2, 3] for number in (1, 2, 3)})
     else:
         assert 1 not in run.evaluated
         run.check(dict.fromkeys((1, 2, 3), ALL))

@@ -55,7 +55,7 @@ class Participants:
         """Ask all nodes who they are, and number so many of them; where there is a session, as they took part in it.
 
         Numbers are the nodes' ``partition-id`` where each has one of its own below ``clients``; else they follow the
-        order of Flower's node ids. Nodes whose answer cannot be read, or with another version of shieldfl, are left out.
+        order of Flower's node ids. Nodes that say what none says, or have another version of shieldfl, are left out.
         Raises PolicyError for too few.
         """
         nodes = self.exchange.nodes(clients)
@@ -187,7 +187,11 @@ def _checked_hello(reply: Message) -> Mapping[str, Any]:
 
 def _position_of(told: Mapping[str, Any]) -> tuple[int, int]:
     position = told.get("position")
-    if not isinstance(position, list) or len(position) != 2 or not all(isinstance(one, int) for one in position):
+    if (
+        not isinstance(position, list)
+        or len(position) != 2
+        or not all(isinstance(one, int) for one in position)
+    ):
         raise WireFormatError("it does not say how far its store has come")
     epoch, rows = position
     return epoch, rows
