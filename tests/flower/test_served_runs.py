@@ -65,6 +65,8 @@ class Deployment:
             "shieldfl-authority-key": self.one.service.public_key.hex(),
             "shieldfl-client-key": str(path),
             "shieldfl-client-name": f"clinic-{number}",
+            "shieldfl-methods": "full-he,dict-pfl",
+            "shieldfl-openers": "clients,aggregator",
         }
 
 
@@ -188,7 +190,7 @@ def test_a_method_that_protects_nothing_is_refused_unless_the_operator_allows_it
     allowed = {}
     run = VectorRun(node_config=config_of, method="fedavg")
     with pytest.raises(
-        PolicyError, match="fedavg encrypts nothing, and this node's operator has not allowed it"
+        PolicyError, match="fedavg does not encrypt all that it sends, and this node's operator"
     ):
         run.start()
     allowed = {"shieldfl-methods": "fedavg"}

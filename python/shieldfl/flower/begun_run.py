@@ -59,6 +59,7 @@ class BegunRun:
         """
         layout = RecordLayout.of(arrays, settings.buffers)
         initial = layout.model_of(arrays).kept()
+        apart = layout.apart_to_message(layout.apart_of(arrays))
         weights = _weights(samples, settings)
         plan = FederationPlan.for_weights(
             weights,
@@ -71,6 +72,7 @@ class BegunRun:
             layer_offsets=layout.layout.offsets,
             samples=sum(samples) if all(samples) else None,
             opener=settings.opener,
+            layout_digest=layout.digest(apart),
         )
         if settings.most_weight is not None and settings.weighting == "samples":
             plan = replace(plan, most_weight=settings.most_weight)
@@ -81,7 +83,6 @@ class BegunRun:
                 f"clients of {method.name} share a secret, which comes to them where they open sums: leave "
                 "shieldfl.opener out"
             )
-        apart = layout.apart_to_message(layout.apart_of(arrays))
         if connection is not None and method.purposes:
             remote = connection.begin_session(SessionRequest(method, initial))
             return cls(

@@ -13,7 +13,7 @@ import numpy as np
 from flwr.app import ArrayRecord, MetricRecord
 from flwr.supercore import log
 
-from shieldfl.errors import PolicyError, WireFormatError
+from shieldfl.errors import KeyMismatchError, PolicyError, RangeError, WireFormatError
 from shieldfl.flower.node_memory import NodeMemory, Position
 from shieldfl.flower.record_layout import RecordLayout
 from shieldfl.methods.protocol.global_model import GlobalModel
@@ -87,11 +87,14 @@ class ClientSession:
     ) -> ClientSession:
         """Begin a session, or go on with it where the same was begun.
 
-        Raises PolicyError where it was begun as another client, or with another model.
+        Raises PolicyError where it was begun as another client, or with another model; KeyMismatchError for another
+        layout of the model's arrays than the set-up has.
         """
         since, kept = memory.read(setup.session)
         if _BEGUN not in kept:
-            return cls(memory, setup, begun, threads, since)
+            one = cls(memory, setup, begun, threads, since)
+            one._check_layout()
+            return one
         if Message.from_bytes(kept[_BEGUN]) != Message({**begun, "setup": setup.to_bytes()}):
             raise PolicyError(
                 "this node takes part in the run already, as another client or from another model: begin a new run"
@@ -128,6 +131,14 @@ class ClientSession:
         one.steps.restore(kept[_STEPS], one._key)
         one._told = msgspec.msgpack.decode(kept[_TOLD], type=_Told)
         return one
+
+    def _check_layout(self) -> None:
+        arrays = Message({name: part for name, part in self._begun.items() if name.startswith("apart")})
+        if self.layout.digest(arrays) != self.setup.plan.layout_digest:
+            raise KeyMismatchError(
+                "the server places the model's arrays otherwise than the set-up says: nothing is trained"
+            )
+        self.layout.apart_from_message(arrays)
 
     @property
     def _key(self) -> bytes | None:
@@ -202,8 +213,12 @@ class ClientSession:
 
     def step(self, phase: str, answer: Message | None) -> Message:
         """Make a phase's message; a value that cannot be encrypted is named by its tensor."""
-        with self.layout.layout.naming_tensors():
-            message: Message = self.steps.step(phase, answer)
+        try:
+            with self.layout.layout.naming_tensors():
+                message: Message = self.steps.step(phase, answer)
+        except RangeError:
+            self.keep()  # a method may give up what it cannot encrypt
+            raise
         return message
 
     def model(self, message: Message) -> ArrayRecord:

@@ -12,6 +12,8 @@ from flwr.serverapp import Grid
 __all__ = ["Exchange"]
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
+_LATE_SECONDS = 60.0
+"""How much longer than it is waited for a message is delivered: clocks differ."""
 
 
 class Exchange:
@@ -20,7 +22,7 @@ class Exchange:
     Parameters
     ----------
     grid : of the run.
-    timeout_seconds : how long a message and its reply are waited for; after that it is not delivered any more.
+    timeout_seconds : how long a message and its reply are waited for; a minute later it is not delivered any more.
     """
 
     def __init__(self, grid: Grid, timeout_seconds: float) -> None:

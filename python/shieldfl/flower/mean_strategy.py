@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from logging import WARNING
 from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
-from flwr.serverapp.exception import InconsistentMessageReplies
 from flwr.serverapp.strategy import (
     Bulyan,
     FedAdagrad,
@@ -98,31 +99,44 @@ class MeanStrategy:
         Every client's reply is said to have brought that model, with the metrics that it had.
         """
         brought = ArrayRecord([np.zeros(1, np.float32)]) if model is None else model
-        replies = []
-        for client, records in trained.items():
-            asked = Message(RecordDict(), client, "train")
-            asked.metadata.__dict__["_message_id"] = f"{round_number}.{client}"
-            content: dict[str, Any] = {self.arrays_key: brought, **records}
-            replies.append(Message(RecordDict(content), reply_to=asked))
-        try:
-            arrays, metrics = self.strategy.aggregate_train(round_number, replies)
-        except InconsistentMessageReplies as error:
-            # One client's metrics are not those of the others: the model has moved all the same.
-            log(WARNING, "shieldfl: the metrics of round %s are not joined: %s", round_number, error)
-            if self.steps:
-                raise
-            return model, None
+        joined = self._alike(trained)
+        if not joined and self.steps:
+            joined = {0: {"metrics": MetricRecord({self.weighted_by: 1})}}
+        replies = [
+            _reply_of(client, {self.arrays_key: brought, **records}) for client, records in joined.items()
+        ]
+        arrays, metrics = self.strategy.aggregate_train(round_number, replies)
         if model is None:
             return None, metrics
         return (arrays if self.steps else model), metrics
 
-    def evaluated(self, round_number: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Return what the strategy makes of the clients' evaluations."""
-        try:
-            metrics: MetricRecord | None = self.strategy.aggregate_evaluate(round_number, replies)
-        except InconsistentMessageReplies as error:
-            log(WARNING, "shieldfl: the evaluations of round %s are not joined: %s", round_number, error)
-            return None
+    def _alike(self, told: Mapping[int, Mapping[str, MetricRecord]]) -> dict[int, Mapping[str, MetricRecord]]:
+        """Return what can be joined: metrics of the form that most clients' have, and a weight that is one.
+
+        One client alone could else end the run by what it says of itself.
+        """
+        fits = {client: records for client, records in told.items() if self._can_be_joined(records)}
+        forms = {client: _form_of(records) for client, records in fits.items()}
+        if not forms:
+            return {}
+        ((most, _),) = Counter(forms.values()).most_common(1)
+        alike = {client: records for client, records in fits.items() if forms[client] == most}
+        for client in told.keys() - alike.keys():
+            log(WARNING, "shieldfl: the metrics of client %s are not those of the others: left out", client)
+        return alike
+
+    def _can_be_joined(self, records: Mapping[str, MetricRecord]) -> bool:
+        weights = [record[self.weighted_by] for record in records.values() if self.weighted_by in record]
+        return self.arrays_key not in records and all(
+            isinstance(one, int | float) and 0.0 < one < math.inf for one in weights
+        )
+
+    def evaluated(
+        self, round_number: int, told: Mapping[int, Mapping[str, MetricRecord]]
+    ) -> MetricRecord | None:
+        """Return what the strategy makes of the clients' evaluations: by client, its metrics."""
+        replies = [_reply_of(client, records) for client, records in self._alike(told).items()]
+        metrics: MetricRecord | None = self.strategy.aggregate_evaluate(round_number, replies)
         return metrics
 
     def state(self) -> RoleMessage:
@@ -155,3 +169,19 @@ def _array_of(part: bytes | memoryview) -> np.ndarray:
 
     array: np.ndarray = np.load(io.BytesIO(part), allow_pickle=False)
     return array
+
+
+def _reply_of(client: int, content: Mapping[str, Any]) -> Message:
+    asked = Message(RecordDict(), client, "train")
+    asked.metadata.__dict__["_message_id"] = str(client)
+    return Message(RecordDict(dict(content)), reply_to=asked)
+
+
+def _form_of(records: Mapping[str, MetricRecord]) -> str:
+    """Return the names of metrics, and of each whether it is a number or a list of how many."""
+    return str(
+        sorted(
+            (name, sorted((key, len(one) if isinstance(one, list) else 0) for key, one in record.items()))
+            for name, record in records.items()
+        )
+    )

@@ -29,7 +29,7 @@ class ShieldMod:
 
     The app is called as ever, with a model's arrays, and returns trained ones and metrics. The arrays do not leave the
     node: what does is the message of the run's method, once it was written down. Metrics leave as they are. What a
-    server sends without protection is refused, whatever it asks for.
+    server sends without protection is refused, but for queries, which the app answers as ever.
 
     Parameters
     ----------
@@ -58,6 +58,9 @@ class ShieldMod:
                 "in ShieldStrategy"
             )
         asked = asked_of(message.content)
+        evaluates = message.metadata.message_type.startswith(MessageType.EVALUATE)
+        if evaluates != (asked["kind"] == Kind.MODEL):
+            raise PolicyError("the message asks for one thing, and is of the type of another")
         settings, simulated = NodeSettings.of(context.node_config), is_simulated()
         memory = _memory(settings, asked, context, simulated=simulated)
         if asked["kind"] == Kind.HELLO:

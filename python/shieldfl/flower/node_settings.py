@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
+
 from shieldfl.authority_service.identity import ClientIdentity, signed_setup_of
 from shieldfl.errors import PolicyError
 from shieldfl.methods.protocol.method import Method
@@ -46,9 +48,25 @@ class NodeSettings(Settings):
     methods: Annotated[
         Text | None,
         about(
-            "The methods that this node takes part in, with commas between them; all that encrypt where it is left out."
+            "The methods that this node takes part in, with commas between them. Left out, those in which all that "
+            "ever leaves is encrypted, whatever their settings."
         ),
     ] = None
+    method_settings: Annotated[
+        Text | None,
+        about(
+            "Settings of the method that this node insists on, a table in JSON. What is not in it is the server's "
+            "choice.",
+            key="method-settings",
+        ),
+    ] = None
+    openers: Annotated[
+        Text,
+        about(
+            "Who may open sums of this node's updates, with commas between them: clients, aggregator (the server, "
+            "which then sees every mean), authority."
+        ),
+    ] = "clients"
     repeats: Annotated[
         bool,
         about(
@@ -91,17 +109,8 @@ class NodeSettings(Settings):
             content = signed_setup_of(message, bytes.fromhex(self.authority_key))
         setup = PublicSetup.trusted(content)
         method = method_of(setup)
-        if self.methods is not None:
-            allowed = {one.strip() for one in self.methods.split(",")}
-            if method.name not in allowed:
-                raise PolicyError(
-                    f"this node takes part in {', '.join(sorted(allowed))}, and not in {method.name}: ask its operator"
-                )
-        elif not method.purposes and (self.is_deployed or not simulated):
-            raise PolicyError(
-                f"{method.name} encrypts nothing, and this node's operator has not allowed it: set "
-                f'shieldfl-methods="{method.name}" in its configuration'
-            )
+        if self.is_deployed or not simulated:
+            self._check_allowed(method)
         is_pinned = self.authority_key is not None
         if method.purposes and (is_pinned or not simulated) and not (is_pinned and "signature" in message):
             raise PolicyError(
@@ -115,6 +124,40 @@ class NodeSettings(Settings):
             )
         return setup, method
 
+    def _check_allowed(self, method: Method) -> None:
+        """Raise PolicyError for a method, an opener or settings that the operator has not allowed."""
+        allowed = None if self.methods is None else _listed(self.methods)
+        if allowed is not None and method.name not in allowed:
+            raise PolicyError(
+                f"this node takes part in {', '.join(sorted(allowed))}, and not in {method.name}: ask its operator"
+            )
+        if allowed is None and not (method.purposes and method.hides_all):
+            raise PolicyError(
+                f"{method.name} does not encrypt all that it sends, and this node's operator has not allowed it: set "
+                f'shieldfl-methods="{method.name}" in its configuration'
+            )
+        if method.purposes:
+            opener = (
+                "clients" if method.clients_open else "aggregator" if method.aggregator_opens else "authority"
+            )
+            if opener not in _listed(self.openers):
+                raise PolicyError(
+                    f"sums of this run would be opened by {method.opened_by}, which this node's operator has not "
+                    f'allowed: set shieldfl-openers="{opener}" in its configuration'
+                )
+        given = dict(method.own_settings)
+        for name, value in self._insisted().items():
+            if given.get(name) != value:
+                raise PolicyError(
+                    f"this node insists on {name} = {value!r}, and the run has {given.get(name)!r}: ask its operator"
+                )
+
+    def _insisted(self) -> dict[str, Any]:
+        try:
+            return msgspec.json.decode(self.method_settings or "{}", type=dict[str, Any])
+        except msgspec.MsgspecError:
+            raise PolicyError("shieldfl-method-settings is no table in JSON") from None
+
     def signed(self, setup: PublicSetup, index: int, enrolment: Message) -> Message:
         """Return an enrolment, signed where this node has a key that the authority's operator knows."""
         if self.client_key is None or not enrolment:
@@ -123,3 +166,7 @@ class NodeSettings(Settings):
             raise PolicyError("the node has a client key and no name for it: set shieldfl-client-name, too")
         identity = ClientIdentity.load(Path(self.client_key))
         return identity.signed_enrolment(self.client_name, setup.digest, index, enrolment)
+
+
+def _listed(text: str) -> set[str]:
+    return {one.strip() for one in text.split(",")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -88,6 +89,14 @@ class RecordLayout:
         """B, values of buffers."""
         return sum(one.size for one in self.buffers)
 
+    def digest(self, apart: Message) -> str:
+        """Return what all clients of a run have in common, 64 hexadecimal digits: this, and the arrays that stay apart.
+
+        Were they others, a sum would not be of the same positions for all.
+        """
+        own = hashlib.sha256(b"shieldfl layout 1\0" + self.to_json().encode()).digest()
+        return hashlib.sha256(own + apart.to_bytes()).hexdigest()
+
     def to_json(self) -> str:
         """Encode."""
         return msgspec.json.encode(self).decode()
@@ -171,6 +180,8 @@ class RecordLayout:
             heads = msgspec.json.decode(message["apart"], type=dict[str, tuple[str, tuple[int, ...], str]])
         except msgspec.MsgspecError as error:
             raise WireFormatError("this is no list of arrays that this version can read") from error
+        if any(np.dtype(dtype).kind == "f" for dtype, _, _ in heads.values()):
+            raise WireFormatError("floats stay apart from what is protected in no layout")
         return {
             name: Array(dtype, shape, stype, bytes(message[f"{_APART}{number}"]))
             for number, (name, (dtype, shape, stype)) in enumerate(heads.items())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
@@ -47,7 +46,9 @@ class ServerSession:
         self.aggregator = begun.method.aggregator_steps(
             begun.setup, begun.weights, initial=initial, threads=threads
         )
-        self.clients = GridClients(participants, partial(self.aggregator.missed, again=True))
+        self.clients = GridClients(
+            participants, lambda client, again: self.aggregator.missed(client, again=again)
+        )
         self._driver: RoundDriver | None = None
         self.done = 0
         """The last round that ended, or was given up."""
@@ -225,7 +226,6 @@ class ServerSession:
     def finish(self) -> None:
         """Bring every client what it lacks, after the last round."""
         self.clients.app_records = {}
-        self.clients.hear_again()
         contents = {index: self.model_content(index, Kind.FINISH) for index in self.participants.by_index}
         self.clients.asked_all(contents, "the end of the run")
 

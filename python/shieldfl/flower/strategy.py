@@ -208,15 +208,12 @@ class ShieldStrategy(Strategy):
         session = self.session
         if "evaluate" in session.metrics.get(server_round, {}):
             return self._before(server_round, "evaluate")
-        own = [_without_own(one) for _, one in sorted(self._evaluated.items())]
-        metrics = self._inner.evaluated(server_round, own)
+        told = {
+            index: dict(reply.content.metric_records.items())
+            for index, reply in sorted(self._evaluated.items())
+        }
+        metrics = self._inner.evaluated(server_round, told)
         if metrics is not None:
             session.metrics.setdefault(server_round, {})["evaluate"] = dict(metrics)
             session.keep(self._inner.state())
         return metrics
-
-
-def _without_own(reply: Message) -> Message:
-    for name in [name for name in reply.content if name.startswith("shieldfl")]:
-        del reply.content[name]
-    return reply

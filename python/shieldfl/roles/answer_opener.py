@@ -51,6 +51,11 @@ class AnswerOpener(TotalOpener[Any]):
         """Say whether this total was opened here."""
         return total.digest() in self._opened
 
+    def checked_request(self, total: Any) -> bytes:
+        """Return what a total was asked for with. Raises KeyMismatchError unless the answer is the one to it."""
+        _, request = self._sum_key(total)
+        return request
+
     def _sum_key(self, total: Any) -> tuple[bytes, bytes]:
         if self._given is None:
             raise PolicyError("there is no answer to this total: ask the key authority with total.request()")

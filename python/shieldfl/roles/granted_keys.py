@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from shieldfl.array_view import Buffer, as_unsigned
 from shieldfl.errors import PolicyError
@@ -19,6 +19,7 @@ from shieldfl.stateful import Stateful, Uncopied, refuse_unless
 __all__ = ["GrantRequest", "GrantedKeys"]
 
 _SECRET_DOMAIN = b"shieldfl shared secret 1\0"
+_NOT_GRANTED = "this role was granted no answers: have it enrolled, and take what comes back"
 
 
 class GrantRequest(Stateful, Uncopied):
@@ -95,7 +96,7 @@ class GrantedKeys(RoundSigner):
         Raises PolicyError before a grant.
         """
         if self._opening_key is None:
-            raise PolicyError("this role was granted no answers: have it enrolled, and take what comes back")
+            raise PolicyError(_NOT_GRANTED)
         return hmac.digest(self._opening_key, _SECRET_DOMAIN + self.check.manifest_digest, "sha256")
 
     def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:
@@ -116,8 +117,11 @@ class GrantedKeys(RoundSigner):
 
     def take(self, purpose: str, answer: Buffer, beside: bytes) -> None:
         """Take the authority's answer to the newest round's total for a purpose. Raises PolicyError before a grant."""
+        self._openers[purpose] = self._opener(purpose, answer, beside)
+
+    def _opener(self, purpose: str, answer: Buffer, beside: bytes) -> AnswerOpener:
         if self._opening_key is None:
-            raise PolicyError("this role was granted no answers: have it enrolled, and take what comes back")
+            raise PolicyError(_NOT_GRANTED)
         opener = AnswerOpener(
             self.check.session_key(purpose),
             self._opening_key,
@@ -127,7 +131,14 @@ class GrantedKeys(RoundSigner):
             purpose=purpose,
         )
         opener.take(answer, beside)
-        self._openers[purpose] = opener
+        return opener
+
+    def answered_request(self, purpose: str, total: Any, answer: Buffer, beside: bytes) -> bytes:
+        """Return what a total was asked for with; nothing is opened.
+
+        Raises KeyMismatchError unless the authority has given this answer for this very total, PolicyError.
+        """
+        return self._opener(purpose, answer, beside).checked_request(total)
 
     def go_back(self, round_number: int) -> None:
         """Stand at an earlier round, with no answer: the one that was begun was none of the authority's."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
-from shieldfl.errors import PolicyError
+from shieldfl.errors import PolicyError, RangeError, ShieldError
 from shieldfl.methods.protocol.list_authority import (
     ANSWER,
     ANSWERED_PHASE,
@@ -15,9 +15,10 @@ from shieldfl.methods.protocol.list_authority import (
     HISTORY_BYTES,
     next_history,
 )
+from shieldfl.methods.protocol.reports import Note
 from shieldfl.methods.protocol.round_authority import RoundAuthority
 from shieldfl.roles.granted_keys import GrantedKeys
-from shieldfl.roles.message import Message
+from shieldfl.roles.message import Message, Part
 from shieldfl.roles.round_key_check import digest_of_parts
 from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.scheme.registry import scheme_of
@@ -71,6 +72,7 @@ class ClientOpening(Stateful):
         "_history": bytes,
         "_told": Message | None,
         "_told_in": int,
+        "_spoiled": dict[str, int],
     }
 
     def __init__(
@@ -82,11 +84,14 @@ class ClientOpening(Stateful):
         self._history = bytes(HISTORY_BYTES)
         self._told: Message | None = None
         self._told_in = 0
+        self._spoiled: dict[str, int] = {}
+        """By phase, the newest round whose answered total opened to nothing that can be used: the model stayed."""
 
     def check_changed(self) -> None:
         """Raise WireFormatError for a history that is none."""
         super().check_changed()
         refuse_unless(len(self._history) == HISTORY_BYTES and self._told_in >= 0)
+        refuse_unless(self._spoiled.keys() <= set(self._answered))
 
     @property
     def keys(self) -> GrantedKeys:
@@ -128,13 +133,18 @@ class ClientOpening(Stateful):
         if ANSWER not in end:
             return False
         name = bytes(end[ANSWERED_PHASE]).decode(errors="replace")
-        return name in self._answered and end.number(ANSWERED_ROUND) < self.opener.newest_answer(name)
+        if name not in self._answered:
+            return False
+        number = end.number(ANSWERED_ROUND)
+        return number < self.opener.newest_answer(name) or number <= self._spoiled.get(name, -1)
 
-    def open(self, message: Message, phase: str | None = None) -> Message:
+    def open(self, message: Message, phase: str | None = None) -> Message | None:
         """Open a phase's total and return what an authority would have answered; what is open already changes nothing.
 
+        None for a total that the authority has answered and that opens to nothing which can be used: a client has
+        altered its own part of it. It is the same for all clients; so all go on, with the model that they had.
         ``phase`` is needed where it opens no total. Raises KeyMismatchError for what the authority did not answer,
-        WireFormatError for what opens to no sums in range, PolicyError for a sum of too few; then nothing has changed.
+        WireFormatError, PolicyError for a sum of too few; then nothing has changed.
         """
         if ANSWER not in message:
             if phase is None or self._answered.get(phase, "") is not None:
@@ -145,6 +155,8 @@ class ClientOpening(Stateful):
         if purpose is None or phase not in (None, name):
             raise PolicyError(f"there is no total of phase {name!r} to open now")
         result = Message({part: message[part] for part in message.keys() - _OF_ANSWERS})
+        if number <= self._spoiled.get(name, -1):
+            return None
         if number <= self.opener.newest_answer(name):
             return self.opener.answer(name, result)  # what it was, or refused
         if message[HISTORY] != self._history:
@@ -152,16 +164,33 @@ class ClientOpening(Stateful):
                 f"the end of round {number} follows sums that this client has not opened: get those before it first"
             )
         begun = self.keys.newest_round
+        bound = beside_total(Message({**result, HISTORY: self._history}))
         try:
             self.opener.enter_round(number)
-            bound = beside_total(Message({**result, HISTORY: self._history}))
             self.keys.take(purpose, message[ANSWER], bound)
             answer = self.opener.answer(name, result)
-        except BaseException:
+        except BaseException as error:
             self.keys.go_back(begun)
-            raise
+            request = self._answered_request(purpose, result, message[ANSWER], bound)
+            if request is None or not isinstance(error, ShieldError):
+                raise
+            self.keys.go_back(number)
+            self._history = next_history(self._history, request)
+            self._spoiled = {**self._spoiled, name: number}
+            text = f"round {number}: the sum of phase {name!r} cannot be used, and the model stays: {error}"
+            self.opener.note(Note(text))
+            return None
         self._history = next_history(self._history, self.keys.newest_request)
         return answer
+
+    def _answered_request(self, purpose: str, result: Message, answer: Part, bound: bytes) -> bytes | None:
+        """Return what a total was asked for with, where the authority has answered for this very total; else None."""
+        parameters = self.keys.check.parameters[purpose]
+        try:
+            total = scheme_of(parameters).Total.from_bytes(result[_TOTAL])
+            return self.keys.answered_request(purpose, total, answer, bound)
+        except ShieldError:
+            return None
 
     def tell(self, round_number: int, phase: str, message: Message | None) -> Message:
         """Open the total of a phase that another one follows, and return what the aggregator has to know of it.
@@ -173,7 +202,7 @@ class ClientOpening(Stateful):
             raise PolicyError(f"the end of phase {phase!r} is missing: nothing is told of an earlier round's")
         told = self.opener.last_answer(phase) if message is None else self.open(message, phase)
         if told is None:
-            raise PolicyError(f"nothing of phase {phase!r} was opened: there is nothing to tell")
+            raise RangeError(f"of phase {phase!r} there is no sum that can be used: there is nothing to tell")
         self._told, self._told_in = told, round_number
         return told
 

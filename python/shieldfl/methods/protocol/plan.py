@@ -63,6 +63,15 @@ class FederationPlan(Settings):
         ),
     ] = None
 
+    layout_digest: Annotated[
+        str,
+        Meta(pattern="^([0-9a-f]{64})?$"),
+        about(
+            "Of where whoever trains finds the model's arrays in the flat vector: 64 hexadecimal digits, which all "
+            "clients compare; empty where they know it otherwise."
+        ),
+    ] = ""
+
     opener: Opener = None
 
     def __post_init__(self) -> None:

@@ -307,7 +307,9 @@ class TrainingClient(EnrollingClient):
     def end_round(self, answer: Message) -> None:
         """Take the answer to the last phase."""
         with self._lock:
-            self._end_round(answer if self._opening is None else self._opening.open(answer))
+            opened = answer if self._opening is None else self._opening.open(answer)
+            if opened is not None:  # else the model stays
+                self._end_round(opened)
 
     def _end_round(self, answer: Message) -> None:
         """Nothing is kept from round to round."""
