@@ -16,7 +16,7 @@ from shieldfl.flower.node_memory import DiskMemory
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.torch_bridge import flatten, flatten_buffers
 
-SEEDED = f"seed={SEED} rounds=2 fraction-evaluate=0.0 shieldfl.min-clients=2"
+SEEDED = f"seed={SEED} partition-seed={SEED} rounds=2 fraction-evaluate=0.0 shieldfl.min-clients=2"
 
 
 # Without noise, which is the operating system's, and under keys that clients enrol for.

@@ -37,7 +37,7 @@ def new(
     method: Annotated[str, typer.Option(metavar="NAME", help="How updates are protected.")] = "full-he",
     clients: Annotated[int, typer.Option(min=2, help="How many nodes take part.")] = 3,
 ) -> None:
-    """Write an app for Flower whose clients' updates are protected, and scripts that simulate and deploy it."""
+    """Write an app for Flower whose clients' updates are protected, and a script that simulates and deploys it."""
     with failures_on_stderr():
         named_method(method)
         package = _checked(name).replace("-", "_")
@@ -88,5 +88,3 @@ def _write(template: Path, folder: Path, values: dict[str, str]) -> None:
     path = folder.joinpath(*(values.get(part, part) for part in parts))
     path.parent.mkdir(exist_ok=True)
     path.write_text(text, encoding="utf-8")
-    if path.suffix == ".sh":
-        path.chmod(0o755)
