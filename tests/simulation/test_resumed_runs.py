@@ -29,6 +29,8 @@ REPEATABLE = {
     "fedavg, clients leave": ("fedavg", {}, {"dropout": 0.5, "weighting": "samples", "rounds": 6}),
     "full-he, clients open": ("full-he", {}, {"opener": "clients"}),
     "full-he, clients open, clients leave": ("full-he", {}, {"dropout": 0.4, "rounds": 6}),
+    # Client 0 is not in the last round.
+    "full-he, clients open, who takes part is drawn": ("full-he", {}, {"sample_rate": 0.6, "seed": 6}),
     "full-he, the authority opens": ("full-he", {}, {"opener": "authority"}),
     "full-he, the aggregator opens": ("full-he", {}, {"opener": "aggregator"}),
     "full-he, Paillier": ("full-he", PAILLIER, {}),

@@ -48,13 +48,13 @@ def passphrase_cipher(passphrase: str, salt: bytes) -> Any:
     return AESGCM(kdf.derive(encoded))
 
 
-def write_private_file(path: Path, content: bytes) -> None:
+def write_private_file(path: Path, *pieces: bytes) -> None:
     """Write a file with mode 0600; an existing one is replaced in one step, and is there after a power failure."""
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
+            file.writelines(pieces)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

@@ -64,7 +64,7 @@ class RunFolder:
         """Replace what was written last, in one step. Raises DataError."""
         content = message.to_bytes()
         with self._disk():
-            write_private_file(self._file, hmac.digest(self.key(), content, "sha256") + content)
+            write_private_file(self._file, hmac.digest(self.key(), content, "sha256"), content)
 
     def read(self) -> Message:
         """Return what was written last. Raises DataError where that cannot be read, WireFormatError if it was altered.

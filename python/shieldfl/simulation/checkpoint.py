@@ -18,7 +18,7 @@ import numpy as np
 
 from shieldfl.errors import DataError, PolicyError, WireFormatError
 from shieldfl.methods.protocol.method import Method
-from shieldfl.roles.message import Message
+from shieldfl.roles.message import Message, Part
 from shieldfl.roles.run_folder import RunFolder
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.data import Dataset
@@ -147,7 +147,7 @@ class Checkpoint:
             progress.setup_seconds,
             shares_from_bytes(written, len(progress.trained)),
             bytes(message["account"]),
-            (Message.from_bytes(message["federation"]), self.key),
+            (message, self.key),
         )
 
     def take_running(self) -> KeptMethod | None:
@@ -176,9 +176,9 @@ class Checkpoint:
             self._synthetic[name],
         )
         parts, _ = kept.federation
-        self._write(progress, {"account": kept.account, "federation": parts.to_bytes()})
+        self._write(progress, {"account": kept.account, **parts})
 
-    def _write(self, progress: _Progress, parts: Mapping[str, bytes]) -> None:
+    def _write(self, progress: _Progress, parts: Mapping[str, Part]) -> None:
         encoded = msgspec.msgpack.encode(progress, enc_hook=_plain)
         self._folder.write(Message({"progress": encoded, **parts}))
 

@@ -97,9 +97,8 @@ class EmbeddedRoles:
         self.authority = self.new_authority() if self.method.purposes else None
         self.clients = [self.new_client(index) for index in range(self.method.plan.clients)]
         self.aggregator = self.new_aggregator()
-        states = Message.from_bytes(parts["clients"])
         for index, client in enumerate(self.clients):
-            _restore(client, states[str(index)], key)
+            _restore(client, parts[f"client {index}"], key)
         _restore(self.aggregator, parts["aggregator"], key)
         if self.authority is not None:
             _restore(self.authority, parts["authority"], key)
@@ -110,12 +109,8 @@ class EmbeddedRoles:
         States of roles that hold keys are sealed under ``key``, 32 random bytes. Between two rounds alone: another
         federation goes on with the next one.
         """
-        states = {str(index): _state_of(client, key) for index, client in enumerate(self.clients)}
-        parts = {
-            "setup": self.setup.to_bytes(),
-            "clients": Message(states).to_bytes(),
-            "aggregator": _state_of(self.aggregator, key),
-        }
+        parts = {"setup": self.setup.to_bytes(), "aggregator": _state_of(self.aggregator, key)}
+        parts |= {f"client {index}": _state_of(client, key) for index, client in enumerate(self.clients)}
         if self.authority is not None:
             parts["authority"] = _state_of(self.authority, key)
         return Message(parts)
