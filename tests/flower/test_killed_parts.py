@@ -69,7 +69,8 @@ SEEDS = iter(range(100, 200))
 @pytest.fixture(scope="module")
 def deployed(tmp_path_factory):
     """Nodes whose training takes two seconds."""
-    with Deployment(tmp_path_factory.mktemp("killed")) as one:
+    methods = 'shieldfl-methods="full-he,mask-crypt"'
+    with Deployment(tmp_path_factory.mktemp("killed"), node_config=methods) as one:
         app = one.app / "digits_app" / "client_app.py"
         text = app.read_text()
         slow = text.replace("    seed = int(", "    import time\n\n    time.sleep(2.0)\n    seed = int(", 1)
