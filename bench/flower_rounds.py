@@ -89,7 +89,7 @@ def _rows(label: list[str], found: Measured) -> Iterator[list[str]]:
 HEADS = ["where", "clients", "values", "form", "round, s", "added, s", "ratio", "set-up and end, s"]
 
 
-def loopback_table(clients: int = 10, repetitions: int = 5) -> Table:
+def loopback_table(clients: int = 5, repetitions: int = 5) -> Table:
     """Rounds in a grid within this process."""
     sys.path.append(str(ROOT / "tests"))
     from unittest.mock import patch
@@ -105,7 +105,7 @@ def loopback_table(clients: int = 10, repetitions: int = 5) -> Table:
         def run(form: str, hidden: int = hidden, arrays: ArrayRecord = arrays) -> tuple[list[float], float]:
             grid = LoopbackGrid(lambda: app, clients, run_config=CONFIG | {"hidden": hidden})
             with patch("shieldfl.flower.mod.is_simulated", lambda: True):
-                return rounds_of(form, grid, arrays, 4, clients, 1.0)
+                return rounds_of(form, grid, arrays, 3, clients, 1.0)
 
         found = in_turns(run, repetitions)
         rows += _rows(["one process", str(clients), f"{values:,}"], found)
