@@ -7,7 +7,7 @@ python bench/flower_scale.py simulation  # the same in Flower's simulation, whic
 python bench/flower_scale.py thousand    # 1,000 simulated clients
 
 Each takes a minute or two. Roles and frames are timed by the processor, on one thread, since other programs may share
-the machine; rounds by the clock.
+the machine, and so are rounds in one process; simulated rounds by the clock.
 """
 
 from __future__ import annotations
