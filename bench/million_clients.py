@@ -115,11 +115,13 @@ def request_with(request: bytes, participants: np.ndarray) -> bytes:
     return frame + struct.pack("<I", crc32c(frame))
 
 
-def request_of_all(public_key: kahe.PublicKey, clients: int, round_number: int = 0) -> bytes:
+def request_of_all(
+    public_key: kahe.PublicKey, clients: int, round_number: int = 0, values: int = 100
+) -> bytes:
     """Return what an aggregator asks for, whose total has the first so many clients; a digest of no total."""
     key = kahe.ClientKey.of_secret(public_key, 0, secrets.token_bytes(32))
     aggregator = kahe.Aggregator(public_key, 1)
-    aggregator.add(kahe.Encryptor(key, 1).encrypt(np.ones(100, np.float32), round=round_number))
+    aggregator.add(kahe.Encryptor(key, 1).encrypt(np.ones(values, np.float32), round=round_number))
     participants = np.empty(clients, _PARTICIPANT)
     participants["client"] = np.arange(clients)
     participants["frame_id"] = np.frombuffer(secrets.token_bytes(16 * clients), "V16")
