@@ -90,11 +90,13 @@ def all_up(deployed):
 def processes_of(group, name, since):
     """Return the processes of a group, begun since then, whose command has a name in it."""
     found = []
+    booted = time.time() - float(Path("/proc/uptime").read_text().split()[0])
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
                 number, command = int(folder.name), (folder / "cmdline").read_bytes()
-                began = (folder / "cmdline").stat().st_ctime
+                ticks = int((folder / "stat").read_text().rpartition(")")[2].split()[19])
+                began = booted + ticks / os.sysconf("SC_CLK_TCK")
                 if os.getpgid(number) == group and name.encode() in command and began > since:
                     found.append(number)
             except OSError:
