@@ -16,7 +16,6 @@ from shieldfl.flower.strategy import ShieldStrategy
 
 @pytest.mark.parametrize("opener", [None, "aggregator"])
 def test_a_client_that_was_not_in_a_round_evaluates_its_model(opener, monkeypatch):
-    monkeypatch.setattr("shieldfl.flower.mod.is_simulated", lambda: True)
     run = DigitsRun("full-he", clients=5, rounds=4, opener=opener)
     evaluated, model_of = {}, ClientSession.model
 
@@ -38,9 +37,8 @@ def test_a_client_that_was_not_in_a_round_evaluates_its_model(opener, monkeypatc
 
 
 @pytest.mark.parametrize("lost", [1, 2, 3])
-def test_ends_of_rounds_that_come_twice_change_nothing(lost, monkeypatch, caplog):
+def test_ends_of_rounds_that_come_twice_change_nothing(lost, caplog):
     """A client evaluates, its reply is lost, and it gets again all that it is not known to have, and more."""
-    monkeypatch.setattr("shieldfl.flower.mod.is_simulated", lambda: True)
     run = DigitsRun("full-he", clients=5, rounds=4)
     grid = LoopbackGrid(run.app, run.clients)
     grid.after = lambda node, reply: reply.metadata.group_id != f"evaluation {lost}"

@@ -7,7 +7,7 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord
 
 from flower.test_messages_that_fail import ALL, number_of
-from flower.vector_app import SHAPES, VectorRun, _as_arrays
+from flower.vector_app import SHAPES, VectorRun, as_arrays
 from shieldfl.errors import PolicyError
 from shieldfl.flower.wire import ASK
 
@@ -20,7 +20,7 @@ def test_a_model_of_the_servers_own_is_not_trained_or_evaluated(kind, record):
 
     def lie(node, message):
         if number_of(node) == 1 and message.content[ASK]["kind"] == kind:
-            beside = ConfigRecord({"x": 1}) if record == "no arrays" else ArrayRecord(_as_arrays(sevens))
+            beside = ConfigRecord({"x": 1}) if record == "no arrays" else ArrayRecord(as_arrays(sevens))
             message.content["more" if record == "more" else "arrays"] = beside
 
     run.grid.before = lie

@@ -58,7 +58,6 @@ class VectorRun:
             name.replace("_", "-"): one for name, one in settings.items()
         }
         self.config = {f"shieldfl.{name}": one for name, one in config.items()}
-        self.before = None
 
     def app(self):
         app = ClientApp(mods=self.mods)
@@ -71,11 +70,11 @@ class VectorRun:
             moved = {name: one + self.train(client, number, one.shape) for name, one in arrays.items()}
             count = 1 if self.samples is None else self.samples(context)
             metrics = MetricRecord({"num-examples": count, "loss": 1.0 / number})
-            content = {"arrays": ArrayRecord(_as_arrays(moved)), "metrics": metrics}
+            content = {"arrays": ArrayRecord(as_arrays(moved)), "metrics": metrics}
             asked = message.content.get("shieldfl.training", {})
             if self.brings_scores and asked.get("scores"):
                 scores = {name: np.abs(moves(client, 100, one.shape)) for name, one in arrays.items()}
-                content["shieldfl.scores"] = ArrayRecord(_as_arrays(scores))
+                content["shieldfl.scores"] = ArrayRecord(as_arrays(scores))
             return Message(RecordDict(content), reply_to=message)
 
         @app.evaluate()
@@ -89,7 +88,7 @@ class VectorRun:
 
     @staticmethod
     def initial():
-        return ArrayRecord(_as_arrays({name: np.zeros(shape, np.float32) for name, shape in SHAPES.items()}))
+        return ArrayRecord(as_arrays({name: np.zeros(shape, np.float32) for name, shape in SHAPES.items()}))
 
     def start(self, **more):
         """Run; keep the strategy."""
@@ -113,5 +112,5 @@ class VectorRun:
                 np.testing.assert_allclose(arrays[name], one, atol=1e-5)
 
 
-def _as_arrays(arrays):
+def as_arrays(arrays):
     return {name: Array(one) for name, one in arrays.items()}

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ShieldMod", "ShieldStrategy", "shield_mod"]
 
-_ROOMS = {"ShieldMod": "mod", "shield_mod": "mod", "ShieldStrategy": "strategy"}
+_MODULE_OF = {"ShieldMod": "mod", "shield_mod": "mod", "ShieldStrategy": "strategy"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ROOMS:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_ROOMS[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)

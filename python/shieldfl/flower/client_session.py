@@ -49,6 +49,7 @@ class ClientSession:
     setup : public set-up of the run.
     begun : what does not change: index, weight, layout, the initial model, arrays that stay apart.
     threads : for the core.
+    since : how far the memory had come when this was read from it.
     """
 
     def __init__(
@@ -165,13 +166,11 @@ class ClientSession:
         """Take what lets this client open sums, where it comes along and was not taken before."""
         if grant is None or not grant:
             return
-        if not self.steps.awaits_secret:
-            self.steps.enrolled(grant)
-            return
         self.steps.enrolled(grant)
-        self.steps, self._secret = self.method.granted_client_steps(
-            self.setup, self.index, self.weight, self._initial, self.steps, threads=self._threads
-        )
+        if self.steps.awaits_secret:
+            self.steps, self._secret = self.method.granted_client_steps(
+                self.setup, self.index, self.weight, self._initial, self.steps, threads=self._threads
+            )
 
     def take_ends(self, end: Message | None, of_round: int, missed: Message | None) -> None:
         """Take the end of the last round that this client went through, once, and then of those that it was not in."""

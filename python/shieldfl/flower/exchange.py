@@ -12,8 +12,6 @@ from flwr.serverapp import Grid
 __all__ = ["Exchange"]
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
-_LATE_SECONDS = 60.0
-"""How much longer than it is waited for a message is delivered: clocks differ."""
 
 
 class Exchange:
@@ -22,11 +20,11 @@ class Exchange:
     Parameters
     ----------
     grid : of the run.
-    timeout_seconds : how long a message and its reply are waited for; a minute later it is not delivered any more.
+    timeout_seconds : how long a message and its reply are waited for; after that it is not delivered any more.
     """
 
     def __init__(self, grid: Grid, timeout_seconds: float) -> None:
-        self.grid = grid
+        self._grid = grid
         self._timeout = timeout_seconds
 
     def ask(
@@ -37,12 +35,12 @@ class Exchange:
             Message(content, node, kind, ttl=self._timeout, group_id=group)
             for node, content in contents.items()
         ]
-        waiting = {one for one in self.grid.push_messages(messages) if one}
+        waiting = {one for one in self._grid.push_messages(messages) if one}
         del messages
         replies: dict[Any, Message] = {}
         until, pause = time.monotonic() + self._timeout, _SHORTEST_PAUSE
         while waiting and time.monotonic() < until:
-            found = list(self.grid.pull_messages(waiting))
+            found = list(self._grid.pull_messages(waiting))
             for reply in found:
                 waiting.discard(reply.metadata.reply_to_message_id)
                 replies.setdefault(reply.metadata.reply_to_message_id, reply)
@@ -54,7 +52,7 @@ class Exchange:
     def nodes(self, count: int) -> list[int]:
         """Return the nodes that are there, once there are so many. Raises TimeoutError."""
         until = time.monotonic() + self._timeout
-        while len(found := list(self.grid.get_node_ids())) < count:
+        while len(found := list(self._grid.get_node_ids())) < count:
             if time.monotonic() > until:
                 raise TimeoutError(
                     f"{len(found)} of {count} nodes are there after {self._timeout:.0f} s: start the others, or set "

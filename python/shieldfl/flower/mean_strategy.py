@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -157,16 +158,12 @@ class MeanStrategy:
 
 
 def _array_bytes(array: np.ndarray) -> bytes:
-    import io
-
     buffer = io.BytesIO()
     np.save(buffer, array, allow_pickle=False)
     return buffer.getvalue()
 
 
 def _array_of(part: bytes | memoryview) -> np.ndarray:
-    import io
-
     array: np.ndarray = np.load(io.BytesIO(part), allow_pickle=False)
     return array
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Mapping
 from logging import WARNING
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.common.constant import ErrorCode
@@ -20,6 +22,7 @@ from shieldfl.flower.node_settings import NodeSettings
 from shieldfl.flower.training_records import asked_training, update_of
 from shieldfl.flower.wire import ASK, MESSAGE, TRAINING, Kind, ask, asked_of, message_in, packed
 from shieldfl.roles.message import Message as RoleMessage
+from shieldfl.roles.private_file import write_private_file
 
 __all__ = ["ShieldMod", "shield_mod"]
 
@@ -124,7 +127,7 @@ def _set_up(
     brought = message_in(message.content)
     if brought is None:
         raise PolicyError("the server's message brings no set-up")
-    setup, _ = settings.checked_setup(brought, simulated=simulated)
+    setup = settings.checked_setup(brought, simulated=simulated)
     # In a sum of one client that counts much and others that count little there is but the one's update.
     alike = int(asked["weight"]) == setup.plan.most_weight == 1
     if not alike and int(asked["weight"]) != samples:
@@ -278,12 +281,6 @@ def _finish(
 
 
 def _write_model(folder: Path, arrays: ArrayRecord) -> None:
-    import io
-
-    import numpy as np
-
-    from shieldfl.roles.private_file import write_private_file
-
     buffer = io.BytesIO()
     named: dict[str, Any] = {name: array.numpy() for name, array in arrays.items()}
     np.savez(buffer, **named)

@@ -98,8 +98,8 @@ class NodeSettings(Settings):
         """Whether an operator has set this node up for protected runs."""
         return self.authority_key is not None or self.store is not None
 
-    def checked_setup(self, message: Message, *, simulated: bool) -> tuple[PublicSetup, Method]:
-        """Return a public set-up that this node takes part in, and its method.
+    def checked_setup(self, message: Message, *, simulated: bool) -> PublicSetup:
+        """Return a public set-up that this node takes part in.
 
         Raises KeyMismatchError for one that the pinned authority has not signed, PolicyError where none is pinned
         outside of a simulation, and for a method that the node's operator does not allow.
@@ -117,12 +117,7 @@ class NodeSettings(Settings):
                 "outside of a simulation a node takes part under a key authority that it pins, which serves the run: "
                 "set shieldfl-authority-key in the node's configuration, and shieldfl.authority in the app's"
             )
-        if not simulated and self.store is None:
-            raise PolicyError(
-                "outside of a simulation a node keeps its secrets on its own disk: set shieldfl-store in its "
-                "configuration"
-            )
-        return setup, method
+        return setup
 
     def _check_allowed(self, method: Method) -> None:
         """Raise PolicyError for a method, an opener or settings that the operator has not allowed."""

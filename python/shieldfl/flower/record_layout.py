@@ -84,11 +84,6 @@ class RecordLayout:
             tuple(accumulate((one.size for one in self.parameters), initial=0)),
         )
 
-    @property
-    def buffer_count(self) -> int:
-        """B, values of buffers."""
-        return sum(one.size for one in self.buffers)
-
     def digest(self, apart: Message) -> str:
         """Return what all clients of a run have in common, 64 hexadecimal digits: this, and the arrays that stay apart.
 

@@ -40,7 +40,7 @@ def new(
     """Write an app for Flower whose clients' updates are protected, and a script that simulates and deploys it."""
     with failures_on_stderr():
         named_method(method)
-        package = _checked(name).replace("-", "_")
+        package = _package_of(name)
         folder = Path(name)
         values = {
             _PACKAGE: package,
@@ -60,8 +60,8 @@ def new(
         typer.echo(f"the app: {folder}, of which {folder / 'README.md'} says how it is run")
 
 
-def _checked(name: str) -> str:
-    """Return a name that Flower and Python take. Raises ParameterError."""
+def _package_of(name: str) -> str:
+    """Return the package of an app of this name. Raises ParameterError for one that Flower or Python does not take."""
     package = name.replace("-", "_")
     if not _NAME.fullmatch(name) or len(name) > _MOST_LETTERS or keyword.iskeyword(package):
         raise ParameterError(
@@ -70,7 +70,7 @@ def _checked(name: str) -> str:
         )
     if find_spec(package) is not None:
         raise ParameterError(f"there is a Python package {package!r} already: choose another name")
-    return name
+    return package
 
 
 def _settings_of_methods() -> list[str]:
