@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from core.wire_twin import reseal
-from methods.method_conformance import SteppedRun
+from methods.method_conformance import SteppedRun, contraction
 from methods.variants import CLIENTS, labelled, opened_by_clients
-from shieldfl.errors import ShieldError
+from shieldfl.errors import PolicyError, ShieldError
 from shieldfl.methods.protocol.list_authority import ANSWERED_PHASE, ANSWERED_ROUND
 from shieldfl.roles.message import Message
 
@@ -83,3 +84,26 @@ def test_a_spoiled_round_is_one_for_all_who_take_it_in_whichever_order(label, re
     after = models_of(run)
     assert after == after[:1] * CLIENTS
     assert after != before
+
+
+@pytest.mark.parametrize("is_spoiled", [True, False])
+def test_what_was_in_a_spoiled_sum_is_in_no_other_one(is_spoiled):
+    """Who has spoiled it knows by what. Sent again by others, without the victim, it were the victim's update."""
+
+    def once(number, client, start):
+        if number == 1:
+            return contraction(number, client, start)
+        return start.trained(start.parameters, start.buffers)
+
+    (variant,) = opened_by_clients([labelled("dict-pfl")])
+    run = SteppedRun(variant, train=once)
+    if is_spoiled:
+        run.run_round(intrude=spoils("update", "ciphertexts"))
+    else:  # a round that is given up tells nobody, and its updates are sent again
+        with pytest.raises(PolicyError, match="min_clients"):
+            run.run_round(dropping=[1, 2, 3])
+    run.run_round([1, 2, 3])
+    moved = (
+        run.clients[1].global_model(run.model).vector("parameters", np.float32, run.initial.parameters.size)
+    )
+    assert np.array_equal(moved, run.initial.parameters) == is_spoiled

@@ -101,6 +101,10 @@ class ClientOpening(Stateful):
         assert isinstance(keys, GrantedKeys)
         return keys
 
+    def newest_spoiled(self, phase: str) -> int:
+        """Return the newest round whose total of a phase was answered and could not be used; -1 before the first."""
+        return self._spoiled.get(phase, -1)
+
     def model(self) -> Message:
         """Return the newest model that was opened; before that, the initial one."""
         return self.opener.newest_model()
@@ -137,7 +141,7 @@ class ClientOpening(Stateful):
         if name not in self._answered:
             return False
         number = end.number(ANSWERED_ROUND)
-        return number < self.opener.newest_answer(name) or number <= self._spoiled.get(name, -1)
+        return number < self.opener.newest_answer(name) or number <= self.newest_spoiled(name)
 
     def open(self, message: Message, phase: str | None = None) -> Message | None:
         """Open a phase's total and return what an authority would have answered; what is open already changes nothing.
@@ -157,7 +161,7 @@ class ClientOpening(Stateful):
         if purpose is None or phase not in (None, name):
             raise PolicyError(f"there is no total of phase {name!r} to open now")
         result = Message({part: message[part] for part in message.keys() - _OF_ANSWERS})
-        if number <= self._spoiled.get(name, -1):
+        if number <= self.newest_spoiled(name):
             return None
         if number <= self.opener.newest_answer(name):
             return self.opener.answer(name, result)  # what it was, or refused
