@@ -193,6 +193,9 @@ METRICS = {
     "negative": _changed(**{"num-examples": -3}),
     "not a number": _changed(**{"num-examples": math.nan}),
     "none": lambda content: content.pop("metrics"),
+    "an empty list": _changed(loss=[]),
+    "no weight": lambda content: content["metrics"].pop("num-examples"),
+    "two records": lambda content: content.__setitem__("more", MetricRecord({"num-examples": 1})),
     "arrays": lambda content: content.__setitem__("arrays", MetricRecord({"num-examples": 1})),
 }
 
@@ -207,3 +210,32 @@ def test_one_clients_metrics_end_no_run(lie):
 
     run.grid.after = after
     run.start()
+
+
+@pytest.mark.parametrize("lie", METRICS)
+def test_metrics_of_as_many_as_there_are_others_end_no_run(lie):
+    run = VectorRun(rounds=1)
+
+    def after(node, reply):
+        if number_of(node) in (0, 1) and not reply.has_error() and "metrics" in reply.content:
+            METRICS[lie](reply.content)
+
+    run.grid.after = after
+    run.start()
+    run.check({1: ALL})
+
+
+def test_no_weights_that_clients_state_move_the_model_that_a_strategy_steps_with():
+    """Two that are finite, and whose sum is not: all others' shares of the mean would be 0, and so theirs."""
+
+    def stepped(weight):
+        run = VectorRun(opener="aggregator", strategy=FedAdam(**ONE), rounds=2)
+
+        def after(node, reply):
+            if number_of(node) in (1, 2) and not reply.has_error() and "metrics" in reply.content:
+                _changed(**{"num-examples": weight})(reply.content)
+
+        run.grid.after = after
+        return run.start().arrays["bias"].numpy()
+
+    np.testing.assert_allclose(stepped(1.7e308), stepped(1), atol=1e-5)

@@ -9,7 +9,8 @@ from flwr.app import ArrayRecord, ConfigRecord
 from flower.test_messages_that_fail import ALL, number_of
 from flower.vector_app import SHAPES, VectorRun, as_arrays
 from shieldfl.errors import PolicyError
-from shieldfl.flower.wire import ASK
+from shieldfl.flower.wire import ASK, MESSAGE, message_in, packed
+from shieldfl.roles.message import Message as RoleMessage
 
 
 @pytest.mark.parametrize("kind", ["train", "model"])
@@ -41,6 +42,25 @@ def test_no_weight_of_the_servers_choice_makes_a_sum_one_clients_update(monkeypa
     monkeypatch.setattr("shieldfl.flower.begun_run._weights", lambda *arguments: weights)
     run = VectorRun(opener="aggregator", weighting="samples", samples=samples)
     with pytest.raises(PolicyError, match="another weight than its number of samples"):
+        run.start()
+    assert run.trained == []
+
+
+@pytest.mark.parametrize("part", ["weight", "index", "layout", "other"])
+def test_no_part_of_the_set_up_s_message_takes_the_place_of_what_was_looked_at(part):
+    """The record beside it says that all count by their samples; the message, that the target counts 2^14."""
+    run = VectorRun(
+        opener="aggregator", weighting="samples", samples=lambda context: 20, most_weight=2**14, rounds=1
+    )
+
+    def lie(node, message):
+        if message.content[ASK]["kind"] == "set-up":
+            number = 2**14 if number_of(node) == 0 else 1
+            brought = RoleMessage({**message_in(message.content), part: RoleMessage.from_number(number)})
+            message.content[MESSAGE] = packed(brought)
+
+    run.grid.before = lie
+    with pytest.raises(PolicyError, match="brings parts that no set-up has"):
         run.start()
     assert run.trained == []
 

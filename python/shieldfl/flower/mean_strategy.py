@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from logging import WARNING
@@ -36,6 +35,8 @@ __all__ = ["MeanStrategy"]
 
 _SINGLE = (Bulyan, FedMedian, FedTrimmedAvg, FedXgbBagging, FedXgbCyclic, Krum, MultiKrum, QFedAvg)
 _STEPPING = (FedAdagrad, FedAdam, FedAvgM, FedYogi)
+_MOST_WEIGHT = 2.0**53
+"""Sums of such weights are finite: divided by infinity, the mean model that a strategy steps with would be 0."""
 
 
 class MeanStrategy:
@@ -53,6 +54,7 @@ class MeanStrategy:
     def __init__(self, strategy: Strategy, *, takes_mean: bool = False) -> None:
         self.strategy = strategy
         plain = isinstance(strategy, FedAvg) and type(strategy).aggregate_train is FedAvg.aggregate_train
+        self._is_flowers = type(strategy).aggregate_train.__module__.startswith("flwr.")
         self.steps = not plain
         """Whether it makes more of the mean than the mean: then the server has to see it."""
         name = type(strategy).__name__
@@ -128,8 +130,10 @@ class MeanStrategy:
 
     def _can_be_joined(self, records: Mapping[str, MetricRecord]) -> bool:
         weights = [record[self.weighted_by] for record in records.values() if self.weighted_by in record]
+        if self._is_flowers and (len(records) != 1 or not weights):
+            return False  # Flower would end the run
         return self.arrays_key not in records and all(
-            isinstance(one, int | float) and 0.0 < one < math.inf for one in weights
+            isinstance(one, int | float) and 0.0 < one < _MOST_WEIGHT for one in weights
         )
 
     def evaluated(
@@ -178,7 +182,7 @@ def _form_of(records: Mapping[str, MetricRecord]) -> str:
     """Return the names of metrics, and of each whether it is a number or a list of how many."""
     return str(
         sorted(
-            (name, sorted((key, len(one) if isinstance(one, list) else 0) for key, one in record.items()))
+            (name, sorted((key, len(one) if isinstance(one, list) else -1) for key, one in record.items()))
             for name, record in records.items()
         )
     )

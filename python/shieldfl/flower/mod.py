@@ -15,12 +15,13 @@ from flwr.common.constant import ErrorCode
 from flwr.supercore import log
 
 import shieldfl
-from shieldfl.errors import DataError, PolicyError, ShieldError
+from shieldfl.errors import DataError, PolicyError, ShieldError, WireFormatError
 from shieldfl.flower.client_session import ClientSession
 from shieldfl.flower.node_memory import DiskMemory, NodeMemory, SimulatedMemory, is_simulated
 from shieldfl.flower.node_settings import NodeSettings
 from shieldfl.flower.training_records import asked_training, update_of
 from shieldfl.flower.wire import ASK, MESSAGE, TRAINING, Kind, ask, asked_of, message_in, packed
+from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.roles.message import Message as RoleMessage
 from shieldfl.roles.private_file import write_private_file
 
@@ -135,12 +136,16 @@ def _set_up(
             "the server gives this client another weight than its number of samples, or has it count for itself alone: "
             "give the app ShieldMod(samples=...) where clients count by their samples"
         )
+    model = {name: part for name, part in brought.items() if name not in ("setup", "signature")}
+    if not all(name in GlobalModel.parts or name.startswith("apart") for name in model):
+        # One called "weight" would take the place of that which was looked at.
+        raise WireFormatError("the server's message brings parts that no set-up has")
     begun = RoleMessage(
         {
             "index": RoleMessage.from_number(int(asked["index"])),
             "weight": RoleMessage.from_number(int(asked["weight"])),
             "layout": str(asked["layout"]).encode(),
-            **{name: brought[name] for name in brought if name not in ("setup", "signature")},
+            **model,
         }
     )
     session = ClientSession.begin(memory, setup, begun, settings.threads)

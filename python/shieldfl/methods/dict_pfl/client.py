@@ -14,6 +14,7 @@ from shieldfl.methods.dict_pfl.held_back import HeldBack
 from shieldfl.methods.dict_pfl.pruning_message import read_history
 from shieldfl.methods.dict_pfl.settings import PruningSettings
 from shieldfl.methods.masked_average.client import MaskedAverageClient
+from shieldfl.methods.masked_average.method import UPDATE
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel, joined
 from shieldfl.methods.protocol.role_context import RoleContext
@@ -71,7 +72,8 @@ class DictPflClient(MaskedAverageClient):
         active = history.active_mask(round_number)
         start = super()._begin_round(round_number, participants, model)
         self._active, self._tag = active, history.tag(round_number, active)
-        self._held.begin_round(round_number, history)
+        spoiled = -1 if self._opening is None else self._opening.newest_spoiled(UPDATE.name)
+        self._held.begin_round(round_number, history, spoiled)
         return start
 
     def _keep(self, update: LocalUpdate) -> None:

@@ -20,8 +20,8 @@ class HeldBack(Stateful):
     """Values of float32, one a position, in three parts.
 
     - The update of this round. Another training in the same round, before it is sent, replaces it.
-    - What was uploaded last, until a history shows what became of it: it counts where its round was observed, and is
-      sent again where that round was given up.
+    - What was uploaded last, until it is known what became of it: it counts where its round was observed, is lost where
+      that round's sum was of no use, and is sent again where that round was given up.
     - All that earlier rounds trained and did not send.
 
     Parameters
@@ -52,9 +52,12 @@ class HeldBack(Stateful):
         refuse_unless(all(one.size == self._size and np.isfinite(one).all() for one in parts))
         refuse_unless(self._round >= 0 and 0 <= (self._uploaded_round or 0) <= self._round)
 
-    def begin_round(self, round_number: int, history: PruningHistory) -> None:
-        """Settle the last upload by the history, and keep the update of the round before, unless it is begun again."""
-        self.settle(history)
+    def begin_round(self, round_number: int, history: PruningHistory, spoiled: int = -1) -> None:
+        """Settle the last upload by the history, and keep the update of the round before, unless it is begun again.
+
+        ``spoiled`` is the newest round whose sum was answered for and of no use to anybody who does as agreed.
+        """
+        self.settle(history, spoiled)
         if round_number != self._round:
             self._unsent += self._update
             self._update[:] = 0.0
@@ -85,9 +88,13 @@ class HeldBack(Stateful):
         self._update[:] = 0.0
         self._uploaded_round = self._round
 
-    def settle(self, history: PruningHistory) -> None:
-        """Forget what was uploaded, if its round was observed."""
-        if self._uploaded_round is not None and history.has_observed(self._uploaded_round):
+    def settle(self, history: PruningHistory, spoiled: int = -1) -> None:
+        """Forget what was uploaded, if its round was observed, or may have been spoiled.
+
+        Whoever has spoiled a sum may know by what, and have the sum: what was in it must not come again in another one.
+        """
+        round_number = self._uploaded_round
+        if round_number is not None and (round_number <= spoiled or history.has_observed(round_number)):
             self._uploaded[:] = 0.0
 
     def forget(self) -> None:

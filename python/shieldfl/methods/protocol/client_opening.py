@@ -92,6 +92,7 @@ class ClientOpening(Stateful):
         super().check_changed()
         refuse_unless(len(self._history) == HISTORY_BYTES and self._told_in >= 0)
         refuse_unless(self._spoiled.keys() <= set(self._answered))
+        refuse_unless(all(0 <= number <= self.keys.newest_round for number in self._spoiled.values()))
 
     @property
     def keys(self) -> GrantedKeys:
@@ -99,6 +100,10 @@ class ClientOpening(Stateful):
         keys = self.opener.keys
         assert isinstance(keys, GrantedKeys)
         return keys
+
+    def newest_spoiled(self, phase: str) -> int:
+        """Return the newest round whose total of a phase was answered and could not be used; -1 before the first."""
+        return self._spoiled.get(phase, -1)
 
     def model(self) -> Message:
         """Return the newest model that was opened; before that, the initial one."""
@@ -136,7 +141,7 @@ class ClientOpening(Stateful):
         if name not in self._answered:
             return False
         number = end.number(ANSWERED_ROUND)
-        return number < self.opener.newest_answer(name) or number <= self._spoiled.get(name, -1)
+        return number < self.opener.newest_answer(name) or number <= self.newest_spoiled(name)
 
     def open(self, message: Message, phase: str | None = None) -> Message | None:
         """Open a phase's total and return what an authority would have answered; what is open already changes nothing.
@@ -144,7 +149,8 @@ class ClientOpening(Stateful):
         None for a total that the authority has answered and that opens to nothing which can be used: a client has
         altered its own part of it. It is the same for all clients; so all go on, with the model that they had.
         ``phase`` is needed where it opens no total. Raises KeyMismatchError for what the authority did not answer,
-        WireFormatError, PolicyError for a sum of too few; then nothing has changed.
+        WireFormatError, PolicyError for what follows other sums or is said to be of another round; then nothing has
+        changed.
         """
         if ANSWER not in message:
             if phase is None or self._answered.get(phase, "") is not None:
@@ -155,7 +161,7 @@ class ClientOpening(Stateful):
         if purpose is None or phase not in (None, name):
             raise PolicyError(f"there is no total of phase {name!r} to open now")
         result = Message({part: message[part] for part in message.keys() - _OF_ANSWERS})
-        if number <= self._spoiled.get(name, -1):
+        if number <= self.newest_spoiled(name):
             return None
         if number <= self.opener.newest_answer(name):
             return self.opener.answer(name, result)  # what it was, or refused
@@ -171,7 +177,7 @@ class ClientOpening(Stateful):
             answer = self.opener.answer(name, result)
         except BaseException as error:
             self.keys.go_back(begun)
-            request = self._answered_request(purpose, result, message[ANSWER], bound)
+            request = self._answered_request(number, purpose, result, message[ANSWER], bound)
             if request is None or not isinstance(error, ShieldError):
                 raise
             self.keys.go_back(number)
@@ -183,11 +189,19 @@ class ClientOpening(Stateful):
         self._history = next_history(self._history, self.keys.newest_request)
         return answer
 
-    def _answered_request(self, purpose: str, result: Message, answer: Part, bound: bytes) -> bytes | None:
-        """Return what a total was asked for with, where the authority has answered for this very total; else None."""
+    def _answered_request(
+        self, number: int, purpose: str, result: Message, answer: Part, bound: bytes
+    ) -> bytes | None:
+        """Return what a total was asked for with, where the authority has answered for this very total; else None.
+
+        Its round and purpose are in the total, which the answer is bound to. What the aggregator says of them is not:
+        under another number a sum that all others open would be of no use to one client.
+        """
         parameters = self.keys.check.parameters[purpose]
         try:
             total = scheme_of(parameters).Total.from_bytes(result[_TOTAL])
+            if total.round != number or not total.is_for(purpose):
+                return None
             return self.keys.answered_request(purpose, total, answer, bound)
         except ShieldError:
             return None
