@@ -23,6 +23,11 @@ UNWANTED = {
     ),
     "shieldfl.authority_service.http_server": (*PACKAGES, "httpx"),
     "shieldfl.cli.app": (*SERVING, "flwr"),
+    # What a server alone needs would be imported for each message to a client.
+    "shieldfl.flower.mod": (
+        *("torch", "sklearn", "opacus", "scipy", "matplotlib"),
+        *("shieldfl.flower.strategy", "shieldfl.authority_service.authority_client", "shieldfl.simulation"),
+    ),
     "shieldfl.fleet.measure.measured_client": ("torch", "sklearn", "opacus", "matplotlib", "scipy"),
     "shieldfl.roles.message": ("torch", "sklearn", "opacus", "sqlite3"),
     "shieldfl.frame_inspection": ("torch", "sklearn", "opacus"),

@@ -87,11 +87,34 @@ def test_a_checkpoint_is_of_one_run(tmp_path):
     run.start()
     with pytest.raises(PolicyError, match=r"go on from it with shieldfl.resume"):
         run.start()
-    run.config |= {"shieldfl.resume": True, "shieldfl.clients": 3}
-    with pytest.raises(PolicyError, match="a run goes on with the settings that it began with"):
-        run.start()
     (tmp_path / "run" / "checkpoint").unlink()
+    run.config["shieldfl.resume"] = True
     with pytest.raises(DataError, match="there is no checkpoint"):
+        run.start()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"method": "fedavg", "clients": 3}, "differs in method, clients: a run goes on with the settings"),
+        ({"min-clients": 3, "opener": "aggregator"}, "differs in min-clients, opener: "),
+        ({"server-learning-rate": 0.5}, "differs in server-learning-rate: "),
+        ({"settings.value_bits": 25}, "differs in the method's own settings: "),
+    ],
+)
+def test_a_run_goes_on_with_the_settings_that_it_began_with(tmp_path, changes, words):
+    run = VectorRun(checkpoint=str(tmp_path / "run"), rounds=1)
+    run.start()
+    run.config |= {f"shieldfl.{name}": value for name, value in ({"resume": True} | changes).items()}
+    with pytest.raises(PolicyError, match=words):
+        run.start()
+
+
+def test_a_run_goes_on_for_as_many_rounds_as_were_planned(tmp_path):
+    run = VectorRun(checkpoint=str(tmp_path / "run"), rounds=1)
+    run.start()
+    run.config["shieldfl.resume"], run.rounds = True, 2
+    with pytest.raises(PolicyError, match="differs in rounds: "):
         run.start()
 
 

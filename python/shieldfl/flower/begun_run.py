@@ -96,6 +96,7 @@ class BegunRun:
     def kept(
         cls,
         settings: FederationSettings,
+        method_settings: MethodSettings,
         connection: AuthorityClient | None,
         rounds: int,
         progress: Progress,
@@ -109,12 +110,7 @@ class BegunRun:
         signed = Message.from_bytes(parts["signed"])
         setup = PublicSetup.trusted(bytes(signed["setup"]))
         method = method_of(setup)
-        began = setup.method, setup.plan.clients, setup.plan.rounds
-        if began != (settings.method, settings.clients, rounds):
-            raise PolicyError(
-                f"the checkpoint is of {setup.method} with {setup.plan.clients} clients and {setup.plan.rounds} "
-                "rounds: a run goes on with the settings that it began with"
-            )
+        _check_same(method, settings, method_settings, rounds)
         first = Message.from_bytes(parts["initial"])
         initial = GlobalModel.from_message(first, setup.plan.parameters, setup.plan.buffers).kept()
         authority: AuthoritySteps | None = None
@@ -152,6 +148,29 @@ class BegunRun:
         elif self.authority is not None:
             parts["authority"] = self.authority.state(key)
         return parts
+
+
+def _check_same(
+    method: Method, settings: FederationSettings, method_settings: MethodSettings, rounds: int
+) -> None:
+    """Raise PolicyError for settings by which another run would have begun, and name them."""
+    plan = method.plan
+    pairs = {
+        "method": (method.name, settings.method),
+        "clients": (plan.clients, settings.clients),
+        "min-clients": (plan.min_clients, settings.min_clients),
+        "opener": (plan.opener, settings.opener),
+        "server-learning-rate": (plan.server_learning_rate, settings.server_learning_rate),
+        "rounds": (plan.rounds, rounds),
+    }
+    other = [name for name, (began, given) in pairs.items() if began != given]
+    if not other and make_method(method.name, method_settings, plan).own_settings != method.own_settings:
+        other = ["the method's own settings"]
+    if other:
+        raise PolicyError(
+            f"the checkpoint is of a run that differs in {', '.join(other)}: "
+            "a run goes on with the settings that it began with"
+        )
 
 
 def _weights(samples: Sequence[int], settings: FederationSettings) -> list[int]:

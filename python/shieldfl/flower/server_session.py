@@ -95,13 +95,20 @@ class ServerSession:
 
     @classmethod
     def resume(
-        cls, exchange: Exchange, settings: FederationSettings, connection: AuthorityClient | None, rounds: int
+        cls,
+        exchange: Exchange,
+        settings: FederationSettings,
+        method_settings: MethodSettings,
+        connection: AuthorityClient | None,
+        rounds: int,
     ) -> ServerSession:
         """Go on from a checkpoint. Raises as :meth:`begin` does, DataError, and PolicyError for another plan."""
         assert settings.checkpoint is not None
         checkpoint = Checkpoint(Path(settings.checkpoint))
         progress, parts = checkpoint.kept()
-        begun = BegunRun.kept(settings, connection, rounds, progress, parts, checkpoint.key())
+        begun = BegunRun.kept(
+            settings, method_settings, connection, rounds, progress, parts, checkpoint.key()
+        )
         participants = Participants(
             exchange, progress.session, checkpoint.nodes, progress.nodes, progress.positions
         )

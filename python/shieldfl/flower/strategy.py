@@ -96,7 +96,9 @@ class ShieldStrategy(Strategy):
         connection = self._given_authority or settings.authority_client()
         try:
             if settings.resume:
-                self._session = ServerSession.resume(exchange, settings, connection, num_rounds)
+                self._session = ServerSession.resume(
+                    exchange, settings, self._method_settings, connection, num_rounds
+                )
                 self._inner.restore(self._session.strategy_state())
             else:
                 self._session = ServerSession.begin(

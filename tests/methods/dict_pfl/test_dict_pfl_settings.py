@@ -38,18 +38,23 @@ def test_each_federation_in_one_process_draws_its_own_secret():
         assert one.shared_secret.hex() not in data.decode()
 
 
-@pytest.mark.parametrize("secret", [None, b"", b"too short", "x" * 32, bytearray(32)])
-def test_a_secret_that_is_none_is_refused_at_set_up(secret):
-    words = r"at least 16 random bytes|share a secret"
+NO_SECRETS = [b"", b"too short", "x" * 32, bytearray(32)]
+REFUSED = r"at least 16 random bytes|share a secret"
+
+
+@pytest.mark.parametrize("secret", [None, *NO_SECRETS])
+def test_an_authority_that_opens_refuses_a_secret_that_is_none(secret):
     method = make_method("dict-pfl", MethodSettings(), small_plan(opener="authority"))
-    with pytest.raises(ParameterError, match=words):
+    with pytest.raises(ParameterError, match=REFUSED):
         method.authority_setup(initial_model(), shared_secret=secret)
-    # An authority that opens nothing needs no secret, and the clients do.
+
+
+@pytest.mark.parametrize("secret", NO_SECRETS)
+def test_clients_that_open_refuse_a_secret_that_is_none(secret):
     method = make_method("dict-pfl", MethodSettings(), small_plan(opener="clients"))
-    _, setup = method.authority_setup(initial_model(), shared_secret=secret)
-    if secret is not None:
-        with pytest.raises(ParameterError, match=words):
-            method.client_steps(setup, 0, 1, initial_model(), shared_secret=secret)
+    _, setup = method.authority_setup(initial_model(), shared_secret=secret)  # which needs none
+    with pytest.raises(ParameterError, match=REFUSED):
+        method.client_steps(setup, 0, 1, initial_model(), shared_secret=secret)
 
 
 def test_a_client_without_the_secret_enrols_and_no_more_until_it_is_granted():
