@@ -8,7 +8,7 @@ import pytest
 from core.wire_twin import reseal
 from methods.method_conformance import SteppedRun, contraction
 from methods.variants import CLIENTS, labelled, opened_by_clients
-from shieldfl.errors import PolicyError, ShieldError
+from shieldfl.errors import PolicyError, RangeError, ShieldError
 from shieldfl.methods.protocol.list_authority import ANSWERED_PHASE, ANSWERED_ROUND
 from shieldfl.roles.message import Message
 
@@ -107,3 +107,14 @@ def test_what_was_in_a_spoiled_sum_is_in_no_other_one(is_spoiled):
         run.clients[1].global_model(run.model).vector("parameters", np.float32, run.initial.parameters.size)
     )
     assert np.array_equal(moved, run.initial.parameters) == is_spoiled
+
+
+def test_a_run_whose_one_sum_of_scores_is_spoiled_does_not_go_on_and_sends_nothing_in_the_clear():
+    """Another sum of the same scores would tell of single clients: none is answered."""
+    run = run_of("fedml-he")
+    for number in (1, 2):
+        with pytest.raises(RangeError, match="no sum that can be used"):
+            run.run_round(intrude=spoils("scores", "scores") if number == 1 else None)
+        for client in run.clients:  # the first one's refusal has ended the round for the others, too
+            client.catch_up([run.answers["scores"]])
+        assert "update" not in run.sent

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from core.wire_twin import reseal
 from flower.test_messages_that_fail import ALL, number_of
 from flower.vector_app import VectorRun
 from shieldfl.errors import PolicyError
-from shieldfl.flower.wire import ASK
+from shieldfl.flower.wire import ASK, MESSAGE, message_in, packed
+from shieldfl.roles.message import Message as RoleMessage
 
 METHODS = {
     "mask-crypt": {"settings.encryption": "kahe"},
@@ -65,6 +67,35 @@ def test_a_client_that_leaves_in_any_phase_comes_back(label, where):
         assert all(np.isfinite(one).all() for one in whole)
         if not label.startswith("selective"):  # which has personalised positions
             assert all(np.array_equal(one, whole[0]) for one in whole)
+
+
+@pytest.mark.parametrize("label", METHODS)
+@pytest.mark.parametrize("part", ["ciphertexts", "votes"])
+def test_a_frame_that_is_altered_in_any_phase_leaves_all_clients_with_one_model(label, part):
+    models, altered = {}, []
+    for is_altered in (False, True):
+        run = made(label)
+
+        def after(node, reply, is_altered=is_altered):
+            here = reply.metadata.group_id == "round 2" and not reply.has_error()
+            if (
+                is_altered
+                and here
+                and number_of(node) == 3
+                and part in (message := message_in(reply.content))
+            ):
+                frame = bytearray(message[part])
+                frame[len(frame) // 2] ^= 1
+                reply.content[MESSAGE] = packed(RoleMessage({**message, part: reseal(bytes(frame))}))
+                altered.append(part)
+
+        run.grid.after = after
+        run.start()
+        assert run.strategy.session.clients.failures == {}
+        models[is_altered] = [run.evaluated[client]["bias"] for client in (0, 1, 2)]
+        if not label.startswith("selective"):  # which has personalised positions
+            assert all(np.array_equal(one, models[is_altered][0]) for one in models[is_altered])
+    assert np.array_equal(models[True], models[False]) == (not altered)
 
 
 def test_a_method_whose_scores_the_app_does_not_bring_says_what_is_missing():
