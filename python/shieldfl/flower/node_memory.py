@@ -90,7 +90,7 @@ class SimulatedMemory:
         round_number: int,
         update: bytes | None,
     ) -> Position:
-        """Keep contents."""
+        """Keep contents; who comes second, and what other runs had, is not looked at: Flower keeps both apart."""
         if update is not None:
             at = f"{session.hex()} update {update.hex()}"
             if self._record.get(at, round_number) != round_number:

@@ -177,8 +177,10 @@ class ClientOpening(Stateful):
             answer = self.opener.answer(name, result)
         except BaseException as error:
             self.keys.go_back(begun)
+            if not isinstance(error, ShieldError):
+                raise
             request = self._answered_request(number, purpose, result, message[ANSWER], bound)
-            if request is None or not isinstance(error, ShieldError):
+            if request is None:
                 raise
             self.keys.go_back(number)
             self._history = next_history(self._history, request)
