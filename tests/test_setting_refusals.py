@@ -69,6 +69,8 @@ def refused(kind: inspect.Type, setting: Setting) -> list[Any]:
                 *blank,
                 *([" "] if kind.pattern else []),
             ]
+        case inspect.StrType(pattern="^([0-9a-f]{64})?$"):
+            return ["0" * 63, "0" * 65, "A" * 64, " ", 5, None]
         case inspect.LiteralType():
             return ["no such choice", 1.5, None]
         case inspect.BoolType():

@@ -51,7 +51,15 @@ VARIANTS = {
 }
 
 
-SLOW = ("batch-crypt", "sense-crypt")
+SLOW = (
+    "alt-fl-pi",
+    "batch-crypt",
+    "fedml-he",
+    "full-he, authority",
+    "full-he, ckks",
+    "mask-crypt",
+    "sense-crypt",
+)
 
 
 @pytest.mark.parametrize(
