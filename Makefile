@@ -54,7 +54,7 @@ test-cpp: cpp-tests  ## the C++ tests and a short fuzz
 	$(BUILD_PATH) ctest --test-dir build/core --output-on-failure --parallel $(JOBS) --progress
 
 test-python: $(VENV)/installed  ## the Python tests, on all cores
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow" --durations 15
 
 test-slow: $(VENV)/simulation  ## Python tests that take long: the benchmarks' targets, in small; runs in Flower's simulation
 	$(PYTEST) -m slow

@@ -57,7 +57,9 @@ class Killing:
         self._process.wait(SECONDS)
         self._reader.join()
         self._process.stdout.close()
-        (status,) = re.findall(r"^run \d+: ([\w:]+)", self.output, re.MULTILINE)
+        told = re.findall(r"^run \d+: ([\w:]+)", self.output, re.MULTILINE)
+        # A SuperLink that is gone says nothing of the run, which has failed then.
+        status: str = told[0] if told else "finished:failed"
         assert (self._process.returncode == 0) == (status == "finished:completed"), self.output
         return status
 
@@ -127,13 +129,12 @@ def check_models(deployed):
 def test_a_client_app_that_is_killed_leaves_the_round_and_comes_back(deployed):
     run = Killing(deployed, settings())
     run.wait_for(r"round 1: 3 of 3 clients")
-    begun = time.time()
-    run.wait_for(r"round 2: 3 clients are asked for phase 'update'")
-    kill_app_of(deployed, "node-1", "flwr-clientapp", begun)
+    kill_app_of(deployed, "node-1", "flwr-clientapp", time.time())
     assert run.status() == "finished:completed"
-    assert re.search(r"client 1 left round 2: ", run.output)
-    assert "round 2: 2 of 3 clients" in run.output
-    assert "round 4: 3 of 3 clients" in run.output
+    # What is printed comes seconds after it was: the next round may have begun.
+    (left,) = re.findall(r"client 1 left round (\d): ", run.output)
+    assert f"round {left}: 2 of 3 clients" in run.output
+    assert f"round {int(left) + 1}: 3 of 3 clients" in run.output
     check_models(deployed)
 
 

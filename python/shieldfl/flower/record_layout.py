@@ -173,9 +173,10 @@ class RecordLayout:
         """Read what :meth:`apart_to_message` wrote. Raises WireFormatError."""
         try:
             heads = msgspec.json.decode(message["apart"], type=dict[str, tuple[str, tuple[int, ...], str]])
-        except msgspec.MsgspecError as error:
+            kinds = {np.dtype(dtype).kind for dtype, _, _ in heads.values()}
+        except (msgspec.MsgspecError, TypeError) as error:
             raise WireFormatError("this is no list of arrays that this version can read") from error
-        if any(np.dtype(dtype).kind == "f" for dtype, _, _ in heads.values()):
+        if "f" in kinds:
             raise WireFormatError("floats stay apart from what is protected in no layout")
         return {
             name: Array(dtype, shape, stype, bytes(message[f"{_APART}{number}"]))
