@@ -226,7 +226,7 @@ def test_two_processes_that_draw_a_nodes_key_at_once_have_one(tmp_path, monkeypa
             DiskMemory(tmp_path / "node").read(SESSION)
         write_private_file(path, content)
 
-    monkeypatch.setattr("shieldfl.flower.node_memory.write_private_file", write)
+    monkeypatch.setattr("shieldfl.roles.private_file.write_private_file", write)
     DiskMemory(tmp_path / "node").read(SESSION)
     DiskMemory(tmp_path / "node").read(SESSION)
     assert not list((tmp_path / "node").glob("*.drawn"))

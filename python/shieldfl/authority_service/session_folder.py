@@ -6,17 +6,16 @@ import contextlib
 import hashlib
 import hmac
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from shieldfl.authority_service.session_request import SESSION_ID_BYTES, SessionRequest
-from shieldfl.errors import DataError, KeyMismatchError, PolicyError, WireFormatError
+from shieldfl.errors import KeyMismatchError, PolicyError, WireFormatError
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.roles.message import Message
-from shieldfl.roles.private_file import write_private_file
+from shieldfl.roles.private_file import disk_errors_as, write_private_file
 
 __all__ = ["SessionFacts", "SessionFolder"]
 
@@ -39,17 +38,10 @@ class SessionFacts:
     """Whether a value may have a ciphertext of its own, of hundreds of bytes."""
 
 
-@contextlib.contextmanager
-def _disk() -> Iterator[None]:
-    """Turn what a disk refuses into DataError."""
-    try:
-        yield
-    except DataError:
-        raise
-    except OSError as error:
-        raise DataError(
-            "the session's files cannot be read or kept: nothing is answered before the disk is mended"
-        ) from error
+def _disk() -> contextlib.AbstractContextManager[None]:
+    return disk_errors_as(
+        "the session's files cannot be read or kept: nothing is answered before the disk is mended"
+    )
 
 
 class SessionFolder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -13,8 +13,6 @@ from shieldfl.roles.message import Message
 from shieldfl.roles.run_folder import RunFolder
 
 __all__ = ["Checkpoint", "Progress"]
-
-_FORMAT = "shieldfl checkpoint 1"
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class Progress:
     """By client, which node it was."""
     positions: dict[int, tuple[int, int]] = field(default_factory=dict)
     """By client, how far its store had come."""
-    format: str = _FORMAT
+    format: Literal["shieldfl checkpoint 1"] = "shieldfl checkpoint 1"
 
 
 class Checkpoint(RunFolder):
@@ -60,6 +58,4 @@ class Checkpoint(RunFolder):
             progress = msgspec.msgpack.decode(message["progress"], type=Progress)
         except msgspec.MsgspecError as error:
             raise WireFormatError("the checkpoint is of another version of shieldfl") from error
-        if progress.format != _FORMAT:
-            raise WireFormatError("the checkpoint is of another version of shieldfl")
         return progress, message

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
-import secrets
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -14,8 +13,9 @@ from typing import Protocol
 
 from flwr.app import ConfigRecord, Context
 
-from shieldfl.errors import DataError, PolicyError
-from shieldfl.roles.private_file import write_private_file
+from shieldfl.errors import PolicyError
+from shieldfl.roles.private_file import disk_errors_as, drawn_key
+from shieldfl.roles.role_state import SEALING_KEY_BYTES
 from shieldfl.roles.step_store import UPDATE_OF_ANOTHER_ROUND, StepStore
 
 __all__ = ["DiskMemory", "NodeMemory", "SimulatedMemory", "is_simulated"]
@@ -122,13 +122,11 @@ class DiskMemory:
         self._path = folder / "store"
         self._repeats = repeats
         self._at_least = at_least
-        try:
+        with disk_errors_as(
+            f"the node's folder {folder} cannot be made or read: look at its owner and its permissions"
+        ):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._key = _key_of(folder / "key")
-        except OSError as error:
-            raise DataError(
-                f"the node's folder {folder} cannot be made or read: look at its owner and its permissions"
-            ) from error
+            self._key = drawn_key(folder / "key", SEALING_KEY_BYTES)
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[StepStore]:
@@ -188,17 +186,3 @@ class DiskMemory:
         """End every session of a store that is a backup: no second frame can be made of what was sent since."""
         with StepStore(self._path, self._key, at_least=self._at_least, restored=True):
             pass
-
-
-def _key_of(path: Path) -> bytes:
-    if not path.exists():
-        drawn = path.with_name(f"{path.name}.{secrets.token_hex(4)}.drawn")
-        write_private_file(drawn, secrets.token_bytes(32))
-        # The first of two processes counts: what it has sealed is lost under another key.
-        with contextlib.suppress(FileExistsError):
-            path.hardlink_to(drawn)
-        drawn.unlink()
-    key = path.read_bytes()
-    if len(key) != 32:
-        raise DataError(f"{path} is no key of a node's store: restore the folder")
-    return key

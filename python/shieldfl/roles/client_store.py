@@ -9,8 +9,7 @@ import hashlib
 import secrets
 import sqlite3
 import struct
-from os import PathLike
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +33,8 @@ from shieldfl.roles.client_tables import (
     write_frame,
     write_key,
 )
-from shieldfl.roles.store import Store
 from shieldfl.roles.store_journal import Journal
+from shieldfl.roles.store_of_client import StoreOfClient
 from shieldfl.roles.store_records import ClientKey, as_number, checked_purpose
 from shieldfl.scheme.enrolled_opening import Answers, open_answered
 from shieldfl.scheme.enrolment import (
@@ -52,10 +51,8 @@ __all__ = ["ClientStore"]
 
 Identity = AuthorityIdentity | AuthorityGroup
 
-_OWNER = hashlib.sha256(b"shieldfl client store 1\0").digest()
 
-
-class ClientStore(Store):
+class ClientStore(StoreOfClient):
     """The memory of one client, in any number of sessions; the same for every scheme in which clients enrol.
 
     One frame is made for each session, round, purpose and part: :meth:`encrypt` writes it down, with the key as it
@@ -68,38 +65,8 @@ class ClientStore(Store):
     """
 
     _layout = LAYOUT
+    _kind = b"shieldfl client store 1\0"
     _why_uncopied = "holds a client's secrets and is neither copied nor pickled: open it where it is used"
-
-    def __init__(
-        self,
-        path: str | PathLike[str],
-        key: bytes,
-        *,
-        at_least: tuple[int, int] = (0, 0),
-        restored: bool = False,
-    ) -> None:
-        """Open what :meth:`create` made, and verify all of it.
-
-        Parameters
-        ----------
-        path : of the file.
-        key : 32 random bytes, those that it was created with.
-        at_least : a :attr:`position` that the store is known to have reached. An older file is refused.
-        restored : the file is a backup: every session has ended for this client, which enrols in new ones.
-
-        Raises as :class:`~shieldfl.roles.store.Store` does.
-        """
-        super().__init__(path, key, _OWNER, at_least=at_least, restored=restored)
-
-    @classmethod
-    def create(cls, path: str | PathLike[str], key: bytes) -> Self:
-        """Make an empty store, file mode 0600, and open it; ``key`` is 32 random bytes, kept elsewhere.
-
-        Raises PolicyError where there is a file already; DataError; OSError for a folder that cannot be written;
-        ParameterError.
-        """
-        cls._create(path, key, _OWNER)
-        return cls(path, key)
 
     def _check_tables(self, journal: Journal) -> None:
         check_client_store(journal)

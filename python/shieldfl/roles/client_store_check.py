@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
-
-from shieldfl.errors import WireFormatError
 from shieldfl.roles.client_tables import read_enrolment, read_frame, read_key
-from shieldfl.roles.store_journal import Journal, Row
+from shieldfl.roles.store_journal import Journal, Row, refuse_altered
 
 __all__ = ["check_client_store"]
 
@@ -17,10 +14,6 @@ def check_client_store(journal: Journal) -> None:
     for row in journal.rows():
         replayed.take(row)
     replayed.check_tables()
-
-
-def _refuse(what: str) -> NoReturn:
-    raise WireFormatError(f"the store was altered: {what}. Restore the newest backup with restored=True")
 
 
 class _Replay:
@@ -52,7 +45,9 @@ class _Replay:
                 for one in (self._keys, self._enrolments, self._frames):
                     one.clear()
             case _:
-                _refuse(f"row {row.number} of the journal is of a kind that this version does not know")
+                refuse_altered(
+                    f"row {row.number} of the journal is of a kind that this version does not know"
+                )
 
     def check_tables(self) -> None:
         """Check what has to be there once all rows were taken, and that there is nothing else."""
@@ -60,7 +55,7 @@ class _Replay:
         self._check_enrolments()
         self._check_frames()
         for left in (*self._keys.values(), *self._enrolments.values(), *self._frames.values()):
-            _refuse(f"what row {left.number} of the journal wrote is missing")
+            refuse_altered(f"what row {left.number} of the journal wrote is missing")
 
     def _check_keys(self) -> None:
         select = "SELECT session, client, round, changed FROM keys"
@@ -69,7 +64,7 @@ class _Replay:
             # A round that was ended leaves the key at the next one.
             stands = None if row is None else (row.round or 0) + (row.kind == "close")
             if row is None or (row.number, row.client, stands) != (changed, client, round_number):
-                _refuse(f"the key of client {client} is not the one that the journal says")
+                refuse_altered(f"the key of client {client} is not the one that the journal says")
             read_key(self._journal, session)
 
     def _check_enrolments(self) -> None:
@@ -77,14 +72,18 @@ class _Replay:
         for session, number, kind, requests in self._journal.connection.execute(select).fetchall():
             row = self._enrolments.pop(session, None)
             if row is None or (row.number, row.kind) != (number, kind) or not isinstance(requests, bytes):
-                _refuse(f"what row {number} of the journal has of an enrolment is not what was written")
+                refuse_altered(
+                    f"what row {number} of the journal has of an enrolment is not what was written"
+                )
             if read_enrolment(self._journal, session).digest != row.digest:
-                _refuse(f"what row {number} of the journal has of an enrolment is not what was written")
+                refuse_altered(
+                    f"what row {number} of the journal has of an enrolment is not what was written"
+                )
 
     def _check_frames(self) -> None:
         select = "SELECT number, session, round, purpose FROM frames"
         for number, *found in self._journal.connection.execute(select).fetchall():
             row = self._frames.pop(number, None)
             if row is None or [row.session, row.round, row.purpose] != found:
-                _refuse(f"there is a frame that row {number} of the journal has not, or no longer")
+                refuse_altered(f"there is a frame that row {number} of the journal has not, or no longer")
             read_frame(self._journal, *found)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from shieldfl.roles.held_file import sync_folder
 __all__ = [
     "NONCE_BYTES",
     "SALT_BYTES",
+    "disk_errors_as",
+    "drawn_key",
     "passphrase_cipher",
     "read_sealed_file",
     "write_private_file",
@@ -62,6 +66,34 @@ def write_private_file(path: Path, *pieces: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def drawn_key(path: Path, length: int) -> bytes:
+    """Return a file's random bytes, which are drawn the first time; of several processes the first one's count.
+
+    What one has sealed would be lost under another's key. Raises DataError for a file of another length, OSError.
+    """
+    if not path.exists():
+        drawn = path.with_name(f"{path.name}.{secrets.token_hex(4)}.drawn")
+        write_private_file(drawn, secrets.token_bytes(length))
+        with contextlib.suppress(FileExistsError):
+            path.hardlink_to(drawn)
+        drawn.unlink()
+    key = path.read_bytes()
+    if len(key) != length:
+        raise DataError(f"{path} is no key of {length} bytes: restore the folder")
+    return key
+
+
+@contextlib.contextmanager
+def disk_errors_as(text: str) -> Iterator[None]:
+    """Have what a disk refuses raised as DataError with this text; one that says more already passes as it is."""
+    try:
+        yield
+    except DataError:
+        raise
+    except OSError as error:
+        raise DataError(text) from error
 
 
 def write_sealed_file(path: Path, passphrase: str, magic: bytes, secret: bytes) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import hmac
-import secrets
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from hashlib import sha256
 from pathlib import Path
 
-from shieldfl.errors import DataError, WireFormatError
+from shieldfl.errors import WireFormatError
 from shieldfl.roles.message import Message
-from shieldfl.roles.private_file import write_private_file
+from shieldfl.roles.private_file import disk_errors_as, drawn_key, write_private_file
 from shieldfl.roles.role_state import SEALING_KEY_BYTES
 
 __all__ = ["RunFolder"]
@@ -34,17 +32,11 @@ class RunFolder:
         self.folder = folder
         self._file = folder / _FILE
 
-    @contextlib.contextmanager
-    def _disk(self) -> Iterator[None]:
-        try:
-            yield
-        except DataError:
-            raise
-        except OSError as error:
-            raise DataError(
-                f"the checkpoint in {self.folder} cannot be read or written: look at its permissions, and whether the "
-                "disk is full"
-            ) from error
+    def _disk(self) -> AbstractContextManager[None]:
+        return disk_errors_as(
+            f"the checkpoint in {self.folder} cannot be read or written: look at its permissions, and whether the disk "
+            "is full"
+        )
 
     @property
     def is_begun(self) -> bool:
@@ -56,9 +48,7 @@ class RunFolder:
         path = self.folder / "key"
         with self._disk():
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not path.exists():
-                write_private_file(path, secrets.token_bytes(SEALING_KEY_BYTES))
-            return path.read_bytes()
+            return drawn_key(path, SEALING_KEY_BYTES)
 
     def write(self, message: Message) -> None:
         """Replace what was written last, in one step. Raises DataError."""

@@ -5,16 +5,13 @@ Written and on the disk before a reply leaves, so that a node that is killed at 
 
 from __future__ import annotations
 
-import hashlib
 import sqlite3
 from collections.abc import Mapping
-from os import PathLike
-from typing import NoReturn, Self
 
-from shieldfl.errors import PolicyError, WireFormatError
-from shieldfl.roles.store import Store
+from shieldfl.errors import PolicyError
 from shieldfl.roles.store_file import StoreLayout
-from shieldfl.roles.store_journal import Journal, Position, Row
+from shieldfl.roles.store_journal import Journal, Position, Row, refuse_altered
+from shieldfl.roles.store_of_client import StoreOfClient
 
 __all__ = ["UPDATE_OF_ANOTHER_ROUND", "StepStore"]
 
@@ -24,7 +21,6 @@ UPDATE_OF_ANOTHER_ROUND = (
 )
 """Why such an update is refused."""
 
-_OWNER = hashlib.sha256(b"shieldfl step store 1\0").digest()
 _LAYOUT = StoreLayout(
     tables="""
 CREATE TABLE kept (session BLOB, name TEXT, number INTEGER, sealed BLOB, PRIMARY KEY (session, name)) WITHOUT ROWID;
@@ -34,7 +30,7 @@ CREATE TABLE kept (session BLOB, name TEXT, number INTEGER, sealed BLOB, PRIMARY
 )
 
 
-class StepStore(Store):
+class StepStore(StoreOfClient):
     """Named contents of sessions, each sealed; and of which updates a session has sent something, and in which round.
 
     A key ratchet is part of a role's state, and the state and what leaves are written in one transaction. From an old
@@ -42,38 +38,8 @@ class StepStore(Store):
     """
 
     _layout = _LAYOUT
+    _kind = b"shieldfl step store 1\0"
     _why_uncopied = "holds a client's secrets and is neither copied nor pickled: open it where it is used"
-
-    def __init__(
-        self,
-        path: str | PathLike[str],
-        key: bytes,
-        *,
-        at_least: tuple[int, int] = (0, 0),
-        restored: bool = False,
-    ) -> None:
-        """Open what :meth:`create` made, and verify all of it.
-
-        Parameters
-        ----------
-        path : of the file.
-        key : 32 random bytes, those that it was created with.
-        at_least : a :attr:`position` that the store is known to have reached. An older file is refused.
-        restored : the file is a backup: every session has ended for this node.
-
-        Raises as :class:`~shieldfl.roles.store.Store` does.
-        """
-        super().__init__(path, key, _OWNER, at_least=at_least, restored=restored)
-
-    @classmethod
-    def create(cls, path: str | PathLike[str], key: bytes) -> Self:
-        """Make an empty store, file mode 0600, and open it; ``key`` is 32 random bytes, kept elsewhere.
-
-        Raises PolicyError where there is a file already; DataError; OSError for a folder that cannot be written;
-        ParameterError.
-        """
-        cls._create(path, key, _OWNER)
-        return cls(path, key)
 
     def _forget(self, connection: sqlite3.Connection) -> None:
         connection.execute("DELETE FROM kept")
@@ -89,14 +55,16 @@ class StepStore(Store):
                 case "restore", None, None:
                     written.clear()
                 case _:
-                    _refuse(f"row {row.number} of the journal is of a kind that this version does not know")
+                    refuse_altered(
+                        f"row {row.number} of the journal is of a kind that this version does not know"
+                    )
         select = "SELECT session, name, number FROM kept"
         for session, name, number in journal.connection.execute(select).fetchall():
             found = written.pop((session, name), None)
             if found is None or found.number != number:
-                _refuse(f"what row {number} of the journal has kept is not what was written")
+                refuse_altered(f"what row {number} of the journal has kept is not what was written")
         for left in written.values():
-            _refuse(f"what row {left.number} of the journal wrote is missing")
+            refuse_altered(f"what row {left.number} of the journal wrote is missing")
 
     def kept(self, session: bytes) -> dict[str, bytes]:
         """Return what was kept last of a session, by its names. Raises WireFormatError, DataError."""
@@ -163,7 +131,3 @@ class StepStore(Store):
             raise PolicyError(UPDATE_OF_ANOTHER_ROUND)
         if (session, round_number) not in places:
             journal.append("update", session, round_number=round_number, digest=digest)
-
-
-def _refuse(what: str) -> NoReturn:
-    raise WireFormatError(f"the store was altered: {what}. Restore the newest backup with restored=True")

@@ -5,10 +5,8 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from operator import itemgetter
-from typing import NoReturn
 
-from shieldfl.errors import WireFormatError
-from shieldfl.roles.store_journal import Journal, Row, canonical, digest_of_list
+from shieldfl.roles.store_journal import Journal, Row, canonical, digest_of_list, refuse_altered
 from shieldfl.roles.store_records import Grant
 from shieldfl.roles.store_tables import (
     OWNER_OF_ENROLMENT_KEY,
@@ -30,10 +28,6 @@ def check_store(journal: Journal) -> None:
     for row in journal.rows():
         replayed.take(row)
     replayed.check_the_rest()
-
-
-def _refuse(what: str) -> NoReturn:
-    raise WireFormatError(f"the store was altered: {what}. Restore the newest backup with restored=True")
 
 
 class _Replay:
@@ -94,12 +88,16 @@ class _Replay:
             case "end", None, _, _:
                 self._enrolment_key = []
             case _:
-                _refuse(f"row {row.number} of the journal is of a kind that this version does not know")
+                refuse_altered(
+                    f"row {row.number} of the journal is of a kind that this version does not know"
+                )
 
     def _check_session(self, row: Row, session: bytes) -> None:
         rules = self._select("SELECT * FROM sessions WHERE session = ?", (session,)).fetchone()
         if rules is None or canonical(*rules) != row.digest:
-            _refuse(f"row {row.number} of the journal began a session whose rules are others now, or gone")
+            refuse_altered(
+                f"row {row.number} of the journal began a session whose rules are others now, or gone"
+            )
 
     def _checked_list(self, row: Row) -> list[int]:
         """Return the clients of an answered set."""
@@ -108,18 +106,20 @@ class _Replay:
         listed = list(entries)
         occasion = {entry[3:] for entry in listed}
         if number != row.number or group != row.number or occasion != {(row.session, row.round, row.purpose)}:
-            _refuse(f"the list of row {row.number} of the journal is not there, or an earlier one was added")
+            refuse_altered(
+                f"the list of row {row.number} of the journal is not there, or an earlier one was added"
+            )
         if digest_of_list(total_digest, (entry[1:3] for entry in listed)) != row.digest:
-            _refuse(f"the list of row {row.number} of the journal is not what was answered")
+            refuse_altered(f"the list of row {row.number} of the journal is not what was answered")
         return [entry[1] for entry in listed]
 
     def check_the_rest(self) -> None:
         """Check what has to be there once all rows were taken, and that there is nothing else."""
         for _ in itertools.chain(self._answers, self._answered):
-            _refuse("there is an answered list that no row of the journal has")
+            refuse_altered("there is an answered list that no row of the journal has")
         (sessions,) = self._select("SELECT count(*) FROM sessions").fetchone()
         if sessions != len(self._sessions):
-            _refuse("there is a session that no row of the journal began")
+            refuse_altered("there is a session that no row of the journal began")
         self._check_answers()
         self._check_keys()
         self._check_grants()
@@ -135,7 +135,9 @@ class _Replay:
             if is_current and self._newest[session] - round_number < kept_of[session]:
                 self._journal.keys.unseal(row, sealed, *owner_of_answer(session, round_number, purpose))
             elif sealed is not None:
-                _refuse(f"the answer of row {row.number} of the journal is there, though it was dropped")
+                refuse_altered(
+                    f"the answer of row {row.number} of the journal is there, though it was dropped"
+                )
 
     def _check_keys(self) -> None:
         expected = {
@@ -152,34 +154,34 @@ class _Replay:
         ):
             number = expected.pop((session, client), None)
             if number != changed:
-                _refuse(f"the key of client {client} is not the one of row {number} of the journal")
+                refuse_altered(f"the key of client {client} is not the one of row {number} of the journal")
             if (session, client) in self._revoked:
                 if (round_number, sealed) != (None, None):
-                    _refuse(
+                    refuse_altered(
                         f"client {client} was revoked by row {number} of the journal, and has a key again"
                     )
                 continue
             owner = owner_of_key(session, client, round_number)
             self._journal.keys.unseal(self._journal.row(changed), sealed, *owner)
         for (_, client), number in expected.items():
-            _refuse(f"client {client}, whose key row {number} of the journal wrote, is missing")
+            refuse_altered(f"client {client}, whose key row {number} of the journal wrote, is missing")
 
     def _check_grants(self) -> None:
         for number, session, client, request_digest, sealed in self._select("SELECT * FROM grants"):
             row = self._granted.pop((session, client), None)
             if row is None or row.number != number:
                 whose = "whoever opens" if client is None else f"client {client}"
-                _refuse(f"there is a grant of {whose} that no row of the journal has")
+                refuse_altered(f"there is a grant of {whose} that no row of the journal has")
             grant = self._journal.keys.unseal(row, sealed, *owner_of_grant(session, client))
             if digest_of_grant(Grant(grant, request_digest)) != row.digest:
-                _refuse(f"the grant of row {number} of the journal is not what was given")
+                refuse_altered(f"the grant of row {number} of the journal is not what was given")
         for row in self._granted.values():
-            _refuse(f"the grant that row {row.number} of the journal wrote is missing")
+            refuse_altered(f"the grant that row {row.number} of the journal wrote is missing")
 
     def _check_enrolment_key(self) -> None:
         keys = self._select("SELECT number, sealed FROM enrolment_key").fetchall()
         if [number for number, _ in keys] != self._enrolment_key:
-            _refuse(
+            refuse_altered(
                 "the authority's enrolment key is not the one that the journal says, or is back though erased"
             )
         for number, sealed in keys:

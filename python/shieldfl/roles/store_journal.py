@@ -8,7 +8,7 @@ import secrets
 import sqlite3
 import struct
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from shieldfl.errors import KeyMismatchError, ParameterError, ShieldError, WireFormatError
 from shieldfl.installing import how_to_install
@@ -24,6 +24,7 @@ __all__ = [
     "canonical",
     "digest_of",
     "digest_of_list",
+    "refuse_altered",
 ]
 
 KEY_BYTES = 32
@@ -35,6 +36,11 @@ _NO_MAC = bytes(32)
 _RESTORE = "Restore the newest backup with restored=True"
 
 Value = int | str | bytes | None
+
+
+def refuse_altered(what: str) -> NoReturn:
+    """Raise WireFormatError for a store whose tables are not what its journal says."""
+    raise WireFormatError(f"the store was altered: {what}. {_RESTORE}")
 
 
 def canonical(*values: Value) -> bytes:

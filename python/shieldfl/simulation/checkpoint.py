@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -27,7 +27,6 @@ from shieldfl.simulation.synthetic_shares import LabelledSamples, shares_from_by
 
 __all__ = ["Checkpoint", "KeptMethod", "run_identity"]
 
-_FORMAT = "shieldfl run checkpoint 1"
 _OTHER_VERSION = (
     "the checkpoint is of another version of shieldfl: go on with that one, or begin the run anew"
 )
@@ -51,7 +50,7 @@ class _Progress:
     setup_seconds: float = 0.0
     synthetic: bytes = b""
     """The digest of its synthetic data, which stay as they are."""
-    format: str = _FORMAT
+    format: Literal["shieldfl run checkpoint 1"] = "shieldfl run checkpoint 1"
 
 
 @dataclass(frozen=True)
@@ -121,8 +120,6 @@ class Checkpoint:
             progress = msgspec.msgpack.decode(message["progress"], type=_Progress)
         except (msgspec.MsgspecError, WireFormatError) as error:
             raise WireFormatError(_OTHER_VERSION) from error
-        if progress.format != _FORMAT:
-            raise WireFormatError(_OTHER_VERSION)
         self._check(progress.identity)
         self.finished = progress.finished
         if progress.running:
