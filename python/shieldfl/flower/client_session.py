@@ -50,10 +50,17 @@ class ClientSession:
     begun : what does not change: index, weight, layout, the initial model, arrays that stay apart.
     threads : for the core.
     since : how far the memory had come when this was read from it.
+    secret : what this client shares with the others, where it has been granted that.
     """
 
     def __init__(
-        self, memory: NodeMemory, setup: PublicSetup, begun: Message, threads: int | None, since: Position
+        self,
+        memory: NodeMemory,
+        setup: PublicSetup,
+        begun: Message,
+        threads: int | None,
+        since: Position,
+        secret: bytes | None = None,
     ) -> None:
         self._memory = memory
         self._since = since
@@ -66,20 +73,12 @@ class ClientSession:
         self.weight = begun.number("weight")
         self.layout = RecordLayout.from_json(bytes(begun["layout"]).decode())
         self._initial = GlobalModel.from_message(begun, setup.plan.parameters, setup.plan.buffers)
-        self._secret: bytes | None = None
+        self._secret = secret
         self._update: bytes | None = None
         self._round = 0
         self._told = _Told()
-        self.steps = self._new_steps()
-
-    def _new_steps(self) -> Any:
-        return self.method.client_steps(
-            self.setup,
-            self.index,
-            self.weight,
-            self._initial,
-            threads=self._threads,
-            shared_secret=self._secret,
+        self.steps = self.method.client_steps(
+            setup, self.index, self.weight, self._initial, threads=threads, shared_secret=secret
         )
 
     @classmethod
@@ -113,6 +112,11 @@ class ClientSession:
             )
         return cls._restored(memory, session, kept, threads, since)
 
+    @staticmethod
+    def index_in(kept: Mapping[str, bytes]) -> int | None:
+        """Return as which client a node takes part, by what it keeps of a session; None where it takes none."""
+        return Message.from_bytes(kept[_BEGUN]).number("index") if _BEGUN in kept else None
+
     @classmethod
     def _restored(
         cls,
@@ -124,11 +128,8 @@ class ClientSession:
     ) -> ClientSession:
         begun = Message.from_bytes(kept[_BEGUN])
         setup = PublicSetup.trusted(bytes(begun["setup"]))
-        one = cls(memory, setup, begun, threads, since)
+        one = cls(memory, setup, begun, threads, since, kept[_SECRET] or None)
         one._begun_is_kept = True
-        if kept.get(_SECRET):
-            one._secret = kept[_SECRET]
-            one.steps = one._new_steps()
         one.steps.restore(kept[_STEPS], one._key)
         one._told = msgspec.msgpack.decode(kept[_TOLD], type=_Told)
         return one

@@ -49,7 +49,8 @@ class GridClients:
         self._round = 0
         self._first: dict[int, RoleMessage] = {}
         self._participants = 0
-        self._packed: tuple[RoleMessage, Any] | None = None
+        self._packed: dict[int, tuple[RoleMessage, Any]] = {}
+        """Messages of the exchange that is prepared, by their identity, and their records."""
 
     def begin_round(
         self, clients: Sequence[int], round_number: int, participants: int, message_of: _MessageOf
@@ -69,7 +70,7 @@ class GridClients:
         else:
             contents = {
                 index: self.participants.content(
-                    index, Kind.PHASE, self._record(message_of(index)), round=self._round, phase=phase
+                    index, Kind.PHASE, self.record_of(message_of(index)), round=self._round, phase=phase
                 )
                 for index in clients
             }
@@ -96,7 +97,7 @@ class GridClients:
         return self.content(
             index,
             Kind.TRAIN,
-            packed(self._first[index]),
+            self.record_of(self._first[index]),
             phase=phase,
             round=self._round,
             participants=self._participants,
@@ -107,21 +108,20 @@ class GridClients:
         parts: dict[str, Any] = dict(self.app_records.get(index, {}).items())
         ended, end = self.ends.get(index, (0, None))
         if end is not None:
-            parts["shieldfl.end"] = self._record(end)
+            parts["shieldfl.end"] = self.record_of(end)
         is_unsure = index in self._unsure
-        if (
-            is_unsure or kind != Kind.TRAIN
-        ):  # a round's first message brings itself what the client was not sent
+        # A round's first message itself brings what the client was not sent.
+        if is_unsure or kind != Kind.TRAIN:
             missed = self._missed(index, is_unsure)
             if missed:
                 parts["shieldfl.missed"] = packed(missed)
         return self.participants.content(index, kind, message, parts, ended=ended, **self.asked, **values)
 
-    def _record(self, message: RoleMessage) -> Any:
-        """Pack a message, once where all clients get the same."""
-        if self._packed is None or self._packed[0] is not message:
-            self._packed = message, packed(message)
-        return self._packed[1]
+    def record_of(self, message: RoleMessage) -> Any:
+        """Pack a message, once for all clients that get the same in an exchange."""
+        if id(message) not in self._packed:
+            self._packed[id(message)] = message, packed(message)
+        return self._packed[id(message)][1]
 
     def hear_again(self) -> None:
         """Send every client, with its next message, all that it is not known to have."""
@@ -131,15 +131,15 @@ class GridClients:
         self, contents: Mapping[int, RecordDict], group: str, kind: str = MessageType.TRAIN
     ) -> dict[int, Message]:
         """Send to clients; return their replies, and note who failed. Each failure is logged, with its reason."""
-        node_of = {index: self.participants.by_index[index].node for index in contents}
-        index_of = {node: index for index, node in node_of.items()}
+        self._packed = {}
+        by_index, index_of = self.participants.by_index, self.participants.by_node
         kinds = {index: content[ASK]["kind"] for index, content in contents.items()}
         found: dict[int, Message] = {}
         for reply in self.participants.exchange.ask(
-            {node_of[index]: content for index, content in contents.items()}, group, kind
+            {by_index[index].node: content for index, content in contents.items()}, group, kind
         ):
             index = index_of.get(reply.metadata.src_node_id, -1)
-            if index < 0:
+            if index not in contents:
                 continue
             if reply.has_error():
                 self.failures[index] = reply.error.reason or "it failed"

@@ -68,31 +68,34 @@ class ShieldMod:
         settings, simulated = NodeSettings.of(context.node_config), is_simulated()
         memory = _memory(settings, asked, context, simulated=simulated)
         if asked["kind"] == Kind.HELLO:
-            return self._told_who(message, asked, context, settings, memory)
+            return self._told_who(message, asked, context, memory)
         if asked["kind"] == Kind.SET_UP:
             samples = None if self._samples is None else int(self._samples(context))
             return _set_up(message, asked, settings, memory, samples, simulated=simulated)
         session = ClientSession.load(memory, asked["session"], settings.threads)
         session.take_grant(message_in(message.content, "shieldfl.grant"))
-        handle = {Kind.TRAIN: _train, Kind.PHASE: _go_on, Kind.MODEL: _evaluate, Kind.FINISH: _finish}
-        return handle[asked["kind"]](message, asked, session, context, call_next, settings)
+        turn = _Turn(message, asked, session, lambda: call_next(message, context))
+        match asked["kind"]:
+            case Kind.TRAIN:
+                return turn.train()
+            case Kind.PHASE:
+                return turn.go_on()
+            case Kind.MODEL:
+                return turn.evaluate()
+            case _:
+                return turn.finish(settings.store)
 
     def _told_who(
-        self,
-        message: Message,
-        asked: Mapping[str, Any],
-        context: Context,
-        settings: NodeSettings,
-        memory: NodeMemory,
+        self, message: Message, asked: Mapping[str, Any], context: Context, memory: NodeMemory
     ) -> Message:
         """Say which client this is, and, where the server goes on with a session, as which one it took part."""
         session = bytes(asked.get("session", b""))
         position, kept = memory.read(session)
-        index = ClientSession.load(memory, session, settings.threads).index if kept else -1
+        index = ClientSession.index_in(kept)
         told = ask(
             Kind.HELLO,
             partition_id=int(context.node_config.get("partition-id", -1)),
-            index=index,
+            index=-1 if index is None else index,
             samples=0 if self._samples is None else int(self._samples(context)),
             shieldfl=shieldfl.__version__,
             position=list(position),
@@ -169,120 +172,109 @@ def _reply(
     return Message(content, reply_to=message)
 
 
-def _take_ends(message: Message, asked: Mapping[str, Any], session: ClientSession) -> None:
-    end, missed = (message_in(message.content, f"shieldfl.{name}") for name in ("end", "missed"))
-    session.take_ends(end, int(asked.get("ended", 0)), missed)
+class _Turn:
+    """One message of a run that this client is in, and what is made of it.
 
-
-def _called(
-    message: Message,
-    asked: Mapping[str, Any],
-    arrays: ArrayRecord,
-    context: Context,
-    call_next: ClientAppCallable,
-    training: ConfigRecord | None = None,
-) -> Message:
-    """Have the app handle a message as an unprotected server would send it.
-
-    Raises PolicyError for a message that brings arrays of the server's own, or puts a record in the model's place: no
-    signature says what they are, and training would begin from them, by another model for each client.
+    Parameters
+    ----------
+    message : of the server.
+    asked : its record that says what it asks for.
+    session : the client's, as it stood.
+    call_app : has the app handle the message, with the content that it has by then.
     """
-    content = RecordDict({str(asked["arrays"]): arrays})
-    for name, record in message.content.items():
-        if name.startswith(ASK):
-            continue
-        if name in content or isinstance(record, ArrayRecord):
-            raise PolicyError(
-                f"the server sends {name!r} beside what is protected: a client trains from the run's model and no other"
-            )
-        content[name] = record
-    if training is not None:
-        content[TRAINING] = training
-    protected, message.content = message.content, content
-    try:
-        return call_next(message, context)
-    finally:
-        message.content = protected
 
+    def __init__(
+        self,
+        message: Message,
+        asked: Mapping[str, Any],
+        session: ClientSession,
+        call_app: Callable[[], Message],
+    ) -> None:
+        self._message = message
+        self._asked = asked
+        self._session = session
+        self._call_app = call_app
 
-def _train(
-    message: Message,
-    asked: Mapping[str, Any],
-    session: ClientSession,
-    context: Context,
-    call_next: ClientAppCallable,
-    settings: NodeSettings,
-) -> Message:
-    """Begin a round, train unless that was done, and make the first phase's message."""
-    number, model = int(asked["round"]), message_in(message.content)
-    if model is None:
-        raise PolicyError(f"round {number} came without its first message")
-    _take_ends(message, asked, session)
-    start = session.begin_round(number, int(asked["participants"]), model)
-    if not session.steps.has_trained:
-        training = asked_training(start, session.index)
-        reply = _called(message, asked, session.arrays(start), context, call_next, training)
+    def train(self) -> Message:
+        """Begin a round, train unless that was done, and make the first phase's message."""
+        session, number = self._session, int(self._asked["round"])
+        model = message_in(self._message.content)
+        if model is None:
+            raise PolicyError(f"round {number} came without its first message")
+        self._take_ends()
+        start = session.begin_round(number, int(self._asked["participants"]), model)
+        if not session.steps.has_trained:
+            reply = self._called(session.arrays(start), asked_training(start, session.index))
+            if reply.has_error():
+                return reply
+            update = update_of(reply.content, start, session.layout)
+            self._check_weight(reply.content)
+            session.finish_training(start, update, reply.content.metric_records)
+        answer = session.step(str(self._asked["phase"]), None)
+        return _reply(self._message, session, answer, session.metrics(number))
+
+    def go_on(self) -> Message:
+        """Make a further phase's message."""
+        answer = self._session.step(str(self._asked["phase"]), message_in(self._message.content))
+        return _reply(self._message, self._session, answer)
+
+    def evaluate(self) -> Message:
+        """Have the app evaluate the client's own model; what it returns leaves as it is."""
+        reply = self._called(self._model())
         if reply.has_error():
             return reply
-        update = update_of(reply.content, start, session.layout)
-        _check_weight(session, reply.content, str(asked.get("weighted-by", "")))
-        session.finish_training(start, update, reply.content.metric_records)
-    answer = session.step(str(asked["phase"]), None)
-    return _reply(message, session, answer, session.metrics(number))
+        return _reply(self._message, self._session, None, reply.content.metric_records)
 
+    def finish(self, store: str | None) -> Message:
+        """Take what is left, and write the model beside the node's store, where it has one."""
+        if store is None:
+            self._take_ends()
+        else:
+            _write_model(Path(store), self._model())
+        return _reply(self._message, self._session, None)
 
-def _check_weight(session: ClientSession, content: RecordDict, weighted_by: str) -> None:
-    """Raise PolicyError where the app trained on another number of samples than the client counts by."""
-    for record in content.metric_records.values():
-        if weighted_by and record.get(weighted_by, session.weight) != session.weight:
-            raise PolicyError(
-                f"the client counts by {session.weight:,} samples, as it said when the run began, and has trained on "
-                f"{record[weighted_by]:,}: the number must stay the same in a run"
-            )
+    def _take_ends(self) -> None:
+        end, missed = (message_in(self._message.content, f"shieldfl.{name}") for name in ("end", "missed"))
+        self._session.take_ends(end, int(self._asked.get("ended", 0)), missed)
 
+    def _model(self) -> ArrayRecord:
+        """Return the client's own model, once it has the ends of all rounds that came."""
+        self._take_ends()
+        return self._session.model(message_in(self._message.content) or RoleMessage())
 
-def _go_on(
-    message: Message,
-    asked: Mapping[str, Any],
-    session: ClientSession,
-    context: Context,
-    call_next: ClientAppCallable,
-    settings: NodeSettings,
-) -> Message:
-    """Make a further phase's message."""
-    return _reply(message, session, session.step(str(asked["phase"]), message_in(message.content)))
+    def _called(self, arrays: ArrayRecord, training: ConfigRecord | None = None) -> Message:
+        """Have the app handle the message as an unprotected server would send it.
 
+        Raises PolicyError for a message that brings arrays of the server's own, or puts a record in the model's place:
+        no signature says what they are, and training would begin from them, by another model for each client.
+        """
+        content = RecordDict({str(self._asked["arrays"]): arrays})
+        for name, record in self._message.content.items():
+            if name.startswith(ASK):
+                continue
+            if name in content or isinstance(record, ArrayRecord):
+                raise PolicyError(
+                    f"the server sends {name!r} beside what is protected: a client trains from the run's model and no "
+                    "other"
+                )
+            content[name] = record
+        if training is not None:
+            content[TRAINING] = training
+        protected, self._message.content = self._message.content, content
+        try:
+            return self._call_app()
+        finally:
+            self._message.content = protected
 
-def _evaluate(
-    message: Message,
-    asked: Mapping[str, Any],
-    session: ClientSession,
-    context: Context,
-    call_next: ClientAppCallable,
-    settings: NodeSettings,
-) -> Message:
-    """Have the app evaluate the client's own model; what it returns leaves as it is."""
-    _take_ends(message, asked, session)
-    arrays = session.model(message_in(message.content) or RoleMessage())
-    reply = _called(message, asked, arrays, context, call_next)
-    if reply.has_error():
-        return reply
-    return _reply(message, session, None, reply.content.metric_records)
-
-
-def _finish(
-    message: Message,
-    asked: Mapping[str, Any],
-    session: ClientSession,
-    context: Context,
-    call_next: ClientAppCallable,
-    settings: NodeSettings,
-) -> Message:
-    """Take what is left, and write the model beside the node's store, where it has one."""
-    _take_ends(message, asked, session)
-    if settings.store is not None:
-        _write_model(Path(settings.store), session.model(message_in(message.content) or RoleMessage()))
-    return _reply(message, session, None)
+    def _check_weight(self, content: RecordDict) -> None:
+        """Raise PolicyError where the app trained on another number of samples than the client counts by."""
+        weighted_by, weight = str(self._asked.get("weighted-by", "")), self._session.weight
+        for record in content.metric_records.values():
+            if weighted_by and record.get(weighted_by, weight) != weight:
+                raise PolicyError(
+                    f"the client counts by {weight:,} samples, as it said when the run began, and has trained on "
+                    f"{record[weighted_by]:,}: the number must stay the same in a run"
+                )
 
 
 def _write_model(folder: Path, arrays: ArrayRecord) -> None:

@@ -105,14 +105,15 @@ class NodeSettings(Settings):
         outside of a simulation, and for a method that the node's operator does not allow.
         """
         content = bytes(message["setup"])
-        if self.authority_key is not None and "signature" in message:
+        is_signed = self.authority_key is not None and "signature" in message
+        if self.authority_key is not None and is_signed:
             content = signed_setup_of(message, bytes.fromhex(self.authority_key))
         setup = PublicSetup.trusted(content)
         method = method_of(setup)
         if self.is_deployed or not simulated:
             self._check_allowed(method)
-        is_pinned = self.authority_key is not None
-        if method.purposes and (is_pinned or not simulated) and not (is_pinned and "signature" in message):
+        needs_signature = self.authority_key is not None or not simulated
+        if method.purposes and needs_signature and not is_signed:
             raise PolicyError(
                 "outside of a simulation a node takes part under a key authority that it pins, which serves the run: "
                 "set shieldfl-authority-key in the node's configuration, and shieldfl.authority in the app's"
@@ -131,15 +132,11 @@ class NodeSettings(Settings):
                 f"{method.name} does not encrypt all that it sends, and this node's operator has not allowed it: set "
                 f'shieldfl-methods="{method.name}" in its configuration'
             )
-        if method.purposes:
-            opener = (
-                "clients" if method.clients_open else "aggregator" if method.aggregator_opens else "authority"
+        if method.purposes and method.opener not in _listed(self.openers):
+            raise PolicyError(
+                f"sums of this run would be opened by {method.opened_by}, which this node's operator has not allowed: "
+                f'set shieldfl-openers="{method.opener}" in its configuration'
             )
-            if opener not in _listed(self.openers):
-                raise PolicyError(
-                    f"sums of this run would be opened by {method.opened_by}, which this node's operator has not "
-                    f'allowed: set shieldfl-openers="{opener}" in its configuration'
-                )
         given = dict(method.own_settings)
         for name, value in self._insisted().items():
             if given.get(name) != value:

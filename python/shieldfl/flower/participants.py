@@ -117,7 +117,7 @@ class Participants:
             )
             for index, one in self.by_index.items()
         }
-        index_of = {one.node: index for index, one in self.by_index.items()}
+        index_of = self.by_node
         found: dict[int, RoleMessage] = {}
         refused: dict[int, str] = {}
         for reply in self.exchange.ask(contents, "set-up"):
@@ -165,9 +165,10 @@ class Participants:
         if told["kind"] != Kind.SET_UP:
             one.grant = None
 
-    def index_of(self, node: int) -> int | None:
-        """Return which client a node is; None for none."""
-        return next((index for index, one in self.by_index.items() if one.node == node), None)
+    @property
+    def by_node(self) -> dict[int, int]:
+        """By node, which client it is."""
+        return {one.node: index for index, one in self.by_index.items()}
 
 
 def _checked_hello(reply: Message) -> Mapping[str, Any]:

@@ -18,7 +18,7 @@ from shieldfl.flower.exchange import Exchange
 from shieldfl.flower.federation_settings import FederationSettings
 from shieldfl.flower.grid_clients import GridClients
 from shieldfl.flower.participants import Participants
-from shieldfl.flower.wire import Kind, packed
+from shieldfl.flower.wire import Kind
 from shieldfl.methods.protocol.driver import RoundDriver, RoundTraffic
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.settings import MethodSettings
@@ -164,8 +164,8 @@ class ServerSession:
 
         Raises UnreachableError: what was asked of the authority may have been answered, and the run is to be resumed.
         """
-        found = [self.participants.index_of(node) for node in nodes]
-        chosen = sorted(index for index in found if index is not None)
+        index_of, found = self.participants.by_node, list(nodes)
+        chosen = sorted(index_of[node] for node in found if node in index_of)
         least = self.method.plan.min_clients
         if len(chosen) < len(found):
             log(
@@ -213,9 +213,14 @@ class ServerSession:
         self.aggregator.replace_model(self.layout.model_of(arrays))
         self.driver.model = self.aggregator.newest_model()
 
+    @property
+    def sees_model(self) -> bool:
+        """Whether the server sees a model."""
+        return not self.method.clients_open and self.driver.model.keys() >= GlobalModel.parts
+
     def model(self) -> ArrayRecord | None:
         """Return the newest model as the app's arrays; None where the server does not see one."""
-        if self.method.clients_open or not self.driver.model.keys() >= GlobalModel.parts:
+        if not self.sees_model:
             return None
         model = GlobalModel.from_message(
             self.driver.model, self.method.plan.parameters, self.method.plan.buffers
@@ -227,7 +232,7 @@ class ServerSession:
         """Return what brings a client its newest model, to evaluate it or at the end."""
         message = None
         if not self.method.clients_open:
-            message = packed(self.method.message_for(index, self.driver.model))
+            message = self.clients.record_of(self.method.message_for(index, self.driver.model))
         return self.clients.content(index, kind, message)
 
     def finish(self) -> None:

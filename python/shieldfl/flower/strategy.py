@@ -104,7 +104,7 @@ class ShieldStrategy(Strategy):
                 self._session = ServerSession.begin(
                     exchange, settings, self._method_settings, connection, initial_arrays, num_rounds
                 )
-            if evaluate_fn is not None and self._session.model() is None:
+            if evaluate_fn is not None and not self._session.sees_model:
                 raise ParameterError(
                     "the server sees no model to evaluate, since each client opens sums itself: let the clients "
                     'evaluate it, or set shieldfl.opener = "aggregator"'
@@ -124,7 +124,7 @@ class ShieldStrategy(Strategy):
                 connection.close()
         if not self._ended_rounds:
             raise PolicyError("not one round ended: the reasons are in the log above")
-        if self._session.model() is None:
+        if not self._session.sees_model:
             log(
                 INFO, "shieldfl: the model is with the clients; the server has none, and the result no arrays"
             )
@@ -183,10 +183,11 @@ class ShieldStrategy(Strategy):
 
     def _take_records(self, messages: Iterable[Message]) -> None:
         session = self.session
-        found = self._inner.app_records(messages)
-        by_index = {session.participants.index_of(node): records for node, records in found.items()}
+        index_of = session.participants.by_node
         session.clients.app_records = {
-            index: records for index, records in by_index.items() if index is not None
+            index_of[node]: records
+            for node, records in self._inner.app_records(messages).items()
+            if node in index_of
         }
         session.clients.asked = {"arrays": self._inner.arrays_key}
 

@@ -128,10 +128,9 @@ class FedAvgAggregator(CollectingAggregator):
 
     def replace_model(self, model: GlobalModel) -> None:
         """Begin the next round with another model than the last sum came to."""
-        if not model.is_like(self._initial):
-            raise ParameterError("the model to go on from has other sizes than the plan's, or NaN in it")
+        kept = model.kept_in_place_of(self._initial)
         with self._lock:
-            self._moved = model.kept()
+            self._moved = kept
 
     def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Start from zero; a round that is begun again, from the same model as before."""

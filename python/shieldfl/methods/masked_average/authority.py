@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.errors import ParameterError, WireFormatError
+from shieldfl.errors import WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
 from shieldfl.methods.protocol.global_model import GlobalModel
@@ -73,12 +73,11 @@ class MaskedAverageAuthority(RoundAuthority):
 
     def replace_model(self, model: GlobalModel) -> None:
         """Go on from another model than the last sum came to."""
-        if not model.is_like(self._initial):
-            raise ParameterError("the model to go on from has other sizes than the plan's, or NaN in it")
+        kept = model.kept_in_place_of(self._initial)
         with self._lock:
             if self.newest_model().keys() != GlobalModel.parts:
                 super().replace_model(model)
-            self.model, self._is_replaced = model.kept(), True
+            self.model, self._is_replaced = kept, True
 
     def _answer(self, phase: str, message: Message) -> Message:
         """Answer a total with the new global model."""

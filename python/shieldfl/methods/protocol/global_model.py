@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.errors import RangeError
+from shieldfl.errors import ParameterError, RangeError
 from shieldfl.roles.message import Message
 from shieldfl.training.local_update import FloatVector, StartingPoint
 
@@ -36,6 +36,12 @@ class GlobalModel:
         """Say whether it has the sizes of another one, and finite numbers alone."""
         pairs = ((self.parameters, other.parameters), (self.buffers, other.buffers))
         return all(one.shape == two.shape and bool(np.isfinite(one).all()) for one, two in pairs)
+
+    def kept_in_place_of(self, other: GlobalModel) -> GlobalModel:
+        """Return it as roles keep it, to go on from in place of another. Raises ParameterError unless it is like it."""
+        if not self.is_like(other):
+            raise ParameterError("the model to go on from has other sizes than the plan's, or NaN in it")
+        return self.kept()
 
     def to_message(self) -> Message:
         """Encode as message parts ``parameters`` and ``buffers``."""

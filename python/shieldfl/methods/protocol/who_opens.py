@@ -14,6 +14,13 @@ from shieldfl.scheme.registry import scheme_of
 
 __all__ = ["WhoOpens"]
 
+_IN_WORDS = {
+    None: "nobody",
+    "aggregator": "the aggregator",
+    "authority": "the key authority",
+    "clients": "each client",
+}
+
 
 class WhoOpens:
     """The part of a method that says who opens its sums, and what a round goes through then."""
@@ -56,13 +63,18 @@ class WhoOpens:
         return self.aggregator_opens or not self.purposes
 
     @property
+    def opener(self) -> str | None:
+        """Who opens sums, by the plan's name for it, whatever the plan left open; None for a method without keys."""
+        if not self.purposes:
+            return None
+        if self.aggregator_opens:
+            return "aggregator"
+        return "clients" if self.clients_open else "authority"
+
+    @property
     def opened_by(self) -> str:
         """Who opens sums, in words; "nobody" for a method without keys."""
-        if not self.purposes:
-            return "nobody"
-        if self.aggregator_opens:
-            return "the aggregator"
-        return "each client" if self.clients_open else "the key authority"
+        return _IN_WORDS[self.opener]
 
     def check_opener(self) -> None:
         """Raise ParameterError where the plan has those open sums who cannot, as the method is set."""
