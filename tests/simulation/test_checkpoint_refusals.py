@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from shieldfl.errors import DataError, ParameterError, PolicyError, WireFormatError
 from shieldfl.methods.settings import MethodSettings
+from shieldfl.roles.message import Message
+from shieldfl.roles.run_folder import RunFolder
 from shieldfl.simulation import driver
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
@@ -74,8 +77,11 @@ def test_a_checkpoint_is_of_the_same_data(begun, monkeypatch):
         run_methods(replace(begun, resume=True), ["full-he"])
 
 
-def test_a_checkpoint_of_another_version_is_refused(begun, monkeypatch):
-    monkeypatch.setattr("shieldfl.simulation.checkpoint._FORMAT", "shieldfl run checkpoint 2")
+def test_a_checkpoint_of_another_version_is_refused(begun):
+    folder = RunFolder(Path(begun.checkpoint))
+    message = folder.read()
+    progress = msgspec.msgpack.decode(message["progress"]) | {"format": "shieldfl run checkpoint 2"}
+    folder.write(Message({**message, "progress": msgspec.msgpack.encode(progress)}))
     with pytest.raises(WireFormatError, match="another version of shieldfl: go on with that one"):
         run_methods(replace(begun, resume=True), ["full-he"])
 
