@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +19,14 @@ pytestmark = pytest.mark.slow
 
 SECONDS = 240
 SEEDS = iter(range(100, 200))
+SLOW_TRAINING = """
+    import os, time
+    from pathlib import Path
+
+    started = Path(os.environ["DIGITS_APP_STATE"]) / f"training-{context.node_config['partition-id']}"
+    started.write_text(str(os.getpid()))
+    time.sleep(2.0)
+"""
 
 
 class Killing:
@@ -71,12 +79,12 @@ def settings():
 
 @pytest.fixture(scope="module")
 def deployed(tmp_path_factory):
-    """Nodes whose training takes two seconds."""
+    """Nodes whose training takes two seconds, and which say in a file which process trains."""
     methods = 'shieldfl-methods="full-he,mask-crypt"'
     with Deployment(tmp_path_factory.mktemp("killed"), node_config=methods) as one:
         app = one.app / "digits_app" / "client_app.py"
         text = app.read_text()
-        slow = text.replace("    seed = int(", "    import time\n\n    time.sleep(2.0)\n    seed = int(", 1)
+        slow = text.replace("    seed = int(", SLOW_TRAINING + "    seed = int(", 1)
         assert slow != text
         app.write_text(slow)
         one.up()
@@ -90,31 +98,34 @@ def all_up(deployed):
     deployed.up()
 
 
-def processes_of(group, name, since):
-    """Return the processes of a group, begun since then, whose command has a name in it."""
-    found = []
-    booted = time.time() - float(Path("/proc/uptime").read_text().split()[0])
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                number, command = int(folder.name), (folder / "cmdline").read_bytes()
-                ticks = int((folder / "stat").read_text().rpartition(")")[2].split()[19])
-                began = booted + ticks / os.sysconf("SC_CLK_TCK")
-                if os.getpgid(number) == group and name.encode() in command and began > since:
-                    found.append(number)
-            except OSError:
-                continue
-    return found
-
-
-def kill_app_of(deployed, part, name, since=0.0):
-    """Kill the app that a part runs, and not the part; one that was begun since then."""
-    until, group = time.monotonic() + SECONDS, deployed.processes()[part]
-    while not (found := processes_of(group, name, since)):
+def kill_training(deployed, node):
+    """Kill the process that trains next on a node, and not the node."""
+    until, started = time.monotonic() + SECONDS, deployed.state / f"training-{node}"
+    started.unlink(missing_ok=True)
+    while not (started.exists() and (number := started.read_text())):
         assert time.monotonic() < until
         time.sleep(0.02)
+    os.kill(int(number), signal.SIGKILL)
+
+
+def kill_server_app(deployed):
+    """Kill the app that the SuperLink's executor runs, and not the SuperLink."""
+    until, superlink, found = time.monotonic() + SECONDS, deployed.processes()["superlink"], []
+    while not found:
+        assert time.monotonic() < until
+        of_executors = [child for executor, _ in children(superlink) for child in children(executor)]
+        found = [number for number, command in of_executors if "flwr-serverapp" in command]
     for number in found:
         os.kill(number, signal.SIGKILL)
+
+
+def children(process):
+    """Return the number and the command of each child of a process."""
+    lines = subprocess.run(
+        ["ps", "-eo", "ppid=,pid=,args="], check=True, capture_output=True, text=True
+    ).stdout
+    rows = [line.split(maxsplit=2) for line in lines.splitlines()]
+    return [(int(number), command) for parent, number, command in rows if int(parent) == process]
 
 
 def check_models(deployed):
@@ -129,7 +140,7 @@ def check_models(deployed):
 def test_a_client_app_that_is_killed_leaves_the_round_and_comes_back(deployed):
     run = Killing(deployed, settings())
     run.wait_for(r"round 1: 3 of 3 clients")
-    kill_app_of(deployed, "node-1", "flwr-clientapp", time.time())
+    kill_training(deployed, 1)
     assert run.status() == "finished:completed"
     # What is printed comes seconds after it was: the next round may have begun.
     (left,) = re.findall(r"client 1 left round (\d): ", run.output)
@@ -175,7 +186,7 @@ def test_a_server_that_is_killed_fails_its_run_which_is_gone_on_with(deployed, t
         time.sleep(2.0)
         deployed.start("superlink")
     else:
-        kill_app_of(deployed, "superlink", "flwr-serverapp")
+        kill_server_app(deployed)
     assert run.status().startswith("finished:failed")
     again = deployed.run(f"{config} shieldfl.resume=true")
     assert again.status == "finished:completed"
