@@ -47,7 +47,7 @@ def open_to_all(tmp_path_factory):
     methods = ",".join(sorted({method for method, _, _ in OTHERS.values()}))
     folder = tmp_path_factory.mktemp("deployed")
     # Whatever protects, what is trained is the same.
-    config = f'shieldfl-methods="{methods}" shieldfl-repeats=true'
+    config = f'shieldfl-methods="{methods}" shieldfl-repeats=true shieldfl-openers="clients,authority"'
     with Deployment(folder, node_config=config) as one:
         one.up()
         yield one
