@@ -7,6 +7,7 @@ Ray's workers.
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from statistics import median
@@ -109,8 +110,14 @@ def loopback_table(clients: int = 3, repetitions: int = 3) -> Table:
         arrays = ArrayRecord(task.make_model(hidden).state_dict())
 
         def run(form: str, hidden: int = hidden, arrays: ArrayRecord = arrays) -> tuple[list[float], float]:
-            grid = LoopbackGrid(lambda: app, clients, run_config=CONFIG | {"hidden": hidden})
-            with patch("shieldfl.flower.mod.is_simulated", lambda: True):
+            # A node keeps what it must on its disk, as in a deployment.
+            with (
+                tempfile.TemporaryDirectory() as stores,
+                patch("shieldfl.flower.mod.is_simulated", lambda: True),
+            ):
+                node_config = lambda number: {"shieldfl-store": f"{stores}/{number}"}  # noqa: E731
+                run_config = CONFIG | {"hidden": hidden}
+                grid = LoopbackGrid(lambda: app, clients, node_config, run_config)
                 return rounds_of(form, grid, arrays, 3, clients, 1.0, time.process_time)
 
         found = in_turns(run, repetitions)

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NoReturn, Self, Union, get_args, get_origin
 
 import numpy as np
 
+from shieldfl.array_view import Buffer
 from shieldfl.errors import SecretCopyError, WireFormatError
 
 __all__ = ["Stateful", "Uncopied", "decode_record", "encode_record", "refuse_unless"]
@@ -95,7 +96,7 @@ def encode_record(record: Mapping[str, Any], seconds: Mapping[str, float]) -> by
 
 
 def decode_record(
-    data: bytes, own: Stateful, readers: Mapping[type, Callable[[bytes], Any]]
+    data: Buffer, own: Stateful, readers: Mapping[type, Callable[[bytes], Any]]
 ) -> tuple[dict[str, Any], dict[str, float]]:
     """Read a record of an object like this one and the times beside it. Raises WireFormatError for what is none.
 

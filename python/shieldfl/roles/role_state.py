@@ -24,33 +24,35 @@ _NONCE_BYTES = 12
 def pack_state(owner: bytes, record: bytearray, key: bytes | None) -> bytes:
     """Write a state: a head that names its owner, then the record with a checksum, or sealed by AES-256-GCM.
 
-    ``owner`` is what :meth:`Reporter.bind` made. The record is overwritten. Raises ParameterError for a key that is not
-    32 bytes.
+    ``owner`` is what :meth:`Reporter.bind` made. Where it is sealed, the record is overwritten. Raises ParameterError
+    for a key that is not 32 bytes.
     """
     head = _MAGIC + _HEAD.pack(key is not None, len(owner)) + owner
+    if key is None:
+        digest = hashlib.sha256(head)
+        digest.update(record)
+        return b"".join((head, record, digest.digest()))
     try:
-        if key is None:
-            return head + record + hashlib.sha256(head + record).digest()
         nonce = secrets.token_bytes(_NONCE_BYTES)
         return head + nonce + bytes(_cipher(key).encrypt(nonce, record, head))
     finally:
         record[:] = bytes(len(record))
 
 
-def unpack_state(owner: bytes, data: Buffer, key: bytes | None) -> bytes:
-    """Read what :func:`pack_state` wrote, for the same owner.
+def unpack_state(owner: bytes, data: Buffer, key: bytes | None) -> Buffer:
+    """Read what :func:`pack_state` wrote, for the same owner; where it is not sealed, a view of it.
 
     Raises KeyMismatchError for another session's, role's, index's, weight's or method's, for another key and for
     sealed bytes that were altered; ParameterError where a key is missing or given for nothing; WireFormatError.
     """
-    content = bytes(frame_buffer(data))
+    content = memoryview(frame_buffer(data))
     start = len(_MAGIC) + _HEAD.size
-    if not content.startswith(_MAGIC) or len(content) < start:
+    if content[: len(_MAGIC)] != _MAGIC or len(content) < start:
         raise WireFormatError("these bytes are no state of a role that this version can read")
     if content[len(_MAGIC)] > 1:
         raise WireFormatError("the state is damaged")
     sealed, length = _HEAD.unpack_from(content, len(_MAGIC))
-    head, body = content[: start + length], content[start + length :]
+    head, body = bytes(content[: start + length]), content[start + length :]
     if len(body) < _DIGEST_BYTES or len(head) < start + length:
         raise WireFormatError("the state is truncated")
     if not sealed and hashlib.sha256(content[:-_DIGEST_BYTES]).digest() != content[-_DIGEST_BYTES:]:

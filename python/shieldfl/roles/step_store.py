@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
 
 from shieldfl.errors import PolicyError
+from shieldfl.roles.kept_files import KeptFiles
 from shieldfl.roles.store_file import StoreLayout
 from shieldfl.roles.store_journal import Journal, Position, Row, refuse_altered
 from shieldfl.roles.store_of_client import StoreOfClient
@@ -21,9 +24,13 @@ UPDATE_OF_ANOTHER_ROUND = (
 )
 """Why such an update is refused."""
 
+LONGEST_IN_TABLE_BYTES = 65_536
+"""What is longer is a file: pages of a table are written three times, to the journal, in place, and over with zeros."""
+
 _LAYOUT = StoreLayout(
     tables="""
-CREATE TABLE kept (session BLOB, name TEXT, number INTEGER, sealed BLOB, PRIMARY KEY (session, name)) WITHOUT ROWID;
+CREATE TABLE kept (session BLOB, name TEXT, number INTEGER, file TEXT, sealed BLOB,
+    PRIMARY KEY (session, name)) WITHOUT ROWID;
 """,
     nothing="Nothing was kept, and no reply may leave",
     taken="was written already",
@@ -34,12 +41,38 @@ class StepStore(StoreOfClient):
     """Named contents of sessions, each sealed; and of which updates a session has sent something, and in which round.
 
     A key ratchet is part of a role's state, and the state and what leaves are written in one transaction. From an old
-    copy a round's second frame could be made: see :class:`~shieldfl.roles.store.Store`.
+    copy a round's second frame could be made: see :class:`~shieldfl.roles.store.Store`. Long contents are files of the
+    folder ``PATH-kept``, which belongs to every copy.
     """
 
     _layout = _LAYOUT
     _kind = b"shieldfl step store 1\0"
     _why_uncopied = "holds a client's secrets and is neither copied nor pickled: open it where it is used"
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        key: bytes,
+        *,
+        at_least: tuple[int, int] = (0, 0),
+        restored: bool = False,
+    ) -> None:
+        """Open what :meth:`create` made, as every :class:`StoreOfClient` is."""
+        super().__init__(path, key, at_least=at_least, restored=restored)
+        whole = Path(path)
+        self._files = KeptFiles(whole.with_name(f"{whole.name}-kept"), _LAYOUT.nothing)
+        try:
+            self._delete_old_files()
+        except BaseException:
+            self.close()
+            raise
+
+    def _delete_old_files(self) -> None:
+        """Delete what was replaced, or never came to be kept; once what took its place is on the disk."""
+        with self._transaction() as journal:
+            select = "SELECT file FROM kept WHERE file IS NOT NULL"
+            kept = {name for (name,) in journal.connection.execute(select).fetchall()}
+        self._files.delete_others(kept)
 
     def _forget(self, connection: sqlite3.Connection) -> None:
         connection.execute("DELETE FROM kept")
@@ -69,10 +102,11 @@ class StepStore(StoreOfClient):
     def kept(self, session: bytes) -> dict[str, bytes]:
         """Return what was kept last of a session, by its names. Raises WireFormatError, DataError."""
         with self._transaction() as journal:
-            select = "SELECT name, number, sealed FROM kept WHERE session = ?"
+            select = "SELECT name, number, file, sealed FROM kept WHERE session = ?"
             found = {}
-            for name, number, sealed in journal.connection.execute(select, (session,)).fetchall():
-                found[name] = journal.keys.unseal(journal.row(number), sealed, session, name)
+            for name, number, file, sealed in journal.connection.execute(select, (session,)).fetchall():
+                secret = journal.keys.unseal(journal.row(number), sealed, session, name, file)
+                found[name] = secret if file is None else self._files.read(file, secret)
             return found
 
     def keep(
@@ -98,7 +132,7 @@ class StepStore(StoreOfClient):
 
         Raises PolicyError where something was kept since then, by another process of this node, and for an update that
         another round has had, unless it ``repeats``: of two sums, of which one lacks this client, the difference would
-        be that update. Then nothing is kept.
+        be that update; DataError for a disk that is full or fails. Then nothing is kept.
         """
         with self._transaction() as journal:
             if self._has_moved(journal, session, Position(*since)):
@@ -110,9 +144,13 @@ class StepStore(StoreOfClient):
             for name, content in contents.items():
                 # Sealed under the row's own token, it is what this row wrote and no other: no digest is needed.
                 row = journal.append("keep", session, round_number=round_number, purpose=name)
-                sealed = journal.keys.seal(row, content, session, name)
-                values = (session, name, row.number, sealed)
-                journal.connection.execute("REPLACE INTO kept VALUES (?, ?, ?, ?)", values)
+                file, secret = None, content
+                if len(content) > LONGEST_IN_TABLE_BYTES:
+                    file, secret = self._files.write(content)
+                sealed = journal.keys.seal(row, secret, session, name, file)
+                values = (session, name, row.number, file, sealed)
+                journal.connection.execute("REPLACE INTO kept VALUES (?, ?, ?, ?, ?)", values)
+        self._delete_old_files()
 
     @staticmethod
     def _has_moved(journal: Journal, session: bytes, since: Position) -> bool:

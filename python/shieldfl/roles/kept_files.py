@@ -1,0 +1,102 @@
+"""Sealed contents too long for a store's tables: each in a file of its own, under a key that the store keeps."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from shieldfl.errors import DataError, WireFormatError
+from shieldfl.roles.held_file import sync_folder
+
+__all__ = ["FILE_KEY_BYTES", "KeptFiles"]
+
+FILE_KEY_BYTES = 32
+
+_NONCE = bytes(12)  # each key seals one file
+
+
+class KeptFiles:
+    """A folder beside a store: what is replaced there need not be copied into a journal first, nor overwritten.
+
+    A file's key is in the store alone, in a row that the store overwrites once the content is another one. What a disk
+    may have left of the file opens no more then.
+
+    Parameters
+    ----------
+    folder : its path; made with the first file.
+    nothing : what has not happened where a file cannot be written, in a sentence.
+    """
+
+    def __init__(self, folder: Path, nothing: str) -> None:
+        self._folder = folder
+        self._nothing = nothing
+
+    def write(self, content: bytes) -> tuple[str, bytes]:
+        """Write a content, on the disk once this returns; return the file's name, and the key that it is sealed under.
+
+        Raises DataError where the disk is full, cannot be written or fails: then there is no file.
+        """
+        name, key = secrets.token_hex(16), secrets.token_bytes(FILE_KEY_BYTES)
+        path = self._folder / name
+        try:
+            if not self._folder.exists():
+                self._folder.mkdir(mode=0o700)
+                sync_folder(self._folder)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            try:
+                with os.fdopen(descriptor, "wb", buffering=0) as file:
+                    left = memoryview(_cipher(key).encrypt(_NONCE, content, name.encode()))
+                    while left:
+                        left = left[file.write(left) :]
+                    os.fsync(file.fileno())
+                sync_folder(path)
+            except BaseException:
+                path.unlink(missing_ok=True)
+                raise
+        except OSError as error:
+            raise DataError(
+                f"a file in {self._folder} cannot be written: free some space there, and look at its owner and its "
+                f"permissions. {self._nothing}"
+            ) from error
+        return name, key
+
+    def read(self, name: str, key: bytes) -> bytes:
+        """Return a file's content.
+
+        Raises DataError where the disk does not give it; WireFormatError where it is missing, or was altered.
+        """
+        from cryptography.exceptions import InvalidTag
+
+        path = self._folder / name
+        try:
+            return bytes(_cipher(key).decrypt(_NONCE, path.read_bytes(), name.encode()))
+        except FileNotFoundError:
+            raise WireFormatError(
+                f"the file {path} is missing: it belongs to the store beside its folder, and to every copy of that"
+            ) from None
+        except InvalidTag:
+            raise WireFormatError(f"the file {path} was altered, or is another copy's") from None
+        except OSError as error:
+            raise DataError(f"the file {path} cannot be read: mend the disk, then try again") from error
+
+    def delete_others(self, names: Collection[str]) -> None:
+        """Delete every file but these: the store has them no more, or never came to have them."""
+        try:
+            for path in self._folder.iterdir():
+                if path.name not in names:
+                    path.unlink(missing_ok=True)
+        except FileNotFoundError:
+            pass  # no content was long yet
+        except OSError as error:
+            raise DataError(
+                f"files in {self._folder} cannot be deleted: look at its owner and its permissions"
+            ) from error
+
+
+def _cipher(key: bytes) -> Any:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    return AESGCM(key)

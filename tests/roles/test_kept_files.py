@@ -1,0 +1,182 @@
+"""Contents that are too long for a store's tables: whole or as they were before, and of this store alone."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from shieldfl.errors import DataError, PolicyError, WireFormatError
+from shieldfl.roles.kept_files import KeptFiles
+from shieldfl.roles.step_store import LONGEST_IN_TABLE_BYTES, StepStore
+
+KEY = bytes(32)
+SESSION, OTHER = b"a" * 16, b"b" * 16
+LONG = LONGEST_IN_TABLE_BYTES + 1
+
+
+@pytest.fixture
+def path(tmp_path):
+    with StepStore.create(tmp_path / "store", KEY) as store:
+        store.keep(SESSION, {"model": b"1" * LONG, "short": b"s" * (LONG - 1)}, since=store.position)
+    return tmp_path / "store"
+
+
+def files(path):
+    return sorted(path.with_name("store-kept").iterdir())
+
+
+def kept(path):
+    with StepStore(path, KEY) as store:
+        return store.kept(SESSION)
+
+
+def test_a_long_content_is_one_file_that_its_owner_alone_reads(path):
+    (file,) = files(path)
+    assert file.stat().st_mode & 0o077 == 0
+    assert file.parent.stat().st_mode & 0o077 == 0
+    assert b"1111" not in file.read_bytes()
+    assert kept(path) == {"model": b"1" * LONG, "short": b"s" * (LONG - 1)}
+
+
+def test_what_is_replaced_has_no_file_any_more(path):
+    (old,) = files(path)
+    with StepStore(path, KEY) as store:
+        store.keep(SESSION, {"model": b"2" * LONG}, since=store.position)
+        (new,) = files(path)
+        assert new != old
+        store.keep(SESSION, {"model": b"3"}, since=store.position)
+        assert files(path) == []
+    assert kept(path)["model"] == b"3"
+
+
+def test_a_restored_backup_forgets_the_files_too(path):
+    with StepStore(path, KEY, restored=True) as store:
+        assert store.kept(SESSION) == {}
+    assert files(path) == []
+
+
+def test_a_process_that_ends_before_the_commit_leaves_what_was(path, monkeypatch):
+    write = KeptFiles.write
+
+    def cut_off(self, content):
+        write(self, content)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(KeptFiles, "write", cut_off)
+    with StepStore(path, KEY) as store, pytest.raises(KeyboardInterrupt):
+        store.keep(SESSION, {"model": b"2" * LONG, "short": b"t"}, since=store.position)
+    assert len(files(path)) == 2
+    assert kept(path) == {"model": b"1" * LONG, "short": b"s" * (LONG - 1)}
+    assert len(files(path)) == 1
+
+
+def test_a_refused_content_leaves_what_was(path):
+    with StepStore(path, KEY) as store:
+        with pytest.raises(PolicyError, match="has gone on since"):
+            store.keep(SESSION, {"model": b"2" * LONG}, since=(0, 0))
+        assert len(files(path)) == 1
+    assert kept(path)["model"] == b"1" * LONG
+
+
+@pytest.mark.parametrize("call", ["os.fsync", "os.open"])
+def test_a_full_disk_keeps_what_was_and_says_so(path, monkeypatch, call):
+    with StepStore(path, KEY) as store:
+        since = store.position
+
+        def full(*arguments, **more):
+            raise OSError(errno.ENOSPC, "no space left on device")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(f"shieldfl.roles.kept_files.{call}", full)
+            with pytest.raises(DataError, match="free some space there"):
+                store.keep(SESSION, {"model": b"2" * LONG}, since=since)
+        assert len(files(path)) == 1
+        assert store.kept(SESSION)["model"] == b"1" * LONG
+        store.keep(SESSION, {"model": b"2" * LONG}, since=store.position)
+    assert kept(path)["model"] == b"2" * LONG
+
+
+def test_what_cannot_be_read_or_deleted_says_so(path, monkeypatch):
+    def refuse(self, *arguments, **more):
+        raise OSError(errno.EACCES, "permission denied")
+
+    with StepStore(path, KEY) as store, monkeypatch.context() as patched:
+        patched.setattr("pathlib.Path.read_bytes", refuse)
+        with pytest.raises(DataError, match="cannot be read"):
+            store.kept(SESSION)
+    with monkeypatch.context() as patched:
+        patched.setattr("pathlib.Path.iterdir", refuse)
+        with pytest.raises(DataError, match="cannot be deleted"):
+            StepStore(path, KEY)
+    assert kept(path)["model"] == b"1" * LONG
+
+
+def altered(path):
+    (file,) = files(path)
+    content = bytearray(file.read_bytes())
+    content[100] ^= 1
+    file.write_bytes(content)
+
+
+def missing(path):
+    files(path)[0].unlink()
+
+
+def exchanged(path):
+    """Put another content's file, of the same store, in its place."""
+    before = set(files(path))
+    with StepStore(path, KEY) as store:
+        store.keep(OTHER, {"model": b"2" * LONG}, since=store.position)
+    (other,) = set(files(path)) - before
+    (own,) = before
+    own.write_bytes(other.read_bytes())
+
+
+def truncated(path):
+    os.truncate(files(path)[0], 5)
+
+
+@pytest.mark.parametrize("done", [altered, missing, exchanged, truncated])
+def test_a_file_that_is_not_what_was_written_is_found(path, done):
+    done(path)
+    with pytest.raises(WireFormatError, match=r"missing|was altered, or is another copy's"):
+        kept(path)
+
+
+KILLED = """
+import sys
+from shieldfl.roles.step_store import StepStore
+with StepStore(sys.argv[1], bytes(32)) as store:
+    for number in range(int(sys.argv[2]), 10**6):
+        content = number.to_bytes(8) * 20_000
+        store.keep(b"a" * 16, {"one": content, "two": content}, since=store.position)
+        print(number, flush=True)
+"""
+
+
+def test_a_process_that_is_killed_at_any_moment_has_kept_all_it_said_and_nothing_by_halves(tmp_path):
+    path, newest = tmp_path / "store", -1
+    StepStore.create(path, KEY).close()
+    for _ in range(6):
+        command = [sys.executable, "-c", KILLED, str(path), str(newest + 1)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            said = [process.stdout.readline()]
+            time.sleep(secrets.randbelow(100) / 1000)
+            process.send_signal(signal.SIGKILL)
+            said += process.stdout.read().splitlines()
+        found = kept(path)
+        assert found["one"] == found["two"]
+        number = int.from_bytes(found["one"][:8])
+        assert found["one"] == number.to_bytes(8) * 20_000
+        # The one after what was said may have been written, and killed before it could be said.
+        assert number - int(said[-1]) in (0, 1)
+        assert number > newest
+        assert len(files(path)) == 2
+        newest = number
