@@ -13,7 +13,7 @@ from shieldfl.flower.wire import ASK
 ALL = [0, 1, 2, 3]
 
 
-class _EndedError(Exception):
+class EndedError(Exception):
     """The server's process ends."""
 
 
@@ -23,7 +23,7 @@ def ends_at(group, kind):
 
     def hook(node, message):
         if state["ends"] and message.metadata.group_id == group and message.content[ASK]["kind"] == kind:
-            raise _EndedError
+            raise EndedError
 
     return hook, state
 
@@ -48,7 +48,7 @@ def test_a_run_that_was_cut_off_goes_on_to_the_same_model(tmp_path, settings, gr
     expected = whole.start()
     run = VectorRun(**settings, checkpoint=str(tmp_path / "run"))
     run.grid.before, state = ends_at(group, kind)
-    with pytest.raises(_EndedError):
+    with pytest.raises(EndedError):
         run.start()
     state["ends"] = False
     run.config["shieldfl.resume"] = True
@@ -71,7 +71,7 @@ def test_an_optimiser_goes_on_with_its_moments(tmp_path):
     expected = VectorRun(strategy=adam(), opener="aggregator").start()
     run = VectorRun(strategy=adam(), opener="aggregator", checkpoint=str(tmp_path / "run"))
     run.grid.before, state = ends_at("round 3", "train")
-    with pytest.raises(_EndedError):
+    with pytest.raises(EndedError):
         run.start()
     state["ends"] = False
     run.config["shieldfl.resume"] = True

@@ -162,7 +162,10 @@ def _check_same(
         "opener": (plan.opener, settings.opener),
         "server-learning-rate": (plan.server_learning_rate, settings.server_learning_rate),
         "rounds": (plan.rounds, rounds),
+        "weighting": ("samples" if plan.most_weight > 1 else "uniform", settings.weighting),
     }
+    if settings.most_weight is not None and settings.weighting == "samples":
+        pairs["most-weight"] = plan.most_weight, settings.most_weight
     other = [name for name, (began, given) in pairs.items() if began != given]
     if not other and make_method(method.name, method_settings, plan).own_settings != method.own_settings:
         other = ["the method's own settings"]
