@@ -71,6 +71,8 @@ PYTHON_LAYERS = {
     "toml_files": {"errors", "settings"},
     "parameter_layout": {"errors"},
     "torch_bridge": {"errors", "parameter_layout"},
+    # Models as people hold them; of NumPy's arrays without torch.
+    "torch": {"errors", "masks", "parameter_layout"},
     "sensitivity": {"errors", "parameter_layout", "torch_bridge"},
     "privacy": {"errors", "_core", "array_view", "installing", "settings", "stateful"},
     "frame_inspection": {"_core", "array_view", "errors", "masks", "scheme"},
@@ -110,6 +112,7 @@ PYTHON_LAYERS = {
 # Libraries, and the only parts of the package that may import them.
 PYTHON_LIBRARIES = {
     "torch": {
+        "torch",
         "torch_bridge",
         "sensitivity",
         "privacy",

@@ -29,6 +29,7 @@ UNWANTED = {
         *("shieldfl.flower.strategy", "shieldfl.authority_service.authority_client", "shieldfl.simulation"),
     ),
     "shieldfl.fleet.measure.measured_client": ("torch", "sklearn", "opacus", "matplotlib", "scipy"),
+    "shieldfl.torch": ("torch", "sklearn", "opacus", "matplotlib", "scipy"),
     "shieldfl.roles.message": ("torch", "sklearn", "opacus", "sqlite3"),
     "shieldfl.frame_inspection": ("torch", "sklearn", "opacus"),
     "shieldfl.benchmarks": ("torch", "sklearn", "opacus", "rich", "typer", "tenseal", "phe", "heu", "flwr"),

@@ -6,8 +6,8 @@ Source of the negotiation: SelectiveShield, eqs. 15 to 18.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,26 @@ import shieldfl._core as _core
 from shieldfl.array_view import as_frame, as_real, as_threads, as_unsigned, as_vector
 from shieldfl.errors import ArrayTypeError, ParameterError, WireFormatError
 
-__all__ = ["Mask", "Votes", "Zones", "negotiate", "negotiate_zones", "split_zones"]
+__all__ = ["LayerCount", "Mask", "Votes", "Zones", "negotiate", "negotiate_zones", "split_zones"]
+
+
+class Layout(Protocol):
+    """Where the arrays of a model lie in its flat vector."""
+
+    @property
+    def size(self) -> int:
+        """Number of positions."""
+
+    def slices(self) -> Iterator[tuple[str, slice]]:
+        """Yield the name and the slice of each array, in order."""
+
+
+class LayerCount(NamedTuple):
+    """How many positions of one array a mask has."""
+
+    name: str
+    chosen: int
+    size: int
 
 
 class Mask:
@@ -131,6 +150,20 @@ class Mask:
         number = as_unsigned(size, "size")
         # Itself where nothing changes: what the core has worked out of it stays known.
         return self if number == self.size else Mask(self._bits.resized(number, chosen))
+
+    def describe(self, layout: Layout) -> list[LayerCount]:
+        """Return how many positions of each array it has, in a layout's order.
+
+        ``layout`` is a ``shieldfl.torch.ModelLayout``, or a ``ParameterLayout``. Raises ParameterError for one of
+        another size.
+        """
+        if layout.size != self.size:
+            raise ParameterError(f"the mask is one of {self.size:,} positions, the layout of {layout.size:,}")
+        chosen = self.to_bool()
+        return [
+            LayerCount(name, int(np.count_nonzero(chosen[part])), part.stop - part.start)
+            for name, part in layout.slices()
+        ]
 
     def __and__(self, other: Mask) -> Mask:
         return Mask(self._bits & other._bits) if isinstance(other, Mask) else NotImplemented
