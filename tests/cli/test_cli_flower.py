@@ -20,7 +20,11 @@ from shieldfl.cli.app import app
 from shieldfl.errors import PolicyError
 from shieldfl.flower.federation_settings import FederationSettings
 from shieldfl.flower.node_memory import DiskMemory
+from shieldfl.flower.node_settings import NodeSettings
 from shieldfl.methods.discovery import BUILT_IN, named_method
+from shieldfl.methods.protocol.plan import FederationPlan
+from shieldfl.methods.registry import make_method
+from shieldfl.methods.settings import MethodSettings
 from shieldfl.settings import settings_of
 
 # Of what Flower makes patterns with.
@@ -75,9 +79,32 @@ def test_every_setting_can_be_changed_and_what_is_written_is_taken(made):
     of_methods = {key for entry in entries if entry is not None for key in settings_of(type(entry))}
     keys |= {f"shieldfl.settings.{key}" for key in of_methods}
     assert {key for key in config if key.startswith("shieldfl.")} == keys
-    settings, _ = FederationSettings.of(config)
+    settings, own = FederationSettings.of(config)
+    assert own == MethodSettings()
     expected = FederationSettings(clients=5, method="selective-shield")
     assert dataclasses.asdict(settings) == dataclasses.asdict(expected)
+
+
+@pytest.mark.parametrize("method", ["full-he", "selective-shield", "sense-crypt", "fedavg"])
+def test_nodes_of_its_deployment_take_part_in_the_apps_own_method(method, tmp_path, monkeypatch):
+    """They refused it: what does not encrypt everything is for a node's operator to allow."""
+    monkeypatch.chdir(tmp_path)
+    assert invoke("new", "own", "--method", method).exit_code == 0
+    script = ast.parse((tmp_path / "own" / "deploy" / "loopback.py").read_text())
+    (text,) = [
+        one.value.value
+        for one in script.body
+        if isinstance(one, ast.Assign) and one.targets[0].id == "NODE_CONFIG"
+    ]
+    config = tomllib.loads(text.replace(" ", "\n"))
+    settings = NodeSettings.of({**config, "shieldfl-store": "store"})
+    plan = FederationPlan(
+        clients=3, rounds=1, min_clients=3, server_learning_rate=1.0, parameters=10, layer_offsets=(0, 10)
+    )
+    settings._check_allowed(make_method(method, MethodSettings(), plan))
+    own = tomllib.loads((tmp_path / "own" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    assert own["shieldfl"]["settings"]["encryption"] == ("" if method == "fedavg" else "kahe")
+    assert f"method `{method}`" in (tmp_path / "own" / "README.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,8 @@ class Deployment:
 
     def __init__(self, folder, *, clients=3, min_clients=2, node_config=""):
         self.app, self.state, self.clients = folder / "digits-app", folder / "state", clients
-        self._up = ["--min-clients", str(min_clients), "--node-config", node_config]
+        self._up = ["--min-clients", str(min_clients)]
+        self._up += ["--node-config", node_config] if node_config else []
         self._environment = os.environ | {
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
             "DIGITS_APP_STATE": str(self.state),

@@ -84,7 +84,7 @@ class AuthorityPolicy(Settings):
         if not used <= set(self.schemes):
             raise PolicyError(
                 f"{method.name} would encrypt by {', '.join(sorted(used))}, and this authority allows "
-                f"{', '.join(self.schemes)}"
+                f"{', '.join(self.schemes)}: take one of these as the method's encryption"
             )
         if self.registered_clients_only and not method.enrols:
             raise PolicyError(

@@ -12,7 +12,8 @@ import typer
 
 from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.errors import DataError, ParameterError
-from shieldfl.methods.discovery import BUILT_IN, named_method
+from shieldfl.methods.discovery import BUILT_IN, method_class, named_method
+from shieldfl.methods.protocol.method import Method
 from shieldfl.settings import settings_of
 
 __all__ = ["new"]
@@ -39,15 +40,20 @@ def new(
 ) -> None:
     """Write an app for Flower whose clients' updates are protected, and a script that simulates and deploys it."""
     with failures_on_stderr():
-        named_method(method)
+        protection = method_class(method)
         package = _package_of(name)
         folder = Path(name)
         values = {
             _PACKAGE: package,
             "APP_NAME": name,
             "APP_VARIABLE": f"{package.upper()}_STATE",
-            "APP_SETTINGS": "\n".join(f'{key} = ""' for key in _settings_of_methods()),
+            "APP_SETTINGS": "\n".join(_settings_of(protection)),
             "APP_METHOD": method,
+            "APP_SEEN": protection.aggregator_sees,
+            # One person has all parts of a deployment on one machine. What hides everything is allowed anyhow.
+            "APP_NODE_CONFIG": ""
+            if protection.hides_all
+            else f'shieldfl-methods="{method}" shieldfl-openers="clients,authority"',
             "APP_CLIENTS": str(clients),
             "APP_LEAST": str(min(clients, 3)),
         }
@@ -73,10 +79,15 @@ def _package_of(name: str) -> str:
     return package
 
 
-def _settings_of_methods() -> list[str]:
-    """Return the names of all settings that some method has: only what is in an app's configuration can be changed."""
+def _settings_of(method: type[Method]) -> list[str]:
+    """Return a line for each setting that some method has: only what is in an app's configuration can be changed.
+
+    Left to the method are all but how it encrypts, where it can by what authorities that are served allow by default.
+    """
     entries = (named_method(name).settings for name in BUILT_IN)
-    return sorted({key for entry in entries if entry is not None for key in settings_of(type(entry))})
+    keys = sorted({key for entry in entries if entry is not None for key in settings_of(type(entry))})
+    written = {"encryption": "kahe"} if "kahe" in method.schemes else {}
+    return [f'{key} = "{written.get(key, "")}"' for key in keys]
 
 
 def _write(template: Path, folder: Path, values: dict[str, str]) -> None:
