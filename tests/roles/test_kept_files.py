@@ -8,6 +8,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -148,6 +149,35 @@ def test_a_file_that_is_not_what_was_written_is_found(path, done):
     done(path)
     with pytest.raises(WireFormatError, match=r"missing|was altered, or is another copy's"):
         kept(path)
+
+
+def test_threads_do_not_delete_what_each_other_writes(path):
+    failures = []
+
+    def work(session):
+        try:
+            for number in range(20):
+                store.keep(session, {"one": bytes([number]) * LONG}, since=store.position)
+                assert store.kept(session) == {"one": bytes([number]) * LONG}
+        except BaseException as error:
+            failures.append(error)
+
+    with StepStore(path, KEY) as store:
+        threads = [threading.Thread(target=work, args=(bytes([number]) * 16,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert failures == []
+    assert len(files(path)) == 5
+
+
+def test_what_it_has_not_written_stays(path):
+    folder = path.with_name("store-kept")
+    (folder / "notes").write_text("mine")
+    (folder / ("a" * 31)).mkdir()
+    kept(path)
+    assert {"notes", "a" * 31} <= {one.name for one in folder.iterdir()}
 
 
 KILLED = """

@@ -76,6 +76,18 @@ def test_a_tensor_under_two_names_is_sent_once_and_integers_stay_apart():
     assert layout.size == 44 + 4 * 4 + 1 + 15
 
 
+@pytest.mark.parametrize("name", ["embedding.weight", "head.weight"])
+def test_a_shared_tensor_is_chosen_under_all_of_its_names(name):
+    """Else one name would bring the old values, and the other the new ones, into the same memory."""
+    model = Net()
+    assert {"head.weight", "embedding.weight"} <= set(ModelLayout.of(model, exclude=name).apart)
+    layout = ModelLayout.of(model, include=name)
+    arrays = layout.replaced(model, np.ones(layout.size))
+    assert arrays["head.weight"] is arrays["embedding.weight"]
+    model.load_state_dict(arrays)
+    assert bool((model.head.weight == 1).all())
+
+
 def test_frozen_parameters_stay_apart_on_request():
     model = Net()
     layout = ModelLayout.of(model, trainable_only=True)
@@ -198,6 +210,7 @@ def test_a_layout_travels_as_text():
         lambda one: one.update(version=2),
         lambda one: one["places"][0].update(shape=[-1]),
         lambda one: one["places"][0].update(shape=[True]),
+        lambda one: one["places"][0].update(exponent=10**6),
         lambda one: one["places"][1].update(name=one["places"][0]["name"]),
         lambda one: one.update(places=[]),
         lambda one: one.update(apart=["scale"]),
@@ -265,6 +278,8 @@ def test_what_cannot_be_laid_out_is_refused():
         ModelLayout.of({"a": torch.zeros(2).to(torch.float8_e4m3fn)})
     with pytest.raises(sf.ParameterError, match="range of 'a'"):
         ModelLayout.of(model, ranges={"a": float("nan")})
+    with pytest.raises(sf.ParameterError, match="range of 'a' is too large"):
+        ModelLayout.of(model, ranges={"a": 1e308}, limit=1e-300)
     with pytest.raises(sf.ParameterError, match="limit"):
         ModelLayout.of(model, limit=0.0)
 

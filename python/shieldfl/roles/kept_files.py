@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections.abc import Collection
 from pathlib import Path
@@ -16,6 +17,8 @@ __all__ = ["FILE_KEY_BYTES", "KeptFiles"]
 FILE_KEY_BYTES = 32
 
 _NONCE = bytes(12)  # each key seals one file
+_NAME_BYTES = 16
+_NAME = re.compile(rf"[0-9a-f]{{{2 * _NAME_BYTES}}}")
 
 
 class KeptFiles:
@@ -39,7 +42,7 @@ class KeptFiles:
 
         Raises DataError where the disk is full, cannot be written or fails: then there is no file.
         """
-        name, key = secrets.token_hex(16), secrets.token_bytes(FILE_KEY_BYTES)
+        name, key = secrets.token_hex(_NAME_BYTES), secrets.token_bytes(FILE_KEY_BYTES)
         path = self._folder / name
         try:
             if not self._folder.exists():
@@ -83,10 +86,10 @@ class KeptFiles:
             raise DataError(f"the file {path} cannot be read: mend the disk, then try again") from error
 
     def delete_others(self, names: Collection[str]) -> None:
-        """Delete every file but these: the store has them no more, or never came to have them."""
+        """Delete all that :meth:`write` wrote but these: the store has them no more, or never came to have them."""
         try:
             for path in self._folder.iterdir():
-                if path.name not in names:
+                if _NAME.fullmatch(path.name) and path.name not in names:
                     path.unlink(missing_ok=True)
         except FileNotFoundError:
             pass  # no content was long yet

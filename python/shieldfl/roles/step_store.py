@@ -71,8 +71,8 @@ class StepStore(StoreOfClient):
         """Delete what was replaced, or never came to be kept; once what took its place is on the disk."""
         with self._transaction() as journal:
             select = "SELECT file FROM kept WHERE file IS NOT NULL"
-            kept = {name for (name,) in journal.connection.execute(select).fetchall()}
-        self._files.delete_others(kept)
+            # Within the transaction: what another thread writes in its own one would not be among these.
+            self._files.delete_others({name for (name,) in journal.connection.execute(select).fetchall()})
 
     def _forget(self, connection: sqlite3.Connection) -> None:
         connection.execute("DELETE FROM kept")

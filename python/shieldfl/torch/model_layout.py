@@ -35,6 +35,7 @@ BATCH_NORM_STATISTICS = ("*running_mean", "*running_var")
 
 Pattern = str | re.Pattern[str]
 _VERSION = 1
+_MOST_EXPONENT = 1_000
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class ModelLayout:
             NumPy arrays, torch tensors, or such dicts, whose names are joined by dots. Floats of 16, 32 or 64 bits,
             bfloat16 too.
         include, exclude : names, globs (``"encoder.*"``) or compiled regular expressions, which have to match a whole
-            name. What is not included, or is excluded, stays apart.
+            name. What is not included, or is excluded, stays apart; of a tensor with several names, one decides.
         trainable_only : whether parameters that are frozen (``requires_grad`` is False) stay apart.
         ranges : by glob, the largest magnitude of values that are larger than ``limit``: they are scaled by a power of
             two, which loses nothing but that their step is larger by the same.
@@ -96,20 +97,21 @@ class ModelLayout:
         twice; ArrayTypeError for what is no array, or is of other floats: both name it.
         """
         leaves = named_leaves(model)
-        chosen = _matching(leaves, include) - (_matching(leaves, exclude) if exclude else set())
+        included, excluded = _matching(leaves, include), _matching(leaves, exclude) if exclude else set()
         exponents = _exponents(leaves, ranges or {}, limit)
-        places: dict[Any, _Place] = {}
+        names_of: dict[Any, list[str]] = {}
         for name, leaf in leaves.items():
-            if name not in chosen or not is_float(name, leaf) or (trainable_only and is_frozen(leaf)):
-                continue
-            memory = memory_of(leaf) or name
-            if memory in places:
-                first = places[memory]
-                places[memory] = _Place(**{**vars(first), "aliases": (*first.aliases, name)})
-            else:
+            names_of.setdefault(memory_of(leaf) or name, []).append(name)
+        places: list[_Place] = []
+        for name, *aliases in names_of.values():
+            leaf, names = leaves[name], {name, *aliases}
+            # One tensor is encrypted under all of its names, or apart under all.
+            chosen = names & included and not names & excluded
+            if chosen and is_float(name, leaf) and not (trainable_only and is_frozen(leaf)):
                 shape = tuple(int(size) for size in leaf.shape)
-                places[memory] = _Place(name, shape, dtype_of(leaf), exponents.get(name, 0), ())
-        found = tuple(places.values())
+                exponent = max(exponents.get(one, 0) for one in names)
+                places.append(_Place(name, shape, dtype_of(leaf), exponent, tuple(aliases)))
+        found = tuple(places)
         placed = {name for place in found for name in (place.name, *place.aliases)}
         layout = cls(found, tuple(name for name in leaves if name not in placed))
         if not layout.size:
@@ -156,7 +158,7 @@ class ModelLayout:
                     str(one["name"]),
                     tuple(_natural(size) for size in one["shape"]),
                     str(one["dtype"]),
-                    _natural(one["exponent"]),
+                    _natural(one["exponent"], _MOST_EXPONENT),
                     tuple(str(name) for name in one["aliases"]),
                 )
                 for one in read["places"]
@@ -298,9 +300,9 @@ class ModelLayout:
         return leaves
 
 
-def _natural(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError("no whole number, or a negative one")
+def _natural(value: Any, most: int = 2**63 - 1) -> int:
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError("no whole number, or one that nothing has")
     return value
 
 
@@ -330,6 +332,8 @@ def _exponents(names: Iterable[str], ranges: Mapping[str, float], limit: float) 
     for pattern, largest in ranges.items():
         if not (math.isfinite(largest) and largest > 0):
             raise ParameterError(f"the range of {pattern!r} must be a number above 0")
-        exponent = max(0, math.ceil(math.log2(largest / limit)))
+        exponent = max(0, math.ceil(math.log2(largest) - math.log2(limit)))
+        if exponent > _MOST_EXPONENT:
+            raise ParameterError(f"the range of {pattern!r} is too large")
         found |= dict.fromkeys(_matching(listed, pattern), exponent)
     return found
