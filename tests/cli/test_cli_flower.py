@@ -103,7 +103,7 @@ def test_nodes_of_its_deployment_take_part_in_the_apps_own_method(method, tmp_pa
     )
     settings._check_allowed(make_method(method, MethodSettings(), plan))
     own = tomllib.loads((tmp_path / "own" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
-    assert own["shieldfl"]["settings"]["encryption"] == ("" if method == "fedavg" else "kahe")
+    assert own["shieldfl"]["settings"]["encryption"] == ("kahe" if method == "sense-crypt" else "")
     assert f"method `{method}`" in (tmp_path / "own" / "README.md").read_text()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
+from collections.abc import Container
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +14,6 @@ import typer
 from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.methods.discovery import BUILT_IN, method_class, named_method
-from shieldfl.methods.protocol.method import Method
 from shieldfl.settings import settings_of
 
 __all__ = ["new"]
@@ -47,7 +47,7 @@ def new(
             _PACKAGE: package,
             "APP_NAME": name,
             "APP_VARIABLE": f"{package.upper()}_STATE",
-            "APP_SETTINGS": "\n".join(_settings_of(protection)),
+            "APP_SETTINGS": "\n".join(_settings_of(method, protection.schemes)),
             "APP_METHOD": method,
             "APP_SEEN": protection.aggregator_sees,
             # One person has all parts of a deployment on one machine. What hides everything is allowed anyhow.
@@ -79,14 +79,16 @@ def _package_of(name: str) -> str:
     return package
 
 
-def _settings_of(method: type[Method]) -> list[str]:
+def _settings_of(method: str, schemes: Container[str]) -> list[str]:
     """Return a line for each setting that some method has: only what is in an app's configuration can be changed.
 
     Left to the method are all but how it encrypts, where it can by what authorities that are served allow by default.
     """
     entries = (named_method(name).settings for name in BUILT_IN)
     keys = sorted({key for entry in entries if entry is not None for key in settings_of(type(entry))})
-    written = {"encryption": "kahe"} if "kahe" in method.schemes else {}
+    # Not where it is the default: another method without that setting can then be taken for a run.
+    default = getattr(named_method(method).settings, "encryption", "kahe")
+    written = {"encryption": "kahe"} if "kahe" in schemes and default != "kahe" else {}
     return [f'{key} = "{written.get(key, "")}"' for key in keys]
 
 
