@@ -115,9 +115,12 @@ def loopback_table(clients: int = 3, repetitions: int = 3) -> Table:
                 tempfile.TemporaryDirectory() as stores,
                 patch("shieldfl.flower.mod.is_simulated", lambda: True),
             ):
-                node_config = lambda number: {"shieldfl-store": f"{stores}/{number}"}  # noqa: E731
-                run_config = CONFIG | {"hidden": hidden}
-                grid = LoopbackGrid(lambda: app, clients, node_config, run_config)
+                grid = LoopbackGrid(
+                    lambda: app,
+                    clients,
+                    lambda number: {"shieldfl-store": f"{stores}/{number}"},
+                    CONFIG | {"hidden": hidden},
+                )
                 return rounds_of(form, grid, arrays, 3, clients, 1.0, time.process_time)
 
         found = in_turns(run, repetitions)

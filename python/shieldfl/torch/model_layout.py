@@ -111,9 +111,8 @@ class ModelLayout:
                 shape = tuple(int(size) for size in leaf.shape)
                 exponent = max(exponents.get(one, 0) for one in names)
                 places.append(_Place(name, shape, dtype_of(leaf), exponent, tuple(aliases)))
-        found = tuple(places)
-        placed = {name for place in found for name in (place.name, *place.aliases)}
-        layout = cls(found, tuple(name for name in leaves if name not in placed))
+        placed = {name for place in places for name in (place.name, *place.aliases)}
+        layout = cls(tuple(places), tuple(name for name in leaves if name not in placed))
         if not layout.size:
             raise ParameterError(
                 "the model has no floats that are to be encrypted: look at include and exclude"
@@ -199,7 +198,7 @@ class ModelLayout:
         model : what :meth:`of` takes: trained arrays, or an update.
         mask : positions of the vector (P,), such as of :meth:`mask`; None for all.
         since : a model of this layout that is subtracted first: then what is encrypted is the update since then.
-        options : of ``encryptor.encrypt``: ``round``, ``weight``, ``threads``.
+        options : of ``encryptor.encrypt``: ``round``, ``weight``, ``clip``.
 
         Raises what :meth:`flatten` and the encryptor do; a RangeError names the tensor.
         """
