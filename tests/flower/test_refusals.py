@@ -112,7 +112,13 @@ def test_a_strategy_has_a_run_once_it_is_started():
         _ = strategy.session
 
 
-OTHERS = {"method": "fedavg", "weighting": "uniform", "most-weight": 2**13, "opener": "aggregator"}
+OTHERS = {
+    "method": "fedavg",
+    "weighting": "uniform",
+    "most-weight": 2**13,
+    "opener": "aggregator",
+    "buffers": "*running_mean",
+}
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -132,6 +138,22 @@ def test_a_run_is_gone_on_with_by_the_same_settings(tmp_path, name):
     with pytest.raises(PolicyError, match="differs in rounds"):
         run.start()
     run.rounds = 3
+    run.start()
+    run.check({1: ALL, 2: ALL, 3: ALL})
+
+
+def test_a_run_whose_clients_have_one_sample_each_is_gone_on_with(tmp_path):
+    """It was told from one that weighs all alike by its largest weight, and refused."""
+    run = VectorRun(checkpoint=str(tmp_path / "run"), samples=lambda context: 1, weighting="samples")
+    run.grid.before, state = ends_at("round 2", "train")
+    with pytest.raises(EndedError):
+        run.start()
+    state["ends"] = False
+    given = run.config | {"shieldfl.resume": True}
+    run.config = given | {"shieldfl.weighting": "uniform"}
+    with pytest.raises(PolicyError, match="differs in weighting"):
+        run.start()
+    run.config = given
     run.start()
     run.check({1: ALL, 2: ALL, 3: ALL})
 

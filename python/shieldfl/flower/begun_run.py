@@ -41,6 +41,10 @@ class BegunRun:
     apart: Message
     """The arrays that stay as they are."""
     weights: list[int]
+    weighting: str
+    """As the settings had it."""
+    buffers: str
+    """As the settings had it: the layout was made by it."""
 
     @classmethod
     def made(
@@ -83,14 +87,26 @@ class BegunRun:
                 f"clients of {method.name} share a secret, which comes to them where they open sums: leave "
                 "shieldfl.opener out"
             )
+        authority: AuthoritySteps | None
         if connection is not None and method.purposes:
             remote = connection.begin_session(SessionRequest(method, initial))
-            return cls(
-                method, remote.setup, remote.signed_setup, remote, False, layout, initial, apart, weights
-            )
-        authority, setup = method.authority_setup(initial, threads=settings.threads)
-        signed = Message({"setup": setup.to_bytes()})
-        return cls(method, setup, signed, authority, True, layout, initial, apart, weights)
+            setup, signed, authority = remote.setup, remote.signed_setup, remote
+        else:
+            authority, setup = method.authority_setup(initial, threads=settings.threads)
+            signed = Message({"setup": setup.to_bytes()})
+        return cls(
+            method,
+            setup,
+            signed,
+            authority,
+            not isinstance(authority, RemoteAuthority),
+            layout,
+            initial,
+            apart,
+            weights,
+            settings.weighting,
+            settings.buffers,
+        )
 
     @classmethod
     def kept(
@@ -110,7 +126,7 @@ class BegunRun:
         signed = Message.from_bytes(parts["signed"])
         setup = PublicSetup.trusted(bytes(signed["setup"]))
         method = method_of(setup)
-        _check_same(method, settings, method_settings, rounds)
+        _check_same(method, settings, method_settings, rounds, progress)
         first = Message.from_bytes(parts["initial"])
         initial = GlobalModel.from_message(first, setup.plan.parameters, setup.plan.buffers).kept()
         authority: AuthoritySteps | None = None
@@ -134,6 +150,8 @@ class BegunRun:
             initial,
             apart,
             progress.weights,
+            progress.weighting,
+            progress.buffers,
         )
 
     def parts(self, key: bytes) -> dict[str, bytes]:
@@ -151,7 +169,11 @@ class BegunRun:
 
 
 def _check_same(
-    method: Method, settings: FederationSettings, method_settings: MethodSettings, rounds: int
+    method: Method,
+    settings: FederationSettings,
+    method_settings: MethodSettings,
+    rounds: int,
+    progress: Progress,
 ) -> None:
     """Raise PolicyError for settings by which another run would have begun, and name them."""
     plan = method.plan
@@ -162,7 +184,8 @@ def _check_same(
         "opener": (plan.opener, settings.opener),
         "server-learning-rate": (plan.server_learning_rate, settings.server_learning_rate),
         "rounds": (plan.rounds, rounds),
-        "weighting": ("samples" if plan.most_weight > 1 else "uniform", settings.weighting),
+        "weighting": (progress.weighting, settings.weighting),
+        "buffers": (progress.buffers, settings.buffers),
     }
     if settings.most_weight is not None and settings.weighting == "samples":
         pairs["most-weight"] = plan.most_weight, settings.most_weight

@@ -26,6 +26,9 @@ class Progress:
     layout: str
     is_embedded: bool
     """Whether the key authority is in the server's process."""
+    weighting: str
+    """As the settings had it, ``buffers`` too."""
+    buffers: str
     metrics: dict[int, dict[str, dict[str, Any]]] = field(default_factory=dict)
     """By round and kind, what the app's own strategy made of metrics."""
     ended: dict[int, int] = field(default_factory=dict)

@@ -257,6 +257,8 @@ class ServerSession:
             begun.weights,
             self.layout.to_json(),
             begun.is_embedded,
+            begun.weighting,
+            begun.buffers,
             self.metrics,
             {index: ended for index, (ended, _) in ends.items()},
             {index: one.node for index, one in self.participants.by_index.items()},

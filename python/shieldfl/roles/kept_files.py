@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
-from shieldfl.errors import DataError, WireFormatError
+from shieldfl.errors import CapacityError, DataError, WireFormatError
 from shieldfl.roles.held_file import sync_folder
+from shieldfl.roles.role_state import LONGEST_SEALED_BYTES, TOO_LONG_TO_SEAL
 
 __all__ = ["FILE_KEY_BYTES", "KeptFiles"]
 
@@ -40,14 +42,19 @@ class KeptFiles:
     def write(self, content: bytes) -> tuple[str, bytes]:
         """Write a content, on the disk once this returns; return the file's name, and the key that it is sealed under.
 
-        Raises DataError where the disk is full, cannot be written or fails: then there is no file.
+        Raises DataError where the disk is full, cannot be written or fails, and for a folder that is a link;
+        CapacityError for a content of 2 GiB. Then there is no file.
         """
+        if len(content) > LONGEST_SEALED_BYTES:
+            raise CapacityError(f"{TOO_LONG_TO_SEAL}. {self._nothing}")
+        if self._folder.is_symlink():
+            # What it leads to may be another store's, whose files would be deleted as nobody's.
+            raise DataError(f"{self._folder} is a link: put the folder itself there. {self._nothing}")
         name, key = secrets.token_hex(_NAME_BYTES), secrets.token_bytes(FILE_KEY_BYTES)
         path = self._folder / name
         try:
             if not self._folder.exists():
-                self._folder.mkdir(mode=0o700)
-                sync_folder(self._folder)
+                self._made()
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             try:
                 with os.fdopen(descriptor, "wb", buffering=0) as file:
@@ -65,6 +72,14 @@ class KeptFiles:
                 f"permissions. {self._nothing}"
             ) from error
         return name, key
+
+    def _made(self) -> None:
+        self._folder.mkdir(mode=0o700)
+        try:
+            sync_folder(self._folder)
+        except BaseException:
+            self._folder.rmdir()  # the next one would not see to it that it is found after a power failure
+            raise
 
     def read(self, name: str, key: bytes) -> bytes:
         """Return a file's content.
@@ -85,18 +100,24 @@ class KeptFiles:
         except OSError as error:
             raise DataError(f"the file {path} cannot be read: mend the disk, then try again") from error
 
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete files that the store has no more. What the disk does not delete now, :meth:`delete_others` will."""
+        for name in names:
+            with contextlib.suppress(OSError):
+                (self._folder / name).unlink(missing_ok=True)
+
     def delete_others(self, names: Collection[str]) -> None:
-        """Delete all that :meth:`write` wrote but these: the store has them no more, or never came to have them."""
-        try:
-            for path in self._folder.iterdir():
-                if _NAME.fullmatch(path.name) and path.name not in names:
-                    path.unlink(missing_ok=True)
-        except FileNotFoundError:
-            pass  # no content was long yet
-        except OSError as error:
-            raise DataError(
-                f"files in {self._folder} cannot be deleted: look at its owner and its permissions"
-            ) from error
+        """Delete all that :meth:`write` wrote but these, as far as the disk lets it be deleted.
+
+        Their keys are gone, or were never kept: they take room, and nothing else.
+        """
+        with contextlib.suppress(OSError):
+            if not self._folder.is_symlink():
+                self.delete(
+                    path.name
+                    for path in list(self._folder.iterdir())
+                    if _NAME.fullmatch(path.name) and path.name not in names
+                )
 
 
 def _cipher(key: bytes) -> Any:

@@ -8,12 +8,17 @@ import struct
 from typing import Any
 
 from shieldfl.array_view import Buffer, frame_buffer
-from shieldfl.errors import KeyMismatchError, ParameterError, ShieldError, WireFormatError
+from shieldfl.errors import CapacityError, KeyMismatchError, ParameterError, ShieldError, WireFormatError
 from shieldfl.installing import how_to_install
 
-__all__ = ["SEALING_KEY_BYTES", "pack_state", "unpack_state"]
+__all__ = ["LONGEST_SEALED_BYTES", "SEALING_KEY_BYTES", "TOO_LONG_TO_SEAL", "pack_state", "unpack_state"]
 
 SEALING_KEY_BYTES = 32
+
+LONGEST_SEALED_BYTES = 2**31 - 1
+"""What AES-GCM of the package ``cryptography`` takes in one call."""
+
+TOO_LONG_TO_SEAL = "what is to be kept has 2 GiB or more, and cannot be sealed: divide the model into parts"
 
 _MAGIC = b"shieldfl role state 1\n"
 _HEAD = struct.Struct("<?H")
@@ -24,8 +29,8 @@ _NONCE_BYTES = 12
 def pack_state(owner: bytes, record: bytearray, key: bytes | None) -> bytes:
     """Write a state: a head that names its owner, then the record with a checksum, or sealed by AES-256-GCM.
 
-    ``owner`` is what :meth:`Reporter.bind` made. Where it is sealed, the record is overwritten. Raises ParameterError
-    for a key that is not 32 bytes.
+    ``owner`` is what :meth:`Reporter.bind` made. Where it is sealed, the record is overwritten, also where that is
+    refused. Raises ParameterError for a key that is not 32 bytes; CapacityError for a record of 2 GiB or more.
     """
     head = _MAGIC + _HEAD.pack(key is not None, len(owner)) + owner
     if key is None:
@@ -33,6 +38,8 @@ def pack_state(owner: bytes, record: bytearray, key: bytes | None) -> bytes:
         digest.update(record)
         return b"".join((head, record, digest.digest()))
     try:
+        if len(record) > LONGEST_SEALED_BYTES:
+            raise CapacityError(TOO_LONG_TO_SEAL)
         nonce = secrets.token_bytes(_NONCE_BYTES)
         return head + nonce + bytes(_cipher(key).encrypt(nonce, record, head))
     finally:
@@ -45,35 +52,51 @@ def unpack_state(owner: bytes, data: Buffer, key: bytes | None) -> Buffer:
     Raises KeyMismatchError for another session's, role's, index's, weight's or method's, for another key and for
     sealed bytes that were altered; ParameterError where a key is missing or given for nothing; WireFormatError.
     """
-    content = memoryview(frame_buffer(data))
+    # Given back wherever this ends: what maps a file could else not be closed while an error is on its way.
+    with memoryview(frame_buffer(data)) as whole, whole.cast("B") as content:
+        start, end = _checked_body(owner, content, key)
+        if key is not None:
+            return _unsealed(content, start, key)
+    return memoryview(data)[start:end]
+
+
+def _checked_body(owner: bytes, content: memoryview, key: bytes | None) -> tuple[int, int]:
+    """Return from where to where the record, or what is sealed, stands in a state of this owner."""
     start = len(_MAGIC) + _HEAD.size
     if content[: len(_MAGIC)] != _MAGIC or len(content) < start:
         raise WireFormatError("these bytes are no state of a role that this version can read")
     if content[len(_MAGIC)] > 1:
         raise WireFormatError("the state is damaged")
     sealed, length = _HEAD.unpack_from(content, len(_MAGIC))
-    head, body = bytes(content[: start + length]), content[start + length :]
-    if len(body) < _DIGEST_BYTES or len(head) < start + length:
+    body, end = start + length, len(content) - _DIGEST_BYTES
+    if end < body:
         raise WireFormatError("the state is truncated")
-    if not sealed and hashlib.sha256(content[:-_DIGEST_BYTES]).digest() != content[-_DIGEST_BYTES:]:
-        raise WireFormatError("the state is truncated, or was altered")
-    if head[start:] != owner:
+    if not sealed:
+        with content[:end] as checked:
+            digest = hashlib.sha256(checked).digest()
+        if digest != bytes(content[end:]):
+            raise WireFormatError("the state is truncated, or was altered")
+    if bytes(content[start:body]) != owner:
         raise KeyMismatchError("this is the state of another session, role, client, weight or method")
     if sealed != (key is not None):
         raise ParameterError(
             "the state is sealed: pass its key" if sealed else "the state is not sealed: pass no key"
         )
-    if key is None:
-        return body[:-_DIGEST_BYTES]
+    return body, end
+
+
+def _unsealed(content: memoryview, start: int, key: bytes) -> bytes:
     cipher = _cipher(key)
     from cryptography.exceptions import InvalidTag
 
-    try:
-        record: bytes = cipher.decrypt(body[:_NONCE_BYTES], body[_NONCE_BYTES:], head)
-    except InvalidTag:
-        raise KeyMismatchError(
-            "the state was sealed under another key, or was truncated or altered"
-        ) from None
+    nonce_end = start + _NONCE_BYTES
+    with content[nonce_end:] as sealed:
+        try:
+            record: bytes = cipher.decrypt(bytes(content[start:nonce_end]), sealed, bytes(content[:start]))
+        except InvalidTag:
+            raise KeyMismatchError(
+                "the state was sealed under another key, or was truncated or altered"
+            ) from None
     return record
 
 

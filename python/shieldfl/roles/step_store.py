@@ -5,10 +5,10 @@ Written and on the disk before a reply leaves, so that a node that is killed at 
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import sqlite3
-from collections.abc import Mapping
-from os import PathLike
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 
 from shieldfl.errors import PolicyError
 from shieldfl.roles.kept_files import KeptFiles
@@ -42,37 +42,19 @@ class StepStore(StoreOfClient):
 
     A key ratchet is part of a role's state, and the state and what leaves are written in one transaction. From an old
     copy a round's second frame could be made: see :class:`~shieldfl.roles.store.Store`. Long contents are files of the
-    folder ``PATH-kept``, which belongs to every copy.
+    folder ``PATH-kept``: back both up together. What was replaced is deleted by :meth:`keep` alone, so that an old copy
+    that is opened beside the folder, and refused, has deleted nothing.
     """
 
     _layout = _LAYOUT
     _kind = b"shieldfl step store 1\0"
     _why_uncopied = "holds a client's secrets and is neither copied nor pickled: open it where it is used"
 
-    def __init__(
-        self,
-        path: str | PathLike[str],
-        key: bytes,
-        *,
-        at_least: tuple[int, int] = (0, 0),
-        restored: bool = False,
-    ) -> None:
-        """Open what :meth:`create` made, as every :class:`StoreOfClient` is."""
-        super().__init__(path, key, at_least=at_least, restored=restored)
-        whole = Path(path)
-        self._files = KeptFiles(whole.with_name(f"{whole.name}-kept"), _LAYOUT.nothing)
-        try:
-            self._delete_old_files()
-        except BaseException:
-            self.close()
-            raise
-
-    def _delete_old_files(self) -> None:
-        """Delete what was replaced, or never came to be kept; once what took its place is on the disk."""
-        with self._transaction() as journal:
-            select = "SELECT file FROM kept WHERE file IS NOT NULL"
-            # Within the transaction: what another thread writes in its own one would not be among these.
-            self._files.delete_others({name for (name,) in journal.connection.execute(select).fetchall()})
+    @functools.cached_property
+    def _files(self) -> KeptFiles:
+        # Beside the file itself, by whichever link it was opened.
+        path = self._file.path.resolve()
+        return KeptFiles(path.with_name(f"{path.name}-kept"), _LAYOUT.nothing)
 
     def _forget(self, connection: sqlite3.Connection) -> None:
         connection.execute("DELETE FROM kept")
@@ -132,7 +114,8 @@ class StepStore(StoreOfClient):
 
         Raises PolicyError where something was kept since then, by another process of this node, and for an update that
         another round has had, unless it ``repeats``: of two sums, of which one lacks this client, the difference would
-        be that update; DataError for a disk that is full or fails. Then nothing is kept.
+        be that update; DataError for a disk that is full or fails; CapacityError for a content of 2 GiB. Then nothing
+        is kept.
         """
         with self._transaction() as journal:
             if self._has_moved(journal, session, Position(*since)):
@@ -141,16 +124,39 @@ class StepStore(StoreOfClient):
                 )
             if update is not None:
                 self._note_update(journal, session, round_number, update, repeats=repeats)
-            for name, content in contents.items():
-                # Sealed under the row's own token, it is what this row wrote and no other: no digest is needed.
-                row = journal.append("keep", session, round_number=round_number, purpose=name)
-                file, secret = None, content
-                if len(content) > LONGEST_IN_TABLE_BYTES:
-                    file, secret = self._files.write(content)
-                sealed = journal.keys.seal(row, secret, session, name, file)
-                values = (session, name, row.number, file, sealed)
-                journal.connection.execute("REPLACE INTO kept VALUES (?, ?, ?, ?, ?)", values)
-        self._delete_old_files()
+            before = self._names(journal)
+            self._files.delete_others(before)  # of processes that ended before they had committed
+            with self._deleted_where_refused() as written:
+                for name, content in contents.items():
+                    # Sealed under the row's own token, it is what this row wrote and no other: no digest is needed.
+                    row = journal.append("keep", session, round_number=round_number, purpose=name)
+                    file, secret = None, content
+                    if len(content) > LONGEST_IN_TABLE_BYTES:
+                        file, secret = self._files.write(content)
+                        written.append(file)
+                    sealed = journal.keys.seal(row, secret, session, name, file)
+                    values = (session, name, row.number, file, sealed)
+                    journal.connection.execute("REPLACE INTO kept VALUES (?, ?, ?, ?, ?)", values)
+            replaced = before - self._names(journal)
+        self._files.delete(replaced)
+
+    @staticmethod
+    def _names(journal: Journal) -> set[str]:
+        select = "SELECT file FROM kept WHERE file IS NOT NULL"
+        return {name for (name,) in journal.connection.execute(select).fetchall()}
+
+    @contextlib.contextmanager
+    def _deleted_where_refused(self) -> Iterator[list[str]]:
+        """Delete the files that were written where something else fails before the commit.
+
+        Not where the commit fails: it may turn out to be done.
+        """
+        written: list[str] = []
+        try:
+            yield written
+        except BaseException:
+            self._files.delete(written)
+            raise
 
     @staticmethod
     def _has_moved(journal: Journal, session: bytes, since: Position) -> bool:

@@ -204,7 +204,8 @@ class StoreFile(Uncopied):
         check: Callable[[sqlite3.Connection], None],
         content: bytes = b"",
     ) -> None:
-        self._path = path
+        # Whatever folder the process goes to: after an error the same file is opened again.
+        self._path = path if path is MEMORY else path.absolute()
         self._layout = layout
         self._content = content
         self._check = check
@@ -214,13 +215,18 @@ class StoreFile(Uncopied):
         self._connection: sqlite3.Connection | None = None
         self._file: HeldFile | None = None
         if path is not MEMORY:
-            self._file = HeldFile(path, layout.nothing)
+            self._file = HeldFile(self._path, layout.nothing)
         try:
             with self._in_our_words():
                 self._connection = self._opened()
         except BaseException:
             self._give_up()
             raise
+
+    @property
+    def path(self) -> Path:
+        """Where it is: an absolute path, links in it as they are."""
+        return self._path
 
     def __del__(self) -> None:
         # The connection is in a cycle of Python's making, and would hold its file until the next collection of such.
