@@ -148,6 +148,7 @@ def rounds_with_kills(process, clinics, kills):
         np.testing.assert_array_equal(run.merged(index).parameters, embedded.merged(index).parameters)
 
 
+@pytest.mark.slow
 def test_a_killed_authority_goes_on_and_gives_the_same_models(process, clinics):
     rounds_with_kills(process, clinics, 2)
 

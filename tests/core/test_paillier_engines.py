@@ -127,7 +127,13 @@ def test_the_engine_follows_the_instruction_set():
 
 @needs_ifma
 @pytest.mark.parametrize(
-    ("key_bits", "packing"), [(2048, "dense"), (2048, "single"), (3072, "single"), (4096, "dense")]
+    ("key_bits", "packing"),
+    [
+        (2048, "dense"),
+        (2048, "single"),
+        (3072, "single"),
+        pytest.param(4096, "dense", marks=pytest.mark.slow),
+    ],
 )
 def test_one_engine_opens_what_the_other_encrypted_and_added(key_bits, packing):
     parameters = sf.paillier.Parameters(key_bits=key_bits, packing=packing, max_weight=3)

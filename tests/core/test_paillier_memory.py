@@ -47,6 +47,7 @@ def key_file(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_encrypting_takes_the_memory_of_the_frame(key_file):
     assert 0.9 < measured(ENCRYPT, key_file, CIPHERTEXTS) <= 1.1
 

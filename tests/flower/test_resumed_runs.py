@@ -38,11 +38,23 @@ SETTINGS = [
 ]
 
 
+PLACES = [("round 1", "train"), ("evaluation 1", "model"), ("round 2", "train"), ("evaluation 3", "model")]
+
+
 @pytest.mark.parametrize(
-    ("group", "kind"),
-    [("round 1", "train"), ("evaluation 1", "model"), ("round 2", "train"), ("evaluation 3", "model")],
+    ("settings", "group", "kind"),
+    [
+        # Of every method one place, and of the one that all others are made like, every place.
+        pytest.param(
+            settings,
+            *place,
+            id=f"{', '.join(settings.values()) or 'full-he'}, {' '.join(place)}",
+            marks=() if not settings or place == PLACES[2] else pytest.mark.slow,
+        )
+        for settings in SETTINGS
+        for place in PLACES
+    ],
 )
-@pytest.mark.parametrize("settings", SETTINGS)
 def test_a_run_that_was_cut_off_goes_on_to_the_same_model(tmp_path, settings, group, kind):
     whole = VectorRun(**settings)
     expected = whole.start()

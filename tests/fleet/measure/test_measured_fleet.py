@@ -105,7 +105,10 @@ def asked(method, scheme="ckks", rounds=1):
 @pytest.mark.parametrize(
     ("scheme", "methods"),
     [
-        *(pytest.param(one, measured_under(one), id=one) for one in SCHEMES),
+        *(
+            pytest.param(one, measured_under(one), id=one, marks=() if one == "kahe" else pytest.mark.slow)
+            for one in SCHEMES
+        ),
         *(pytest.param(one, measurable(one), id=f"{one}, all", marks=pytest.mark.slow) for one in SCHEMES),
     ],
 )
