@@ -90,6 +90,8 @@ PYTHON_LAYERS = {
         "authority_service",
         "methods",
         "parameter_layout",
+        "privacy",
+        "reporting",
         "roles",
         "settings",
         "torch_bridge",

@@ -125,8 +125,7 @@ class BegunRun:
         """
         signed = Message.from_bytes(parts["signed"])
         setup = PublicSetup.trusted(bytes(signed["setup"]))
-        method = method_of(setup)
-        _check_same(method, settings, method_settings, rounds, progress)
+        method = _same_method(method_of(setup), settings, method_settings, rounds, progress)
         first = Message.from_bytes(parts["initial"])
         initial = GlobalModel.from_message(first, setup.plan.parameters, setup.plan.buffers).kept()
         authority: AuthoritySteps | None = None
@@ -168,14 +167,17 @@ class BegunRun:
         return parts
 
 
-def _check_same(
+def _same_method(
     method: Method,
     settings: FederationSettings,
     method_settings: MethodSettings,
     rounds: int,
     progress: Progress,
-) -> None:
-    """Raise PolicyError for settings by which another run would have begun, and name them."""
+) -> Method:
+    """Return a run's method as its settings make it: its set-up does not say what it has as a budget.
+
+    Raises PolicyError for settings by which another run would have begun, and names them.
+    """
     plan = method.plan
     pairs = {
         "method": (method.name, settings.method),
@@ -190,13 +192,15 @@ def _check_same(
     if settings.most_weight is not None and settings.weighting == "samples":
         pairs["most-weight"] = plan.most_weight, settings.most_weight
     other = [name for name, (began, given) in pairs.items() if began != given]
-    if not other and make_method(method.name, method_settings, plan).own_settings != method.own_settings:
+    if not other:
+        same = make_method(method.name, method_settings, plan)
+        if same.own_settings == method.own_settings:
+            return same
         other = ["the method's own settings"]
-    if other:
-        raise PolicyError(
-            f"the checkpoint is of a run that differs in {', '.join(other)}: "
-            "a run goes on with the settings that it began with"
-        )
+    raise PolicyError(
+        f"the checkpoint is of a run that differs in {', '.join(other)}: "
+        "a run goes on with the settings that it began with"
+    )
 
 
 def _weights(samples: Sequence[int], settings: FederationSettings) -> list[int]:

@@ -37,6 +37,8 @@ class Progress:
     """By client, which node it was."""
     positions: dict[int, tuple[int, int]] = field(default_factory=dict)
     """By client, how far its store had come."""
+    events: dict[int, int] = field(default_factory=dict)
+    """By client, how many of its privacy events the account has."""
     format: Literal["shieldfl checkpoint 1"] = "shieldfl checkpoint 1"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from logging import INFO
@@ -16,6 +17,7 @@ from flwr.supercore import log
 from shieldfl.errors import KeyMismatchError, PolicyError, RangeError, WireFormatError
 from shieldfl.flower.node_memory import NodeMemory, Position
 from shieldfl.flower.record_layout import RecordLayout
+from shieldfl.flower.told_events import UntoldEvents
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.missed_rounds import missed_parts
@@ -38,6 +40,7 @@ class _Told:
     """By record, what the app said of its training in that round."""
     ended: int = 0
     """The last round that this client went through, and whose end it has."""
+    events: UntoldEvents = field(default_factory=UntoldEvents)
 
 
 class ClientSession:
@@ -148,8 +151,11 @@ class ClientSession:
 
     def keep(self) -> Position:
         """Write everything down: before anything that comes of it leaves the node."""
-        for note in self.steps.report().notes:  # nobody else learns of them: some depend on the data
+        report = self.steps.report()
+        for note in report.notes:  # nobody else learns of them: some depend on the data
             log(INFO, "shieldfl: %s", note)
+        if not math.isnan(self.method.delta):
+            self._told = replace(self._told, events=self._told.events.and_(report.events))
         contents = {
             _STEPS: self.steps.state(self._key),
             _SECRET: self._secret or b"",
@@ -162,6 +168,14 @@ class ClientSession:
         )
         self._begun_is_kept, self._update = True, None
         return self._since
+
+    def take_known_events(self, known: int) -> None:
+        """Give up the first events that the server has written down. Raises WireFormatError for more than there are."""
+        self._told = replace(self._told, events=self._told.events.after(known))
+
+    def events(self) -> dict[str, Any]:
+        """Return what a reply says of what has left this client."""
+        return self._told.events.values()
 
     def take_grant(self, grant: Message | None) -> None:
         """Take what lets this client open sums, where it comes along and was not taken before."""

@@ -11,7 +11,8 @@ from flwr.supercore import log
 
 from shieldfl.errors import RangeError, ShieldError
 from shieldfl.flower.participants import Participants
-from shieldfl.flower.wire import ASK, Kind, bytes_in, packed
+from shieldfl.flower.told_events import ToldEvents
+from shieldfl.flower.wire import ASK, Kind, asked_of, bytes_in, packed
 from shieldfl.roles.message import Message as RoleMessage
 
 __all__ = ["GridClients"]
@@ -30,10 +31,14 @@ class GridClients:
     participants : the run's clients.
     missed : returns the ends of rounds that a client was not sent; or, where it is told that a message may not have
         come, all that the client is not known to have.
+    told : takes what clients tell of privacy.
     """
 
-    def __init__(self, participants: Participants, missed: Callable[[int, bool], RoleMessage]) -> None:
+    def __init__(
+        self, participants: Participants, missed: Callable[[int, bool], RoleMessage], told: ToldEvents
+    ) -> None:
         self.participants = participants
+        self.told = told
         self._missed = missed
         self.app_records: Mapping[int, RecordDict] = {}
         """By client, what the app's own strategy sends beside arrays."""
@@ -69,7 +74,7 @@ class GridClients:
             self._first = {}
         else:
             contents = {
-                index: self.participants.content(
+                index: self._content(
                     index, Kind.PHASE, self.record_of(message_of(index)), round=self._round, phase=phase
                 )
                 for index in clients
@@ -115,7 +120,12 @@ class GridClients:
             missed = self._missed(index, is_unsure)
             if missed:
                 parts["shieldfl.missed"] = packed(missed)
-        return self.participants.content(index, kind, message, parts, ended=ended, **self.asked, **values)
+        return self._content(index, kind, message, parts, ended=ended, **self.asked, **values)
+
+    def _content(self, index: int, kind: Kind, *records: Any, **values: Any) -> RecordDict:
+        return self.participants.content(
+            index, kind, *records, events_known=self.told.kept_of(index), **values
+        )
 
     def record_of(self, message: RoleMessage) -> Any:
         """Pack a message, once for all clients that get the same in an exchange."""
@@ -147,6 +157,7 @@ class GridClients:
             try:
                 bytes_in(reply.content)
                 self.participants.note(index, reply)
+                self.told.take(index, asked_of(reply.content))
             except (ShieldError, KeyError, TypeError, ValueError) as error:
                 self.failures[index] = f"its reply cannot be read ({error})"
                 continue

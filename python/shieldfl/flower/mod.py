@@ -73,6 +73,7 @@ class ShieldMod:
             samples = None if self._samples is None else int(self._samples(context))
             return _set_up(message, asked, settings, memory, samples, simulated=simulated)
         session = ClientSession.load(memory, asked["session"], settings.threads)
+        session.take_known_events(int(asked["events-known"]))
         session.take_grant(message_in(message.content, "shieldfl.grant"))
         turn = _Turn(message, asked, session, lambda: call_next(message, context))
         match asked["kind"]:
@@ -164,7 +165,8 @@ def _reply(
 ) -> Message:
     """Write everything down, then return what leaves the node."""
     position = session.keep()
-    content = RecordDict({ASK: ask(Kind(asked_of(message.content)["kind"]), position=list(position))})
+    kind = Kind(asked_of(message.content)["kind"])
+    content = RecordDict({ASK: ask(kind, position=list(position), **session.events())})
     if answer is not None:
         content[MESSAGE] = packed(answer)
     for name, record in (records or {}).items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from logging import INFO, WARNING
 from pathlib import Path
@@ -18,10 +19,14 @@ from shieldfl.flower.exchange import Exchange
 from shieldfl.flower.federation_settings import FederationSettings
 from shieldfl.flower.grid_clients import GridClients
 from shieldfl.flower.participants import Participants
+from shieldfl.flower.told_events import ToldEvents
 from shieldfl.flower.wire import Kind
+from shieldfl.methods.protocol.account_state import AccountState
 from shieldfl.methods.protocol.driver import RoundDriver, RoundTraffic
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.settings import MethodSettings
+from shieldfl.privacy.book import PrivacySpent
+from shieldfl.reporting.quantities import epsilon_text
 from shieldfl.roles.message import Message
 
 __all__ = ["ServerSession"]
@@ -42,12 +47,13 @@ class ServerSession:
         self.participants = participants
         self._checkpoint = checkpoint
         self._account = begun.method.account()
+        self._told = ToldEvents(self._account)
         initial = begun.initial if begun.method.aggregator_has_model else None
         self.aggregator = begun.method.aggregator_steps(
             begun.setup, begun.weights, initial=initial, threads=threads
         )
         self.clients = GridClients(
-            participants, lambda client, again: self.aggregator.missed(client, again=again)
+            participants, lambda client, again: self.aggregator.missed(client, again=again), self._told
         )
         self._driver: RoundDriver | None = None
         self.done = 0
@@ -117,6 +123,8 @@ class ServerSession:
         aggregator = session.aggregator
         aggregator.restore(parts["aggregator"], checkpoint.key() if aggregator.needs_sealing else None)
         session.done, session.metrics = progress.round, progress.metrics
+        session._account.restore(AccountState.from_bytes(parts["account"]))
+        session._told.restore(progress.events)
         grants = Message.from_bytes(parts["grants"])
         for index in participants.by_index:
             if str(index) in grants:
@@ -235,6 +243,24 @@ class ServerSession:
             message = self.clients.record_of(self.method.message_for(index, self.driver.model))
         return self.clients.content(index, kind, message)
 
+    @property
+    def privacy_spent(self) -> PrivacySpent | None:
+        """What noise has cost, by what clients say that they have sent; None for a method without noise."""
+        return None if math.isnan(self.method.delta) else self._account.spent()
+
+    def privacy(self) -> str | None:
+        """Say what noise has cost, for whom and against whom; None for a method without noise."""
+        spent, reading = self.privacy_spent, self.method.privacy_reading
+        if spent is None:
+            return None
+        parts = [
+            f"ε = {epsilon_text(spent.epsilon)} at δ = {spent.delta:g}, for a {reading.unit} ({reading.neighbours}), "
+            f"against {self.method.adversary}",
+            spent.reason or f"the noise alone was charged {epsilon_text(spent.of_noise)}",
+            reading.meaning,
+        ]
+        return "; ".join(parts)
+
     def finish(self) -> None:
         """Bring every client what it lacks, after the last round."""
         self.clients.app_records = {}
@@ -244,6 +270,7 @@ class ServerSession:
     def keep(self, state: Message | None = None) -> None:
         """Write down what it takes to go on; ``state`` is the app's strategy's. Raises DataError."""
         if self._checkpoint is None:
+            self._told.keep()
             return
         key, begun, ends = self._checkpoint.key(), self._begun, self.clients.ends
         grants = {
@@ -263,6 +290,7 @@ class ServerSession:
             {index: ended for index, (ended, _) in ends.items()},
             {index: one.node for index, one in self.participants.by_index.items()},
             {index: one.position for index, one in self.participants.by_index.items()},
+            self._told.taken(),
         )
         parts = {
             **begun.parts(key),
@@ -270,8 +298,10 @@ class ServerSession:
             "grants": Message(grants).to_bytes(),
             "ends": Message({str(index): end.to_bytes() for index, (_, end) in ends.items()}).to_bytes(),
             "strategy": (state or Message()).to_bytes(),
+            "account": self._account.state().to_bytes(),
         }
         self._checkpoint.keep(progress, parts)
+        self._told.keep()
 
     def strategy_state(self) -> Message:
         """Return what the app's strategy had at the checkpoint."""

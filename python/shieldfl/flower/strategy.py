@@ -19,6 +19,7 @@ from shieldfl.flower.mean_strategy import MeanStrategy
 from shieldfl.flower.server_session import ServerSession
 from shieldfl.flower.wire import Kind
 from shieldfl.methods.discovery import method_class
+from shieldfl.privacy.book import PrivacySpent
 
 __all__ = ["ShieldStrategy"]
 
@@ -70,6 +71,14 @@ class ShieldStrategy(Strategy):
             raise PolicyError("no run was begun: call start")
         return self._session
 
+    @property
+    def privacy_spent(self) -> PrivacySpent | None:
+        """What noise has cost in the run so far, by what clients say that they have sent.
+
+        None for a method without noise. How to read it says ``session.privacy()``. Raises PolicyError before a run.
+        """
+        return self.session.privacy_spent
+
     def summary(self) -> None:
         """Log what protects, and what the app's strategy says of itself."""
         method = self.session.method
@@ -119,6 +128,8 @@ class ShieldStrategy(Strategy):
                 evaluate_fn,
             )
             self._session.finish()
+            if privacy := self._session.privacy():
+                log(INFO, "shieldfl: %s", privacy)
         finally:
             if connection is not None and connection is not self._given_authority:
                 connection.close()

@@ -34,8 +34,13 @@ class AccountState:
 
     def events(self) -> list[PrivacyEvent]:
         """Return the events. Raises WireFormatError for what is none."""
+        return self.events_of(self.told)
+
+    @staticmethod
+    def events_of(named: Iterable[tuple[str, Any]]) -> list[PrivacyEvent]:
+        """Return what :meth:`named` was given. Raises WireFormatError for what is none."""
         try:
-            return [msgspec.convert(fields, type=_KINDS[kind]) for kind, fields in self.told]
+            return [msgspec.convert(fields, type=_KINDS[kind]) for kind, fields in named]
         except (KeyError, msgspec.MsgspecError, ParameterError) as error:
             raise WireFormatError("the account holds an event that is of no kind") from error
 

@@ -1,0 +1,191 @@
+"""What noise has cost a run over Flower: counted once, whatever is lost, cut off or told falsely, and never too low."""
+
+from __future__ import annotations
+
+import logging
+import math
+
+import msgspec
+import pytest
+
+from flower.test_messages_that_fail import ALL, loses, number_of
+from flower.test_resumed_runs import EndedError, ends_at
+from flower.vector_app import VectorRun
+from shieldfl.errors import PolicyError, WireFormatError
+from shieldfl.flower.told_events import ToldEvents, UntoldEvents
+from shieldfl.flower.wire import ASK
+from shieldfl.methods.protocol.account import Account
+from shieldfl.methods.protocol.account_state import AccountState
+from shieldfl.privacy.accountant import epsilon_of
+from shieldfl.privacy.events import ClearUpload, EncryptedUpload, Noise, NoisedUpload, SummedUploads
+
+SIGMA, DELTA = 3.0, 1e-5
+NOISE = Noise(SIGMA, "client")
+
+
+def noised_run(method="dp-fedavg", settings=(("noise_multiplier", SIGMA),), **more):
+    run = VectorRun(method=method, **more)
+    run.config |= {f"shieldfl.settings.{name}": value for name, value in settings}
+    return run
+
+
+def epsilon(rounds):
+    return epsilon_of({NOISE: rounds}, DELTA)
+
+
+def test_a_run_with_noise_says_what_it_has_cost_and_for_whom(caplog):
+    run = noised_run()
+    with caplog.at_level(logging.INFO):
+        run.start()
+    spent = run.strategy.privacy_spent
+    assert spent.epsilon == spent.of_noise == pytest.approx(epsilon(3))
+    assert (spent.delta, spent.steps, spent.reason) == (DELTA, 3, None)
+    # Together the four clients added twice the noise of one.
+    assert spent.if_participants_true == pytest.approx(epsilon_of({Noise(2 * SIGMA, "client"): 3}, DELTA))
+    (said,) = [text for text in caplog.messages if "ε" in text]
+    assert f"ε = {epsilon(3):.3g} at δ = 1e-05, for a client" in said
+    assert "against everybody else" in said
+
+
+def test_a_client_that_was_left_out_is_charged_for_what_it_sent():
+    run = noised_run()
+    run.grid.before = loses(2, "train", 2)  # client 2 does not hear of the second round
+    run.start()
+    assert run.strategy.privacy_spent.of_noise == pytest.approx(epsilon(3))
+    counted = run.strategy.session._told.taken()
+    assert counted == {0: 3, 1: 3, 2: 2, 3: 3}
+
+
+def test_what_a_lost_reply_told_is_told_by_the_next_one():
+    run = noised_run()
+    run.grid.after = loses(2, "train", 2)
+    run.start()
+    # It has sent its update of the second round, too, whoever has got it.
+    assert run.strategy.session._told.taken() == dict.fromkeys(ALL, 3)
+    assert run.strategy.privacy_spent.of_noise == pytest.approx(epsilon(3))
+
+
+def test_an_encrypted_sum_that_was_opened_leaves_later_noise_without_a_bound():
+    run = noised_run("selective-shield")
+    run.start()
+    spent = run.strategy.privacy_spent
+    assert spent.epsilon == math.inf
+    assert spent.reason.startswith("ε is ∞")
+    assert spent.of_noise == pytest.approx(epsilon(3))
+
+
+def test_methods_without_noise_have_no_figure_and_their_clients_tell_nothing():
+    run = VectorRun()
+    told = []
+    run.grid.after = lambda node, reply: told.append(reply.content[ASK].get("events"))
+    run.start()
+    assert run.strategy.privacy_spent is None
+    assert {one for one in told if one is not None} == {msgspec.msgpack.encode([])}
+
+
+@pytest.mark.parametrize("stores", [False, True])
+def test_a_run_that_was_cut_off_goes_on_with_what_it_had_spent(tmp_path, stores):
+    """It began to count anew: a budget was there twice."""
+
+    def config_of(number):
+        return {"shieldfl-store": str(tmp_path / f"node-{number}"), "shieldfl-methods": "dp-fedavg"}
+
+    more = {"node_config": config_of} if stores else {}
+    run = noised_run(checkpoint=str(tmp_path / "run"), **more)
+    run.grid.before, state = ends_at("evaluation 2", "model")
+    with pytest.raises(EndedError):
+        run.start()
+    state["ends"] = False
+    run.config["shieldfl.resume"] = True
+    run.start()
+    assert run.strategy.privacy_spent.of_noise == pytest.approx(epsilon(3))
+    assert run.strategy.session._told.taken() == dict.fromkeys(ALL, 3)
+
+
+def test_a_budget_is_one_whether_the_run_was_cut_off_or_not(tmp_path):
+    """By eq. 22 the noise is such that the target is met after the last round: one more draw is refused."""
+    budget = (("noise_multiplier", 0.0), ("target_epsilon", 2.0))
+    run = noised_run("selective-shield", budget, checkpoint=str(tmp_path / "run"))
+    run.grid.before, state = ends_at("evaluation 3", "model")
+    with pytest.raises(EndedError):
+        run.start()
+    state["ends"] = False
+    run.config["shieldfl.resume"] = True
+    run.start()
+    account = run.strategy.session._account
+    assert account.spent().of_noise == pytest.approx(2.0, rel=1e-2)
+    with pytest.raises(PolicyError, match="the privacy budget of epsilon = 2 is spent"):
+        account.charge_draw(4)
+
+
+def packed(*events):
+    return msgspec.msgpack.encode(AccountState.named(events))
+
+
+LIES = {
+    "another client's": {"events": packed(NoisedUpload(2, 0, NOISE))},
+    "of a role that it has not": {"events": packed(SummedUploads(2, 1000))},
+    "of another unit": {"events": packed(NoisedUpload(2, 1, Noise(SIGMA, "sample")))},
+    "no event": {"events": msgspec.msgpack.encode([("Nothing", {})])},
+    "no list": {"events": b"\xff"},
+    "no bytes": {"events": "text"},
+    "from nowhere": {"events-from": -1},
+    "from a text": {"events-from": "0"},
+    "nothing": {"events": None},
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_client_that_tells_what_none_has_to_tell_is_left_out_of_the_round(lie):
+    run = noised_run()
+
+    def after(node, reply):
+        if number_of(node) == 1 and reply.metadata.group_id == "round 2":
+            for name, value in LIES[lie].items():
+                if value is None:
+                    del reply.content[ASK][name]
+                else:
+                    reply.content[ASK][name] = value
+
+    failures = {}
+
+    def before(node, message):
+        if message.metadata.group_id == "round 3":
+            failures.update(run.strategy.session.clients.failures)
+
+    run.grid.after, run.grid.before = after, before
+    run.start()
+    assert run.strategy.session.done == 3
+    assert run.strategy.privacy_spent.of_noise == pytest.approx(epsilon(3))
+
+
+def test_a_server_that_says_it_knows_more_than_was_sent_is_refused():
+    untold = UntoldEvents().and_([ClearUpload(1, 1), ClearUpload(2, 1)])
+    assert untold.after(1) == UntoldEvents(1, AccountState.named([ClearUpload(2, 1)]))
+    assert untold.after(1).after(0) == untold.after(1)
+    assert untold.after(2) == UntoldEvents(2, [])
+    with pytest.raises(WireFormatError, match="knows of more"):
+        untold.after(3)
+
+
+def told_by(untold):
+    return {name.replace("_", "-"): value for name, value in untold.values().items()}
+
+
+def test_events_are_taken_once_and_those_that_are_missing_leave_no_bound():
+    account = Account(delta=DELTA)
+    told = ToldEvents(account)
+    untold = UntoldEvents().and_([NoisedUpload(1, 1, NOISE), EncryptedUpload(1, 1, NOISE)])
+    told.take(1, told_by(untold))
+    told.take(1, told_by(untold))
+    assert len(account.book.all) == 2
+    assert (told.kept_of(1), told.taken()) == (0, {1: 2})
+    told.keep()
+    assert told.kept_of(1) == 2
+    told.take(1, told_by(untold.and_([NoisedUpload(2, 1, NOISE)]).after(1)))
+    assert len(account.book.all) == 3
+    assert account.spent().epsilon == pytest.approx(epsilon(2))
+    # What a newer checkpoint had, this server is not told any more.
+    told.take(1, told_by(UntoldEvents(5)))
+    assert account.spent().epsilon == math.inf
+    assert told.taken() == {1: 5}
