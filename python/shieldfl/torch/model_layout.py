@@ -4,53 +4,45 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from fnmatch import fnmatchcase
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.errors import ArrayTypeError, ParameterError, WireFormatError
-from shieldfl.masks import Mask
+from shieldfl.errors import ArrayTypeError, ParameterError, RangeError, WireFormatError
+from shieldfl.masks import Mask, bits_of
 from shieldfl.parameter_layout import ParameterLayout
+from shieldfl.torch.leaf_values import (
+    check_present,
+    check_writable,
+    copy_into,
+    same_values,
+    scale_into,
+    with_values,
+)
 from shieldfl.torch.leaves import (
-    array_of,
-    as_like,
     dtype_of,
     is_float,
     is_frozen,
+    is_module,
+    is_trained,
     memory_of,
     named_leaves,
 )
+from shieldfl.torch.name_patterns import Pattern, matching
+from shieldfl.torch.place import Place, exponents_of, texts
 
 __all__ = ["BATCH_NORM_STATISTICS", "ModelLayout"]
 
 BATCH_NORM_STATISTICS = ("*running_mean", "*running_var")
 """PyTorch's names for what BatchNorm keeps of the data: of raw pixels they are far larger than parameters."""
 
-Pattern = str | re.Pattern[str]
 _VERSION = 1
-_MOST_EXPONENT = 1_000
-
-
-@dataclass(frozen=True)
-class _Place:
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    exponent: int
-    """Its values are divided by two to this before they are encrypted, and multiplied afterwards."""
-    aliases: tuple[str, ...]
-    """Other names of the same memory."""
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
+_MOST_POSITIONS = 2**31  # of a mask, and so of what is encrypted at a time
+_LIMIT = 8.0 - 2.0**-20  # value_limit of every scheme's parameters, as they are by default
 
 
 @dataclass(frozen=True)
@@ -60,13 +52,13 @@ class ModelLayout:
     ``layout = ModelLayout.of(model)`` once, then :meth:`encrypt` on every client, and :meth:`moved` or :meth:`replaced`
     with what was decrypted. All clients need the same layout: compare :attr:`digest`, or send :meth:`to_json`.
 
-    Integers and truth values, such as BatchNorm's count of batches, stay apart: they are neither encrypted nor changed.
-    A tensor under several names is in it once.
+    Integers and truth values, such as BatchNorm's count of batches, and modules' extra state that is no array stay
+    apart: they are neither encrypted nor changed. A tensor under several names is in it once.
     """
 
-    places: tuple[_Place, ...]
+    places: tuple[Place, ...]
     apart: tuple[str, ...]
-    """Names of arrays that are not encrypted: not floats, frozen or left out."""
+    """Names of what is not encrypted: not floats, frozen or left out."""
 
     @classmethod
     def of(
@@ -77,7 +69,7 @@ class ModelLayout:
         exclude: Pattern | Sequence[Pattern] = (),
         trainable_only: bool = False,
         ranges: Mapping[str, float] | None = None,
-        limit: float = 8.0,
+        limit: float = _LIMIT,
     ) -> ModelLayout:
         """Lay out a model.
 
@@ -85,37 +77,48 @@ class ModelLayout:
         ----------
         model : a torch module; a state dict, named parameters, or a subset of them, such as an adapter's; any dict of
             NumPy arrays, torch tensors, or such dicts, whose names are joined by dots. Floats of 16, 32 or 64 bits,
-            bfloat16 too.
+            bfloat16 too. Tensors may be on meta: a model can be laid out before it is loaded.
         include, exclude : names, globs (``"encoder.*"``) or compiled regular expressions, which have to match a whole
             name. What is not included, or is excluded, stays apart; of a tensor with several names, one decides.
-        trainable_only : whether parameters that are frozen (``requires_grad`` is False) stay apart.
+        trainable_only : whether parameters that are frozen (``requires_grad`` is False) stay apart; of a tensor with
+            several names, one under which it is trained decides. A state dict does not say what is frozen.
         ranges : by glob, the largest magnitude of values that are larger than ``limit``: they are scaled by a power of
-            two, which loses nothing but that their step is larger by the same.
-        limit : the largest magnitude that the encryption is set up for.
+            two, which loses nothing but that their step is larger by the same. It may be reached, and not exceeded.
+        limit : the largest magnitude that the encryption takes: ``value_limit`` of its parameters. Without it, that of
+            parameters with 24 bits, 20 of them behind the point: just below 8.
 
-        Raises ParameterError for a model with nothing to encrypt, a pattern that matches nothing, and a name that comes
-        twice; ArrayTypeError for what is no array, or is of other floats: both name it.
+        Raises ParameterError for a model with nothing to encrypt, or more than 2**31 values, a pattern that matches
+        nothing, and a name that comes twice; ArrayTypeError for what is no array, or no plain one, or is neither of
+        such floats nor of integers or truth values, unless it is left out. Both name it.
         """
         leaves = named_leaves(model)
-        included, excluded = _matching(leaves, include), _matching(leaves, exclude) if exclude else set()
-        exponents = _exponents(leaves, ranges or {}, limit)
+        included, excluded = matching(leaves, include), matching(leaves, exclude) if exclude else set()
+        exponents = exponents_of(leaves, ranges or {}, limit)
+        if trainable_only and not is_module(model):
+            _check_frozen_are_known(leaves)
         names_of: dict[Any, list[str]] = {}
         for name, leaf in leaves.items():
             names_of.setdefault(memory_of(leaf) or name, []).append(name)
-        places: list[_Place] = []
+        places: list[Place] = []
         for name, *aliases in names_of.values():
             leaf, names = leaves[name], {name, *aliases}
             # One tensor is encrypted under all of its names, or apart under all.
             chosen = names & included and not names & excluded
-            if chosen and is_float(name, leaf) and not (trainable_only and is_frozen(leaf)):
+            if trainable_only and any(is_frozen(leaves[one]) for one in names):
+                chosen = chosen and any(is_trained(leaves[one]) for one in names)
+            if chosen and is_float(name, leaf):
                 shape = tuple(int(size) for size in leaf.shape)
                 exponent = max(exponents.get(one, 0) for one in names)
-                places.append(_Place(name, shape, dtype_of(leaf), exponent, tuple(aliases)))
-        placed = {name for place in places for name in (place.name, *place.aliases)}
+                places.append(Place(name, shape, dtype_of(leaf), exponent, tuple(aliases)))
+        placed = {name for place in places for name in place.names}
         layout = cls(tuple(places), tuple(name for name in leaves if name not in placed))
         if not layout.size:
             raise ParameterError(
                 "the model has no floats that are to be encrypted: look at include and exclude"
+            )
+        if layout.size > _MOST_POSITIONS:
+            raise ParameterError(
+                f"the model has {layout.size:,} values, and 2**31 can be encrypted at a time: choose with include"
             )
         return layout
 
@@ -135,7 +138,12 @@ class ModelLayout:
 
     @property
     def digest(self) -> str:
-        """What two layouts have in common where one's vectors are the other's, 64 hexadecimal digits."""
+        """SHA-256 of :meth:`to_json`, 64 hexadecimal digits: the same for layouts that are the same in all they have.
+
+        That is, in their order, the encrypted arrays: each one's name, other names, shape, dtype and power of two that
+        it is scaled by; then the names of what stays apart. It says nothing of values, and nothing of which patterns,
+        ranges or kind of model a layout was made of.
+        """
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def to_json(self) -> str:
@@ -148,44 +156,33 @@ class ModelLayout:
         """Read what :meth:`to_json` wrote. Raises WireFormatError."""
         try:
             read = json.loads(text)
-            if read["version"] != _VERSION:
-                raise WireFormatError(
-                    "the layout is of another version of shieldfl: install the same one everywhere"
-                )
-            places = tuple(
-                _Place(
-                    str(one["name"]),
-                    tuple(_natural(size) for size in one["shape"]),
-                    str(one["dtype"]),
-                    _natural(one["exponent"], _MOST_EXPONENT),
-                    tuple(str(name) for name in one["aliases"]),
-                )
-                for one in read["places"]
-            )
-            layout = cls(places, tuple(str(name) for name in read["apart"]))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            version, places, apart = read["version"], read["places"], read["apart"]
+            if type(version) is int and version == _VERSION:
+                layout = cls(tuple(Place.from_json(one) for one in places), texts(apart))
+            else:
+                layout = None
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise WireFormatError("this is no layout of a model that this version can read") from error
-        names = [name for place in places for name in (place.name, *place.aliases)] + list(layout.apart)
-        if len(names) != len(set(names)) or not layout.size:
-            raise WireFormatError("this is no layout that a model has: names come twice, or there are none")
+        if layout is None:
+            raise WireFormatError(
+                "the layout is of another version of shieldfl: install the same one everywhere"
+            )
+        names = [name for place in layout.places for name in place.names] + list(layout.apart)
+        if len(names) != len(set(names)) or not 0 < layout.size <= _MOST_POSITIONS:
+            raise WireFormatError(
+                "this is no layout that a model has: names come twice, or there are no values, or too many"
+            )
         return layout
 
     def flatten(self, model: Any) -> NDArray[Any]:
         """Copy a model of this layout into one vector (P,): float32, or float64 where one of its arrays is.
 
         Arrays that stay apart may be missing, and floats be of other widths than the layout's. Raises ParameterError
-        for arrays that are missing, unknown or of another shape, ArrayTypeError for what are no floats; each names it.
+        for arrays that are missing, unknown or of another shape, and for names of one tensor that have other values
+        each; ArrayTypeError for what are no floats, or have no values; RangeError for a float64 that the vector's
+        float32 cannot hold. Each names it.
         """
-        leaves = self._checked(model)
-        wide = any(place.dtype == "float64" for place in self.places)
-        vector = np.empty(self.size, np.float64 if wide else np.float32)
-        for place, (_, part) in zip(self.places, self.slices(), strict=True):
-            numbers = array_of(leaves[place.name]).reshape(-1)
-            if place.exponent:
-                np.multiply(numbers, 2.0**-place.exponent, out=vector[part], casting="same_kind")
-            else:
-                np.copyto(vector[part], numbers, casting="same_kind")
-        return vector
+        return self._vector(self._checked(model))
 
     def encrypt(
         self, encryptor: Any, model: Any, mask: Mask | None = None, *, since: Any = None, **options: Any
@@ -197,14 +194,16 @@ class ModelLayout:
         encryptor : such as ``sf.kahe.Encryptor(key)``.
         model : what :meth:`of` takes: trained arrays, or an update.
         mask : positions of the vector (P,), such as of :meth:`mask`; None for all.
-        since : a model of this layout that is subtracted first: then what is encrypted is the update since then.
+        since : a model of this layout that is subtracted first, in float64 where one of both is: then what is encrypted
+            is the update since then.
         options : of ``encryptor.encrypt``: ``round``, ``weight``, ``clip``.
 
-        Raises what :meth:`flatten` and the encryptor do; a RangeError names the tensor.
+        Raises what :meth:`flatten` and the encryptor do; a RangeError names the tensor, and an array in the place of a
+        mask is an ArrayTypeError.
         """
-        vector = self.flatten(model)
-        if since is not None:
-            vector -= self.flatten(since)
+        if mask is not None:
+            bits_of(mask)
+        vector = self._vector(self._checked(model), None if since is None else self._checked(since))
         with self.parameters.naming_tensors():
             return encryptor.encrypt(vector, mask, **options)
 
@@ -218,8 +217,9 @@ class ModelLayout:
             be a mean.
         mask : that the values were encrypted under.
 
-        Returns new arrays, or tensors, of the model's dtypes and devices, in its order; those that stay apart are the
-        model's own. ``module.load_state_dict`` takes them. Raises ParameterError for another number of values.
+        Returns new arrays, or tensors, of the model's dtypes and devices, in its order; what stays apart is the model's
+        own. Values that the mask did not choose stay bit for bit. ``module.load_state_dict`` takes them. Raises as
+        :meth:`flatten`, and ParameterError for another number of values.
         """
         return self._changed(model, values, mask, adds=False)
 
@@ -228,39 +228,53 @@ class ModelLayout:
         return self._changed(model, update, mask, adds=True)
 
     def _changed(self, model: Any, values: NDArray[Any], mask: Mask | None, *, adds: bool) -> dict[str, Any]:
-        leaves = self._checked(model)
-        if mask is not None and mask.size != self.size:
+        if mask is not None and bits_of(mask).size != self.size:
             raise ParameterError(f"the mask is one of {mask.size:,} positions, the model has {self.size:,}")
+        leaves = self._checked(model)
         expected = self.size if mask is None else mask.count
         if not isinstance(values, np.ndarray) or values.shape != (expected,) or values.dtype.kind != "f":
             shape = getattr(values, "shape", type(values).__name__)
             raise ParameterError(f"expected {expected:,} decrypted floats in one vector, got {shape}")
-        vector = self.flatten(leaves).astype(np.float64)
-        given = np.ascontiguousarray(values, np.float64)
-        if mask is None:
-            vector = vector + given if adds else given
-        elif adds:
-            mask.scatter_add(given, vector)
-        else:
-            mask.scatter(given, vector)
-        found = dict(leaves)
+        found, chosen, taken = dict(leaves), None if mask is None else mask.to_bool(), 0
         for place, (_, part) in zip(self.places, self.slices(), strict=True):
-            made = as_like(leaves[place.name], vector[part] * 2.0**place.exponent)
-            found |= {name: made for name in (place.name, *place.aliases) if name in leaves}
+            where = None if chosen is None else chosen[part]
+            count = place.size if where is None else int(np.count_nonzero(where))
+            with np.errstate(over="ignore"):
+                numbers = np.ldexp(
+                    values[taken : taken + count].astype(np.float64, copy=False), place.exponent
+                )
+            taken += count
+            made: dict[Any, Any] = {}
+            for name in (name for name in place.names if name in leaves):
+                # Names of one tensor get one; arrays of their own may be of other dtypes.
+                memory = memory_of(leaves[name])
+                if memory not in made:
+                    made[memory] = with_values(leaves[name], numbers, where, adds)
+                found[name] = made[memory]
         return found
 
     def load(self, model: Any, arrays: Mapping[str, Any]) -> None:
         """Copy arrays by name, such as :meth:`replaced` returned, into a module or into a dict's arrays, in place.
 
-        All is checked before anything changes. Raises as :meth:`flatten`.
+        All is checked before anything changes, and all names of a tensor are written. Raises as :meth:`flatten`, and
+        ParameterError for an array that cannot be written, and for one in which two different ones would end up.
         """
-        targets, sources = self._checked(model), self._checked(arrays)
+        targets, sources = self._checked(model, overwritten=True), self._checked(arrays)
+        copies: dict[Any, tuple[str, Any, Any]] = {}
         for place in self.places:
-            target, numbers = targets[place.name], sources[place.name]
-            if isinstance(target, np.ndarray):
-                target[...] = array_of(numbers)
-            else:
-                target.data.copy_(as_like(target, array_of(numbers)))
+            for name in (name for name in place.names if name in targets):
+                check_writable(name, targets[name])
+                source = sources[place.name]
+                first, _, other = copies.setdefault(
+                    memory_of(targets[name]) or name, (name, targets[name], source)
+                )
+                if source is not other and not same_values(source, other):
+                    raise ParameterError(
+                        f"{first!r} and {name!r} are one tensor where they are to be loaded, and two with other "
+                        "values each in the arrays: pass copies"
+                    )
+        for _, target, source in copies.values():
+            copy_into(target, source)
 
     def mask(self, *patterns: Pattern) -> Mask:
         """Choose all positions of the arrays that are called so: names, globs or compiled regular expressions.
@@ -268,71 +282,61 @@ class ModelLayout:
         Masks by position mix with it: ``layout.mask("head.*") | sf.Mask.from_bool(...)``. Raises ParameterError for
         a pattern that no encrypted array's name matches, and where there is none.
         """
-        names = {name: place for place in self.places for name in (place.name, *place.aliases)}
-        chosen = {names[name] for name in _matching(names, patterns)}
+        names = {name: place for place in self.places for name in place.names}
+        chosen = {names[name] for name in matching(names, patterns)}
         return Mask.from_bool(np.concatenate([np.full(place.size, place in chosen) for place in self.places]))
 
     def slices(self) -> Iterator[tuple[str, slice]]:
         """Yield the name of each array and its slice of the vector, in order."""
         return self.parameters.slices()
 
-    def _checked(self, model: Any) -> dict[str, Any]:
+    def _vector(self, leaves: Mapping[str, Any], since: Mapping[str, Any] | None = None) -> NDArray[Any]:
+        wide = any(place.dtype == "float64" for place in self.places)
+        vector = np.empty(self.size, np.float64 if wide else np.float32)
+        for place, (name, part) in zip(self.places, self.slices(), strict=True):
+            try:
+                scale_into(vector[part], leaves[name], since and since[name], place.exponent)
+            except FloatingPointError:
+                raise RangeError(
+                    f"{name!r} has a value, or a change, that {vector.dtype} cannot hold, far beyond what can be "
+                    "encrypted: clip it first, or leave the array out with exclude"
+                ) from None
+        return vector
+
+    def _checked(self, model: Any, *, overwritten: bool = False) -> dict[str, Any]:
         """Return a model's arrays by name, once they are those of the layout."""
         leaves = named_leaves(model)
-        aliases = {name for place in self.places for name in place.aliases}
-        known = {place.name for place in self.places} | aliases | set(self.apart)
+        known = {name for place in self.places for name in place.names} | set(self.apart)
         missing = [place.name for place in self.places if place.name not in leaves]
         unknown = [name for name in leaves if name not in known]
         if missing or unknown:
             which = f"{missing[0]!r} is missing" if missing else f"{unknown[0]!r} is not in the layout"
             raise ParameterError(f"this is not a model of the layout: {which}")
         for place in self.places:
-            leaf = leaves[place.name]
-            if tuple(leaf.shape) != place.shape:
-                raise ParameterError(
-                    f"{place.name!r} has the shape {tuple(leaf.shape)}, and in the layout {place.shape}"
-                )
-            if not is_float(place.name, leaf):
-                raise ArrayTypeError(
-                    f"{place.name!r} is of {dtype_of(leaf)}, and in the layout of {place.dtype}"
-                )
+            first = leaves[place.name]
+            for name in (name for name in place.names if name in leaves):
+                leaf = leaves[name]
+                if not is_float(name, leaf):
+                    raise ArrayTypeError(
+                        f"{name!r} is of {dtype_of(leaf)}, and in the layout of {place.dtype}"
+                    )
+                if tuple(leaf.shape) != place.shape:
+                    raise ParameterError(
+                        f"{name!r} has the shape {tuple(leaf.shape)}, and in the layout {place.shape}"
+                    )
+                check_present(name, leaf)
+                alike = overwritten or leaf is first or memory_of(leaf) == memory_of(first)
+                if not alike and not same_values(leaf, first):
+                    raise ParameterError(
+                        f"{name!r} has other values than {place.name!r}, and in the layout they are one tensor: make "
+                        "it of a model where they are two, or pass one of both"
+                    )
         return leaves
 
 
-def _natural(value: Any, most: int = 2**63 - 1) -> int:
-    if type(value) is not int or not 0 <= value <= most:
-        raise ValueError("no whole number, or one that nothing has")
-    return value
-
-
-def _matching(names: Iterable[str], patterns: Pattern | Sequence[Pattern]) -> set[str]:
-    given = [patterns] if isinstance(patterns, str | re.Pattern) else list(patterns)
-    if not given:
-        raise ParameterError("give at least one name, glob or regular expression")
-    listed, found = list(names), set()
-    for pattern in given:
-        if isinstance(pattern, re.Pattern):
-            matched = {name for name in listed if pattern.fullmatch(name)}
-        else:
-            matched = {name for name in listed if name == pattern or fnmatchcase(name, pattern)}
-        if not matched:
-            shown = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
-            some = ", ".join(listed[:3])
-            raise ParameterError(f"no array of the model matches {shown!r}: its names are like {some}")
-        found |= matched
-    return found
-
-
-def _exponents(names: Iterable[str], ranges: Mapping[str, float], limit: float) -> dict[str, int]:
-    if not (math.isfinite(limit) and limit > 0):
-        raise ParameterError("limit must be a number above 0")
-    found: dict[str, int] = {}
-    listed = list(names)
-    for pattern, largest in ranges.items():
-        if not (math.isfinite(largest) and largest > 0):
-            raise ParameterError(f"the range of {pattern!r} must be a number above 0")
-        exponent = max(0, math.ceil(math.log2(largest) - math.log2(limit)))
-        if exponent > _MOST_EXPONENT:
-            raise ParameterError(f"the range of {pattern!r} is too large")
-        found |= dict.fromkeys(_matching(listed, pattern), exponent)
-    return found
+def _check_frozen_are_known(leaves: Mapping[str, Any]) -> None:
+    if not any(is_frozen(leaf) or is_trained(leaf) for leaf in leaves.values()):
+        raise ParameterError(
+            "nothing here says whether it is frozen, as a state dict does not: for trainable_only pass the module, or "
+            "dict(model.named_parameters())"
+        )

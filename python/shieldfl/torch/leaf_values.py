@@ -1,0 +1,111 @@
+"""Numbers out of a model's arrays, and back into them: NumPy's and torch's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.errors import ArrayTypeError, ParameterError
+from shieldfl.torch.leaves import dtype_of
+
+__all__ = [
+    "array_of",
+    "check_present",
+    "check_writable",
+    "copy_into",
+    "same_values",
+    "scale_into",
+    "with_values",
+]
+
+
+def check_present(name: str, leaf: Any) -> None:
+    """Raise ArrayTypeError for a tensor that has a shape and no values."""
+    if not isinstance(leaf, np.ndarray) and leaf.is_meta:
+        raise ArrayTypeError(f"{name!r} is a tensor on the device meta, without values: load the model first")
+
+
+def check_writable(name: str, leaf: Any) -> None:
+    """Raise ParameterError for an array whose values cannot be set one by one."""
+    strides = leaf.strides if isinstance(leaf, np.ndarray) else leaf.stride()
+    if any(size > 1 and not stride for size, stride in zip(leaf.shape, strides, strict=True)):
+        raise ParameterError(
+            f"{name!r} cannot be written: several of its values are one in memory, pass a copy"
+        )
+    if isinstance(leaf, np.ndarray) and not leaf.flags.writeable:
+        raise ParameterError(f"{name!r} cannot be written: the array is read-only, pass a copy")
+
+
+def array_of(leaf: Any) -> NDArray[Any]:
+    """Return its numbers as a NumPy array, float32 or float64: its own memory where that serves."""
+    dtype = np.float64 if dtype_of(leaf) == "float64" else np.float32
+    if isinstance(leaf, np.ndarray):
+        with np.errstate(invalid="ignore"):  # of a NaN that signals
+            return np.asarray(leaf, dtype)
+    tensor = leaf.detach().resolve_neg().cpu()
+    found: NDArray[Any] = (tensor if dtype_of(tensor) in ("float32", "float64") else tensor.float()).numpy()
+    return found
+
+
+def same_values(one: Any, other: Any) -> bool:
+    """Say whether two arrays of floats are of one shape and equal, where NaN equals NaN."""
+    return np.array_equal(array_of(one), array_of(other), equal_nan=True)
+
+
+def scale_into(out: NDArray[Any], leaf: Any, since: Any, exponent: int) -> None:
+    """Write an array's numbers, less those of ``since`` unless it is None, divided by 2**exponent, to a vector.
+
+    They are subtracted in float64 where one of both is float64, and rounded to the vector's dtype afterwards. Raises
+    FloatingPointError where a finite number is infinite in that.
+    """
+    numbers = array_of(leaf).reshape(-1)
+    # NaN and infinity pass: whether they are to be encrypted, and so to be refused, is for a mask to say.
+    with np.errstate(over="raise", under="ignore", invalid="ignore"):
+        if since is not None and exponent:
+            numbers = numbers - array_of(since).reshape(-1)
+        if exponent:
+            np.multiply(numbers, 2.0**-exponent, out=out, casting="same_kind")
+        elif since is not None:
+            np.subtract(numbers, array_of(since).reshape(-1), out=out, casting="same_kind")
+        else:
+            np.copyto(out, numbers, casting="same_kind")
+
+
+def with_values(leaf: Any, numbers: NDArray[np.float64], chosen: NDArray[np.bool_] | None, adds: bool) -> Any:
+    """Return a copy of an array, contiguous, of its dtype and on its device, with other numbers at some places.
+
+    ``numbers`` (count,) go to the places that ``chosen`` (size,) has, all for None, in their order; with ``adds``
+    what is there is added first, in float64. All other places stay bit for bit.
+    """
+    # What is too large for a narrow dtype becomes infinite, as torch does.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if isinstance(leaf, np.ndarray):
+            made = np.array(leaf, order="C", subok=False)
+            flat, where = made.reshape(-1), slice(None) if chosen is None else chosen
+            flat[where] = flat[where].astype(np.float64) + numbers if adds else numbers
+            return made
+        import torch
+
+        copied = leaf.detach().resolve_neg().clone(memory_format=torch.contiguous_format)
+        places = copied.view(-1)
+        which = slice(None) if chosen is None else torch.from_numpy(chosen).to(copied.device)
+        if adds:
+            numbers = array_of(places[which]).astype(np.float64) + numbers
+        # Narrowed before it moves: some devices know no float64.
+        places[which] = torch.from_numpy(numbers).to(copied.dtype).to(copied.device)
+        return copied
+
+
+def copy_into(target: Any, source: Any) -> None:
+    """Write an array's values to another one's memory; bits stay where both are of one library and dtype."""
+    if isinstance(target, np.ndarray):
+        with np.errstate(over="ignore", invalid="ignore"):
+            target[...] = source if isinstance(source, np.ndarray) else array_of(source)
+        return
+    import torch
+
+    if isinstance(source, np.ndarray):
+        source = torch.tensor(np.array(array_of(source), order="C"))
+    target.data.copy_(source.detach())
