@@ -73,11 +73,12 @@ PYTHON_LAYERS = {
     "torch_bridge": {"errors", "parameter_layout"},
     # Models as people hold them; of NumPy's arrays without torch.
     "torch": {"errors", "masks", "parameter_layout"},
-    "sensitivity": {"errors", "parameter_layout", "torch_bridge"},
-    "privacy": {"errors", "_core", "array_view", "installing", "settings", "stateful"},
+    "losses": set(),
+    "sensitivity": {"errors", "losses", "parameter_layout", "torch_bridge"},
+    "privacy": {"errors", "_core", "array_view", "installing", "losses", "settings", "stateful"},
     "frame_inspection": {"_core", "array_view", "errors", "masks", "scheme"},
     "roles": CORE_SIDE | {"scheme"},
-    "training": {"errors", "privacy", "profiling", "sensitivity", "settings", "torch_bridge"},
+    "training": {"errors", "losses", "privacy", "profiling", "sensitivity", "settings", "torch_bridge"},
     "methods": CORE_SIDE
     | {"roles", "privacy", "profiling", "scheme", "sensitivity", "settings", "torch_bridge", "training"},
     # What a package with a method of its own tests it with.
@@ -98,7 +99,7 @@ PYTHON_LAYERS = {
         "training",
     },
     "simulation": CORE_SIDE
-    | {"methods", "privacy", "profiling", "reporting", "roles", "scheme", "sensitivity", "settings"}
+    | {"losses", "methods", "privacy", "profiling", "reporting", "roles", "scheme", "sensitivity", "settings"}
     | {"toml_files", "torch_bridge", "training"},
     "fleet": CORE_SIDE
     | {"methods", "profiling", "reporting", "roles", "scheme", "settings"}
@@ -108,13 +109,14 @@ PYTHON_LAYERS = {
     "cli": CORE_SIDE
     | {"", "benchmarks", "fleet", "methods", "privacy", "profiling", "reporting", "roles", "scheme"}
     | {"authority_service", "flower", "settings", "simulation", "training"},
-    "__init__": CORE_SIDE | {"roles"},
+    "__init__": CORE_SIDE | {"roles", "simulation"},
     "__main__": {"cli"},
 }
 # Libraries, and the only parts of the package that may import them.
 PYTHON_LIBRARIES = {
     "torch": {
         "torch",
+        "losses",
         "torch_bridge",
         "sensitivity",
         "privacy",
@@ -130,7 +132,7 @@ PYTHON_LIBRARIES = {
     "sklearn": {"methods", "simulation"},
     "matplotlib": {"reporting", "simulation", "fleet"},
     "jinja2": {"reporting"},
-    "rich": {"cli"},
+    "rich": {"cli", "simulation"},
     "typer": {"cli"},
     "cryptography": {"roles", "scheme", "authority_service"},
     **{served: {"authority_service"} for served in ("aiohttp", "httpx", "prometheus_client")},

@@ -4,6 +4,7 @@ This package imports neither torch nor scikit-learn: masks, encryption and the k
 The training side lives in ``shieldfl.methods`` and ``shieldfl.simulation``.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from shieldfl import ckks, kahe, pads, paillier
@@ -27,6 +28,8 @@ from shieldfl.masks import Mask, Votes, negotiate
 
 if TYPE_CHECKING:
     from shieldfl.roles.key_authority import KeyAuthority
+    from shieldfl.simulation.own_run import run
+    from shieldfl.simulation.task import Task
 
 __all__ = [
     "ArrayTypeError",
@@ -43,6 +46,7 @@ __all__ = [
     "RangeError",
     "SecretCopyError",
     "ShieldError",
+    "Task",
     "Votes",
     "WireFormatError",
     "build_info",
@@ -51,19 +55,25 @@ __all__ = [
     "negotiate",
     "pads",
     "paillier",
+    "run",
 ]
 
 __version__: str = build_info()["version"]
 
 
-def __getattr__(name: str) -> Any:
-    if name != "KeyAuthority":
-        raise AttributeError(f"module 'shieldfl' has no attribute {name!r}")
-    # Only where it is asked for: clients and aggregators load nothing that holds a secret.
-    from shieldfl.roles.key_authority import KeyAuthority
+# Only where they are asked for: clients and aggregators load nothing that holds a secret, nor torch.
+_LOADED_LATE = {
+    "KeyAuthority": "shieldfl.roles.key_authority",
+    "Task": "shieldfl.simulation.task",
+    "run": "shieldfl.simulation.own_run",
+}
 
-    return KeyAuthority
+
+def __getattr__(name: str) -> Any:
+    if name not in _LOADED_LATE:
+        raise AttributeError(f"module 'shieldfl' has no attribute {name!r}")
+    return getattr(import_module(_LOADED_LATE[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted(globals().keys() | {"KeyAuthority"})
+    return sorted(globals().keys() | _LOADED_LATE.keys())

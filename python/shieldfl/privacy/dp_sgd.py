@@ -24,6 +24,7 @@ from opacus.validators import ModuleValidator
 from torch import nn
 
 from shieldfl.errors import ParameterError, RangeError
+from shieldfl.losses import Loss, mean_loss
 from shieldfl.privacy.mechanisms import check_norm, gaussian_noise
 from shieldfl.settings import TrainingSettings
 
@@ -59,8 +60,9 @@ def train_privately(
     noise_multiplier: float,
     max_grad_norm: float = 4.7,
     insecure_sampling_seed: int | None = None,
+    loss: Loss | None = None,
 ) -> PrivateTraining:
-    """Train a model in place on one client's samples, by DP-SGD on the cross-entropy.
+    """Train a model in place on one client's samples, by DP-SGD, on the cross-entropy by default.
 
     An epoch has ⌈N / batch_size⌉ steps, and in each every sample takes part with the same probability,
     independently (Poisson sampling): the sample rate is 1 over the steps of an epoch, as in Opacus. Per-sample
@@ -74,12 +76,12 @@ def train_privately(
     Parameters
     ----------
     model : nn.Module
-        Classifier, features to logits, float32, on a CPU or another device. It must treat samples
+        Features to outputs, a classifier by default, float32, on a CPU or another device. It must treat samples
         independently.
-    features : float32 tensor, shape (N, ...)
+    features : tensor, shape (N, ...)
         Samples, on the model's device, N at least 1.
-    labels : int64 tensor, shape (N,)
-        Class of each sample, same device.
+    labels : tensor, shape (N, ...)
+        Targets, by default int64, the class of each sample; same device.
     settings : TrainingSettings
         Its ``batch_size`` is the largest expected size of a batch.
     noise_multiplier : float
@@ -90,6 +92,8 @@ def train_privately(
         Makes the batches repeatable. The sample rate lowers ε only against those who cannot tell who was
         drawn: with a seed that others know or guess, charge a rate of 1. None, the default, draws from the
         operating system. The noise is never seeded.
+    loss : callable, optional
+        In the place of the cross-entropy: a mean over samples, of which each is counted on its own.
 
     Returns
     -------
@@ -132,14 +136,14 @@ def train_privately(
         for _ in range(steps_per_epoch):
             batch = batches.draw().to(features.device)
             optimizer.zero_grad(set_to_none=True)
-            loss_sum += len(batch) * _backward(trained, features[batch], labels[batch])
+            loss_sum += len(batch) * _backward(trained, features[batch], labels[batch], loss)
             drawn += len(batch)
             optimizer.step()
     if not all(bool(torch.isfinite(parameter).all()) for parameter in trained.parameters()):
         raise _diverged()
     if drawn == 0:
         with torch.no_grad():
-            loss_sum, drawn = float(nn.functional.cross_entropy(trained(features), labels)), 1
+            loss_sum, drawn = float(mean_loss(loss, trained(features), labels)), 1
     with torch.no_grad():
         for parameter, result in zip(model.parameters(), trained.parameters(), strict=True):
             parameter.copy_(result)
@@ -177,20 +181,21 @@ class _PoissonBatches:
         return torch.from_numpy(np.flatnonzero(joins))
 
 
-def _backward(model: GradSampleModule, features: torch.Tensor, labels: torch.Tensor) -> float:
+def _backward(
+    model: GradSampleModule, features: torch.Tensor, labels: torch.Tensor, loss: Loss | None
+) -> float:
     """Leave each sample's gradient on the parameters; return the mean loss, 0 for an empty batch."""
     if len(features) == 0:
         # Not every layer takes no samples at all, and the step is noised as any other.
         for parameter in model.parameters():
             parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
         return 0.0
-    loss = nn.functional.cross_entropy(model(features), labels)
-    mean_loss = float(loss.detach())
-    if not math.isfinite(mean_loss):
+    mean = mean_loss(loss, model(features), labels)
+    if not math.isfinite(float(mean.detach())):
         raise _diverged()
     with _gradients_of_parameters_only():
-        loss.backward()  # type: ignore[no-untyped-call]
-    return mean_loss
+        mean.backward()  # type: ignore[no-untyped-call]
+    return float(mean.detach())
 
 
 @contextmanager

@@ -9,6 +9,7 @@ __all__ = [
     "accuracy_text",
     "bytes_text",
     "epsilon_text",
+    "metric_text",
     "ratio_text",
     "seconds_text",
     "share_text",
@@ -55,6 +56,13 @@ def share_text(share: float) -> str:
 def accuracy_text(accuracy: float) -> str:
     """Format an accuracy in percent."""
     return f"{accuracy * 100:.2f} %" if math.isfinite(accuracy) else MISSING
+
+
+def metric_text(value: float, name: str) -> str:
+    """Format what a model was measured by: the accuracy in percent, anything else with four digits."""
+    if name == "accuracy":
+        return accuracy_text(value)
+    return f"{value:.4g}" if math.isfinite(value) else MISSING
 
 
 def epsilon_text(epsilon: float) -> str:

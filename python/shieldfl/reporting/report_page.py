@@ -15,9 +15,9 @@ from shieldfl.reporting.figure_style import DARK, LIGHT, Theme, render_png
 from shieldfl.reporting.output_files import write_whole
 from shieldfl.reporting.quantities import (
     MISSING,
-    accuracy_text,
     bytes_text,
     epsilon_text,
+    metric_text,
     seconds_text,
     share_text,
 )
@@ -56,7 +56,7 @@ def render_page(template: Path, **facts: Any) -> str:
         keep_trailing_newline=True,
     )
     environment.filters.update(
-        accuracy=accuracy_text,
+        metric=metric_text,
         bytes=bytes_text,
         epsilon=epsilon_text,
         seconds=seconds_text,

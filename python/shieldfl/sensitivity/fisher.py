@@ -21,6 +21,7 @@ import torch
 from torch import nn
 
 from shieldfl.errors import ArrayTypeError, ParameterError
+from shieldfl.losses import Loss
 from shieldfl.sensitivity.gradient import FloatVector, flat_by_layer, gradient_by_layer, reject_non_finite
 from shieldfl.sensitivity.per_sample_gradients import mean_over_samples
 from shieldfl.torch_bridge import ParameterLayout, parameter_layout
@@ -117,11 +118,15 @@ class FisherAccumulator:
 
 
 def full_batch_fisher(
-    model: nn.Module, features: torch.Tensor, labels: torch.Tensor, batch_size: int = 1000
+    model: nn.Module,
+    features: torch.Tensor,
+    labels: torch.Tensor,
+    batch_size: int = 1000,
+    loss: Loss | None = None,
 ) -> FloatVector:
     """Square of the gradient of the mean cross-entropy over all samples (SelectiveShield, eq. 12).
 
-    The samples, the batch size, the model's mode and the errors are those of
+    The samples, the batch size, the loss, the model's mode and the errors are those of
     :func:`shieldfl.sensitivity.gradient.full_batch_gradient`. Too large for float32 may be the square alone.
 
     Returns
@@ -130,17 +135,21 @@ def full_batch_fisher(
         Scores, non-negative; zero where a parameter is frozen or unused.
     """
     layout = parameter_layout(model)
-    gradients = gradient_by_layer(model, features, labels, batch_size)
+    gradients = gradient_by_layer(model, features, labels, batch_size, loss)
     squares = {name: gradient.square() for name, gradient in gradients.items()}
     return flat_by_layer(squares, layout)
 
 
 def per_sample_fisher(
-    model: nn.Module, features: torch.Tensor, labels: torch.Tensor, batch_size: int = 32
+    model: nn.Module,
+    features: torch.Tensor,
+    labels: torch.Tensor,
+    batch_size: int = 32,
+    loss: Loss | None = None,
 ) -> FloatVector:
     """Mean of per-sample squared gradients of the cross-entropy (SelectiveShield, eq. 3).
 
-    The samples, the batch size, the model's mode and the errors are those of
+    The samples, the batch size, the loss, the model's mode and the errors are those of
     :func:`shieldfl.sensitivity.per_sample_gradients.mean_over_samples`.
 
     Returns
@@ -148,7 +157,7 @@ def per_sample_fisher(
     ndarray of float32, shape (P,)
         Scores, non-negative; zero where a parameter is frozen.
     """
-    return mean_over_samples(model, features, labels, batch_size, torch.Tensor.square_)
+    return mean_over_samples(model, features, labels, batch_size, torch.Tensor.square_, loss)
 
 
 def normalise_per_layer(scores: FloatVector, layout: ParameterLayout) -> FloatVector:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from shieldfl.errors import ParameterError, RangeError
+from shieldfl.losses import Loss, summed_loss
 from shieldfl.torch_bridge import ParameterLayout, parameter_layout
 
 __all__ = [
@@ -28,7 +29,11 @@ FloatVector = npt.NDArray[np.float32]
 
 
 def full_batch_gradient(
-    model: nn.Module, features: torch.Tensor, labels: torch.Tensor, batch_size: int = 1000
+    model: nn.Module,
+    features: torch.Tensor,
+    labels: torch.Tensor,
+    batch_size: int = 1000,
+    loss: Loss | None = None,
 ) -> FloatVector:
     """Gradient of the mean cross-entropy over all samples, signed.
 
@@ -38,13 +43,15 @@ def full_batch_gradient(
     Parameters
     ----------
     model : nn.Module
-        Classifier, features to logits.
-    features : float32 tensor, shape (N, ...)
+        Features to outputs; a classifier, to logits, where no loss is given.
+    features : tensor, shape (N, ...)
         Samples, on the model's device.
-    labels : int64 tensor, shape (N,)
-        Class of each sample.
+    labels : tensor, shape (N, ...)
+        Targets: the class of each sample, int64, where no loss is given.
     batch_size : int
         Samples differentiated at once; decides memory, not the result.
+    loss : callable, optional
+        In the place of the cross-entropy.
 
     Returns
     -------
@@ -59,11 +66,11 @@ def full_batch_gradient(
         If a gradient is NaN, infinite or too large for float32; the message names the layer.
     """
     layout = parameter_layout(model)
-    return flat_by_layer(gradient_by_layer(model, features, labels, batch_size), layout)
+    return flat_by_layer(gradient_by_layer(model, features, labels, batch_size, loss), layout)
 
 
 def gradient_by_layer(
-    model: nn.Module, features: torch.Tensor, labels: torch.Tensor, batch_size: int
+    model: nn.Module, features: torch.Tensor, labels: torch.Tensor, batch_size: int, loss: Loss | None = None
 ) -> dict[str, torch.Tensor]:
     """Return what :func:`full_batch_gradient` does, as float64 tensors by name, without frozen parameters.
 
@@ -76,10 +83,10 @@ def gradient_by_layer(
         for batch, targets in zip(
             torch.split(features, batch_size), torch.split(labels, batch_size), strict=True
         ):
-            loss = nn.functional.cross_entropy(model(batch), targets, reduction="sum")
+            total = summed_loss(loss, model(batch), targets)
             if not trained:
                 break  # every parameter is frozen: nothing to differentiate
-            gradients = torch.autograd.grad(loss, list(trained.values()), allow_unused=True)
+            gradients = torch.autograd.grad(total, list(trained.values()), allow_unused=True)
             for name, gradient in zip(trained, gradients, strict=True):
                 if gradient is not None:
                     sums[name] += gradient
@@ -135,12 +142,16 @@ def reject_non_finite(values: FloatVector, layout: ParameterLayout) -> None:
 
 
 def taylor_sensitivity(
-    model: nn.Module, features: torch.Tensor, labels: torch.Tensor, batch_size: int = 1000
+    model: nn.Module,
+    features: torch.Tensor,
+    labels: torch.Tensor,
+    batch_size: int = 1000,
+    loss: Loss | None = None,
 ) -> npt.NDArray[np.float32]:
     """``|w * gradient|`` of the mean cross-entropy over all samples (SenseCrypt, eq. 2).
 
-    How much the loss would change if a parameter were zero, to first order. The samples, the batch size, the model's
-    mode and the errors are those of :func:`full_batch_gradient`. Too large for float32 may be the score alone.
+    How much the loss would change if a parameter were zero, to first order. The samples, the batch size, the loss, the
+    model's mode and the errors are those of :func:`full_batch_gradient`. Too large for float32 may be the score alone.
 
     Returns
     -------
@@ -148,7 +159,7 @@ def taylor_sensitivity(
         Scores, non-negative, not normalised; zero where a parameter is zero, frozen or unused.
     """
     layout = parameter_layout(model)
-    gradients = gradient_by_layer(model, features, labels, batch_size)
+    gradients = gradient_by_layer(model, features, labels, batch_size, loss)
     weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
     scores = {name: (weights[name] * gradient).abs_() for name, gradient in gradients.items()}
     return flat_by_layer(scores, layout)

@@ -1,4 +1,4 @@
-"""One pass over each sample's own gradient of the cross-entropy, many samples at once."""
+"""One pass over each sample's own gradient of the loss, many samples at once."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from shieldfl.errors import ParameterError
+from shieldfl.losses import Loss, mean_loss
 from shieldfl.sensitivity.gradient import FloatVector, check_samples, evaluation_mode, flat_by_layer
 from shieldfl.torch_bridge import parameter_layout
 
@@ -21,6 +23,7 @@ def mean_over_samples(
     labels: torch.Tensor,
     batch_size: int,
     score: Callable[[torch.Tensor], torch.Tensor],
+    loss: Loss | None = None,
 ) -> FloatVector:
     """Mean over samples of ``score`` of each sample's gradient.
 
@@ -35,6 +38,8 @@ def mean_over_samples(
         Samples differentiated at once; memory grows by P floats for each.
     score : callable
         Takes and returns a float32 tensor, element by element; may work in place.
+    loss : callable, optional
+        In the place of the cross-entropy.
 
     Returns
     -------
@@ -44,7 +49,7 @@ def mean_over_samples(
     Raises
     ------
     ParameterError
-        For no samples, a batch size below 1 or lengths that differ.
+        For no samples, a batch size below 1, lengths that differ, and a model that cannot be differentiated so.
     RangeError
         If a mean is NaN, infinite or too large for float32; the message names the layer.
     """
@@ -54,24 +59,48 @@ def mean_over_samples(
     fixed = {name: p.detach() for name, p in model.named_parameters() if not p.requires_grad}
     fixed.update(model.named_buffers())
 
-    def loss(parameters: dict[str, torch.Tensor], sample: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
-        logits = functional_call(model, {**parameters, **fixed}, (sample.unsqueeze(0),))
-        return nn.functional.cross_entropy(logits, label.unsqueeze(0))
+    def loss_of(
+        parameters: dict[str, torch.Tensor], sample: torch.Tensor, label: torch.Tensor
+    ) -> torch.Tensor:
+        outputs = functional_call(model, {**parameters, **fixed}, (sample.unsqueeze(0),))
+        return mean_loss(loss, outputs, label.unsqueeze(0))
 
-    sample_gradients = vmap(grad(loss), in_dims=(None, 0, 0))
+    sample_gradients = vmap(grad(loss_of), in_dims=(None, 0, 0))
     sums = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in trained.items()}
     # vmap has no rule for fused attention: it warns, and goes through the samples one by one.
     with evaluation_mode(model), sdpa_kernel(SDPBackend.MATH):
         for batch, targets in zip(
             torch.split(features, batch_size), torch.split(labels, batch_size), strict=True
         ):
-            for name, gradient in sample_gradients(trained, batch, targets).items():
+            for name, gradient in _differentiated(sample_gradients, trained, batch, targets).items():
                 sums[name] += score(gradient).sum(dim=0)
     return flat_by_layer({name: total / len(features) for name, total in sums.items()}, layout)
 
 
+def _differentiated(
+    gradients: Callable[..., dict[str, torch.Tensor]],
+    trained: dict[str, torch.Tensor],
+    *samples: torch.Tensor,
+) -> dict[str, torch.Tensor]:
+    try:
+        return gradients(trained, *samples)
+    except (RuntimeError, ValueError) as error:
+        raise ParameterError(
+            "this model, or its loss, cannot be differentiated for each sample on its own, as torch.func does it (a "
+            f"recurrent layer cannot, for one): choose another kind of scores, or another layer ({_first_line(error)})"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0][:200]
+
+
 def label_sensitivity(
-    model: nn.Module, features: torch.Tensor, labels: torch.Tensor, batch_size: int = 32
+    model: nn.Module,
+    features: torch.Tensor,
+    labels: torch.Tensor,
+    batch_size: int = 32,
+    loss: Loss | None = None,
 ) -> FloatVector:
     """Mean over samples of the absolute value of the sample's gradient (FedML-HE's privacy map).
 
@@ -81,11 +110,15 @@ def label_sensitivity(
     backward pass for each parameter, is thus the sample's own gradient, and all parameters take one pass.
 
     The samples, the batch size, the model's mode and the errors are those of
-    :func:`mean_over_samples`.
+    :func:`mean_over_samples`. Raises ParameterError for another loss than the cross-entropy, too.
 
     Returns
     -------
     ndarray of float32, shape (P,)
         Sensitivities, non-negative; zero where a parameter is frozen.
     """
+    if loss is not None:
+        raise ParameterError(
+            "scores by label are defined for the cross-entropy of a classifier: choose another kind of scores"
+        )
     return mean_over_samples(model, features, labels, batch_size, torch.Tensor.abs_)

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 import numpy as np
+from torch import nn
 
 from shieldfl.errors import DataError, PolicyError, WireFormatError
 from shieldfl.methods.protocol.method import Method
@@ -187,7 +188,11 @@ def _plain(value: Any) -> Any:
 
 
 def run_identity(
-    config: RunConfig, dataset: Dataset, methods: Mapping[str, Method], synthetic: LabelledSamples | None
+    config: RunConfig,
+    dataset: Dataset,
+    methods: Mapping[str, Method],
+    synthetic: LabelledSamples | None,
+    own_model: nn.Module | None,
 ) -> dict[str, str]:
     """Return what makes a run the same run: settings as text, methods and data as digests, by what errors call them."""
     found = {name: repr(value) for name, value in asdict(config).items() if name not in _PLACES}
@@ -198,6 +203,8 @@ def run_identity(
     features = (dataset.train_features, dataset.test_features)
     labels = (dataset.train_labels, dataset.test_labels)
     found["the data"] = _digest(*features, *labels)
+    if own_model is not None:  # one by name follows from the settings
+        found["the model"] = _digest(*own_model.state_dict().values())
     found["the synthetic data"] = "" if synthetic is None else _digest(*synthetic)
     return found
 

@@ -27,22 +27,23 @@ ByteArray = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Dataset:
-    """A classification task in memory.
+    """What is learnt from, and measured on, in memory.
 
     Attributes
     ----------
     name : str
-        One of :data:`DATASETS`.
+        One of :data:`DATASETS`, or the user's.
     description : str
         Title and sizes; says "subset" where the files hold fewer samples than the published set.
     classes : int
-        Number of classes; labels are 0 to classes - 1.
+        Number of classes; labels are 0 to classes - 1. 0 where targets are no classes.
     train_features, test_features : float32 tensor, shape (N, channels, height, width)
-        Normalised images.
+        Normalised images; of a user's data, float32 or int64, shape (N, ...).
     train_labels, test_labels : int64 tensor, shape (N,)
-        Class of each sample.
-    feature_range : pair of float32 tensors, shape (channels, 1, 1)
-        What the darkest and the brightest pixel there can be become: public, whatever the samples hold.
+        Class of each sample; of a user's data, targets of any shape (N, ...), float32 or int64.
+    feature_range : pair of float32 tensors, shape (channels, 1, 1), or None
+        What the darkest and the brightest pixel there can be become: public, whatever the samples hold. None where
+        nobody has said so of a user's data.
     """
 
     name: str
@@ -52,7 +53,7 @@ class Dataset:
     train_labels: torch.Tensor
     test_features: torch.Tensor
     test_labels: torch.Tensor
-    feature_range: tuple[torch.Tensor, torch.Tensor]
+    feature_range: tuple[torch.Tensor, torch.Tensor] | None
 
     @property
     def feature_shape(self) -> tuple[int, ...]:

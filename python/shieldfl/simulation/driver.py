@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,23 +30,29 @@ from shieldfl.simulation.checkpoint import Checkpoint, run_identity
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.data import Dataset, load_dataset
 from shieldfl.simulation.method_run import MethodRun
-from shieldfl.simulation.partition import dirichlet_partition
+from shieldfl.simulation.partition import IndexArray, dirichlet_partition
 from shieldfl.simulation.results import MethodResult, RoundRecord
 from shieldfl.simulation.run_result import Interruption, RunResult
 from shieldfl.simulation.synthetic_shares import LabelledSamples, check_synthetic_samples
+from shieldfl.simulation.task import Task
 from shieldfl.simulation.torch_threads import threads_worth, torch_threads
 from shieldfl.torch_bridge import flatten, flatten_buffers, parameter_layout
 from shieldfl.training.models import build_model, default_model
+from shieldfl.training.objective import Objective
 
 __all__ = ["RunInterrupted", "describe_environment", "run_methods"]
 
 
 class RunInterrupted(KeyboardInterrupt):
-    """Ctrl-C while methods ran: what was finished by then is in ``result``, whose methods have a round at least."""
+    """Ctrl-C while methods ran: what was finished by then is in ``result``, whose methods have a round at least.
 
-    def __init__(self, result: RunResult) -> None:
+    ``earlier`` are the runs of the seeds before, where there are several.
+    """
+
+    def __init__(self, result: RunResult, earlier: tuple[RunResult, ...] = ()) -> None:
         super().__init__(str(result.interrupted))
         self.result = result
+        self.earlier = earlier
 
 
 def run_methods(
@@ -55,6 +61,8 @@ def run_methods(
     settings: MethodSettings | None = None,
     on_round: Callable[[str, RoundRecord], None] | None = None,
     synthetic: LabelledSamples | None = None,
+    task: Task | None = None,
+    on_finished: Callable[[MethodRun], None] = lambda run: None,
 ) -> RunResult:
     """Run each method from the same start and return what was measured.
 
@@ -68,6 +76,8 @@ def run_methods(
     synthetic : features and labels, of the data set's shapes and classes, for methods that train on synthetic data in
         some rounds; None takes those that the config names, or makes some, see
         :mod:`shieldfl.simulation.synthetic_shares`.
+    task : a user's own model, data and objective, in the place of the config's.
+    on_finished : called with each method's run once it has ended: it has the models, which the result does not.
 
     Raises ParameterError, DataError, RangeError (training diverged), RunInterrupted; PolicyError and WireFormatError
     for a checkpoint that it does not go on from.
@@ -81,14 +91,55 @@ def run_methods(
         if synthetic is not None:
             raise ParameterError("synthetic data are given twice: as samples, and as a file in the config")
         synthetic = load_labelled_samples(config.synthetic_data)
-    dataset = load_dataset(config.dataset, config.data_dir)
-    model = build_model(
-        config.model or default_model(dataset.name), dataset.feature_shape, dataset.classes, config.seed
-    )
-    with torch_threads(config.threads or threads_worth(model, dataset.feature_shape, config.batch_size)):
-        return _run_methods(
-            config, methods, settings or MethodSettings(), on_round, synthetic, dataset, model, checkpoint
+    if task is None:
+        dataset = load_dataset(config.dataset, config.data_dir)
+        model = build_model(
+            config.model or default_model(dataset.name), dataset.feature_shape, dataset.classes, config.seed
         )
+        partition = dirichlet_partition(
+            dataset.train_labels.numpy(), config.clients, config.alpha, config.seed
+        )
+    else:
+        dataset, model = task.dataset(), task.built(config.seed)
+        partition = task.parts(dataset, config.clients, config.alpha, config.seed)
+    trained = _Trained(
+        config.model or default_model(dataset.name) if task is None else type(model).__name__,
+        model,
+        dataset,
+        partition,
+        Objective() if task is None else task.objective(),
+        task is not None,
+        config.alpha if task is None else task.concentration(dataset, config.alpha),
+    )
+    worth = partial(
+        threads_worth, model, dataset.feature_shape, config.batch_size, dataset.train_features.dtype
+    )
+    with torch_threads(config.threads or worth()):
+        return _run_methods(
+            config,
+            methods,
+            settings or MethodSettings(),
+            on_round,
+            synthetic,
+            trained,
+            checkpoint,
+            on_finished,
+        )
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """What all methods start from."""
+
+    name: str
+    model: nn.Module
+    dataset: Dataset
+    partition: list[IndexArray]
+    objective: Objective
+    is_own: bool
+    """Whether it is a user's task, and no data set by name."""
+    alpha: float | None
+    """Dirichlet concentration of the partition; None for one of the user's own."""
 
 
 def _run_methods(
@@ -97,11 +148,11 @@ def _run_methods(
     settings: MethodSettings,
     on_round: Callable[[str, RoundRecord], None] | None,
     synthetic: LabelledSamples | None,
-    dataset: Dataset,
-    model: nn.Module,
+    trained: _Trained,
     checkpoint: Checkpoint | None,
+    on_finished: Callable[[MethodRun], None],
 ) -> RunResult:
-    partition = dirichlet_partition(dataset.train_labels.numpy(), config.clients, config.alpha, config.seed)
+    dataset, model, partition = trained.dataset, trained.model, trained.partition
     weights = tuple(map(len, partition)) if config.weighting == "samples" else None
     # Before any of them trains: of the same weights, and what one of them cannot take ends the run at once.
     modules: dict[str, nn.Module] = {}
@@ -117,13 +168,14 @@ def _run_methods(
             made[name] = _make_method(name, config, settings, dataset, modules[name], weights)
     check_synthetic_samples(synthetic, made.values(), dataset, config.clients)
     if checkpoint is not None:
-        checkpoint.begin(run_identity(config, dataset, made, synthetic))
+        checkpoint.begin(run_identity(config, dataset, made, synthetic, model if trained.is_own else None))
     result = RunResult(
         dataset.description,
-        config.model or default_model(dataset.name),
-        asdict(config),
+        trained.name,
+        asdict(config) | {"dataset": dataset.name, "alpha": trained.alpha},
         describe_environment(),
         parameter_layout(model).size,
+        metrics=trained.objective.names,
     )
     if checkpoint is not None:
         result.methods.extend(checkpoint.finished)
@@ -137,7 +189,15 @@ def _run_methods(
             with _added_to(seconds, name):
                 # Taken out, so that a method's clients do not outlive its run.
                 run = MethodRun(
-                    made.pop(name), config, dataset, modules.pop(name), partition, weights, synthetic, kept
+                    made.pop(name),
+                    config,
+                    dataset,
+                    modules.pop(name),
+                    partition,
+                    weights,
+                    synthetic,
+                    kept,
+                    trained.objective,
                 )
             if kept is not None:
                 seconds[name] = kept.setup_seconds
@@ -153,6 +213,7 @@ def _run_methods(
             stop = Interruption(name, number, tuple(names[place + 1 :]))
             raise RunInterrupted(replace(result, interrupted=stop)) from error
         result.methods.append(run.result(seconds[name]))
+        on_finished(run)
     return result
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
 from shieldfl.errors import PolicyError, RangeError
@@ -28,7 +30,7 @@ from shieldfl.simulation.synthetic_shares import LabelledSamples, synthetic_shar
 from shieldfl.torch_bridge import flatten, flatten_buffers, load_flat, load_flat_buffers, parameter_layout
 from shieldfl.training.local_trainer import LocalTrainer
 from shieldfl.training.local_update import StartingPoint
-from shieldfl.training.sgd import evaluate
+from shieldfl.training.objective import Objective
 
 __all__ = ["MethodRun"]
 
@@ -58,7 +60,9 @@ class MethodRun:
         weights: Sequence[int] | None,
         given_synthetic: LabelledSamples | None,
         kept: KeptMethod | None = None,
+        objective: Objective | None = None,
     ) -> None:
+        self._objective = objective or Objective()
         self.name = method.name
         self._method = method
         self._config = config
@@ -82,6 +86,7 @@ class MethodRun:
                 dataset.train_labels[samples],
                 config,
                 share,
+                self._objective,
             )
             for samples, share in zip(partition, self._shares, strict=True)
         ]
@@ -203,7 +208,7 @@ class MethodRun:
         return trained if ratio is None else f"{trained}, interleaved at {ratio}"
 
     def _record(self, round_number: int, traffic: RoundTraffic, seconds: float) -> RoundRecord:
-        accuracy, personalised = self._evaluate()
+        measured, own = self._evaluate()
         spent = self._account.spent()
         # Also of those who left after they had sent something.
         stated = [self._federation.clients[index].disclosure for index in traffic.senders]
@@ -215,8 +220,8 @@ class MethodRun:
             participants=finished,
             dropped=count - finished,
             loss=float(np.mean(traffic.losses)) if traffic.losses else float("nan"),
-            accuracy=accuracy,
-            personalised_accuracy=personalised,
+            accuracy=measured.pop("accuracy", math.nan),
+            personalised_accuracy=own.pop("accuracy", math.nan),
             zone_shares={zone: sum(share[zone] for share in shares) / len(shares) for zone in shares[0]}
             if shares
             else _NOTHING_SENT,
@@ -224,37 +229,59 @@ class MethodRun:
             bytes_up=traffic.bytes_up / count,
             bytes_down=traffic.bytes_down / count,
             seconds=seconds,
+            metrics=measured,
+            personalised_metrics=own,
             **_epsilons(spent),
         )
 
-    def _evaluate(self) -> tuple[float, float]:
-        """Return the accuracy of the global model and the mean over all clients of their merged models.
+    def _evaluate(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Return the figures of the global model and their means over all clients of their merged models.
 
         Where buffers stay local, or clusters have models of their own, there is no global model: then the first figure
         too is a mean over the clients, of the global parameters with each client's buffers, or of the clusters' models.
         Clients that are in no cluster yet do not count.
         """
+        merged = self._merged()
+        own = self._means(merged)
+        points = self._global_points(merged)
+        return (self._means(points) if points else dict(own)), own
+
+    def _merged(self) -> list[StartingPoint]:
+        """Return the models of all clients that have one."""
         message = self._federation.model
-        merged = [
+        return [
             client.merged_model(self._method.message_for(index, message))
             for index, client in enumerate(self._federation.clients)
             if self._method.has_model(index, message)
         ]
-        own = float(np.mean(self._accuracies(merged)))
+
+    def _global_points(self, merged: Sequence[StartingPoint]) -> list[StartingPoint]:
+        """Return the global model, with each client's buffers where these are its own; none where there is none."""
+        message = self._federation.model
         if "parameters" not in message:
-            return own, own
+            return []
         parameters = message.vector("parameters", np.float32, self._size)
         shared = len(message["buffers"]) == merged[0].buffers.nbytes
-        points = [StartingPoint(parameters, point.buffers) for point in (merged[:1] if shared else merged)]
-        return float(np.mean(self._accuracies(points))), own
+        return [StartingPoint(parameters, point.buffers) for point in (merged[:1] if shared else merged)]
 
-    def _accuracies(self, points: Sequence[StartingPoint]) -> list[float]:
-        """Return each model's accuracy on the test set; equal ones are evaluated once."""
+    def global_model(self) -> dict[str, torch.Tensor] | None:
+        """Return the state of the newest global model, where there is one, and one alone; None elsewhere."""
+        points = self._global_points(self._merged())
+        if len(points) != 1:
+            return None
+        load_flat(self._model, points[0].parameters)
+        load_flat_buffers(self._model, points[0].buffers)
+        return {name: one.detach().clone() for name, one in self._model.state_dict().items()}
+
+    def _means(self, points: Sequence[StartingPoint]) -> dict[str, float]:
+        """Return each figure on the test set as a mean over the models; equal ones are evaluated once."""
         keys = [(point.parameters.tobytes(), point.buffers.tobytes()) for point in points]
-        known: dict[tuple[bytes, bytes], float] = {}
+        known: dict[tuple[bytes, bytes], dict[str, float]] = {}
         for key, point in zip(keys, points, strict=True):
             if key not in known:
                 load_flat(self._model, point.parameters)
                 load_flat_buffers(self._model, point.buffers)
-                known[key] = evaluate(self._model, self._dataset.test_features, self._dataset.test_labels)
-        return [known[key] for key in keys]
+                known[key] = self._objective.measured(
+                    self._model, self._dataset.test_features, self._dataset.test_labels
+                )
+        return {name: float(np.mean([known[key][name] for key in keys])) for name in self._objective.names}

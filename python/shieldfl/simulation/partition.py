@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from shieldfl.errors import ParameterError
 
-__all__ = ["dirichlet_partition"]
+__all__ = ["IndexArray", "dirichlet_partition"]
 
 IndexArray = npt.NDArray[np.int64]
 

@@ -28,7 +28,10 @@ class RoundRecord:
     loss: float
     """Mean over the clients that trained of their loss in the last local epoch."""
     accuracy: float
-    """The global model on the test set, in [0, 1]; where clusters have their own models, a mean over the clients."""
+    """The global model on the test set, in [0, 1]; where clusters have their own models, a mean over the clients.
+
+    NaN where the task is measured by something else.
+    """
     personalised_accuracy: float
     """Mean over all clients of their merged models on the test set; equals ``accuracy`` without personalisation."""
     zone_shares: dict[str, float]
@@ -56,6 +59,20 @@ class RoundRecord:
     was true; equal to ``epsilon_of_noise`` where the method has one figure."""
     seconds: float
     """Wall-clock time, evaluation excluded."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """What else the global model was measured by on the test set, under the user's names."""
+    personalised_metrics: dict[str, float] = field(default_factory=dict)
+    """The same as a mean over all clients of their merged models."""
+
+    def measured(self, name: str) -> float:
+        """Return the accuracy, or another metric, of the global model; NaN for one that was not measured."""
+        return self.accuracy if name == "accuracy" else self.metrics.get(name, math.nan)
+
+    def measured_by_clients(self, name: str) -> float:
+        """Return the same for the clients' merged models."""
+        if name == "accuracy":
+            return self.personalised_accuracy
+        return self.personalised_metrics.get(name, math.nan)
 
 
 @dataclass(frozen=True)
@@ -114,8 +131,9 @@ class MethodResult:
 
     @property
     def converged_in_round(self) -> int | None:
-        """The round by which the accuracy had stopped to grow, by Alt-FL's rule; None if it has not."""
-        return converged_at([record.accuracy for record in self.rounds], self.averaging_window)
+        """The round by which the accuracy had stopped to grow, by Alt-FL's rule; None if it has not, or for none."""
+        accuracies = [record.accuracy for record in self.rounds]
+        return None if any(map(math.isnan, accuracies)) else converged_at(accuracies, self.averaging_window)
 
     @property
     def hidden_share(self) -> float:

@@ -41,6 +41,8 @@ class RunResult:
     parameters: int
     """P, of the plain model."""
     methods: list[MethodResult] = field(default_factory=list)
+    metrics: tuple[str, ...] = ("accuracy",)
+    """What models are measured by; the first stands for a model where there is room for one figure."""
     interrupted: Interruption | None = None
     """Where the run was stopped: then some methods have fewer rounds, and others are missing."""
 

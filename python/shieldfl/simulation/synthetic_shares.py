@@ -44,6 +44,11 @@ def check_synthetic_samples(
     """
     demands = [method.synthetic_demand for method in methods if method.synthetic_demand is not None]
     if given is None:
+        if demands and dataset.feature_range is None:
+            raise ParameterError(
+                "synthetic data are not made of data of one's own, whose public range nobody has said: give some "
+                "(synthetic, or synthetic_data in the configuration), or leave out the methods that train on them"
+            )
         for demand in demands:
             _check_enough(demand.samples or len(dataset.train_labels), clients)
         return
@@ -73,6 +78,7 @@ def synthetic_shares(
     if demand is None:
         return [None] * clients
     if given is None:
+        assert dataset.feature_range is not None, "check_synthetic_samples has refused it"
         made = fit_synthetic_data(
             dataset.train_features,
             dataset.train_labels,

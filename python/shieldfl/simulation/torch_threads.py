@@ -32,17 +32,21 @@ def torch_threads(threads: int | None) -> Iterator[None]:
             torch.set_num_threads(before)
 
 
-def threads_worth(model: nn.Module, sample_shape: tuple[int, ...], batch_size: int) -> int:
+def threads_worth(
+    model: nn.Module, sample_shape: tuple[int, ...], batch_size: int, dtype: torch.dtype = torch.float32
+) -> int:
     """Return how many threads a training step is worth: torch's own number, or 1 for a small model.
 
     Decided by model and batch alone, not by what the machine is doing, so that a run can be repeated: torch's sums may
     depend on the number of threads.
     """
-    products = batch_size * forward_products(model, sample_shape)
+    products = batch_size * forward_products(model, sample_shape, dtype)
     return torch.get_num_threads() if products >= _WORTH_SHARING else 1
 
 
-def forward_products(model: nn.Module, sample_shape: tuple[int, ...]) -> int:
+def forward_products(
+    model: nn.Module, sample_shape: tuple[int, ...], dtype: torch.dtype = torch.float32
+) -> int:
     """Count the multiplications of one sample's way through the linear and convolutional layers of a model."""
     products = 0
 
@@ -58,7 +62,7 @@ def forward_products(model: nn.Module, sample_shape: tuple[int, ...]) -> int:
     model.eval()
     try:
         with torch.no_grad():
-            model(torch.zeros(1, *sample_shape))
+            model(torch.zeros(1, *sample_shape, dtype=dtype))
     finally:
         for hook in hooks:
             hook.remove()

@@ -27,6 +27,7 @@ from shieldfl.training.local_update import (
     PrivateSteps,
     StartingPoint,
 )
+from shieldfl.training.objective import Objective, TrainModel
 from shieldfl.training.sgd import train_locally
 
 __all__ = ["LocalTrainer"]
@@ -41,6 +42,7 @@ class LocalTrainer:
     features, labels : the client's samples.
     settings : of local training.
     synthetic : features and labels for rounds that train on synthetic data; None where there are none.
+    objective : what training makes small, and how; None for a classifier's.
     """
 
     def __init__(
@@ -50,12 +52,14 @@ class LocalTrainer:
         labels: torch.Tensor,
         settings: TrainingSettings,
         synthetic: tuple[torch.Tensor, torch.Tensor] | None = None,
+        objective: Objective | None = None,
     ) -> None:
         self._model = model
         self._layout = parameter_layout(model)
         self._real = (features, labels)
         self._synthetic = synthetic
         self._settings = settings
+        self._objective = objective or Objective()
         self.clock = StageClock()
         """Seconds of the stages ``train`` and ``score``."""
         self.kinds: set[str] = set()
@@ -64,7 +68,8 @@ class LocalTrainer:
     def train(self, start: StartingPoint, seed: int) -> tuple[LocalUpdate, float]:
         """Train from ``start`` and as it asks; return the update and the mean loss of the last epoch.
 
-        Raises ParameterError where it asks for synthetic data and there is none, or for an unknown kind of scores.
+        Raises ParameterError where it asks for synthetic data and there is none, for an unknown kind of scores, and
+        where a training function of the user's own cannot give what a round asks for, or has changed the layout.
         """
         samples = self._synthetic if start.synthetic else self._real
         if samples is None:
@@ -84,28 +89,55 @@ class LocalTrainer:
         scores = None
         if start.scores == "full-batch":
             with self.clock.stage("score"):
-                scores = full_batch_fisher(self._model, *samples)
+                scores = full_batch_fisher(self._model, *samples, loss=self._objective.loss)
         steps = None
         with self.clock.stage("train"):
-            if start.noise is None:
-                hook = None if fisher is None else accumulate
-                loss = train_locally(self._model, *samples, self._settings, seed, hook)
-            else:
+            if start.noise is not None:
                 loss, steps = self._train_privately(start.noise, *samples)
+            elif self._objective.train is not None:
+                loss = self._train_by_own(self._objective.train, *samples, seed, start.scores)
+            else:
+                loss = train_locally(
+                    self._model,
+                    *samples,
+                    self._settings,
+                    seed,
+                    None if fisher is None else accumulate,
+                    self._objective.loss,
+                    self._objective.optimizer,
+                )
             parameters, buffers = flatten(self._model), flatten_buffers(self._model)
         if start.scores is not None:
             with self.clock.stage("score"):
                 if fisher is not None:
                     scores = fisher.scores()
                 elif scores is None:
-                    scores = _scores_after(start.scores)(self._model, *samples)
+                    scores = _scores_after(start.scores)(self._model, *samples, loss=self._objective.loss)
                 if start.scores in _NORMALISED:
                     scores = normalise_per_layer(scores, self._layout)
         return start.trained(parameters, buffers, scores, steps), loss
 
+    def _train_by_own(
+        self, train: TrainModel, features: torch.Tensor, targets: torch.Tensor, seed: int, scores: str | None
+    ) -> float:
+        if scores == "batch":
+            raise ParameterError(
+                "this method scores parameters by the gradients of each training step, which a training function of "
+                "one's own does not show: choose another kind of scores, or give an optimizer instead"
+            )
+        loss = torch.as_tensor(train(self._model, features, targets, seed)).detach()
+        if parameter_layout(self._model) != self._layout:
+            raise ParameterError("the training function has changed the model's parameters or their shapes")
+        return float(loss)
+
     def _train_privately(
         self, noise: GradientNoise, features: torch.Tensor, labels: torch.Tensor
     ) -> tuple[float, PrivateSteps]:
+        if self._objective.train is not None or self._objective.optimizer is not None:
+            raise ParameterError(
+                "this method trains by DP-SGD, and its epsilon is for those steps alone: leave out the training "
+                "function, or the optimizer, of your own"
+            )
         from shieldfl.privacy.dp_sgd import train_privately
 
         done = train_privately(
@@ -115,12 +147,13 @@ class LocalTrainer:
             self._settings,
             noise_multiplier=noise.noise_multiplier,
             max_grad_norm=noise.max_grad_norm,
+            loss=self._objective.loss,
         )
         return done.mean_loss, PrivateSteps(done.steps, done.sample_rate)
 
 
 _NORMALISED = ("full-batch", "batch", "per-sample")
-_AFTER_TRAINING: dict[str, Callable[[nn.Module, torch.Tensor, torch.Tensor], FloatVector]] = {
+_AFTER_TRAINING: dict[str, Callable[..., FloatVector]] = {
     "per-sample": per_sample_fisher,
     "taylor": taylor_sensitivity,
     "label": label_sensitivity,
@@ -128,7 +161,7 @@ _AFTER_TRAINING: dict[str, Callable[[nn.Module, torch.Tensor, torch.Tensor], Flo
 }
 
 
-def _scores_after(kind: str) -> Callable[[nn.Module, torch.Tensor, torch.Tensor], FloatVector]:
+def _scores_after(kind: str) -> Callable[..., FloatVector]:
     if kind not in _AFTER_TRAINING:
         raise ParameterError(f"there are no scores of the kind {kind!r}")
     return _AFTER_TRAINING[kind]

@@ -1,4 +1,4 @@
-"""What a client does between two rounds: SGD on its own samples.
+"""What a client does between two rounds: SGD on its own samples, or another optimizer's steps.
 
 The loop indexes tensors in memory instead of going through a ``DataLoader``, whose per-sample collation
 takes longer than the step of a small model.
@@ -12,9 +12,13 @@ import torch
 from torch import nn
 
 from shieldfl.errors import ParameterError
+from shieldfl.losses import Loss, mean_loss
+from shieldfl.sensitivity.gradient import evaluation_mode
 from shieldfl.settings import TrainingSettings
 
-__all__ = ["evaluate", "train_locally"]
+__all__ = ["MakeOptimizer", "evaluate", "outputs_of", "train_locally"]
+
+MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
 def train_locally(
@@ -24,8 +28,10 @@ def train_locally(
     settings: TrainingSettings,
     seed: int,
     on_backward: Callable[[nn.Module], None] | None = None,
+    loss: Loss | None = None,
+    optimizer: MakeOptimizer | None = None,
 ) -> float:
-    """Train a model in place on one client's samples, by mini-batch SGD on the cross-entropy.
+    """Train a model in place on one client's samples, by mini-batches: by default SGD on the cross-entropy.
 
     The order of the samples comes from a generator of its own, so the same seed, weights and number of torch
     threads give the same result; layers that draw from torch's global generator (dropout) are outside of
@@ -34,18 +40,22 @@ def train_locally(
     Parameters
     ----------
     model : nn.Module
-        Classifier, features to logits; is changed.
-    features : float32 tensor, shape (N, ...)
+        Features to outputs, a classifier by default; is changed.
+    features : tensor, shape (N, ...)
         Samples, on the model's device.
-    labels : int64 tensor, shape (N,)
-        Class of each sample, same device.
+    labels : tensor, shape (N, ...)
+        Targets, by default int64, the class of each sample; same device.
     settings : TrainingSettings
-        Hyperparameters.
+        Hyperparameters; with an optimizer of one's own, the number of epochs and the batch size alone.
     seed : int
         Decides the order of the samples in every epoch.
     on_backward : callable, optional
         Called with the model after each backward pass, before the step that uses the gradients. It may read
         them, as :meth:`shieldfl.sensitivity.fisher.FisherAccumulator.update` does.
+    loss : callable, optional
+        In the place of the cross-entropy.
+    optimizer : callable, optional
+        Takes the trained parameters and returns a torch optimizer, new for each call of this.
 
     Returns
     -------
@@ -59,20 +69,19 @@ def train_locally(
     """
     samples = _count(features, labels)
     generator = torch.Generator().manual_seed(seed)
-    optimizer = _Sgd(model, settings)
+    steps = _Sgd(model, settings) if optimizer is None else _Own(model, optimizer)
     model.train()
     total = torch.zeros((), dtype=torch.float64)
     for _ in range(settings.local_epochs):
         total = torch.zeros((), dtype=torch.float64, device=features.device)
         order = torch.randperm(samples, generator=generator).to(features.device)
         for batch in torch.split(order, settings.batch_size):
-            logits = model(features.index_select(0, batch))
-            loss = nn.functional.cross_entropy(logits, labels.index_select(0, batch))
-            loss.backward()  # type: ignore[no-untyped-call]
+            mean = mean_loss(loss, model(features.index_select(0, batch)), labels.index_select(0, batch))
+            mean.backward()  # type: ignore[no-untyped-call]
             if on_backward is not None:
                 on_backward(model)
-            optimizer.step()
-            total += loss.detach() * len(batch)
+            steps.step()
+            total += mean.detach() * len(batch)
     return float(total) / samples
 
 
@@ -105,6 +114,19 @@ class _Sgd:
             parameter.grad = None
 
 
+class _Own:
+    """An optimizer that is not ours, over the parameters that are trained."""
+
+    def __init__(self, model: nn.Module, make: MakeOptimizer) -> None:
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._optimizer = make(parameters)
+        self._optimizer.zero_grad(set_to_none=True)
+
+    def step(self) -> None:
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+
+
 def evaluate(model: nn.Module, features: torch.Tensor, labels: torch.Tensor, batch_size: int = 1000) -> float:
     """Return the share of samples that the model classifies correctly, in [0, 1].
 
@@ -114,19 +136,19 @@ def evaluate(model: nn.Module, features: torch.Tensor, labels: torch.Tensor, bat
     samples = _count(features, labels)
     if batch_size < 1:
         raise ParameterError(f"batch_size must be at least 1, got {batch_size}")
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
     correct = 0
-    try:
-        with torch.inference_mode():
-            for batch, target in zip(
-                torch.split(features, batch_size), torch.split(labels, batch_size), strict=True
-            ):
-                correct += int((model(batch).argmax(dim=1) == target).sum())
-    finally:
-        for module, training in modes:
-            module.training = training
+    with evaluation_mode(model), torch.inference_mode():
+        for batch, target in zip(
+            torch.split(features, batch_size), torch.split(labels, batch_size), strict=True
+        ):
+            correct += int((model(batch).argmax(dim=1) == target).sum())
     return correct / samples
+
+
+def outputs_of(model: nn.Module, features: torch.Tensor, batch_size: int = 1000) -> torch.Tensor:
+    """Return what a model makes of all samples (N, ...), in evaluation mode, without gradients, on the CPU."""
+    with evaluation_mode(model), torch.inference_mode():
+        return torch.cat([model(batch).cpu() for batch in torch.split(features, batch_size)])
 
 
 def _count(features: torch.Tensor, labels: torch.Tensor) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from types import TracebackType
@@ -17,7 +18,7 @@ from rich.progress import (
 )
 from rich.table import Column
 
-from shieldfl.reporting.quantities import accuracy_text
+from shieldfl.reporting.quantities import metric_text
 from shieldfl.simulation.results import RoundRecord
 
 __all__ = ["RoundProgress"]
@@ -72,12 +73,15 @@ class RoundProgress:
 
 def _figures(record: RoundRecord) -> str:
     """Two short lines, which fit beside the bar on a terminal of 80 columns."""
-    accuracy = accuracy_text(record.accuracy)
-    if record.personalised_accuracy != record.accuracy:
-        accuracy += f", own {accuracy_text(record.personalised_accuracy)}"
+    name = next(iter(record.metrics), "accuracy") if math.isnan(record.accuracy) else "accuracy"
+    measured = metric_text(record.measured(name), name)
+    if record.measured_by_clients(name) != record.measured(name):
+        measured += f", own {metric_text(record.measured_by_clients(name), name)}"
+    if name != "accuracy":
+        measured = f"{name} {measured}"
     zones = [
         f"{_SHORT_NAMES.get(zone, zone)} {share:.1%}"
         for zone, share in record.zone_shares.items()
         if share > 0.0
     ]
-    return f"{accuracy}\n{' '.join(zones)}"
+    return f"{measured}\n{' '.join(zones)}"

@@ -43,8 +43,9 @@ class Plot:
     draw: Callable[[RunResult, Theme], Figure]
 
 
-def draw_accuracy(result: RunResult, theme: Theme) -> Figure:
-    """Accuracy over rounds: the global model solid, the mean of the clients' own models dashed."""
+def draw_measured(result: RunResult, theme: Theme) -> Figure:
+    """The first metric over rounds: the global model solid, the mean of the clients' own models dashed."""
+    name = result.metrics[0]
     figure, (axes,) = new_figure(theme, height=4.2)
     personalised = False
     for index, method in enumerate(result.methods):
@@ -55,10 +56,10 @@ def draw_accuracy(result: RunResult, theme: Theme) -> Figure:
             "markersize": 4.5,
         }
         rounds = [record.round for record in method.rounds]
-        accuracy = [record.accuracy for record in method.rounds]
-        own = [record.personalised_accuracy for record in method.rounds]
-        axes.plot(rounds, accuracy, label=method.method, linewidth=2.0, **style)
-        if own != accuracy:
+        measured = [record.measured(name) for record in method.rounds]
+        own = [record.measured_by_clients(name) for record in method.rounds]
+        axes.plot(rounds, measured, label=method.method, linewidth=2.0, **style)
+        if own != measured:
             personalised = True
             axes.plot(
                 rounds,
@@ -70,8 +71,9 @@ def draw_accuracy(result: RunResult, theme: Theme) -> Figure:
                 **style,
             )
     axes.set_xlabel("round")
-    axes.set_ylabel("accuracy on the test set")
-    axes.yaxis.set_major_formatter(_percent())
+    axes.set_ylabel(f"{name} on the test set")
+    if name == "accuracy":
+        axes.yaxis.set_major_formatter(_percent())
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     if all(len(method.rounds) == 1 for method in result.methods):
         axes.set_xlim(0.5, 1.5)
@@ -172,9 +174,9 @@ def draw_bytes(result: RunResult, theme: Theme) -> Figure:
 PLOTS = (
     Plot(
         "accuracy",
-        "Accuracy",
+        "Models on the test set",
         "Solid: the global model. Dashed: the mean of the clients' own merged models.",
-        draw_accuracy,
+        draw_measured,
     ),
     Plot(
         "zones",

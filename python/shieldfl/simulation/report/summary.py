@@ -9,9 +9,9 @@ from functools import partial
 
 from shieldfl.reporting.quantities import (
     MISSING,
-    accuracy_text,
     bytes_text,
     epsilon_text,
+    metric_text,
     ratio_text,
     seconds_text,
     share_text,
@@ -88,16 +88,7 @@ def summarise(result: RunResult) -> tuple[Section, ...]:
 
     timings = compare_timings(methods)
     return (
-        Section(
-            "Accuracy after the last round",
-            (
-                row("global model", lambda method: accuracy_text(method.last.accuracy)),
-                row(
-                    "personalised, mean of clients",
-                    lambda method: accuracy_text(method.last.personalised_accuracy),
-                ),
-            ),
-        ),
+        *(_measured(methods, name) for name in result.metrics),
         Section(
             "Convergence of the global model",
             (row("converged in round", lambda method: str(method.converged_in_round or "–")),),
@@ -151,6 +142,20 @@ def summarise(result: RunResult) -> tuple[Section, ...]:
                     else ()
                 ),
                 row("at δ", lambda method: epsilon_text(method.delta)),
+            ),
+        ),
+    )
+
+
+def _measured(methods: Sequence[MethodResult], name: str) -> Section:
+    lasts = [method.last for method in methods]
+    return Section(
+        f"{name[:1].upper()}{name[1:]} after the last round",
+        (
+            Row("global model", tuple(metric_text(last.measured(name), name) for last in lasts)),
+            Row(
+                "personalised, mean of clients",
+                tuple(metric_text(last.measured_by_clients(name), name) for last in lasts),
             ),
         ),
     )

@@ -1,0 +1,243 @@
+"""What :func:`shieldfl.run` gives back: methods side by side, for each seed, as figures, tables, files and models."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from io import StringIO
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.errors import ParameterError
+from shieldfl.installing import require
+from shieldfl.reporting.output_files import write_whole
+from shieldfl.reporting.quantities import bytes_text, epsilon_text, metric_text, seconds_text
+from shieldfl.simulation.report.summary import describe_run
+from shieldfl.simulation.results import MethodResult, RoundRecord
+from shieldfl.simulation.run_result import RunResult
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import torch
+    from matplotlib.figure import Figure
+
+__all__ = ["ComparedRuns", "Spread"]
+
+
+class Spread(NamedTuple):
+    """One figure over all seeds."""
+
+    values: NDArray[np.float64]
+    """In the order of the seeds, (S,)."""
+
+    @property
+    def mean(self) -> float:
+        """Over the seeds."""
+        return float(np.mean(self.values))
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of a sample, of the seeds' values, NaN for one seed."""
+        return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else float("nan")
+
+    def text(self, write: Callable[[float], str]) -> str:
+        """Write the mean, and after it the deviation where there is one."""
+        if len(self.values) == 1 or not np.isfinite(self.values).all():
+            return write(self.mean)
+        return f"{write(self.mean)} ± {write(self.deviation)}"
+
+
+_OF_METHOD: dict[str, tuple[Callable[[MethodResult], float], Callable[[float], str]]] = {
+    "bytes_up": (lambda method: fmean(one.bytes_up for one in method.repeated_rounds), bytes_text),
+    "bytes_down": (lambda method: fmean(one.bytes_down for one in method.repeated_rounds), bytes_text),
+    "seconds": (lambda method: fmean(one.seconds for one in method.repeated_rounds), seconds_text),
+    "epsilon": (lambda method: method.last.epsilon, epsilon_text),
+}
+_HEADS = {"bytes_up": "bytes up", "bytes_down": "bytes down", "seconds": "time", "epsilon": "ε"}
+
+
+@dataclass(frozen=True)
+class ComparedRuns:
+    """One run for each seed; all methods of a run had its data, partition and initial model.
+
+    ``print(result)`` shows a table. A round's figures are in ``runs``.
+    """
+
+    seeds: tuple[int, ...]
+    runs: tuple[RunResult, ...]
+    """In the order of the seeds."""
+    states: Mapping[tuple[int, str], Mapping[str, torch.Tensor] | None] = field(
+        default_factory=dict, repr=False
+    )
+    """By seed and method, the state of the last global model; None where there is not one for all clients."""
+
+    def __str__(self) -> str:
+        """Return :meth:`table`."""
+        return self.table()
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Their names, in their order."""
+        return tuple(method.method for method in self.runs[0].methods)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What models were measured by on the test set."""
+        return self.runs[0].metrics
+
+    def figure(self, method: str, name: str) -> Spread:
+        """Return a figure of a method over the seeds.
+
+        Parameters
+        ----------
+        method : one of :attr:`methods`.
+        name : one of :attr:`metrics`, of the global model after the last round; ``"bytes_up"`` or ``"bytes_down"``, of
+            a client in a round; ``"seconds"`` of a round; or ``"epsilon"``.
+
+        Raises ParameterError for another one.
+        """
+        results = [self._result(run, method) for run in self.runs]
+        if name in self.metrics:
+            return Spread(np.array([result.last.measured(name) for result in results]))
+        if name not in _OF_METHOD:
+            known = ", ".join([*self.metrics, *_OF_METHOD])
+            raise ParameterError(f"there is no figure {name!r}: choose from {known}")
+        read, _ = _OF_METHOD[name]
+        return Spread(np.array([read(result) for result in results]))
+
+    def difference(self, method: str, base: str, name: str) -> Spread:
+        """Return a figure of a method less that of another one, seed by seed. Raises as :meth:`figure`."""
+        return Spread(self.figure(method, name).values - self.figure(base, name).values)
+
+    def _result(self, run: RunResult, method: str) -> MethodResult:
+        for result in run.methods:
+            if result.method == method:
+                return result
+        raise ParameterError(f"there is no method {method!r} in this run: {', '.join(self.methods)}")
+
+    def state_dict(self, method: str, seed: int | None = None) -> dict[str, torch.Tensor]:
+        """Return the last global model, for ``module.load_state_dict``; of the first seed by default.
+
+        Its names are those of the model that the method trained, which may have other layers than the given one.
+        Raises ParameterError where clients have models of their own, or the method ended in another process.
+        """
+        seed = self.seeds[0] if seed is None else seed
+        state = self.states.get((seed, method))
+        if state is None:
+            raise ParameterError(
+                f"there is no global model of {method} with seed {seed}: either no such method was run, or it gives "
+                "each client one of its own, or it had ended before the run was gone on with"
+            )
+        return dict(state)
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return one flat dict for each seed, method and round."""
+        return [
+            {"seed": seed, "method": method.method, **_flat(record)}
+            for seed, run in zip(self.seeds, self.runs, strict=True)
+            for method in run.methods
+            for record in method.rounds
+        ]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return :meth:`records` as a data frame. Needs pandas, which nothing else of this package does."""
+        import pandas as pd
+
+        return pd.DataFrame(self.records())
+
+    def to_csv(self) -> str:
+        """Return :meth:`records` as text, a line for each, under a line of names."""
+        records = self.records()
+        names = list(dict.fromkeys(name for record in records for name in record))
+        text = StringIO()
+        writer = csv.DictWriter(text, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(records)
+        return text.getvalue()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types: the seeds, and each one's run as :meth:`RunResult.to_json` writes it."""
+        return {"seeds": list(self.seeds), "runs": [run.to_json() for run in self.runs]}
+
+    def table(self) -> str:
+        """Return a table as text: a row for each method; means over the seeds, ± their standard deviation.
+
+        The last column compares the first metric with the first method's, seed by seed.
+        """
+        require("rich")
+        from rich.box import SIMPLE
+        from rich.console import Console
+        from rich.table import Table
+
+        lead, base = self.metrics[0], self.methods[0]
+        heads = ["method", *self.metrics, *_HEADS.values()]
+        compares = len(self.methods) > 1
+        if compares:
+            heads.append(f"{lead} less {base}'s")
+        table = Table(*heads, box=SIMPLE)
+        for method in self.methods:
+            cells = [self.figure(method, name).text(_writing(name)) for name in (*self.metrics, *_HEADS)]
+            if compares:
+                other = self.difference(method, base, lead)
+                cells.append("" if method == base else other.text(_writing(lead)))
+            table.add_row(method, *cells)
+        text = StringIO()
+        Console(file=text, width=200, color_system=None).print(table)
+        seeds = ", ".join(map(str, self.seeds))
+        title = f"{describe_run(self.runs[0])}, {'seeds' if len(self.seeds) > 1 else 'seed'} {seeds}"
+        note = "Bytes are a client's in a round, time is a whole round's"
+        note += "; ± is the standard deviation over the seeds." if len(self.seeds) > 1 else "."
+        lines = [title, *(line.rstrip() for line in text.getvalue().splitlines() if line.strip()), note]
+        return "\n".join(lines) + "\n"
+
+    def figures(self) -> dict[str, Figure]:
+        """Draw the report's plots of the first seed's run, by name. Raises ModuleNotFoundError without matplotlib."""
+        require("matplotlib")
+        from shieldfl.reporting.figure_style import LIGHT
+        from shieldfl.simulation.report.plots import PLOTS
+
+        return {plot.name: plot.draw(self.runs[0], LIGHT) for plot in PLOTS}
+
+    def write(self, folder: str | Path) -> list[Path]:
+        """Write ``rounds.csv``, ``runs.json``, and a report for each seed, in ``seed-N``. Raises OSError."""
+        require("matplotlib")
+        require("jinja2")
+        from shieldfl.simulation.report.page import write_report
+
+        whole = Path(folder)
+        whole.mkdir(parents=True, exist_ok=True)
+        written = [whole / "rounds.csv", whole / "runs.json"]
+        write_whole(written[0], self.to_csv())
+        write_whole(written[1], json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n")
+        for seed, run in zip(self.seeds, self.runs, strict=True):
+            written += write_report(run, whole / f"seed-{seed}")
+        return written
+
+
+def _writing(name: str) -> Callable[[float], str]:
+    if name in _OF_METHOD:
+        return _OF_METHOD[name][1]
+    return lambda value: metric_text(value, name)
+
+
+def _flat(record: RoundRecord) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in vars(record).items():
+        match name:
+            case "metrics":
+                flat |= value
+            case "personalised_metrics":
+                flat |= {f"personalised_{key}": one for key, one in value.items()}
+            case "zone_shares":
+                flat |= {f"share_{key}": one for key, one in value.items()}
+            case "stage_seconds":
+                flat |= {f"seconds_{key}": one for key, one in value.items()}
+            case _:
+                flat[name] = value
+    return flat

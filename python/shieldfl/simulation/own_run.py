@@ -1,0 +1,115 @@
+"""``shieldfl.run``: a task, methods, seeds; nothing else is needed to compare them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from shieldfl.errors import ParameterError
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.simulation.compared_runs import ComparedRuns
+from shieldfl.simulation.config import RunConfig
+from shieldfl.simulation.driver import RunInterrupted, run_methods
+from shieldfl.simulation.results import RoundRecord
+from shieldfl.simulation.run_result import RunResult
+from shieldfl.simulation.synthetic_shares import LabelledSamples
+from shieldfl.simulation.task import Task
+
+__all__ = ["run"]
+
+_OF_DATA_SETS = ("dataset", "data_dir", "model")
+
+
+def run(
+    task: Task | str = "digits",
+    methods: str | Sequence[str] = "full-he",
+    *,
+    seeds: int | Sequence[int] = 0,
+    settings: MethodSettings | Mapping[str, Mapping[str, Any]] | None = None,
+    synthetic: LabelledSamples | None = None,
+    on_round: Callable[[int, str, RoundRecord], None] | None = None,
+    **config: Any,
+) -> ComparedRuns:
+    """Train a federation of clients in this process under each method, once for each seed, and compare them.
+
+    Parameters
+    ----------
+    task : the user's own model and data, or the name of a data set: ``"digits"``, which needs no files, or one of
+        :data:`shieldfl.simulation.DATASETS`.
+    methods : a name, or several, of ``shieldfl.methods.discovery.method_names()``.
+    seeds : one or several; each is a run of all methods with a partition, initial model and order of samples of its
+        own, the same for all methods. Never of noise or keys.
+    settings : of methods, by name: ``{"selective-shield": {"noise_multiplier": 0.5}}``.
+    synthetic : features and labels for methods that train on synthetic data.
+    on_round : called with the seed, the method's name and its record after each round.
+    config : of :class:`shieldfl.simulation.config.RunConfig`, such as ``rounds=10, clients=20, batch_size=32,
+        learning_rate=0.01``. ``clients`` is by default as many as the task's data have parts for. With several seeds,
+        a ``checkpoint`` has a folder for each.
+
+    Raises ParameterError for what does not fit together, DataError, RangeError where training diverges, and
+    RunInterrupted at Ctrl-C, whose ``result`` has what was finished of the seed that ran, and ``earlier`` the seeds
+    before.
+    """
+    listed = (seeds,) if isinstance(seeds, int) else tuple(seeds)
+    if not listed or len(set(listed)) < len(listed):
+        raise ParameterError("give at least one seed, and each once")
+    base = _config(task, config)
+    named = settings if isinstance(settings, MethodSettings) else _settings(settings or {})
+    results: list[RunResult] = []
+    states: dict[tuple[int, str], Any] = {}
+    for seed in listed:
+
+        def tell(method: str, record: RoundRecord, seed: int = seed) -> None:
+            if on_round is not None:
+                on_round(seed, method, record)
+
+        of_seed = replace(base, seed=seed)
+        if base.checkpoint is not None and len(listed) > 1:
+            folder = Path(base.checkpoint) / f"seed-{seed}"
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            # A seed that had not begun when the run was cut off begins now.
+            of_seed = replace(of_seed, checkpoint=str(folder), resume=base.resume and folder.exists())
+        found: dict[str, Any] = {}
+        try:
+            results.append(
+                run_methods(
+                    of_seed,
+                    (methods,) if isinstance(methods, str) else methods,
+                    named,
+                    tell,
+                    synthetic,
+                    task if isinstance(task, Task) else None,
+                    lambda run, found=found: found.update({run.name: run.global_model()}),  # type: ignore[misc]
+                )
+            )
+        except RunInterrupted as error:
+            raise RunInterrupted(error.result, tuple(results)) from error
+        states |= {(seed, name): state for name, state in found.items()}
+    return ComparedRuns(listed, tuple(results), states)
+
+
+def _config(task: Task | str, given: Mapping[str, Any]) -> RunConfig:
+    known = [field.name for field in fields(RunConfig)]
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise ParameterError(f"a run has no setting {unknown[0]!r}: choose from {', '.join(known)}")
+    if "seed" in given:
+        raise ParameterError("give seeds, one or several, in the place of seed")
+    if isinstance(task, str):
+        if given.get("dataset", task) != task:
+            raise ParameterError(f"the data set is {task!r} as task and {given['dataset']!r} as dataset")
+        return RunConfig(**{**given, "dataset": task})
+    own = [name for name in _OF_DATA_SETS if name in given]
+    if own:
+        raise ParameterError(f"{own[0]} is of data sets by name: the task has data and a model of its own")
+    parts = task.train_data if isinstance(task.train_data, list) else task.partition
+    return RunConfig(**{**({} if parts is None else {"clients": len(parts)}), **given})
+
+
+def _settings(given: Mapping[str, Mapping[str, Any]]) -> MethodSettings:
+    settings = MethodSettings()
+    for name, values in given.items():
+        settings = settings.changed(name, values)
+    return settings

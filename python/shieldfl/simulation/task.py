@@ -1,0 +1,215 @@
+"""What a run learns: a user's own model, data and objective, in the place of a data set and a model by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from shieldfl.errors import ArrayTypeError, DataError, ParameterError
+from shieldfl.losses import Loss
+from shieldfl.simulation.data import Dataset
+from shieldfl.simulation.partition import IndexArray, dirichlet_partition
+from shieldfl.training.objective import Metric, Objective, TrainModel
+from shieldfl.training.sgd import MakeOptimizer
+
+__all__ = ["Task"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A model, the data of all clients, and what is to be learnt: what :func:`shieldfl.run` takes.
+
+    ``Task(model=make_model, train_data=(features, targets), test_data=(features, targets))``
+
+    Raises ParameterError, ArrayTypeError or DataError for data that do not fit together, and for a partition that
+    loses or doubles a sample: the message says which.
+    """
+
+    model: Callable[[], nn.Module] | nn.Module
+    """Returns a new module, float32; its random numbers are those of the run's seed. Or a module, from whose parameters
+    every method and seed starts."""
+    train_data: Any
+    """Features and targets, two arrays or tensors of N samples each; a torch ``Dataset`` of such pairs; or a list with
+    one of these for each client."""
+    test_data: Any
+    """Features and targets, or a ``Dataset``, that every model is measured on."""
+    partition: Sequence[Any] | None = None
+    """For each client the positions of its samples, each sample once. None: by the run's ``alpha`` where targets are
+    classes (whole numbers, one for each sample), and evenly where they are not."""
+    loss: Loss | None = None
+    """Takes outputs and targets of a mini-batch and returns their mean loss; None for the cross-entropy."""
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    """By name, what takes outputs and targets of the whole test set, on the CPU, and returns a number."""
+    optimizer: MakeOptimizer | None = None
+    """Takes the trained parameters and returns a torch optimizer; None for SGD by the run's settings."""
+    train: TrainModel | None = None
+    """``train(model, features, targets, seed)`` trains in place in its own way and returns the mean loss; None for
+    mini-batches."""
+    name: str = "own task"
+
+    def __post_init__(self) -> None:
+        self.objective()
+        if isinstance(self.train_data, list) and self.partition is not None:
+            raise ParameterError("train_data has a part for each client: leave out partition")
+
+    def objective(self) -> Objective:
+        """Return what training makes small. Raises ParameterError for functions of which one would not be used."""
+        return Objective(self.loss, self.metrics, self.optimizer, self.train)
+
+    def built(self, seed: int) -> nn.Module:
+        """Return the model that a run starts from. Raises ParameterError for what is none, or not float32."""
+        if isinstance(self.model, nn.Module):
+            model: Any = deepcopy(self.model)
+        else:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                model = self.model()
+        if not isinstance(model, nn.Module):
+            raise ParameterError(f"model must return a torch module, and gives {type(model).__name__}")
+        wrong = [name for name, one in model.named_parameters() if one.dtype != torch.float32]
+        if wrong:
+            raise ParameterError(
+                f"runs train float32 models, and {wrong[0]!r} is of another dtype: call model.float()"
+            )
+        return model
+
+    def dataset(self) -> Dataset:
+        """Return the data as tensors: float32, or int64 for whole numbers such as tokens and classes."""
+        features, targets = _joined(self.train_data)
+        test_features, test_targets = _pair(self.test_data, "test_data")
+        for what, own, other in (("features", features, test_features), ("targets", targets, test_targets)):
+            if own.shape[1:] != other.shape[1:] or own.dtype != other.dtype:
+                raise ParameterError(
+                    f"{what} of train_data and test_data differ: samples of {tuple(own.shape[1:])}, {own.dtype} and "
+                    f"{tuple(other.shape[1:])}, {other.dtype}"
+                )
+        return Dataset(
+            self.name,
+            f"{self.name} ({len(targets):,} train / {len(test_targets):,} test)",
+            _classes(targets, test_targets) if self.loss is None else 0,
+            features,
+            targets,
+            test_features,
+            test_targets,
+            None,
+        )
+
+    def concentration(self, dataset: Dataset, alpha: float) -> float | None:
+        """Return the Dirichlet concentration that data are dealt out by: infinite for evenly, None for own parts."""
+        if self.partition is not None or isinstance(self.train_data, list):
+            return None
+        targets = dataset.train_labels
+        return alpha if targets.dtype == torch.int64 and targets.ndim == 1 else math.inf
+
+    def parts(self, dataset: Dataset, clients: int, alpha: float, seed: int) -> list[IndexArray]:
+        """Return for each client the positions of its samples. Raises ParameterError for a wrong partition."""
+        count = len(dataset.train_labels)
+        given = self.partition
+        if isinstance(self.train_data, list):
+            ends = np.cumsum([len(_pair(part, "train_data")[1]) for part in self.train_data])
+            given = np.split(np.arange(count), ends[:-1])
+        if given is not None:
+            return _checked_partition(given, count, clients)
+        concentration = self.concentration(dataset, alpha)
+        assert concentration is not None, "own parts were returned"
+        classes = np.zeros(count, np.int64) if math.isinf(concentration) else dataset.train_labels.numpy()
+        return dirichlet_partition(classes, clients, concentration, seed)
+
+
+def _joined(data: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    if not isinstance(data, list):
+        return _pair(data, "train_data")
+    if not data:
+        raise ParameterError("train_data is an empty list: give one part for each client")
+    pairs = [_pair(part, f"train_data of client {client}") for client, part in enumerate(data)]
+    try:
+        features, targets = (torch.cat(parts) for parts in zip(*pairs, strict=True))
+    except (RuntimeError, TypeError) as error:
+        raise ParameterError(f"samples of the clients have different shapes: {error}") from error
+    return features, targets
+
+
+def _pair(data: Any, what: str) -> tuple[torch.Tensor, torch.Tensor]:
+    if isinstance(data, tuple) and len(data) == 2:
+        features, targets = data
+    elif hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+        if not len(data):
+            raise ParameterError(f"{what} has no samples")
+        samples = [data[index] for index in range(len(data))]
+        if not all(isinstance(one, tuple) and len(one) == 2 for one in samples):
+            raise ParameterError(f"samples of {what} must be pairs of features and target")
+        try:
+            features, targets = (
+                torch.stack([torch.as_tensor(one) for one in column]) for column in zip(*samples, strict=True)
+            )
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise ParameterError(f"samples of {what} cannot be put into one tensor: {error}") from error
+    else:
+        raise ArrayTypeError(
+            f"{what} must be a pair of features and targets, or a torch Dataset, not {type(data).__name__}"
+        )
+    tensors = _tensor(features, f"features of {what}"), _tensor(targets, f"targets of {what}")
+    if not len(tensors[0]) == len(tensors[1]) > 0:
+        raise ParameterError(f"{what} has {len(tensors[0])} features and {len(tensors[1])} targets")
+    return tensors
+
+
+def _tensor(values: Any, what: str) -> torch.Tensor:
+    try:
+        tensor = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArrayTypeError(f"{what} are no array of numbers: {error}") from error
+    if tensor.ndim == 0:
+        raise ArrayTypeError(f"{what} are a single number: give one for each sample")
+    if tensor.dtype in (torch.float16, torch.bfloat16, torch.float64):
+        tensor = tensor.float()
+    elif tensor.dtype not in (torch.float32, torch.int64):
+        if tensor.is_complex():
+            raise ArrayTypeError(f"{what} are complex: give real numbers")
+        tensor = tensor.long()
+    if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        raise DataError(f"{what} have NaN or infinite values: mend or drop those samples")
+    return tensor.detach().cpu().contiguous()
+
+
+def _classes(*targets: torch.Tensor) -> int:
+    """Return how many classes there are. Raises ParameterError for targets that the cross-entropy cannot take."""
+    if any(one.dtype != torch.int64 for one in targets):
+        raise ParameterError(
+            "targets are no classes, for which the loss is the cross-entropy by default: give a loss, such as "
+            "torch.nn.MSELoss()"
+        )
+    lowest, highest = (
+        int(function(torch.cat([one.reshape(-1) for one in targets]))) for function in (min, max)
+    )
+    if lowest < 0:
+        raise ParameterError(f"classes are counted from 0, and there is a target {lowest}")
+    return highest + 1
+
+
+def _checked_partition(given: Sequence[Any], count: int, clients: int) -> list[IndexArray]:
+    parts = [np.asarray(part) for part in given]
+    if len(parts) != clients:
+        raise ParameterError(f"there are {len(parts)} parts of the data, and {clients} clients")
+    for client, part in enumerate(parts):
+        if part.ndim != 1 or part.dtype.kind not in "iu" or not part.size:
+            raise ParameterError(f"the part of client {client} must be positions of samples, at least one")
+    times = np.zeros(count, np.int64)
+    every = np.concatenate(parts).astype(np.int64)
+    if every.min() < 0 or every.max() >= count:
+        raise ParameterError(f"a part has a position outside of the {count:,} samples")
+    np.add.at(times, every, 1)
+    lost, doubled = int((times == 0).sum()), int((times > 1).sum())
+    if lost or doubled:
+        raise ParameterError(
+            f"the partition has {lost:,} of {count:,} samples at no client and {doubled:,} at several: each belongs to "
+            "one. Leave samples out of train_data, not out of the partition"
+        )
+    return [np.sort(part).astype(np.int64) for part in parts]
