@@ -15,12 +15,16 @@ usage: shieldfl [--version] [--help] COMMAND ...
 
 Protected federated averaging at about the cost of plain averaging.
 
-Commands: run, inspect, bench, profile. None of them works yet: {message}.
+Commands: run, doctor, inspect, bench, profile, authority, flower. {message}.
 Masks, encryption and key authorities, `import shieldfl` in Python, need none of this."""
 
 
 def main() -> None:
-    """Run the command line on ``sys.argv``; without its packages only ``--version`` and ``--help`` work."""
+    """Run the command line on ``sys.argv``.
+
+    Without its packages only ``--version`` and ``--help`` work, and with typer and rich ``doctor``, which says what is
+    missing.
+    """
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show "ε" shows a question mark instead of ending the run.
         if isinstance(stream, io.TextIOWrapper):
@@ -31,8 +35,22 @@ def main() -> None:
         message = missing_extra_message(error)
         if message is None:
             raise
+        if sys.argv[1:2] == ["doctor"] and _has_terminal_packages():
+            from shieldfl.cli.doctor.command import doctor_alone
+
+            doctor_alone(sys.argv[2:])
         sys.exit(_without_packages(sys.argv[1:], message))
     app(prog_name="shieldfl")
+
+
+def _has_terminal_packages() -> bool:
+    """Say whether what reads options and prints is there: with no more than that, one command can do its work."""
+    try:
+        import rich  # noqa: F401
+        import typer  # noqa: F401
+    except ModuleNotFoundError:
+        return False
+    return True
 
 
 def _without_packages(arguments: Sequence[str], message: str) -> int:
@@ -43,7 +61,8 @@ def _without_packages(arguments: Sequence[str], message: str) -> int:
         print(f"shieldfl {shieldfl.__version__}")
         return 0
     if not arguments or "--help" in arguments:
-        print(_HELP.format(message=message))
+        works = "Only doctor works yet" if _has_terminal_packages() else "None of them works yet"
+        print(_HELP.format(message=f"{works}: {message}"))
         return 0
     print(f"shieldfl: {message}", file=sys.stderr)
     return 2

@@ -1,0 +1,1 @@
+"""``shieldfl doctor``."""
