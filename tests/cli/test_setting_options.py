@@ -29,6 +29,7 @@ KNOWN = {
     "FLEET.toml",
     "FRAME",
     "METHOD.NAME=VALUE",
+    "MODULE:NAME",
 }
 
 

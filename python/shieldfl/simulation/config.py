@@ -31,6 +31,15 @@ class RunConfig(TrainingSettings):
     dataset: Annotated[str, about("All but digits are read from files.", choices=DATASETS, panel=_DATA)] = (
         "digits"
     )
+    task: Annotated[
+        Text | None,
+        about(
+            "Your own model and data in the place of a data set and a model by name: MODULE:NAME of a shieldfl.Task, "
+            "or of a function that returns one. The module may lie in the folder that the command is called in.",
+            metavar="MODULE:NAME",
+            panel=_DATA,
+        ),
+    ] = None
     data_dir: Annotated[
         str | None,
         about(
@@ -145,6 +154,8 @@ class RunConfig(TrainingSettings):
                 f"min_clients is {self.min_clients}, above the number of clients ({self.clients}): no round can start. "
                 "Take more clients, or lower min_clients; of two clients each learns the other's update"
             )
+        if self.task is not None and self.model is not None:
+            raise ParameterError("a task has a model of its own: leave out model")
         if self.resume and self.checkpoint is None:
             raise ParameterError(
                 "there is nothing to resume from: name the folder of the run's checkpoint, too (--checkpoint)"

@@ -35,6 +35,7 @@ from shieldfl.simulation.results import MethodResult, RoundRecord
 from shieldfl.simulation.run_result import Interruption, RunResult
 from shieldfl.simulation.synthetic_shares import LabelledSamples, check_synthetic_samples
 from shieldfl.simulation.task import Task
+from shieldfl.simulation.task_import import load_task
 from shieldfl.simulation.torch_threads import threads_worth, torch_threads
 from shieldfl.torch_bridge import flatten, flatten_buffers, parameter_layout
 from shieldfl.training.models import build_model, default_model
@@ -83,6 +84,8 @@ def run_methods(
     for a checkpoint that it does not go on from.
     """
     methods = checked_methods(methods)
+    if task is None and config.task is not None:
+        task = load_task(config.task)
     checkpoint = None
     if config.checkpoint is not None:
         require("cryptography")  # else missed when the first round is written down

@@ -16,8 +16,9 @@ from shieldfl.simulation.results import RoundRecord
 from shieldfl.simulation.run_result import RunResult
 from shieldfl.simulation.synthetic_shares import LabelledSamples
 from shieldfl.simulation.task import Task
+from shieldfl.simulation.task_import import load_task
 
-__all__ = ["run"]
+__all__ = ["run", "run_seeds"]
 
 _OF_DATA_SETS = ("dataset", "data_dir", "model")
 
@@ -36,8 +37,8 @@ def run(
 
     Parameters
     ----------
-    task : the user's own model and data, or the name of a data set: ``"digits"``, which needs no files, or one of
-        :data:`shieldfl.simulation.DATASETS`.
+    task : the user's own model and data; or the name of a data set, ``"digits"``, which needs no files, or another of
+        :data:`shieldfl.simulation.DATASETS`; or ``"module:name"`` of a task.
     methods : a name, or several, of ``shieldfl.methods.discovery.method_names()``.
     seeds : one or several; each is a run of all methods with a partition, initial model and order of samples of its
         own, the same for all methods. Never of noise or keys.
@@ -52,11 +53,30 @@ def run(
     RunInterrupted at Ctrl-C, whose ``result`` has what was finished of the seed that ran, and ``earlier`` the seeds
     before.
     """
-    listed = (seeds,) if isinstance(seeds, int) else tuple(seeds)
+    return run_seeds(
+        _config(task, config),
+        (methods,) if isinstance(methods, str) else methods,
+        (seeds,) if isinstance(seeds, int) else seeds,
+        settings if isinstance(settings, MethodSettings) else _settings(settings or {}),
+        synthetic,
+        task if isinstance(task, Task) else None,
+        on_round,
+    )
+
+
+def run_seeds(
+    config: RunConfig,
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    settings: MethodSettings,
+    synthetic: LabelledSamples | None = None,
+    task: Task | None = None,
+    on_round: Callable[[int, str, RoundRecord], None] | None = None,
+) -> ComparedRuns:
+    """Do what :func:`run` does, whose settings are read already; the config's own seed stands for none."""
+    listed = tuple(seeds)
     if not listed or len(set(listed)) < len(listed):
         raise ParameterError("give at least one seed, and each once")
-    base = _config(task, config)
-    named = settings if isinstance(settings, MethodSettings) else _settings(settings or {})
     results: list[RunResult] = []
     states: dict[tuple[int, str], Any] = {}
     for seed in listed:
@@ -65,22 +85,22 @@ def run(
             if on_round is not None:
                 on_round(seed, method, record)
 
-        of_seed = replace(base, seed=seed)
-        if base.checkpoint is not None and len(listed) > 1:
-            folder = Path(base.checkpoint) / f"seed-{seed}"
+        of_seed = replace(config, seed=seed)
+        if config.checkpoint is not None and len(listed) > 1:
+            folder = Path(config.checkpoint) / f"seed-{seed}"
             folder.parent.mkdir(parents=True, exist_ok=True)
             # A seed that had not begun when the run was cut off begins now.
-            of_seed = replace(of_seed, checkpoint=str(folder), resume=base.resume and folder.exists())
+            of_seed = replace(of_seed, checkpoint=str(folder), resume=config.resume and folder.exists())
         found: dict[str, Any] = {}
         try:
             results.append(
                 run_methods(
                     of_seed,
-                    (methods,) if isinstance(methods, str) else methods,
-                    named,
+                    methods,
+                    settings,
                     tell,
                     synthetic,
-                    task if isinstance(task, Task) else None,
+                    task,
                     lambda run, found=found: found.update({run.name: run.global_model()}),  # type: ignore[misc]
                 )
             )
@@ -97,7 +117,9 @@ def _config(task: Task | str, given: Mapping[str, Any]) -> RunConfig:
         raise ParameterError(f"a run has no setting {unknown[0]!r}: choose from {', '.join(known)}")
     if "seed" in given:
         raise ParameterError("give seeds, one or several, in the place of seed")
-    if isinstance(task, str):
+    if isinstance(task, str) and ":" in task:
+        task, given = load_task(task), {**given, "task": task}
+    elif isinstance(task, str):
         if given.get("dataset", task) != task:
             raise ParameterError(f"the data set is {task!r} as task and {given['dataset']!r} as dataset")
         return RunConfig(**{**given, "dataset": task})

@@ -50,14 +50,20 @@ def run(
             config = options.with_overrides(read.config, overrides)
             if read.title and not is_stdout(json_file):
                 typer.echo(read.title)
-            run_session(config, read.methods, read.settings, json_file, report, read.paper)
+            if settings["seeds"]:
+                options.check_one_seed(context)
+                from shieldfl.cli.run.seeded_session import run_seeded_session
+
+                run_seeded_session(config, read.methods, read.settings, settings["seeds"], json_file, report)
+            else:
+                run_session(config, read.methods, read.settings, json_file, report, read.paper)
         return
     compared = given_settings(options.ComparedMethods, settings)
     config = given_settings(RunConfig, settings)
     shield = given_settings(SelectiveShieldSettings, settings)
     with interruptible(), failures_on_stderr():
         _require_packages(report)
-        if config.dataset == "digits":
+        if config.dataset == "digits" and config.task is None:
             require("sklearn")
         of_methods = options.apply_assignments(
             options.apply_scheme(MethodSettings(selective_shield=shield), compared),
@@ -65,9 +71,15 @@ def run(
             compared.methods,
         )
         # torch takes seconds to load, and neither --help nor the other commands need it.
-        from shieldfl.cli.run.session import run_session
+        if compared.seeds:
+            options.check_one_seed(context)
+            from shieldfl.cli.run.seeded_session import run_seeded_session
 
-        run_session(config, compared.methods, of_methods, json_file, report)
+            run_seeded_session(config, compared.methods, of_methods, compared.seeds, json_file, report)
+        else:
+            from shieldfl.cli.run.session import run_session
+
+            run_session(config, compared.methods, of_methods, json_file, report)
 
 
 def _require_packages(report: Path | None) -> None:

@@ -12,10 +12,9 @@ from msgspec import Meta
 
 from shieldfl.cli.setting_options import is_given
 from shieldfl.errors import ParameterError
-from shieldfl.methods.discovery import method_names
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.scheme.registry import encryptions
-from shieldfl.settings import Setting, Settings, Text, about, settings_of
+from shieldfl.settings import Seed, Setting, Settings, Text, about, settings_of
 from shieldfl.simulation.config import RunConfig
 
 __all__ = [
@@ -25,12 +24,13 @@ __all__ = [
     "Report",
     "apply_assignments",
     "apply_scheme",
+    "check_one_seed",
     "overrides_of",
     "with_overrides",
 ]
 
 _OVERRIDES = tuple(setting.name for setting in settings_of(RunConfig).values() if setting.beside_file)
-_BESIDE = ("experiment", "json_file", "report")
+_BESIDE = ("experiment", "json_file", "report", "seeds")
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class ComparedMethods(Settings):
         tuple[Text, ...],
         Meta(min_length=1),
         about(
-            "Methods to run on the same data and initial model, compared side by side: "
-            f"{', '.join(method_names())}.",
+            "Methods to run on the same data and initial model, compared side by side; "
+            "all are listed at the end.",
             options=("--method",),
         ),
     ] = ("selective-shield",)
@@ -54,6 +54,13 @@ class ComparedMethods(Settings):
             choices=encryptions,
         ),
     ] = None
+    seeds: Annotated[
+        tuple[Seed, ...],
+        about(
+            "Run everything once with each of these seeds: figures are then means, ± the standard deviation over the "
+            "seeds, and differences are taken seed by seed. In the place of --seed.",
+        ),
+    ] = ()
 
 
 Assignments = Annotated[
@@ -137,6 +144,12 @@ def overrides_of(context: typer.Context) -> dict[str, Any]:
                 param_hint="--experiment",
             )
     return {name: context.params[name] for name in given if name in _OVERRIDES}
+
+
+def check_one_seed(context: typer.Context) -> None:
+    """Raise typer.BadParameter where a seed is given beside seeds."""
+    if is_given(context, "seed"):
+        raise typer.BadParameter("give --seed or --seeds, and not both", param_hint="--seeds")
 
 
 def with_overrides(config: RunConfig, overrides: dict[str, Any]) -> RunConfig:

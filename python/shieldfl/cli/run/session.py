@@ -24,7 +24,7 @@ from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.report.paper_figures import PaperFigure, compare_figures
 from shieldfl.simulation.run_result import RunResult
 
-__all__ = ["run_session"]
+__all__ = ["check_named", "run_session"]
 
 
 def run_session(
@@ -40,10 +40,7 @@ def run_session(
     ``papers`` are what was published of such runs: ours are printed beside them. A run that is interrupted writes and
     prints the rounds that were finished, and a file that cannot be written does not keep the table from being printed.
     """
-    try:
-        checked_methods(methods)
-    except ParameterError as error:
-        raise typer.BadParameter(str(error), param_hint="--method") from None
+    check_named(methods)
     if report_folder is not None:
         # Before the run, so that a missing package or a folder that cannot be made is told at once.
         import_module("shieldfl.simulation.report.page")
@@ -60,6 +57,14 @@ def run_session(
         kind = Terminated if isinstance(stopped.__cause__, Terminated) else KeyboardInterrupt
         kept = _what_was_kept(result, json_file, report_folder)
         raise kind(f"{stopped}: {kept}{_how_to_go_on(config)}") from stopped
+
+
+def check_named(methods: Sequence[str]) -> None:
+    """Raise typer.BadParameter for a method that there is not."""
+    try:
+        checked_methods(methods)
+    except ParameterError as error:
+        raise typer.BadParameter(str(error), param_hint="--method") from None
 
 
 def _hand_over(

@@ -1,0 +1,73 @@
+"""What ``shieldfl run --seeds`` does: everything once for each seed, then means, deviations and differences."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+import typer
+
+from shieldfl.cli.failures import Terminated
+from shieldfl.cli.json_output import is_stdout, write_json
+from shieldfl.cli.run.progress import RoundProgress
+from shieldfl.cli.run.session import check_named
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.reporting.output_files import kept_folder
+from shieldfl.simulation.compared_runs import ComparedRuns
+from shieldfl.simulation.config import RunConfig
+from shieldfl.simulation.driver import RunInterrupted
+from shieldfl.simulation.own_run import run_seeds
+from shieldfl.simulation.results import RoundRecord
+
+__all__ = ["run_seeded_session"]
+
+
+def run_seeded_session(
+    config: RunConfig,
+    methods: Sequence[str],
+    settings: MethodSettings,
+    seeds: Sequence[int],
+    json_file: Path | None,
+    report_folder: Path | None,
+) -> None:
+    """Run all methods with each seed, then write and print what they measured.
+
+    Raises ShieldError, OSError, KeyboardInterrupt. A run that is interrupted writes all rounds that were finished, and
+    prints the seeds that were.
+    """
+    check_named(methods)
+    with nullcontext() if report_folder is None else kept_folder(report_folder):
+        stopped: RunInterrupted | None = None
+        labels = [f"{method}, seed {seed}" for seed in seeds for method in methods]
+        try:
+            with RoundProgress(labels, config.rounds) as progress:
+
+                def tell(seed: int, method: str, record: RoundRecord) -> None:
+                    progress(f"{method}, seed {seed}", record)
+
+                done = run_seeds(config, methods, seeds, settings, on_round=tell)
+        except RunInterrupted as error:
+            stopped = error
+            partial = [error.result] if error.result.methods else []
+            done = ComparedRuns(tuple(seeds[: len(error.earlier) + len(partial)]), (*error.earlier, *partial))
+        if done.runs:
+            _hand_over(
+                done, len(done.runs) if stopped is None else len(stopped.earlier), json_file, report_folder
+            )
+    if stopped is not None:
+        kind = Terminated if isinstance(stopped.__cause__.__cause__, Terminated) else KeyboardInterrupt  # type: ignore[union-attr]
+        raise kind(
+            f"{stopped}, with seed {seeds[len(stopped.earlier)]}: what ended before is written"
+        ) from stopped
+
+
+def _hand_over(done: ComparedRuns, whole: int, json_file: Path | None, report_folder: Path | None) -> None:
+    write_json(done.to_json(), json_file)
+    if report_folder is not None:
+        done.write(report_folder)
+        if sys.stderr.isatty():
+            typer.echo(f"reports: {report_folder}", err=True)
+    if whole and not is_stdout(json_file):
+        typer.echo(ComparedRuns(done.seeds[:whole], done.runs[:whole]).table(), nl=False)
