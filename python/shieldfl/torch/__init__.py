@@ -4,5 +4,6 @@ torch is needed for torch's tensors alone: of NumPy arrays a layout is made with
 """
 
 from shieldfl.torch.model_layout import BATCH_NORM_STATISTICS, ModelLayout
+from shieldfl.torch.model_parts import ModelParts
 
-__all__ = ["BATCH_NORM_STATISTICS", "ModelLayout"]
+__all__ = ["BATCH_NORM_STATISTICS", "ModelLayout", "ModelParts"]

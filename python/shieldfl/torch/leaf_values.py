@@ -12,9 +12,11 @@ from shieldfl.torch.leaves import dtype_of
 
 __all__ = [
     "array_of",
+    "check_contiguous",
     "check_present",
     "check_writable",
     "copy_into",
+    "piece_of",
     "same_values",
     "scale_into",
     "with_values",
@@ -30,12 +32,25 @@ def check_present(name: str, leaf: Any) -> None:
 def check_writable(name: str, leaf: Any) -> None:
     """Raise ParameterError for an array whose values cannot be set one by one."""
     strides = leaf.strides if isinstance(leaf, np.ndarray) else leaf.stride()
-    if any(size > 1 and not stride for size, stride in zip(leaf.shape, strides, strict=True)):
+    overlaps = any(size > 1 and not stride for size, stride in zip(leaf.shape, strides, strict=True))
+    if overlaps and 0 not in leaf.shape:
         raise ParameterError(
             f"{name!r} cannot be written: several of its values are one in memory, pass a copy"
         )
     if isinstance(leaf, np.ndarray) and not leaf.flags.writeable:
         raise ParameterError(f"{name!r} cannot be written: the array is read-only, pass a copy")
+
+
+def check_contiguous(name: str, leaf: Any) -> None:
+    """Raise ParameterError for an array that does not lie in memory in the order of its values."""
+    if not (leaf.flags.c_contiguous if isinstance(leaf, np.ndarray) else leaf.is_contiguous()):
+        raise ParameterError(f"{name!r} does not lie in memory in its order: pass a contiguous array")
+
+
+def piece_of(leaf: Any, start: int, stop: int) -> Any:
+    """Return some of an array's values (stop - start,), in their order: its own memory where it is contiguous."""
+    flat = leaf.reshape(-1) if isinstance(leaf, np.ndarray) else leaf.detach().reshape(-1)
+    return flat[start:stop]
 
 
 def array_of(leaf: Any) -> NDArray[Any]:

@@ -128,6 +128,11 @@ class ModelLayout:
         return sum(place.size for place in self.places)
 
     @property
+    def vector_dtype(self) -> type[np.float32] | type[np.float64]:
+        """Of the vector: float64 where one of the arrays is."""
+        return np.float64 if any(place.dtype == "float64" for place in self.places) else np.float32
+
+    @property
     def parameters(self) -> ParameterLayout:
         """Names, shapes and offsets alone."""
         return ParameterLayout(
@@ -182,7 +187,7 @@ class ModelLayout:
         each; ArrayTypeError for what are no floats, or have no values; RangeError for a float64 that the vector's
         float32 cannot hold. Each names it.
         """
-        return self._vector(self._checked(model))
+        return self._vector(self.arrays_of(model))
 
     def encrypt(
         self, encryptor: Any, model: Any, mask: Mask | None = None, *, since: Any = None, **options: Any
@@ -203,7 +208,7 @@ class ModelLayout:
         """
         if mask is not None:
             bits_of(mask)
-        vector = self._vector(self._checked(model), None if since is None else self._checked(since))
+        vector = self._vector(self.arrays_of(model), None if since is None else self.arrays_of(since))
         with self.parameters.naming_tensors():
             return encryptor.encrypt(vector, mask, **options)
 
@@ -230,7 +235,7 @@ class ModelLayout:
     def _changed(self, model: Any, values: NDArray[Any], mask: Mask | None, *, adds: bool) -> dict[str, Any]:
         if mask is not None and bits_of(mask).size != self.size:
             raise ParameterError(f"the mask is one of {mask.size:,} positions, the model has {self.size:,}")
-        leaves = self._checked(model)
+        leaves = self.arrays_of(model)
         expected = self.size if mask is None else mask.count
         if not isinstance(values, np.ndarray) or values.shape != (expected,) or values.dtype.kind != "f":
             shape = getattr(values, "shape", type(values).__name__)
@@ -259,7 +264,7 @@ class ModelLayout:
         All is checked before anything changes, and all names of a tensor are written. Raises as :meth:`flatten`, and
         ParameterError for an array that cannot be written, and for one in which two different ones would end up.
         """
-        targets, sources = self._checked(model, overwritten=True), self._checked(arrays)
+        targets, sources = self.arrays_of(model, overwritten=True), self.arrays_of(arrays)
         copies: dict[Any, tuple[str, Any, Any]] = {}
         for place in self.places:
             for name in (name for name in place.names if name in targets):
@@ -291,8 +296,7 @@ class ModelLayout:
         return self.parameters.slices()
 
     def _vector(self, leaves: Mapping[str, Any], since: Mapping[str, Any] | None = None) -> NDArray[Any]:
-        wide = any(place.dtype == "float64" for place in self.places)
-        vector = np.empty(self.size, np.float64 if wide else np.float32)
+        vector = np.empty(self.size, self.vector_dtype)
         for place, (name, part) in zip(self.places, self.slices(), strict=True):
             try:
                 scale_into(vector[part], leaves[name], since and since[name], place.exponent)
@@ -303,8 +307,11 @@ class ModelLayout:
                 ) from None
         return vector
 
-    def _checked(self, model: Any, *, overwritten: bool = False) -> dict[str, Any]:
-        """Return a model's arrays by name, once they are those of the layout."""
+    def arrays_of(self, model: Any, *, overwritten: bool = False) -> dict[str, Any]:
+        """Return a model's arrays by name, once they are those of the layout. Raises as :meth:`flatten`.
+
+        ``overwritten``: names of one tensor may have other values each.
+        """
         leaves = named_leaves(model)
         known = {name for place in self.places for name in place.names} | set(self.apart)
         missing = [place.name for place in self.places if place.name not in leaves]
