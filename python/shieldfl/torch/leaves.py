@@ -13,6 +13,7 @@ from shieldfl.errors import ArrayTypeError, ParameterError
 
 __all__ = [
     "FLOATS",
+    "check_frozen_are_known",
     "dtype_of",
     "is_float",
     "is_frozen",
@@ -44,10 +45,13 @@ def named_leaves(model: Any) -> dict[str, Any]:
             "model.state_dict(), dict(model.named_parameters()) or a dict of your arrays"
         )
     found: dict[str, Any] = {}
-    for name, value in _walked(model, ""):
-        if name in found:
-            raise ParameterError(f"two arrays of the model are called {name!r}: rename one")
-        found[name] = value
+    try:
+        for name, value in _walked(model, ""):
+            if name in found:
+                raise ParameterError(f"two arrays of the model are called {name!r}: rename one")
+            found[name] = value
+    except RecursionError:
+        raise ParameterError("the model's dicts are in each other without end: take one out") from None
     return found
 
 
@@ -86,6 +90,18 @@ def is_frozen(leaf: Any) -> bool:
 def is_trained(leaf: Any) -> bool:
     """Say whether it is a tensor that says of itself that it is trained."""
     return getattr(leaf, "requires_grad", False) is True
+
+
+def check_frozen_are_known(leaves: Mapping[str, Any]) -> None:
+    """Raise ParameterError for arrays of which nothing says whether they are frozen: a state dict's, or NumPy's."""
+    torch = sys.modules.get("torch")
+    for name, leaf in leaves.items():
+        says = torch is not None and isinstance(leaf, torch.nn.Parameter)
+        if dtype_of(leaf) in FLOATS and not says and not is_trained(leaf):
+            raise ParameterError(
+                f"nothing says whether {name!r} is frozen, as a state dict does not: for trainable_only pass the "
+                "module, or dict(model.named_parameters())"
+            )
 
 
 def dtype_of(leaf: Any) -> str:

@@ -24,6 +24,7 @@ from shieldfl.torch.leaf_values import (
     with_values,
 )
 from shieldfl.torch.leaves import (
+    check_frozen_are_known,
     dtype_of,
     is_float,
     is_frozen,
@@ -34,6 +35,7 @@ from shieldfl.torch.leaves import (
 )
 from shieldfl.torch.name_patterns import Pattern, matching
 from shieldfl.torch.place import Place, exponents_of, texts
+from shieldfl.torch.shared_memory import check_apart
 
 __all__ = ["BATCH_NORM_STATISTICS", "ModelLayout"]
 
@@ -95,7 +97,7 @@ class ModelLayout:
         included, excluded = matching(leaves, include), matching(leaves, exclude) if exclude else set()
         exponents = exponents_of(leaves, ranges or {}, limit)
         if trainable_only and not is_module(model):
-            _check_frozen_are_known(leaves)
+            check_frozen_are_known(leaves)
         names_of: dict[Any, list[str]] = {}
         for name, leaf in leaves.items():
             names_of.setdefault(memory_of(leaf) or name, []).append(name)
@@ -112,6 +114,7 @@ class ModelLayout:
                 places.append(Place(name, shape, dtype_of(leaf), exponent, tuple(aliases)))
         placed = {name for place in places for name in place.names}
         layout = cls(tuple(places), tuple(name for name in leaves if name not in placed))
+        layout.check_apart(leaves)
         if not layout.size:
             raise ParameterError(
                 "the model has no floats that are to be encrypted: look at include and exclude"
@@ -265,6 +268,7 @@ class ModelLayout:
         ParameterError for an array that cannot be written, and for one in which two different ones would end up.
         """
         targets, sources = self.arrays_of(model, overwritten=True), self.arrays_of(arrays)
+        self.check_apart(targets)
         copies: dict[Any, tuple[str, Any, Any]] = {}
         for place in self.places:
             for name in (name for name in place.names if name in targets):
@@ -280,6 +284,11 @@ class ModelLayout:
                     )
         for _, target, source in copies.values():
             copy_into(target, source)
+
+    def check_apart(self, arrays: Mapping[str, Any]) -> None:
+        """Raise ParameterError for arrays of the layout that share memory otherwise than as one under several names."""
+        placed = {name for place in self.places for name in place.names}
+        check_apart((name, array) for name, array in arrays.items() if name in placed)
 
     def mask(self, *patterns: Pattern) -> Mask:
         """Choose all positions of the arrays that are called so: names, globs or compiled regular expressions.
@@ -339,11 +348,3 @@ class ModelLayout:
                         "it of a model where they are two, or pass one of both"
                     )
         return leaves
-
-
-def _check_frozen_are_known(leaves: Mapping[str, Any]) -> None:
-    if not any(is_frozen(leaf) or is_trained(leaf) for leaf in leaves.values()):
-        raise ParameterError(
-            "nothing here says whether it is frozen, as a state dict does not: for trainable_only pass the module, or "
-            "dict(model.named_parameters())"
-        )

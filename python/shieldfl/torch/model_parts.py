@@ -178,6 +178,7 @@ class ModelParts:
     def _writable(self, model: Any) -> dict[str, list[Any]]:
         """Return, by the first name of each array, all of its arrays in the model, each memory once."""
         arrays = self.layout.arrays_of(model, overwritten=True)
+        self.layout.check_apart(arrays)
         found: dict[str, list[Any]] = {}
         for place in self.layout.places:
             own = {}

@@ -19,7 +19,12 @@ def matching(names: Iterable[str], patterns: Pattern | Sequence[Pattern]) -> set
 
     Raises ParameterError for a pattern that matches none, and where there is no pattern.
     """
-    given = [patterns] if isinstance(patterns, str | re.Pattern) else list(patterns)
+    given = [patterns] if isinstance(patterns, str | re.Pattern) else patterns
+    texts = isinstance(given, Iterable) and all(
+        isinstance(getattr(one, "pattern", one), str) for one in given
+    )
+    if not texts:
+        raise ParameterError("names, globs and regular expressions are texts, or a list of such")
     if not given:
         raise ParameterError("give at least one name, glob or regular expression")
     listed, found = list(names), set()

@@ -75,17 +75,27 @@ def exponents_of(names: Iterable[str], ranges: Mapping[str, float], limit: float
 
     Raises ParameterError for a number that is none above 0, a pattern that matches nothing, and too large a range.
     """
-    if not (math.isfinite(limit) and limit > 0):
-        raise ParameterError("limit must be a number above 0")
+    if not isinstance(ranges, Mapping):
+        raise ParameterError("ranges is a dict: for each glob the largest magnitude")
+    most = _positive(limit, "limit")
     listed, found = list(names), dict[str, int]()
     for pattern, largest in ranges.items():
-        found |= dict.fromkeys(matching(listed, pattern), _exponent_for(pattern, largest, limit))
+        found |= dict.fromkeys(matching(listed, pattern), _exponent_for(pattern, largest, most))
     return found
 
 
-def _exponent_for(pattern: str, largest: float, limit: float) -> int:
-    if not (math.isfinite(largest) and largest > 0):
-        raise ParameterError(f"the range of {pattern!r} must be a number above 0")
+def _positive(value: Any, what: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if isinstance(value, str) or not (math.isfinite(number) and number > 0):
+        raise ParameterError(f"{what} must be a number above 0")
+    return number
+
+
+def _exponent_for(pattern: str, value: Any, limit: float) -> int:
+    largest = _positive(value, f"the range of {pattern!r}")
     # Logarithms would be rounded, and a value at the very end of its range be refused.
     (part, power), (most_part, most_power) = math.frexp(largest), math.frexp(limit)
     exponent = max(0, power - most_power + (part > most_part))
