@@ -80,3 +80,27 @@ def test_a_node_that_pins_an_authority_takes_no_other_in_a_process_that_uses_ray
     with pytest.raises(PolicyError, match="under a key authority that it pins"):
         run.start()
     assert run.trained == []
+
+
+@pytest.mark.parametrize("value", [None, "x", 1.5, -1, 2**63 - 1 + 0.0, [1.0, 2.0]])
+@pytest.mark.parametrize("name", ["events-known", "round", "participants", "position"])
+def test_numbers_that_are_none_are_refused_in_words(name, value):
+    run, reasons = VectorRun(), []
+
+    def lie(node, message):
+        if number_of(node) == 1 and message.metadata.group_id == "round 2":
+            if value is None:
+                del message.content[ASK][name]
+            else:
+                message.content[ASK][name] = value
+
+    def after(node, reply):
+        if number_of(node) == 1 and reply.metadata.group_id == "round 2" and reply.has_error():
+            reasons.append(reply.error.reason)
+
+    run.grid.before, run.grid.after = lie, after
+    run.start()
+    if (name, value) != ("position", None):
+        assert reasons
+        assert all(one.startswith("WireFormatError: the message does not say") for one in reasons)
+    run.check({1: ALL, 2: ALL if not reasons else [0, 2, 3], 3: ALL})

@@ -17,7 +17,14 @@ from shieldfl.flower.wire import ASK
 from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.account_state import AccountState
 from shieldfl.privacy.accountant import epsilon_of
-from shieldfl.privacy.events import ClearUpload, EncryptedUpload, Noise, NoisedUpload, SummedUploads
+from shieldfl.privacy.events import (
+    ClearUpload,
+    EncryptedUpload,
+    Noise,
+    NoisedUpload,
+    OpenedSum,
+    SummedUploads,
+)
 
 SIGMA, DELTA = 3.0, 1e-5
 NOISE = Noise(SIGMA, "client")
@@ -122,40 +129,86 @@ def packed(*events):
     return msgspec.msgpack.encode(AccountState.named(events))
 
 
+def nested(depth):
+    return b"\x91" * depth + b"\xc0"
+
+
+MANY = [NoisedUpload(2, 1, Noise(SIGMA + number, "client")) for number in range(5)]
 LIES = {
     "another client's": {"events": packed(NoisedUpload(2, 0, NOISE))},
     "of a role that it has not": {"events": packed(SummedUploads(2, 1000))},
     "of another unit": {"events": packed(NoisedUpload(2, 1, Noise(SIGMA, "sample")))},
+    "of noise that is none": {"events": packed(NoisedUpload(2, 1, Noise(1e-300, "client")))},
+    "of many noises": {"events": packed(*MANY)},
+    "of a later round than there is": {"events": packed(NoisedUpload(4, 1, NOISE))},
+    "far more often than it was asked": {"events": packed(*[NoisedUpload(2, 1, NOISE)] * 17)},
+    "far more than fits": {"events": packed(*[NoisedUpload(2, 1, NOISE)] * 300)},
+    "by a name for the log": {"events": packed(ClearUpload(2, 1, "x\n\x1b[2JINFO: ε = 0.1"))},
     "no event": {"events": msgspec.msgpack.encode([("Nothing", {})])},
     "no list": {"events": b"\xff"},
+    "lists in lists": {"events": nested(60_000)},
+    "too many bytes": {"events": nested(100_000)},
     "no bytes": {"events": "text"},
     "from nowhere": {"events-from": -1},
+    "from beyond": {"events-from": 2**64 - 1},
     "from a text": {"events-from": "0"},
     "nothing": {"events": None},
 }
 
 
+@pytest.mark.parametrize("group", ["round 2", "evaluation 3"])
 @pytest.mark.parametrize("lie", LIES)
-def test_a_client_that_tells_what_none_has_to_tell_is_left_out_of_the_round(lie):
-    run = noised_run()
+def test_a_client_that_tells_what_none_has_to_tell_is_left_out_and_nothing_of_it_is_counted(lie, group):
+    run, failures = noised_run(), {}
 
     def after(node, reply):
-        if number_of(node) == 1 and reply.metadata.group_id == "round 2":
+        if number_of(node) == 1 and reply.metadata.group_id == group:
             for name, value in LIES[lie].items():
                 if value is None:
                     del reply.content[ASK][name]
                 else:
                     reply.content[ASK][name] = value
 
-    failures = {}
-
     def before(node, message):
-        if message.metadata.group_id == "round 3":
+        if message.metadata.group_id == "evaluation 2":
             failures.update(run.strategy.session.clients.failures)
 
     run.grid.after, run.grid.before = after, before
     run.start()
+    assert "its reply cannot be read" in (failures | run.strategy.session.clients.failures)[1]
     assert run.strategy.session.done == 3
+    spent = run.strategy.privacy_spent
+    assert (spent.epsilon, spent.steps, spent.reason) == (pytest.approx(epsilon(3)), 3, None)
+    # In the round that it was left out of, it has told after all what it had sent.
+    assert run.strategy.session._told.taken() == dict.fromkeys(ALL, 3)
+
+
+def test_whoever_answers_first_does_not_say_what_all_others_may_tell():
+    """One client that told of samples' noise had every other one refused for good, and no figure was left."""
+    run = noised_run()
+
+    def after(node, reply):
+        asked = reply.content.get(ASK, {})
+        if number_of(node) == 0 and asked.get("kind") == "train":
+            asked["events"] = packed(NoisedUpload(1, 0, Noise(1e5, "sample")))
+
+    run.grid.after = after
+    run.start()
+    assert run.strategy.session.done == 3
+    assert run.strategy.privacy_spent.of_noise == pytest.approx(epsilon(3))
+
+
+def test_a_client_that_never_tells_again_is_taken_to_have_sent_what_others_have():
+    """Its reply may lie where somebody reads it: the figure left it out, and was too low."""
+    run = noised_run()
+
+    def after(node, reply):
+        late = reply.metadata.group_id in ("round 3", "evaluation 3", "the end of the run")
+        return False if late else None
+
+    run.grid.after = after
+    run.start()
+    assert run.strategy.session._told.taken() == dict.fromkeys(ALL, 2)
     assert run.strategy.privacy_spent.of_noise == pytest.approx(epsilon(3))
 
 
@@ -174,7 +227,7 @@ def told_by(untold):
 
 def test_events_are_taken_once_and_those_that_are_missing_leave_no_bound():
     account = Account(delta=DELTA)
-    told = ToldEvents(account)
+    told = ToldEvents(account, "client", 3)
     untold = UntoldEvents().and_([NoisedUpload(1, 1, NOISE), EncryptedUpload(1, 1, NOISE)])
     told.take(1, told_by(untold))
     told.take(1, told_by(untold))
@@ -189,3 +242,56 @@ def test_events_are_taken_once_and_those_that_are_missing_leave_no_bound():
     told.take(1, told_by(UntoldEvents(5)))
     assert account.spent().epsilon == math.inf
     assert told.taken() == {1: 5}
+
+
+def test_a_refused_reply_leaves_the_account_as_it_was():
+    account = Account(delta=DELTA)
+    told = ToldEvents(account, "client", 3)
+    for _ in range(3):
+        with pytest.raises(WireFormatError, match="nothing that this run's method sends"):
+            told.take(1, told_by(UntoldEvents(5).and_([NoisedUpload(1, 1, Noise(1.0, "sample"))])))
+    assert account.book.all == ()
+    assert told.taken() == {}
+
+
+def test_a_long_silence_is_told_of_in_several_replies():
+    account = Account(delta=DELTA)
+    told = ToldEvents(account, "client", 600)
+    told.asked(1, 600)
+    untold = UntoldEvents().and_([NoisedUpload(number, 1, NOISE) for number in range(1, 601)])
+    for count in (256, 512, 600):
+        told.take(1, told_by(untold))
+        told.keep()
+        assert told.taken() == {1: count}
+        untold = untold.after(told.kept_of(1))
+    assert account.spent().steps == told.spent().steps == 600
+
+
+def test_a_budget_is_part_of_what_a_run_is_gone_on_with(tmp_path):
+    """The noise that a budget made, given without it, was taken for the same settings, and the budget was gone."""
+    budget = (("noise_multiplier", 0.0), ("target_epsilon", 2.0))
+    run = noised_run("selective-shield", budget, checkpoint=str(tmp_path / "run"))
+    run.grid.before, state = ends_at("round 2", "train")
+    with pytest.raises(EndedError):
+        run.start()
+    state["ends"] = False
+    sigma = run.strategy.session.method.own_settings["noise_multiplier"]
+    run.config |= {
+        "shieldfl.resume": True,
+        "shieldfl.settings.noise_multiplier": sigma,
+    }
+    del run.config["shieldfl.settings.target_epsilon"]
+    with pytest.raises(PolicyError, match="differs in the method's own settings"):
+        run.start()
+
+
+def test_a_sum_that_may_have_been_opened_before_the_cut_counts_as_opened(tmp_path):
+    run = noised_run("selective-shield", checkpoint=str(tmp_path / "run"))
+    run.grid.before, state = ends_at("evaluation 2", "model")
+    with pytest.raises(EndedError):
+        run.start()
+    state["ends"] = False
+    run.config["shieldfl.resume"] = True
+    run.grid.before = lambda node, message: False if message.metadata.group_id == "round 3" else None
+    run.start()
+    assert OpenedSum(3) in run.strategy.session._account.book.all

@@ -259,6 +259,29 @@ def test_a_file_that_is_not_what_was_written_is_found(path, done, words):
         kept(path)
 
 
+def test_another_store_in_its_place_deletes_nothing_of_its_files(path):
+    """A store that was put aside for a moment had lost its contents by then."""
+    aside = path.with_name("aside")
+    path.rename(aside)
+    with StepStore.create(path, KEY) as store:
+        store.keep(SESSION, {"model": b"2" * LONG}, since=store.position)
+        store.keep(SESSION, {"short": b"1"}, since=store.position)
+    path.unlink()
+    aside.rename(path)
+    assert kept(path) == {"model": b"1" * LONG, "short": b"s" * (LONG - 1)}
+
+
+def test_a_folder_that_cannot_be_looked_at_says_so(path, monkeypatch):
+    def refuse(self, *arguments, **more):
+        raise OSError(errno.EIO, "input/output error")
+
+    with StepStore(path, KEY) as store, monkeypatch.context() as patched:
+        patched.setattr("pathlib.Path.is_symlink", refuse)
+        with pytest.raises(DataError, match="cannot be written"):
+            store.keep(SESSION, {"model": b"2" * LONG}, since=store.position)
+    assert kept(path)["model"] == b"1" * LONG
+
+
 def test_threads_do_not_delete_what_each_other_writes(path):
     failures = []
 
@@ -283,9 +306,10 @@ def test_threads_do_not_delete_what_each_other_writes(path):
 def test_what_it_has_not_written_stays(path):
     folder = path.with_name("store-kept")
     (folder / "notes").write_text("mine")
-    (folder / ("a" * 31)).mkdir()
-    kept(path)
-    assert {"notes", "a" * 31} <= {one.name for one in folder.iterdir()}
+    (folder / ("a" * 32)).write_text("of no store")
+    with StepStore(path, KEY) as store:
+        store.keep(OTHER, {"short": b"1"}, since=store.position)
+    assert {"notes", "a" * 32} <= {one.name for one in folder.iterdir()}
 
 
 KILLED = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -21,6 +22,7 @@ from shieldfl.methods.protocol.steps import AuthoritySteps
 from shieldfl.methods.registry import make_method, method_of
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.message import Message
+from shieldfl.settings import plain_settings
 
 __all__ = ["BegunRun"]
 
@@ -45,6 +47,8 @@ class BegunRun:
     """As the settings had it."""
     buffers: str
     """As the settings had it: the layout was made by it."""
+    method_settings: str
+    """The method's own, as they were given, in JSON: with what it makes other settings of, such as a budget."""
 
     @classmethod
     def made(
@@ -106,6 +110,7 @@ class BegunRun:
             weights,
             settings.weighting,
             settings.buffers,
+            _text_of(method_settings, settings.method),
         )
 
     @classmethod
@@ -151,6 +156,7 @@ class BegunRun:
             progress.weights,
             progress.weighting,
             progress.buffers,
+            progress.method_settings,
         )
 
     def parts(self, key: bytes) -> dict[str, bytes]:
@@ -194,13 +200,18 @@ def _same_method(
     other = [name for name, (began, given) in pairs.items() if began != given]
     if not other:
         same = make_method(method.name, method_settings, plan)
-        if same.own_settings == method.own_settings:
+        given = _text_of(method_settings, method.name)
+        if same.own_settings == method.own_settings and given == progress.method_settings:
             return same
         other = ["the method's own settings"]
     raise PolicyError(
         f"the checkpoint is of a run that differs in {', '.join(other)}: "
         "a run goes on with the settings that it began with"
     )
+
+
+def _text_of(method_settings: MethodSettings, name: str) -> str:
+    return json.dumps(plain_settings(method_settings.of(name)), sort_keys=True)
 
 
 def _weights(samples: Sequence[int], settings: FederationSettings) -> list[int]:

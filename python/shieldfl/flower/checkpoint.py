@@ -29,6 +29,8 @@ class Progress:
     weighting: str
     """As the settings had it, ``buffers`` too."""
     buffers: str
+    method_settings: str
+    """The method's own, as they were given, in JSON."""
     metrics: dict[int, dict[str, dict[str, Any]]] = field(default_factory=dict)
     """By round and kind, what the app's own strategy made of metrics."""
     ended: dict[int, int] = field(default_factory=dict)

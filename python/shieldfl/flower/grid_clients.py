@@ -144,6 +144,9 @@ class GridClients:
         self._packed = {}
         by_index, index_of = self.participants.by_index, self.participants.by_node
         kinds = {index: content[ASK]["kind"] for index, content in contents.items()}
+        for index, one in kinds.items():
+            if one in (Kind.TRAIN, Kind.PHASE):
+                self.told.asked(index, self._round)
         found: dict[int, Message] = {}
         for reply in self.participants.exchange.ask(
             {by_index[index].node: content for index, content in contents.items()}, group, kind

@@ -20,7 +20,18 @@ from shieldfl.flower.client_session import ClientSession
 from shieldfl.flower.node_memory import DiskMemory, NodeMemory, SimulatedMemory, is_simulated
 from shieldfl.flower.node_settings import NodeSettings
 from shieldfl.flower.training_records import asked_training, update_of
-from shieldfl.flower.wire import ASK, MESSAGE, TRAINING, Kind, ask, asked_of, message_in, packed
+from shieldfl.flower.wire import (
+    ASK,
+    MESSAGE,
+    TRAINING,
+    Kind,
+    ask,
+    asked_of,
+    message_in,
+    number_in,
+    packed,
+    position_in,
+)
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.roles.message import Message as RoleMessage
 from shieldfl.roles.private_file import write_private_file
@@ -73,7 +84,7 @@ class ShieldMod:
             samples = None if self._samples is None else int(self._samples(context))
             return _set_up(message, asked, settings, memory, samples, simulated=simulated)
         session = ClientSession.load(memory, asked["session"], settings.threads)
-        session.take_known_events(int(asked["events-known"]))
+        session.take_known_events(number_in(asked, "events-known"))
         session.take_grant(message_in(message.content, "shieldfl.grant"))
         turn = _Turn(message, asked, session, lambda: call_next(message, context))
         match asked["kind"]:
@@ -107,7 +118,7 @@ class ShieldMod:
 def _memory(
     settings: NodeSettings, asked: Mapping[str, Any], context: Context, *, simulated: bool
 ) -> NodeMemory:
-    epoch, rows = asked.get("position", (0, 0))
+    epoch, rows = position_in(asked) if "position" in asked else (0, 0)
     if settings.store is not None:
         return DiskMemory(Path(settings.store), (epoch, rows), repeats=settings.repeats)
     if simulated and asked.get("store"):  # so that a simulation can be gone on with
@@ -134,8 +145,9 @@ def _set_up(
         raise PolicyError("the server's message brings no set-up")
     setup = settings.checked_setup(brought, simulated=simulated)
     # In a sum of one client that counts much and others that count little there is but the one's update.
-    alike = int(asked["weight"]) == setup.plan.most_weight == 1
-    if not alike and int(asked["weight"]) != samples:
+    index, weight = number_in(asked, "index"), number_in(asked, "weight")
+    alike = weight == setup.plan.most_weight == 1
+    if not alike and weight != samples:
         raise PolicyError(
             "the server gives this client another weight than its number of samples, or has it count for itself alone: "
             "give the app ShieldMod(samples=...) where clients count by their samples"
@@ -146,8 +158,8 @@ def _set_up(
         raise WireFormatError("the server's message brings parts that no set-up has")
     begun = RoleMessage(
         {
-            "index": RoleMessage.from_number(int(asked["index"])),
-            "weight": RoleMessage.from_number(int(asked["weight"])),
+            "index": RoleMessage.from_number(index),
+            "weight": RoleMessage.from_number(weight),
             "layout": str(asked["layout"]).encode(),
             **model,
         }
@@ -199,12 +211,12 @@ class _Turn:
 
     def train(self) -> Message:
         """Begin a round, train unless that was done, and make the first phase's message."""
-        session, number = self._session, int(self._asked["round"])
+        session, number = self._session, number_in(self._asked, "round")
         model = message_in(self._message.content)
         if model is None:
             raise PolicyError(f"round {number} came without its first message")
         self._take_ends()
-        start = session.begin_round(number, int(self._asked["participants"]), model)
+        start = session.begin_round(number, number_in(self._asked, "participants"), model)
         if not session.steps.has_trained:
             reply = self._called(session.arrays(start), asked_training(start, session.index))
             if reply.has_error():
@@ -237,7 +249,7 @@ class _Turn:
 
     def _take_ends(self) -> None:
         end, missed = (message_in(self._message.content, f"shieldfl.{name}") for name in ("end", "missed"))
-        self._session.take_ends(end, int(self._asked.get("ended", 0)), missed)
+        self._session.take_ends(end, number_in(self._asked, "ended", 0), missed)
 
     def _model(self) -> ArrayRecord:
         """Return the client's own model, once it has the ends of all rounds that came."""

@@ -13,7 +13,7 @@ from flwr.supercore import log
 import shieldfl
 from shieldfl.errors import PolicyError, ShieldError, WireFormatError
 from shieldfl.flower.exchange import Exchange
-from shieldfl.flower.wire import ASK, MESSAGE, Kind, ask, asked_of, message_in, packed
+from shieldfl.flower.wire import ASK, MESSAGE, Kind, ask, asked_of, message_in, packed, position_in
 from shieldfl.roles.message import Message as RoleMessage
 
 __all__ = ["Participant", "Participants"]
@@ -79,7 +79,7 @@ class Participants:
             )
         self.by_index = {
             index: Participant(
-                node, told[node]["samples"], max(_position_of(told[node]), self.reached.get(index, (0, 0)))
+                node, told[node]["samples"], max(position_in(told[node]), self.reached.get(index, (0, 0)))
             )
             for index, node in sorted(numbered.items())
         }
@@ -161,7 +161,7 @@ class Participants:
     def note(self, index: int, reply: Message) -> None:
         """Take note of what a client's reply tells: how far its store has come, and that it has its grant."""
         one, told = self.by_index[index], asked_of(reply.content)
-        one.position = max(one.position, _position_of(told))
+        one.position = max(one.position, position_in(told))
         if told["kind"] != Kind.SET_UP:
             one.grant = None
 
@@ -177,22 +177,10 @@ def _checked_hello(reply: Message) -> Mapping[str, Any]:
     numbers = [told.get(name) for name in ("index", "partition-id", "samples")]
     if not all(isinstance(one, int) for one in numbers) or told["samples"] < 0:
         raise WireFormatError("its answer cannot be read")
-    _position_of(told)
+    position_in(told)
     if told.get("shieldfl") != shieldfl.__version__:
         raise PolicyError(
             f"the server has shieldfl {shieldfl.__version__}, and the node {str(told.get('shieldfl'))[:20]}: install "
             "the same everywhere"
         )
     return told
-
-
-def _position_of(told: Mapping[str, Any]) -> tuple[int, int]:
-    position = told.get("position")
-    if (
-        not isinstance(position, list)
-        or len(position) != 2
-        or not all(isinstance(one, int) for one in position)
-    ):
-        raise WireFormatError("it does not say how far its store has come")
-    epoch, rows = position
-    return epoch, rows

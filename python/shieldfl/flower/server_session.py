@@ -26,6 +26,7 @@ from shieldfl.methods.protocol.driver import RoundDriver, RoundTraffic
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.book import PrivacySpent
+from shieldfl.privacy.events import OpenedSum
 from shieldfl.reporting.quantities import epsilon_text
 from shieldfl.roles.message import Message
 
@@ -47,7 +48,7 @@ class ServerSession:
         self.participants = participants
         self._checkpoint = checkpoint
         self._account = begun.method.account()
-        self._told = ToldEvents(self._account)
+        self._told = ToldEvents(self._account, begun.method.privacy_reading.unit, begun.method.plan.rounds)
         initial = begun.initial if begun.method.aggregator_has_model else None
         self.aggregator = begun.method.aggregator_steps(
             begun.setup, begun.weights, initial=initial, threads=threads
@@ -124,7 +125,10 @@ class ServerSession:
         aggregator.restore(parts["aggregator"], checkpoint.key() if aggregator.needs_sealing else None)
         session.done, session.metrics = progress.round, progress.metrics
         session._account.restore(AccountState.from_bytes(parts["account"]))
-        session._told.restore(progress.events)
+        session._told.restore(progress.events, participants.by_index, session.done + 1)
+        if session._has_noise and begun.method.purposes and session.done < begun.method.plan.rounds:
+            # It may have been opened before the run was cut off; run again, it is told once more.
+            session._account.book.add(OpenedSum(session.done + 1))
         grants = Message.from_bytes(parts["grants"])
         for index in participants.by_index:
             if str(index) in grants:
@@ -245,11 +249,18 @@ class ServerSession:
 
     @property
     def privacy_spent(self) -> PrivacySpent | None:
-        """What noise has cost, by what clients say that they have sent; None for a method without noise."""
-        return None if math.isnan(self.method.delta) else self._account.spent()
+        """What noise has cost, by what clients say that they have sent; None for a method without a delta.
+
+        A client that was asked and has not answered is taken to have sent what others have.
+        """
+        return self._told.spent() if self._has_noise else None
+
+    @property
+    def _has_noise(self) -> bool:
+        return not math.isnan(self.method.delta)
 
     def privacy(self) -> str | None:
-        """Say what noise has cost, for whom and against whom; None for a method without noise."""
+        """Say what noise has cost, for whom and against whom; None for a method without a delta."""
         spent, reading = self.privacy_spent, self.method.privacy_reading
         if spent is None:
             return None
@@ -286,6 +297,7 @@ class ServerSession:
             begun.is_embedded,
             begun.weighting,
             begun.buffers,
+            begun.method_settings,
             self.metrics,
             {index: ended for index, (ended, _) in ends.items()},
             {index: one.node for index, one in self.participants.by_index.items()},

@@ -75,7 +75,7 @@ class ShieldStrategy(Strategy):
     def privacy_spent(self) -> PrivacySpent | None:
         """What noise has cost in the run so far, by what clients say that they have sent.
 
-        None for a method without noise. How to read it says ``session.privacy()``. Raises PolicyError before a run.
+        None for a method without a delta. How to read it says ``session.privacy()``. Raises PolicyError before a run.
         """
         return self.session.privacy_spent
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -11,12 +13,22 @@ import msgspec
 from shieldfl.errors import ParameterError, WireFormatError
 from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.account_state import AccountState
-from shieldfl.privacy.events import ClearUpload, EncryptedUpload, NoisedUpload, PrivacyEvent
+from shieldfl.privacy.book import PrivacyBook, PrivacySpent
+from shieldfl.privacy.events import ClearUpload, EncryptedUpload, Noise, NoisedUpload, PrivacyEvent
 
 __all__ = ["ToldEvents", "UntoldEvents"]
 
-_Named = list[tuple[str, Any]]
-_OF_CLIENTS = (ClearUpload, EncryptedUpload, NoisedUpload)
+_Upload = ClearUpload | EncryptedUpload | NoisedUpload
+_Named = list[tuple[str, dict[str, Any]]]
+_MOST_IN_A_REPLY = 256
+"""What is left comes with the next one."""
+_MOST_BYTES = 65_536
+_MOST_OF_A_ROUND = 16
+"""Of a client: each thing that left it, a few times where its process ended in between."""
+_MOST_NOISES = 4
+"""Of a client, different ones: each is a computation of its own."""
+_LARGEST_COUNT = 2**32
+_NAME = re.compile(r"[a-z][a-z0-9_ -]{0,39}")
 
 
 @dataclass(frozen=True)
@@ -43,8 +55,8 @@ class UntoldEvents:
         return UntoldEvents(self.first + dropped, self.events[dropped:])
 
     def values(self) -> dict[str, Any]:
-        """Return what a reply's record says."""
-        return {"events": msgspec.msgpack.encode(self.events), "events_from": self.first}
+        """Return what a reply's record says: the first of them, and how many there were before."""
+        return {"events": msgspec.msgpack.encode(self.events[:_MOST_IN_A_REPLY]), "events_from": self.first}
 
 
 class ToldEvents:
@@ -53,44 +65,86 @@ class ToldEvents:
     Parameters
     ----------
     account : of the run.
+    unit : whose noise the method adds, ``"client"`` or ``"sample"``; None for a method without.
+    rounds : of the plan.
     """
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: Account, unit: str | None, rounds: int) -> None:
         self._account = account
+        self._unit = unit
+        self._rounds = rounds
         self._taken: dict[int, int] = {}
         self._kept: dict[int, int] = {}
+        self._told: defaultdict[int, list[_Upload]] = defaultdict(list)
+        self._silent: dict[int, int] = {}
+        """By client, the round that it was last asked in and has told nothing since."""
 
-    def restore(self, kept: Mapping[int, int]) -> None:
-        """Go on where the account has so many events of each client."""
+    def restore(self, kept: Mapping[int, int], clients: Iterable[int], round_number: int) -> None:
+        """Go on where the account has so many events of each client, which may have been asked in this round since."""
         self._taken, self._kept = dict(kept), dict(kept)
+        for one in self._account.book.all:
+            if isinstance(one, _Upload):
+                self._told[one.client].append(one)
+        if round_number <= self._rounds:
+            self._silent = dict.fromkeys(clients, round_number)
+
+    def asked(self, client: int, round_number: int) -> None:
+        """Note that a client was asked in a round: until it tells, it counts as if it had sent what others have."""
+        self._silent[client] = round_number
 
     def take(self, client: int, told: Mapping[str, Any]) -> None:
-        """Take what a client's reply tells. Raises WireFormatError for what no client has to tell."""
+        """Take what a client's reply tells. Raises WireFormatError, and takes nothing, for what no client tells."""
         first, data = told.get("events-from"), told.get("events")
-        if not isinstance(first, int) or not isinstance(data, bytes) or first < 0:
+        if type(first) is not int or not isinstance(data, bytes) or not 0 <= first < _LARGEST_COUNT:
             raise WireFormatError("it does not say what has left it")
-        try:
-            named = msgspec.msgpack.decode(data, type=_Named)
-        except msgspec.MsgspecError as error:
-            raise WireFormatError("what it says to have left it cannot be read") from error
-        events = AccountState.events_of(named)
-        if any(not isinstance(one, _OF_CLIENTS) or one.client != client for one in events):
-            raise WireFormatError("it tells of what no client, or another one, has sent")
+        events = _decoded(data)
+        if any(one.client != client for one in events):
+            raise WireFormatError("it tells of what another client has sent")
         taken = self._taken.get(client, 0)
+        new = events[max(taken - first, 0) :]
+        self._check(client, new)
         if first > taken:
             # An older checkpoint is gone on with: the client has given up what a newer one had.
             self._account.book.add(ClearUpload(1, client, "what an older checkpoint does not tell"))
-            taken = first
-        for one in events[taken - first :]:
-            try:
-                self._account.book.add(one)
-            except ParameterError as error:
-                raise WireFormatError(
-                    f"what it says to have left it does not fit the run ({error})"
-                ) from error
-            taken += 1
-            self._taken[client] = taken
+        for one in new:
+            self._account.book.add(one)
+        self._told[client] += new
         self._taken[client] = max(taken, first + len(events))
+        if len(events) < _MOST_IN_A_REPLY:
+            self._silent.pop(client, None)
+
+    def _check(self, client: int, new: list[_Upload]) -> None:
+        """Raise WireFormatError for events that a client of this run's method cannot have."""
+        every = [*self._told[client], *new]
+        noises = {one.noise for one in every if not isinstance(one, ClearUpload)} - {None}
+        of_round = Counter(one.round for one in every)
+        if (
+            any(noise.unit != self._unit or not _is_sane(noise) for noise in noises if noise is not None)
+            or len(noises) > _MOST_NOISES
+            or any(not 1 <= one.round <= self._rounds for one in new)
+            or max(of_round.values(), default=0) > _MOST_OF_A_ROUND
+            or any(not _NAME.fullmatch(getattr(one, "what", "values")) for one in new)
+        ):
+            raise WireFormatError("what it says to have left it is nothing that this run's method sends")
+
+    def spent(self) -> PrivacySpent:
+        """Return what noise has cost; clients that were asked and have not told are taken to have sent it all."""
+        assumed = [
+            one for client, number in sorted(self._silent.items()) for one in self._assumed(client, number)
+        ]
+        return PrivacyBook([*self._account.book.all, *assumed]).spent(self._account.delta)
+
+    def _assumed(self, client: int, round_number: int) -> list[_Upload]:
+        """Return what a silent client may have sent: all that any other one has told of the newest round before."""
+        uploads = [
+            one
+            for other, told in self._told.items()
+            for one in told
+            if one.round <= round_number and other != client
+        ]
+        newest = max((one.round for one in uploads), default=0)
+        alike = {replace(one, client=client, round=round_number) for one in uploads if one.round == newest}
+        return sorted(alike, key=repr)
 
     def kept_of(self, client: int) -> int:
         """Return how many of a client's events are on the server's disk, or, without a checkpoint, known to it."""
@@ -103,3 +157,21 @@ class ToldEvents:
     def keep(self) -> None:
         """Take note that all of that was written down: clients need not tell it again."""
         self._kept = dict(self._taken)
+
+
+def _decoded(data: bytes) -> list[_Upload]:
+    try:
+        if len(data) > _MOST_BYTES:
+            raise WireFormatError("it tells more than fits into a reply")
+        events = AccountState.events_of(msgspec.msgpack.decode(data, type=_Named))
+    except (msgspec.MsgspecError, RecursionError, ParameterError) as error:
+        raise WireFormatError("what it says to have left it cannot be read") from error
+    found = [one for one in events if isinstance(one, _Upload)]
+    if len(found) < len(events) or len(found) > _MOST_IN_A_REPLY:
+        raise WireFormatError("it tells of what no client sends")
+    return found
+
+
+def _is_sane(noise: Noise) -> bool:
+    """Say whether a noise is one that somebody could have meant: of others a figure could not be computed."""
+    return 1e-6 <= noise.multiplier <= 1e6 and noise.sample_rate >= 1e-9 and noise.steps <= 10**9

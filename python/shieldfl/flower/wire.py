@@ -11,7 +11,18 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from shieldfl.errors import WireFormatError
 from shieldfl.roles.message import Message
 
-__all__ = ["ASK", "MESSAGE", "TRAINING", "Kind", "ask", "asked_of", "message_in", "packed"]
+__all__ = [
+    "ASK",
+    "MESSAGE",
+    "TRAINING",
+    "Kind",
+    "ask",
+    "asked_of",
+    "message_in",
+    "number_in",
+    "packed",
+    "position_in",
+]
 
 ASK = "shieldfl"
 """The name of the record that says what a message asks for, or what a reply is of."""
@@ -21,7 +32,7 @@ TRAINING = "shieldfl.training"
 """The name of the record that says what training a round asks for, and of the one that says what was done."""
 
 _STYPE = "shieldfl.message 1"
-_VERSION = 1
+_VERSION = 2
 
 
 class Kind(StrEnum):
@@ -68,6 +79,27 @@ def ask(kind: Kind, **values: Any) -> ConfigRecord:
     """Return the record that asks for something; underscores of names become hyphens."""
     named = {name.replace("_", "-"): value for name, value in values.items()}
     return ConfigRecord({"version": _VERSION, "kind": str(kind), **named})
+
+
+def number_in(record: Mapping[str, Any], name: str, default: int | None = None) -> int:
+    """Return a whole number that a message says, at least 0 and below 2**63. Raises WireFormatError."""
+    found = record.get(name, default)
+    if type(found) is not int or not 0 <= found < 2**63:
+        raise WireFormatError(f"the message does not say {name.replace('-', ' ')} as a number")
+    return found
+
+
+def position_in(record: Mapping[str, Any]) -> tuple[int, int]:
+    """Return how far a node's store has come, as a message says. Raises WireFormatError."""
+    position = record.get("position")
+    if (
+        not isinstance(position, list)
+        or len(position) != 2
+        or not all(type(one) is int and 0 <= one < 2**63 for one in position)
+    ):
+        raise WireFormatError("the message does not say how far a store has come")
+    epoch, rows = position
+    return epoch, rows
 
 
 def asked_of(content: RecordDict) -> Mapping[str, Any]:

@@ -137,7 +137,7 @@ def _divergences(multiplier: float, sample_rate: float) -> npt.NDArray[np.float6
     accountant = dp.rdp.RdpAccountant(ORDERS, dp.NeighboringRelation.REPLACE_SPECIAL)
     try:
         accountant.compose(dp.PoissonSampledDpEvent(sample_rate, dp.GaussianDpEvent(multiplier)))
-    except OverflowError:
+    except ArithmeticError:  # of a multiplier so small that a square of it is nothing
         return whole
     # Sampling never adds to a divergence, so the whole is a bound where rounding or a series left no number.
     sampled = accountant.rdp

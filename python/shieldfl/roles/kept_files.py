@@ -20,23 +20,25 @@ FILE_KEY_BYTES = 32
 
 _NONCE = bytes(12)  # each key seals one file
 _NAME_BYTES = 16
-_NAME = re.compile(rf"[0-9a-f]{{{2 * _NAME_BYTES}}}")
 
 
 class KeptFiles:
     """A folder beside a store: what is replaced there need not be copied into a journal first, nor overwritten.
 
-    A file's key is in the store alone, in a row that the store overwrites once the content is another one. What a disk
-    may have left of the file opens no more then.
+    A file's key is in the store alone, in a row that the store overwrites once the content is another one: then what a
+    disk may have left of the file opens by what it may have left of that row, also in the store's rollback journal.
 
     Parameters
     ----------
     folder : its path; made with the first file.
+    store : 16 hexadecimal digits that the names of this store's files end in; those of others are not touched.
     nothing : what has not happened where a file cannot be written, in a sentence.
     """
 
-    def __init__(self, folder: Path, nothing: str) -> None:
+    def __init__(self, folder: Path, store: str, nothing: str) -> None:
         self._folder = folder
+        self._store = store
+        self._name = re.compile(rf"[0-9a-f]{{{2 * _NAME_BYTES}}}-{store}")
         self._nothing = nothing
 
     def write(self, content: bytes) -> tuple[str, bytes]:
@@ -47,12 +49,12 @@ class KeptFiles:
         """
         if len(content) > LONGEST_SEALED_BYTES:
             raise CapacityError(f"{TOO_LONG_TO_SEAL}. {self._nothing}")
-        if self._folder.is_symlink():
-            # What it leads to may be another store's, whose files would be deleted as nobody's.
-            raise DataError(f"{self._folder} is a link: put the folder itself there. {self._nothing}")
-        name, key = secrets.token_hex(_NAME_BYTES), secrets.token_bytes(FILE_KEY_BYTES)
+        name, key = f"{secrets.token_hex(_NAME_BYTES)}-{self._store}", secrets.token_bytes(FILE_KEY_BYTES)
         path = self._folder / name
         try:
+            if self._folder.is_symlink():
+                # What it leads to may be another copy of this store's, whose files would be deleted as nobody's.
+                raise DataError(f"{self._folder} is a link: put the folder itself there. {self._nothing}")
             if not self._folder.exists():
                 self._made()
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -64,8 +66,10 @@ class KeptFiles:
                     os.fsync(file.fileno())
                 sync_folder(path)
             except BaseException:
-                path.unlink(missing_ok=True)
+                self.delete([name])
                 raise
+        except DataError:  # which is an OSError, too
+            raise
         except OSError as error:
             raise DataError(
                 f"a file in {self._folder} cannot be written: free some space there, and look at its owner and its "
@@ -116,7 +120,7 @@ class KeptFiles:
                 self.delete(
                     path.name
                     for path in list(self._folder.iterdir())
-                    if _NAME.fullmatch(path.name) and path.name not in names
+                    if self._name.fullmatch(path.name) and path.name not in names
                 )
 
 

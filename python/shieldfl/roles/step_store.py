@@ -42,8 +42,8 @@ class StepStore(StoreOfClient):
 
     A key ratchet is part of a role's state, and the state and what leaves are written in one transaction. From an old
     copy a round's second frame could be made: see :class:`~shieldfl.roles.store.Store`. Long contents are files of the
-    folder ``PATH-kept``: back both up together. What was replaced is deleted by :meth:`keep` alone, so that an old copy
-    that is opened beside the folder, and refused, has deleted nothing.
+    folder ``PATH-kept``, under names that are this store's: back both up together. What was replaced is deleted by
+    :meth:`keep` alone, so that an old copy that is opened beside the folder, and refused, has deleted nothing.
     """
 
     _layout = _LAYOUT
@@ -54,7 +54,9 @@ class StepStore(StoreOfClient):
     def _files(self) -> KeptFiles:
         # Beside the file itself, by whichever link it was opened.
         path = self._file.path.resolve()
-        return KeptFiles(path.with_name(f"{path.name}-kept"), _LAYOUT.nothing)
+        assert self._keys is not None, "the store is open"
+        own = self._keys.mac("kept files")[:8].hex()
+        return KeptFiles(path.with_name(f"{path.name}-kept"), own, _LAYOUT.nothing)
 
     def _forget(self, connection: sqlite3.Connection) -> None:
         connection.execute("DELETE FROM kept")
