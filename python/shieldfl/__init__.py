@@ -28,12 +28,14 @@ from shieldfl.masks import Mask, Votes, negotiate
 
 if TYPE_CHECKING:
     from shieldfl.roles.key_authority import KeyAuthority
+    from shieldfl.simulation.compared_runs import ComparedRuns
     from shieldfl.simulation.own_run import run
     from shieldfl.simulation.task import Task
 
 __all__ = [
     "ArrayTypeError",
     "CapacityError",
+    "ComparedRuns",
     "ConvergenceError",
     "DataError",
     "DuplicateFrameError",
@@ -64,6 +66,7 @@ __version__: str = build_info()["version"]
 # Only where they are asked for: clients and aggregators load nothing that holds a secret, nor torch.
 _LOADED_LATE = {
     "KeyAuthority": "shieldfl.roles.key_authority",
+    "ComparedRuns": "shieldfl.simulation.compared_runs",
     "Task": "shieldfl.simulation.task",
     "run": "shieldfl.simulation.own_run",
 }

@@ -93,6 +93,19 @@ def test_it_runs_beside_full_encryption_with_its_own_settings(installed, tmp_pat
     assert chosen["aggregator_sees"] == "values outside of the share, and weights"
 
 
+@pytest.mark.slow
+def test_a_program_compares_it_with_published_ones_over_three_seeds(installed):
+    program = ROOT / "examples" / "programs" / "own_method.py"
+    done = subprocess.run(
+        [sys.executable, program], env=installed, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "seeds 0, 1, 2" in done.stdout
+    assert done.stdout.count("seed by seed") == 3
+    rows = [line.split()[0] for line in done.stdout.splitlines() if " ± " in line]
+    assert rows[:4] == ["chosen-share", "fedavg", "full-he", "fedml-he"]
+
+
 def test_it_passes_the_suite(installed, tmp_path):
     suite = str(FOLDER / "test_chosen_share.py")
     printed = run(installed, "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", suite, folder=tmp_path)
