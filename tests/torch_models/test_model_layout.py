@@ -262,6 +262,21 @@ def test_what_is_no_model_of_the_layout_is_refused_by_name(what):
         layout.load({"a": torch.zeros(2), "b": torch.zeros(3)}, model)
 
 
+def test_all_differences_are_said_at_once():
+    layout = ModelLayout.of({f"layer{number}": torch.zeros(number + 1) for number in range(20)})
+    model = {f"layer{number}": torch.zeros(9) for number in range(2, 20)} | {
+        "layer19": torch.zeros(20, dtype=torch.int64),
+        "new": torch.zeros(1),
+    }
+    with pytest.raises(sf.ParameterError) as refused:
+        layout.flatten(model)
+    said = str(refused.value)
+    assert said.count("is missing") == 2
+    assert "'new' is not in the layout" in said
+    assert "'layer2' has the shape (9,), and in the layout (3,)" in said
+    assert said.endswith("and 10 more")
+
+
 def test_what_cannot_be_laid_out_is_refused():
     model = {"a": torch.zeros(2), "n": torch.zeros(2, dtype=torch.int32)}
     with pytest.raises(sf.ParameterError, match="no floats that are to be encrypted"):

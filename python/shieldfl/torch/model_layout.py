@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.errors import ArrayTypeError, ParameterError, RangeError, WireFormatError
+from shieldfl.errors import ParameterError, RangeError, WireFormatError
 from shieldfl.masks import Mask, bits_of
 from shieldfl.parameter_layout import ParameterLayout
 from shieldfl.torch.leaf_values import (
-    check_present,
     check_writable,
     copy_into,
     same_values,
@@ -33,6 +32,7 @@ from shieldfl.torch.leaves import (
     memory_of,
     named_leaves,
 )
+from shieldfl.torch.model_fit import check_fit
 from shieldfl.torch.name_patterns import Pattern, matching
 from shieldfl.torch.place import Place, exponents_of, texts
 from shieldfl.torch.shared_memory import check_apart
@@ -322,29 +322,5 @@ class ModelLayout:
         ``overwritten``: names of one tensor may have other values each.
         """
         leaves = named_leaves(model)
-        known = {name for place in self.places for name in place.names} | set(self.apart)
-        missing = [place.name for place in self.places if place.name not in leaves]
-        unknown = [name for name in leaves if name not in known]
-        if missing or unknown:
-            which = f"{missing[0]!r} is missing" if missing else f"{unknown[0]!r} is not in the layout"
-            raise ParameterError(f"this is not a model of the layout: {which}")
-        for place in self.places:
-            first = leaves[place.name]
-            for name in (name for name in place.names if name in leaves):
-                leaf = leaves[name]
-                if not is_float(name, leaf):
-                    raise ArrayTypeError(
-                        f"{name!r} is of {dtype_of(leaf)}, and in the layout of {place.dtype}"
-                    )
-                if tuple(leaf.shape) != place.shape:
-                    raise ParameterError(
-                        f"{name!r} has the shape {tuple(leaf.shape)}, and in the layout {place.shape}"
-                    )
-                check_present(name, leaf)
-                alike = overwritten or leaf is first or memory_of(leaf) == memory_of(first)
-                if not alike and not same_values(leaf, first):
-                    raise ParameterError(
-                        f"{name!r} has other values than {place.name!r}, and in the layout they are one tensor: make "
-                        "it of a model where they are two, or pass one of both"
-                    )
+        check_fit(self.places, self.apart, leaves, overwritten=overwritten)
         return leaves
