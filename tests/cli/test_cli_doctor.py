@@ -78,13 +78,13 @@ def invoke(*arguments: object):
 
 
 @pytest.fixture
-def only_set_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+def only_set_in_use(monkeypatch):
     """No other process is started."""
     monkeypatch.setattr(InstructionSets, "usable", property(lambda sets: (sets.in_use,)))
 
 
 @pytest.fixture
-def no_self_test(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_self_test(monkeypatch):
     monkeypatch.setattr(diagnosis, "self_test", lambda sets: [Check("kahe", name, 1.5) for name in sets])
 
 
@@ -285,3 +285,24 @@ def test_wrong_usage_exits_2(arguments: list[str]):
     result = invoke(*arguments)
     assert result.exit_code == 2
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize("shares", [(1.0, 0.004), (0.004, 1.0)])
+def test_a_core_that_encrypts_the_same_values_alike_is_found(monkeypatch, shares):
+    monkeypatch.setattr(self_test._Trial, "likenesses", lambda trial: shares)
+    (found,) = [one for one in self_test.self_test([]) if one.name == RANDOM]
+    assert found.problem.endswith("the same values were encrypted alike twice")
+
+
+def test_what_could_not_be_tried_is_no_success(monkeypatch):
+    monkeypatch.setattr(self_test, "_why_not", lambda scheme: "nothing is installed")
+    found = self_test.self_test([])
+    assert {one.skipped for one in found} == {"nothing is installed", "no scheme could be tried"}
+
+
+def test_another_set_has_to_try_every_scheme(monkeypatch):
+    monkeypatch.setattr(self_test, "_CHILD", "print('[]')")
+    other = next(name for name in ("scalar", "avx2") if name != sf.build_info()["instruction_set"])
+    found = [one for one in self_test.self_test([other]) if one.instruction_set == other]
+    assert [one.name for one in found] == list(REGISTRY)
+    assert all(one.problem for one in found)

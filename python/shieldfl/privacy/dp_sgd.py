@@ -24,7 +24,7 @@ from opacus.validators import ModuleValidator
 from torch import nn
 
 from shieldfl.errors import ParameterError, RangeError
-from shieldfl.losses import Loss, mean_loss
+from shieldfl.losses import Loss, separate_loss
 from shieldfl.privacy.mechanisms import check_norm, gaussian_noise
 from shieldfl.settings import TrainingSettings
 
@@ -93,7 +93,8 @@ def train_privately(
         drawn: with a seed that others know or guess, charge a rate of 1. None, the default, draws from the
         operating system. The noise is never seeded.
     loss : callable, optional
-        In the place of the cross-entropy: a mean over samples, of which each is counted on its own.
+        In the place of the cross-entropy. It is asked for each sample alone, since the proof needs losses that do not
+        mix samples: weights that it normalises by those of the batch have no effect.
 
     Returns
     -------
@@ -143,7 +144,7 @@ def train_privately(
         raise _diverged()
     if drawn == 0:
         with torch.no_grad():
-            loss_sum, drawn = float(mean_loss(loss, trained(features), labels)), 1
+            loss_sum, drawn = float(separate_loss(loss, trained(features), labels)), 1
     with torch.no_grad():
         for parameter, result in zip(model.parameters(), trained.parameters(), strict=True):
             parameter.copy_(result)
@@ -190,7 +191,7 @@ def _backward(
         for parameter in model.parameters():
             parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
         return 0.0
-    mean = mean_loss(loss, model(features), labels)
+    mean = separate_loss(loss, model(features), labels)
     if not math.isfinite(float(mean.detach())):
         raise _diverged()
     with _gradients_of_parameters_only():

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 import msgspec
 import numpy as np
-from torch import nn
 
 from shieldfl.errors import DataError, PolicyError, WireFormatError
 from shieldfl.methods.protocol.method import Method
@@ -26,7 +25,7 @@ from shieldfl.simulation.data import Dataset
 from shieldfl.simulation.results import MethodResult, RoundRecord
 from shieldfl.simulation.synthetic_shares import LabelledSamples, shares_from_bytes, shares_to_bytes
 
-__all__ = ["Checkpoint", "KeptMethod", "run_identity"]
+__all__ = ["Checkpoint", "KeptMethod", "digest_of", "run_identity"]
 
 _OTHER_VERSION = (
     "the checkpoint is of another version of shieldfl: go on with that one, or begin the run anew"
@@ -192,7 +191,7 @@ def run_identity(
     dataset: Dataset,
     methods: Mapping[str, Method],
     synthetic: LabelledSamples | None,
-    own_model: nn.Module | None,
+    own_task: Mapping[str, str],
 ) -> dict[str, str]:
     """Return what makes a run the same run: settings as text, methods and data as digests, by what errors call them."""
     found = {name: repr(value) for name, value in asdict(config).items() if name not in _PLACES}
@@ -202,15 +201,15 @@ def run_identity(
         found[f"the settings of {name}"] = sha256(settings).hexdigest()
     features = (dataset.train_features, dataset.test_features)
     labels = (dataset.train_labels, dataset.test_labels)
-    found["the data"] = _digest(*features, *labels)
-    if own_model is not None:  # one by name follows from the settings
-        found["the model"] = _digest(*own_model.state_dict().values())
-    found["the synthetic data"] = "" if synthetic is None else _digest(*synthetic)
+    found["the data"] = digest_of(*features, *labels)
+    found |= own_task  # what is named follows from the settings
+    found["the synthetic data"] = "" if synthetic is None else digest_of(*synthetic)
     return found
 
 
-def _digest(*tensors: Any) -> str:
-    digest = sha256()
+def digest_of(*tensors: Any, text: str = "") -> str:
+    """Return the SHA-256 of tensors and a text, in hexadecimal digits."""
+    digest = sha256(text.encode())
     for tensor in tensors:
         array = np.ascontiguousarray(tensor.numpy())
         digest.update(f"{array.dtype.str} {array.shape}".encode())

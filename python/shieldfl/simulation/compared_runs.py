@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from io import StringIO
@@ -100,16 +101,21 @@ class ComparedRuns:
         name : one of :attr:`metrics`, of the global model after the last round; ``"bytes_up"`` or ``"bytes_down"``, of
             a client in a round; ``"seconds"`` of a round; or ``"epsilon"``.
 
-        Raises ParameterError for another one.
+        NaN for a seed whose run of the method ended before its last round. Raises ParameterError for another one.
         """
-        results = [self._result(run, method) for run in self.runs]
-        if name in self.metrics:
-            return Spread(np.array([result.last.measured(name) for result in results]))
-        if name not in _OF_METHOD:
+        if name not in (*self.metrics, *_OF_METHOD):
             known = ", ".join([*self.metrics, *_OF_METHOD])
             raise ParameterError(f"there is no figure {name!r}: choose from {known}")
-        read, _ = _OF_METHOD[name]
-        return Spread(np.array([read(result) for result in results]))
+        values = []
+        for run in self.runs:
+            result = self._result(run, method)
+            if _is_short(run, result):
+                values.append(math.nan)
+            else:
+                values.append(
+                    result.last.measured(name) if name in self.metrics else _OF_METHOD[name][0](result)
+                )
+        return Spread(np.array(values))
 
     def difference(self, method: str, base: str, name: str) -> Spread:
         """Return a figure of a method less that of another one, seed by seed. Raises as :meth:`figure`."""
@@ -191,9 +197,20 @@ class ComparedRuns:
         Console(file=text, width=200, color_system=None).print(table)
         seeds = ", ".join(map(str, self.seeds))
         title = f"{describe_run(self.runs[0])}, {'seeds' if len(self.seeds) > 1 else 'seed'} {seeds}"
+        short = [
+            f"{method.method} with seed {seed} ended after {len(method.rounds)} rounds: no figures of it"
+            for seed, run in zip(self.seeds, self.runs, strict=True)
+            for method in run.methods
+            if _is_short(run, method)
+        ]
         note = "Bytes are a client's in a round, time is a whole round's"
         note += "; ± is the standard deviation over the seeds." if len(self.seeds) > 1 else "."
-        lines = [title, *(line.rstrip() for line in text.getvalue().splitlines() if line.strip()), note]
+        lines = [
+            title,
+            *(line.rstrip() for line in text.getvalue().splitlines() if line.strip()),
+            note,
+            *short,
+        ]
         return "\n".join(lines) + "\n"
 
     def figures(self) -> dict[str, Figure]:
@@ -218,6 +235,10 @@ class ComparedRuns:
         for seed, run in zip(self.seeds, self.runs, strict=True):
             written += write_report(run, whole / f"seed-{seed}")
         return written
+
+
+def _is_short(run: RunResult, result: MethodResult) -> bool:
+    return bool(len(result.rounds) < run.config["rounds"])
 
 
 def _writing(name: str) -> Callable[[float], str]:

@@ -26,7 +26,7 @@ from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.synthetic_data import load_labelled_samples
-from shieldfl.simulation.checkpoint import Checkpoint, run_identity
+from shieldfl.simulation.checkpoint import Checkpoint, digest_of, run_identity
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.data import Dataset, load_dataset
 from shieldfl.simulation.method_run import MethodRun
@@ -34,9 +34,10 @@ from shieldfl.simulation.partition import IndexArray, dirichlet_partition
 from shieldfl.simulation.results import MethodResult, RoundRecord
 from shieldfl.simulation.run_result import Interruption, RunResult
 from shieldfl.simulation.synthetic_shares import LabelledSamples, check_synthetic_samples
-from shieldfl.simulation.task import Task
+from shieldfl.simulation.task import Task, as_samples
 from shieldfl.simulation.task_import import load_task
 from shieldfl.simulation.torch_threads import threads_worth, torch_threads
+from shieldfl.simulation.trial import try_model, try_task
 from shieldfl.torch_bridge import flatten, flatten_buffers, parameter_layout
 from shieldfl.training.models import build_model, default_model
 from shieldfl.training.objective import Objective
@@ -86,6 +87,8 @@ def run_methods(
     methods = checked_methods(methods)
     if task is None and config.task is not None:
         task = load_task(config.task)
+    if task is not None and synthetic is not None:
+        synthetic = as_samples(synthetic, "synthetic")
     checkpoint = None
     if config.checkpoint is not None:
         require("cryptography")  # else missed when the first round is written down
@@ -104,6 +107,7 @@ def run_methods(
         )
     else:
         dataset, model = task.dataset(), task.built(config.seed)
+        try_model(model, dataset, task.objective())
         partition = task.parts(dataset, config.clients, config.alpha, config.seed)
     trained = _Trained(
         config.model or default_model(dataset.name) if task is None else type(model).__name__,
@@ -144,6 +148,23 @@ class _Trained:
     alpha: float | None
     """Dirichlet concentration of the partition; None for one of the user's own."""
 
+    def identity(self) -> dict[str, str]:
+        """Return what makes a user's task the same one; the code of its functions is not looked at, their names are."""
+        objective = self.objective
+        functions = [objective.loss, objective.optimizer, objective.train, *objective.metrics.values()]
+        return {
+            "the model": digest_of(*self.model.state_dict().values(), text=repr(self.model)),
+            "the partition": digest_of(*map(torch.from_numpy, self.partition)),
+            "the metrics": ", ".join(objective.names),
+            "the loss, optimizer or training": ", ".join(map(_name_of, functions)),
+        }
+
+
+def _name_of(function: Any) -> str:
+    if isinstance(function, nn.Module):
+        return repr(function)
+    return str(getattr(function, "__qualname__", None) or type(function).__qualname__)
+
 
 def _run_methods(
     config: RunConfig,
@@ -169,9 +190,11 @@ def _run_methods(
     for name in names:
         with _added_to(seconds, name):
             made[name] = _make_method(name, config, settings, dataset, modules[name], weights)
-    check_synthetic_samples(synthetic, made.values(), dataset, config.clients)
+    _check_data(made, modules, settings, synthetic, trained, config.clients)
     if checkpoint is not None:
-        checkpoint.begin(run_identity(config, dataset, made, synthetic, model if trained.is_own else None))
+        checkpoint.begin(
+            run_identity(config, dataset, made, synthetic, trained.identity() if trained.is_own else {})
+        )
     result = RunResult(
         dataset.description,
         trained.name,
@@ -218,6 +241,20 @@ def _run_methods(
         result.methods.append(run.result(seconds[name]))
         on_finished(run)
     return result
+
+
+def _check_data(
+    methods: dict[str, Method],
+    modules: dict[str, nn.Module],
+    settings: MethodSettings,
+    synthetic: LabelledSamples | None,
+    trained: _Trained,
+    clients: int,
+) -> None:
+    """Raise where a method cannot train on the data, before any of them does."""
+    if trained.is_own:
+        try_task(methods, modules, settings, trained.dataset, trained.objective)
+    check_synthetic_samples(synthetic, methods.values(), trained.dataset, clients)
 
 
 def _tell_again(

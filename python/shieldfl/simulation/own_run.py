@@ -9,11 +9,12 @@ from typing import Any
 
 from shieldfl.errors import ParameterError
 from shieldfl.methods.settings import MethodSettings
+from shieldfl.roles.run_folder import RunFolder
 from shieldfl.simulation.compared_runs import ComparedRuns
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import RunInterrupted, run_methods
 from shieldfl.simulation.results import RoundRecord
-from shieldfl.simulation.run_result import RunResult
+from shieldfl.simulation.run_result import Interruption, RunResult
 from shieldfl.simulation.synthetic_shares import LabelledSamples
 from shieldfl.simulation.task import Task
 from shieldfl.simulation.task_import import load_task
@@ -43,7 +44,7 @@ def run(
     seeds : one or several; each is a run of all methods with a partition, initial model and order of samples of its
         own, the same for all methods. Never of noise or keys.
     settings : of methods, by name: ``{"selective-shield": {"noise_multiplier": 0.5}}``.
-    synthetic : features and labels for methods that train on synthetic data.
+    synthetic : features and targets for methods that train on synthetic data, as the task's own data are given.
     on_round : called with the seed, the method's name and its record after each round.
     config : of :class:`shieldfl.simulation.config.RunConfig`, such as ``rounds=10, clients=20, batch_size=32,
         learning_rate=0.01``. ``clients`` is by default as many as the task's data have parts for. With several seeds,
@@ -53,10 +54,12 @@ def run(
     RunInterrupted at Ctrl-C, whose ``result`` has what was finished of the seed that ran, and ``earlier`` the seeds
     before.
     """
+    if isinstance(task, str) and ":" in task:
+        task, config = load_task(task), {**config, "task": task}
     return run_seeds(
         _config(task, config),
         (methods,) if isinstance(methods, str) else methods,
-        (seeds,) if isinstance(seeds, int) else seeds,
+        seeds if isinstance(seeds, Sequence) else (int(seeds),),
         settings if isinstance(settings, MethodSettings) else _settings(settings or {}),
         synthetic,
         task if isinstance(task, Task) else None,
@@ -74,7 +77,9 @@ def run_seeds(
     on_round: Callable[[int, str, RoundRecord], None] | None = None,
 ) -> ComparedRuns:
     """Do what :func:`run` does, whose settings are read already; the config's own seed stands for none."""
-    listed = tuple(seeds)
+    listed = tuple(map(int, seeds))
+    if task is None and config.task is not None:
+        task = load_task(config.task)
     if not listed or len(set(listed)) < len(listed):
         raise ParameterError("give at least one seed, and each once")
     results: list[RunResult] = []
@@ -90,7 +95,9 @@ def run_seeds(
             folder = Path(config.checkpoint) / f"seed-{seed}"
             folder.parent.mkdir(parents=True, exist_ok=True)
             # A seed that had not begun when the run was cut off begins now.
-            of_seed = replace(of_seed, checkpoint=str(folder), resume=config.resume and folder.exists())
+            of_seed = replace(
+                of_seed, checkpoint=str(folder), resume=config.resume and RunFolder(folder).is_begun
+            )
         found: dict[str, Any] = {}
         try:
             results.append(
@@ -106,6 +113,13 @@ def run_seeds(
             )
         except RunInterrupted as error:
             raise RunInterrupted(error.result, tuple(results)) from error
+        except KeyboardInterrupt as error:  # before a method of this seed was begun
+            if not results:
+                raise
+            stop = Interruption(methods[0], 1, tuple(methods[1:]))
+            raise RunInterrupted(
+                replace(results[-1], methods=[], interrupted=stop), tuple(results)
+            ) from error
         states |= {(seed, name): state for name, state in found.items()}
     return ComparedRuns(listed, tuple(results), states)
 
@@ -117,9 +131,7 @@ def _config(task: Task | str, given: Mapping[str, Any]) -> RunConfig:
         raise ParameterError(f"a run has no setting {unknown[0]!r}: choose from {', '.join(known)}")
     if "seed" in given:
         raise ParameterError("give seeds, one or several, in the place of seed")
-    if isinstance(task, str) and ":" in task:
-        task, given = load_task(task), {**given, "task": task}
-    elif isinstance(task, str):
+    if isinstance(task, str):
         if given.get("dataset", task) != task:
             raise ParameterError(f"the data set is {task!r} as task and {given['dataset']!r} as dataset")
         return RunConfig(**{**given, "dataset": task})

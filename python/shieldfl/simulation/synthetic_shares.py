@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
-from shieldfl.errors import ParameterError
+from shieldfl.errors import DataError, ParameterError, WireFormatError
 from shieldfl.methods.discovery import BUILT_IN, named_method
 from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.method import Method
@@ -52,13 +53,29 @@ def check_synthetic_samples(
         for demand in demands:
             _check_enough(demand.samples or len(dataset.train_labels), clients)
         return
-    check_labelled_samples(*given, dataset.feature_shape, dataset.classes)
+    if dataset.feature_range is None:
+        _check_like(given, dataset)
+    else:
+        check_labelled_samples(*given, dataset.feature_shape, dataset.classes)
     _check_enough(len(given[1]), clients)
     if not demands:
         raise ParameterError(
             f"synthetic data are given, but no round trains on them: leave them out, or run {_takers()} for "
             "enough rounds"
         )
+
+
+def _check_like(given: LabelledSamples, dataset: Dataset) -> None:
+    """Raise ParameterError for samples that are not like those of a user's own data."""
+    pairs = zip(given, (dataset.train_features, dataset.train_labels), ("features", "targets"), strict=True)
+    for one, other, what in pairs:
+        if one.shape[1:] != other.shape[1:] or one.dtype != other.dtype:
+            raise ParameterError(
+                f"{what} of the synthetic data are {tuple(one.shape[1:])} of {one.dtype}, those of the task "
+                f"{tuple(other.shape[1:])} of {other.dtype}"
+            )
+    if dataset.classes and not 0 <= int(given[1].min()) <= int(given[1].max()) < dataset.classes:
+        raise DataError(f"synthetic targets must be classes below {dataset.classes}")
 
 
 def synthetic_shares(
@@ -109,11 +126,13 @@ def shares_to_bytes(shares: Sequence[LabelledSamples | None]) -> bytes:
     held = [share for share in shares if share is not None]
     if not held:
         return b""
-    features, labels = (torch.cat(parts).contiguous().numpy() for parts in zip(*held, strict=True))
-    shape = np.array(features.shape, dtype=np.int64)
-    return Message(
-        {"shape": shape.tobytes(), "features": features.tobytes(), "labels": labels.tobytes()}
-    ).to_bytes()
+    parts: dict[str, bytes] = {}
+    for name, tensors in zip(("features", "labels"), zip(*held, strict=True), strict=True):
+        array = torch.cat(tensors).contiguous().numpy()
+        parts[name] = array.tobytes()
+        parts[f"{name} shape"] = np.array(array.shape, dtype=np.int64).tobytes()
+        parts[f"{name} dtype"] = array.dtype.str.encode()
+    return Message(parts).to_bytes()
 
 
 def shares_from_bytes(data: bytes, clients: int) -> list[LabelledSamples | None]:
@@ -121,16 +140,16 @@ def shares_from_bytes(data: bytes, clients: int) -> list[LabelledSamples | None]
     if not data:
         return [None] * clients
     message = Message.from_bytes(data)
-    shape = message.vector("shape", np.int64, len(message["shape"]) // 8).tolist()
-    labels = message.vector("labels", np.int64, shape[0])
-    features = message.vector("features", np.float32, math.prod(shape))
-    return list(
-        zip(
-            torch.tensor_split(torch.tensor(features).reshape(shape), clients),
-            torch.tensor_split(torch.tensor(labels), clients),
-            strict=True,
-        )
-    )
+    features, labels = (_tensor_in(message, name) for name in ("features", "labels"))
+    return list(zip(torch.tensor_split(features, clients), torch.tensor_split(labels, clients), strict=True))
+
+
+def _tensor_in(message: Message, name: str) -> torch.Tensor:
+    dtype: Any = {"<f4": np.float32, "<i8": np.int64}.get(bytes(message[f"{name} dtype"]).decode())
+    if dtype is None:
+        raise WireFormatError("the checkpoint has synthetic data of a dtype that none have")
+    shape = message.vector(f"{name} shape", np.int64, len(message[f"{name} shape"]) // 8).tolist()
+    return torch.tensor(message.vector(name, dtype, math.prod(shape))).reshape(shape)
 
 
 def _takers() -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,14 @@ from shieldfl.errors import ArrayTypeError, DataError, ParameterError
 from shieldfl.losses import Loss
 from shieldfl.simulation.data import Dataset
 from shieldfl.simulation.partition import IndexArray, dirichlet_partition
+from shieldfl.simulation.results import RoundRecord
 from shieldfl.training.objective import Metric, Objective, TrainModel
 from shieldfl.training.sgd import MakeOptimizer
 
-__all__ = ["Task"]
+__all__ = ["Task", "as_samples"]
+
+_TAKEN = {field.name for field in fields(RoundRecord)} - {"accuracy"} | {"seed", "method", "test_loss"}
+_TAKEN_HEADS = ("personalised_", "share_", "seconds_")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +60,9 @@ class Task:
     name: str = "own task"
 
     def __post_init__(self) -> None:
+        taken = [name for name in self.metrics if name in _TAKEN or name.startswith(_TAKEN_HEADS)]
+        if taken:
+            raise ParameterError(f"a metric cannot be called {taken[0]!r}, as another figure is: rename it")
         self.objective()
         if isinstance(self.train_data, list) and self.partition is not None:
             raise ParameterError("train_data has a part for each client: leave out partition")
@@ -82,8 +90,8 @@ class Task:
 
     def dataset(self) -> Dataset:
         """Return the data as tensors: float32, or int64 for whole numbers such as tokens and classes."""
-        features, targets = _joined(self.train_data)
-        test_features, test_targets = _pair(self.test_data, "test_data")
+        features, targets, _ = self._train
+        test_features, test_targets = self._test
         for what, own, other in (("features", features, test_features), ("targets", targets, test_targets)):
             if own.shape[1:] != other.shape[1:] or own.dtype != other.dtype:
                 raise ParameterError(
@@ -101,6 +109,15 @@ class Task:
             None,
         )
 
+    @functools.cached_property
+    def _train(self) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
+        """Features and targets of all clients, and how many samples each has, where they are told apart."""
+        return _joined(self.train_data)
+
+    @functools.cached_property
+    def _test(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return as_samples(self.test_data, "test_data")
+
     def concentration(self, dataset: Dataset, alpha: float) -> float | None:
         """Return the Dirichlet concentration that data are dealt out by: infinite for evenly, None for own parts."""
         if self.partition is not None or isinstance(self.train_data, list):
@@ -113,8 +130,7 @@ class Task:
         count = len(dataset.train_labels)
         given = self.partition
         if isinstance(self.train_data, list):
-            ends = np.cumsum([len(_pair(part, "train_data")[1]) for part in self.train_data])
-            given = np.split(np.arange(count), ends[:-1])
+            given = np.split(np.arange(count), np.cumsum(self._train[2])[:-1])
         if given is not None:
             return _checked_partition(given, count, clients)
         concentration = self.concentration(dataset, alpha)
@@ -123,20 +139,24 @@ class Task:
         return dirichlet_partition(classes, clients, concentration, seed)
 
 
-def _joined(data: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def _joined(data: Any) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
     if not isinstance(data, list):
-        return _pair(data, "train_data")
+        return *as_samples(data, "train_data"), []
     if not data:
         raise ParameterError("train_data is an empty list: give one part for each client")
-    pairs = [_pair(part, f"train_data of client {client}") for client, part in enumerate(data)]
+    pairs = [as_samples(part, f"train_data of client {client}") for client, part in enumerate(data)]
     try:
         features, targets = (torch.cat(parts) for parts in zip(*pairs, strict=True))
     except (RuntimeError, TypeError) as error:
         raise ParameterError(f"samples of the clients have different shapes: {error}") from error
-    return features, targets
+    return features, targets, [len(targets) for _, targets in pairs]
 
 
-def _pair(data: Any, what: str) -> tuple[torch.Tensor, torch.Tensor]:
+def as_samples(data: Any, what: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return features and targets, float32 or int64, copies; ``what`` is what errors call them.
+
+    Raises ParameterError, ArrayTypeError or DataError for what are none.
+    """
     if isinstance(data, tuple) and len(data) == 2:
         features, targets = data
     elif hasattr(data, "__getitem__") and hasattr(data, "__len__"):
@@ -176,7 +196,8 @@ def _tensor(values: Any, what: str) -> torch.Tensor:
         tensor = tensor.long()
     if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
         raise DataError(f"{what} have NaN or infinite values: mend or drop those samples")
-    return tensor.detach().cpu().contiguous()
+    # A copy: what the user does to hers, or a metric to ours, is not for the other.
+    return tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
 
 
 def _classes(*targets: torch.Tensor) -> int:
@@ -186,9 +207,7 @@ def _classes(*targets: torch.Tensor) -> int:
             "targets are no classes, for which the loss is the cross-entropy by default: give a loss, such as "
             "torch.nn.MSELoss()"
         )
-    lowest, highest = (
-        int(function(torch.cat([one.reshape(-1) for one in targets]))) for function in (min, max)
-    )
+    lowest, highest = min(int(one.min()) for one in targets), max(int(one.max()) for one in targets)
     if lowest < 0:
         raise ParameterError(f"classes are counted from 0, and there is a target {lowest}")
     return highest + 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 
 import numpy as np
 import torch
@@ -68,13 +69,19 @@ class LocalTrainer:
     def train(self, start: StartingPoint, seed: int) -> tuple[LocalUpdate, float]:
         """Train from ``start`` and as it asks; return the update and the mean loss of the last epoch.
 
-        Raises ParameterError where it asks for synthetic data and there is none, for an unknown kind of scores, and
-        where a training function of the user's own cannot give what a round asks for, or has changed the layout.
+        torch draws by the seed while it trains: layers such as dropout are repeatable. Raises ParameterError where it
+        asks for synthetic data and there is none, for an unknown kind of scores, and where a training function of the
+        user's own has changed the layout, or returns no number.
         """
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return self._train(start, seed)
+
+    def _train(self, start: StartingPoint, seed: int) -> tuple[LocalUpdate, float]:
         samples = self._synthetic if start.synthetic else self._real
         if samples is None:
             raise ParameterError("this round trains on synthetic data: give the trainer some")
-        kind = "by SGD" if start.noise is None else "by DP-SGD"
+        kind = self._objective.kind if start.noise is None else "by DP-SGD"
         self.kinds.add(f"{kind} on synthetic data" if start.synthetic else kind)
         fisher = FisherAccumulator(self._layout) if start.scores == "batch" else None
 
@@ -90,12 +97,12 @@ class LocalTrainer:
         if start.scores == "full-batch":
             with self.clock.stage("score"):
                 scores = full_batch_fisher(self._model, *samples, loss=self._objective.loss)
-        steps = None
+        steps, trained = None, self._model
         with self.clock.stage("train"):
             if start.noise is not None:
                 loss, steps = self._train_privately(start.noise, *samples)
             elif self._objective.train is not None:
-                loss = self._train_by_own(self._objective.train, *samples, seed, start.scores)
+                loss, trained = self._train_by_own(self._objective.train, *samples, seed)
             else:
                 loss = train_locally(
                     self._model,
@@ -106,38 +113,35 @@ class LocalTrainer:
                     self._objective.loss,
                     self._objective.optimizer,
                 )
-            parameters, buffers = flatten(self._model), flatten_buffers(self._model)
+            parameters, buffers = flatten(trained), flatten_buffers(trained)
         if start.scores is not None:
             with self.clock.stage("score"):
                 if fisher is not None:
                     scores = fisher.scores()
                 elif scores is None:
-                    scores = _scores_after(start.scores)(self._model, *samples, loss=self._objective.loss)
+                    scores = _scores_after(start.scores)(trained, *samples, loss=self._objective.loss)
                 if start.scores in _NORMALISED:
                     scores = normalise_per_layer(scores, self._layout)
         return start.trained(parameters, buffers, scores, steps), loss
 
     def _train_by_own(
-        self, train: TrainModel, features: torch.Tensor, targets: torch.Tensor, seed: int, scores: str | None
-    ) -> float:
-        if scores == "batch":
-            raise ParameterError(
-                "this method scores parameters by the gradients of each training step, which a training function of "
-                "one's own does not show: choose another kind of scores, or give an optimizer instead"
-            )
-        loss = torch.as_tensor(train(self._model, features, targets, seed)).detach()
-        if parameter_layout(self._model) != self._layout:
+        self, train: TrainModel, features: torch.Tensor, targets: torch.Tensor, seed: int
+    ) -> tuple[float, nn.Module]:
+        # Its own module: what a function leaves on one, the next client must not find.
+        model = deepcopy(self._model).train()
+        loss = train(model, features, targets, seed)
+        if parameter_layout(model) != self._layout:
             raise ParameterError("the training function has changed the model's parameters or their shapes")
-        return float(loss)
+        try:
+            return float(torch.as_tensor(loss).detach()), model
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ParameterError(
+                f"the training function must return its mean loss, and gives {type(loss).__name__}"
+            ) from error
 
     def _train_privately(
         self, noise: GradientNoise, features: torch.Tensor, labels: torch.Tensor
     ) -> tuple[float, PrivateSteps]:
-        if self._objective.train is not None or self._objective.optimizer is not None:
-            raise ParameterError(
-                "this method trains by DP-SGD, and its epsilon is for those steps alone: leave out the training "
-                "function, or the optimizer, of your own"
-            )
         from shieldfl.privacy.dp_sgd import train_privately
 
         done = train_privately(

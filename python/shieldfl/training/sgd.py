@@ -128,12 +128,12 @@ class _Own:
 
 
 def evaluate(model: nn.Module, features: torch.Tensor, labels: torch.Tensor, batch_size: int = 1000) -> float:
-    """Return the share of samples that the model classifies correctly, in [0, 1].
+    """Return the share of targets that the model classifies correctly, in [0, 1]: of samples, or of their pixels.
 
     Evaluated in evaluation mode without gradients; the model is handed back in the mode it came in.
     ``ParameterError`` for no samples, a number of labels that differs, or a batch size below 1.
     """
-    samples = _count(features, labels)
+    _count(features, labels)
     if batch_size < 1:
         raise ParameterError(f"batch_size must be at least 1, got {batch_size}")
     correct = 0
@@ -142,7 +142,7 @@ def evaluate(model: nn.Module, features: torch.Tensor, labels: torch.Tensor, bat
             torch.split(features, batch_size), torch.split(labels, batch_size), strict=True
         ):
             correct += int((model(batch).argmax(dim=1) == target).sum())
-    return correct / samples
+    return correct / labels.numel()
 
 
 def outputs_of(model: nn.Module, features: torch.Tensor, batch_size: int = 1000) -> torch.Tensor:

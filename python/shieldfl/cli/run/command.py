@@ -54,7 +54,9 @@ def run(
                 options.check_one_seed(context)
                 from shieldfl.cli.run.seeded_session import run_seeded_session
 
-                run_seeded_session(config, read.methods, read.settings, settings["seeds"], json_file, report)
+                run_seeded_session(
+                    config, read.methods, read.settings, settings["seeds"], json_file, report, read.paper
+                )
             else:
                 run_session(config, read.methods, read.settings, json_file, report, read.paper)
         return

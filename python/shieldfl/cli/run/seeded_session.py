@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -12,13 +13,15 @@ import typer
 from shieldfl.cli.failures import Terminated
 from shieldfl.cli.json_output import is_stdout, write_json
 from shieldfl.cli.run.progress import RoundProgress
-from shieldfl.cli.run.session import check_named
+from shieldfl.cli.run.session import check_named, how_to_go_on
+from shieldfl.cli.run.table import print_compared
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.reporting.output_files import kept_folder
 from shieldfl.simulation.compared_runs import ComparedRuns
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import RunInterrupted
 from shieldfl.simulation.own_run import run_seeds
+from shieldfl.simulation.report.paper_figures import PaperFigure, compare_figures
 from shieldfl.simulation.results import RoundRecord
 
 __all__ = ["run_seeded_session"]
@@ -31,6 +34,7 @@ def run_seeded_session(
     seeds: Sequence[int],
     json_file: Path | None,
     report_folder: Path | None,
+    papers: tuple[PaperFigure, ...] = (),
 ) -> None:
     """Run all methods with each seed, then write and print what they measured.
 
@@ -53,21 +57,45 @@ def run_seeded_session(
             partial = [error.result] if error.result.methods else []
             done = ComparedRuns(tuple(seeds[: len(error.earlier) + len(partial)]), (*error.earlier, *partial))
         if done.runs:
-            _hand_over(
-                done, len(done.runs) if stopped is None else len(stopped.earlier), json_file, report_folder
-            )
+            whole = len(done.runs) if stopped is None else len(stopped.earlier)
+            _hand_over(done, whole, papers, json_file, report_folder)
     if stopped is not None:
-        kind = Terminated if isinstance(stopped.__cause__.__cause__, Terminated) else KeyboardInterrupt  # type: ignore[union-attr]
-        raise kind(
-            f"{stopped}, with seed {seeds[len(stopped.earlier)]}: what ended before is written"
+        seed = seeds[len(stopped.earlier)]
+        raise _kind_of(stopped)(
+            f"{stopped}, with seed {seed}: what ended before is in the output{how_to_go_on(_of_seed(config, seed))}"
         ) from stopped
 
 
-def _hand_over(done: ComparedRuns, whole: int, json_file: Path | None, report_folder: Path | None) -> None:
+def _kind_of(stopped: RunInterrupted) -> type[KeyboardInterrupt]:
+    cause: BaseException | None = stopped
+    while cause is not None:
+        if isinstance(cause, Terminated):
+            return Terminated
+        cause = cause.__cause__
+    return KeyboardInterrupt
+
+
+def _of_seed(config: RunConfig, seed: int) -> RunConfig:
+    if config.checkpoint is None:
+        return config
+    return replace(config, checkpoint=str(Path(config.checkpoint) / f"seed-{seed}"))
+
+
+def _hand_over(
+    done: ComparedRuns,
+    whole: int,
+    papers: tuple[PaperFigure, ...],
+    json_file: Path | None,
+    report_folder: Path | None,
+) -> None:
+    if whole and not is_stdout(json_file):
+        typer.echo(ComparedRuns(done.seeds[:whole], done.runs[:whole]).table(), nl=False)
+        compared = compare_figures(done.runs[0], papers)
+        if compared:
+            typer.echo(f"Of seed {done.seeds[0]}:")
+            print_compared(compared)
     write_json(done.to_json(), json_file)
     if report_folder is not None:
         done.write(report_folder)
         if sys.stderr.isatty():
             typer.echo(f"reports: {report_folder}", err=True)
-    if whole and not is_stdout(json_file):
-        typer.echo(ComparedRuns(done.seeds[:whole], done.runs[:whole]).table(), nl=False)

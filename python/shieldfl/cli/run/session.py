@@ -24,7 +24,7 @@ from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.report.paper_figures import PaperFigure, compare_figures
 from shieldfl.simulation.run_result import RunResult
 
-__all__ = ["check_named", "run_session"]
+__all__ = ["check_named", "how_to_go_on", "run_session"]
 
 
 def run_session(
@@ -56,7 +56,7 @@ def run_session(
     if stopped is not None:
         kind = Terminated if isinstance(stopped.__cause__, Terminated) else KeyboardInterrupt
         kept = _what_was_kept(result, json_file, report_folder)
-        raise kind(f"{stopped}: {kept}{_how_to_go_on(config)}") from stopped
+        raise kind(f"{stopped}: {kept}{how_to_go_on(config)}") from stopped
 
 
 def check_named(methods: Sequence[str]) -> None:
@@ -124,7 +124,8 @@ def _what_was_kept(result: RunResult, json_file: Path | None, report_folder: Pat
     return f"{_listed(rounds)} {'are' if many else 'is'} in {_listed(files or ['the output'])}"
 
 
-def _how_to_go_on(config: RunConfig) -> str:
+def how_to_go_on(config: RunConfig) -> str:
+    """Return what is said of a run that was stopped and has a checkpoint; nothing of others."""
     if config.checkpoint is None or not RunFolder(Path(config.checkpoint)).is_begun:
         return ""
     return "; the same command with --resume goes on from the checkpoint"
