@@ -19,7 +19,7 @@ STATISTICS_DRAWS ?= 100000000
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo test check test-cpp cpp-tests test-python test-slow test-verify test-asan test-tsan test-ct test-statistics fuzz \
-  smoke coverage bench baselines lint format clean
+  smoke coverage bench baselines docs lint format clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,7 +58,7 @@ test-cpp: cpp-tests  ## the C++ tests and a short fuzz
 test-python: $(VENV)/installed  ## the Python tests, on all cores
 	$(PYTEST) -m "not slow" --durations 15
 
-test-slow: $(VENV)/simulation  ## Python tests that take long: the benchmarks' targets, in small; runs in Flower's simulation
+test-slow: $(VENV)/simulation $(VENV)/site  ## Python tests that take long: the benchmarks' targets, in small; runs in Flower's simulation
 	$(PYTEST) -m slow
 
 test-verify: build/verify/configured  ## C++ tests in a build that checks the ranges and lengths that kernels rely on
@@ -113,6 +113,12 @@ baselines: $(VENV)/installed  ## the full comparison with other libraries, and t
 	$(BIN)/python bench/baselines.py paillier --json build/paillier-baselines.json
 	$(BIN)/python bench/baselines.py paillier --targets --json build/paillier-targets.json
 
+# From the sources: neither the package nor the network is needed once the tools are there.
+docs: $(VENV)/site  ## the documentation as a site, in build/site
+	$(BIN)/python docs/site/assemble.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "site: build/site/index.html"
+
 lint: $(VENV)/installed  ## formatting, style, types
 	$(BIN)/ruff check python tests bench examples
 	$(BIN)/ruff format --check python tests bench examples
@@ -150,6 +156,11 @@ $(VENV)/packages: $(VENV)/tools
 $(VENV)/simulation: $(VENV)/installed
 	$(BIN)/python .ci/requirements.py flower-simulation > $(VENV)/simulation-requirements.txt
 	$(PIP) install --no-compile -c constraints.txt -r $(VENV)/simulation-requirements.txt
+	@touch $@
+
+$(VENV)/site: $(VENV)/tools
+	$(BIN)/python .ci/requirements.py docs > $(VENV)/site-requirements.txt
+	$(PIP) install --no-compile -c constraints.txt -r $(VENV)/site-requirements.txt
 	@touch $@
 
 # One build for the package and for the C++ tests: this compiles the package's part, `cpp-tests` the rest.
