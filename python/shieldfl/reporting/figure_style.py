@@ -24,6 +24,7 @@ __all__ = [
     "Theme",
     "add_grid",
     "add_legend",
+    "lay_out",
     "new_figure",
     "render_png",
     "set_title",
@@ -62,11 +63,13 @@ STAGE_COLOURS = {
 _DOTS_AN_INCH = 160
 
 
-def new_figure(theme: Theme, height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, list[Axes]]:
-    """Return a figure of 8.4 by ``height`` inches and its panels, row by row."""
+def new_figure(
+    theme: Theme, height: float, rows: int = 1, columns: int = 1, width: float = 8.4
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure of ``width`` by ``height`` inches and its panels, row by row."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8.4, height), facecolor=theme.background)
+    figure = Figure(figsize=(width, height), facecolor=theme.background)
     figure.set_layout_engine("constrained", w_pad=0.14, h_pad=0.11)
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axes in panels:
@@ -81,9 +84,9 @@ def new_figure(theme: Theme, height: float, rows: int = 1, columns: int = 1) -> 
     return figure, panels
 
 
-def set_title(axes: Axes, title: str, theme: Theme) -> None:
+def set_title(axes: Axes, title: str, theme: Theme, size: float = 10.5) -> None:
     """Write what a panel shows, above its left end."""
-    axes.set_title(title, loc="left", fontsize=10.5, color=theme.text)
+    axes.set_title(title, loc="left", fontsize=size, color=theme.text)
 
 
 def add_grid(axes: Axes, theme: Theme, axis: Literal["x", "y", "both"] = "both") -> None:
@@ -96,8 +99,10 @@ def add_legend(
     place: Literal["outside lower center", "outside upper center"],
     panels: Sequence[Axes],
     theme: Theme,
+    columns: int | None = None,
+    size: float = 9.0,
 ) -> None:
-    """Name the colours of all panels once, in one line below or above them."""
+    """Name the colours of all panels once, below or above them: in one line, or with so many names in each."""
     named: dict[str, Any] = {}
     for axes in panels:
         named |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
@@ -105,9 +110,9 @@ def add_legend(
         list(named.values()),
         list(named),
         loc=place,
-        ncols=len(named),
+        ncols=columns or len(named),
         frameon=False,
-        fontsize=9,
+        fontsize=size,
         handlelength=1.0,
         handleheight=1.0,
         columnspacing=1.2,
@@ -115,8 +120,15 @@ def add_legend(
     )
 
 
+def lay_out(figure: Figure) -> None:
+    """Place everything once and for all, at the dots of a PNG file, so that all files of a figure are alike."""
+    figure.set_dpi(_DOTS_AN_INCH)
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+
+
 def render_png(figure: Figure) -> bytes:
-    """Render at 160 dots an inch, that is 1344 pixels wide, with nothing in the file that changes from run to run."""
+    """Render at 160 dots an inch, with nothing in the file that changes from run to run."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     figure.set_dpi(_DOTS_AN_INCH)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from shieldfl.reporting.figure_style import DARK, LIGHT, Theme, render_png
+from shieldfl.reporting.figure_style import DARK, LIGHT, Theme, lay_out, render_png
 from shieldfl.reporting.output_files import write_whole
 from shieldfl.reporting.quantities import (
     MISSING,
@@ -21,11 +21,12 @@ from shieldfl.reporting.quantities import (
     seconds_text,
     share_text,
 )
+from shieldfl.reporting.vector_figures import inline_svg, render_pdf, render_svg
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Picture", "draw_picture", "render_page"]
+__all__ = ["Drawing", "Picture", "draw_picture", "inline_drawing", "render_page", "write_figure"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,47 @@ def draw_picture(title: str, explanation: str, draw: Callable[[Theme], Figure], 
     light, dark = (render_png(draw(theme)) for theme in (LIGHT, DARK))
     write_whole(path, light)
     return Picture(title, explanation, _data_uri(light), _data_uri(dark))
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A plot as a page holds it: SVG elements for wide and for narrow screens, which follow the page's colours."""
+
+    title: str
+    explanation: str
+    elements: tuple[str, ...]
+
+
+def inline_drawing(
+    name: str, title: str, explanation: str, said: str, shapes: Mapping[str, Figure]
+) -> Drawing:
+    """Return a plot as elements of a page, one for each kind of screen; ``said`` is what it shows, in words.
+
+    ``name`` must be another for each drawing of a page.
+    """
+    elements = (
+        inline_svg(render_svg(figure), f"{name}-{kind}", f"{title}. {said}", kind)
+        for kind, figure in shapes.items()
+    )
+    return Drawing(title, explanation, tuple(elements))
+
+
+def write_figure(figure: Figure, path: Path) -> list[Path]:
+    """Write a figure as SVG, PDF and PNG files beside each other, and return their paths. Raises OSError.
+
+    It stays as it is laid out for them.
+    """
+    lay_out(figure)
+    contents: dict[str, str | bytes] = {
+        ".svg": render_svg(figure),
+        ".pdf": render_pdf(figure),
+        ".png": render_png(figure),
+    }
+    written = []
+    for ending, content in contents.items():
+        written.append(path.with_name(path.name + ending))
+        write_whole(written[-1], content)
+    return written
 
 
 def render_page(template: Path, **facts: Any) -> str:

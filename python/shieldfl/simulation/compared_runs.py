@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -19,8 +18,9 @@ from shieldfl.errors import ParameterError
 from shieldfl.installing import require
 from shieldfl.reporting.output_files import write_whole
 from shieldfl.reporting.quantities import bytes_text, epsilon_text, metric_text, seconds_text
+from shieldfl.simulation.report.csv_tables import csv_text, flat_record
 from shieldfl.simulation.report.summary import describe_run
-from shieldfl.simulation.results import MethodResult, RoundRecord
+from shieldfl.simulation.results import MethodResult
 from shieldfl.simulation.run_result import RunResult
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class ComparedRuns:
     def records(self) -> list[dict[str, Any]]:
         """Return one flat dict for each seed, method and round."""
         return [
-            {"seed": seed, "method": method.method, **_flat(record)}
+            {"seed": seed, "method": method.method, **flat_record(record)}
             for seed, run in zip(self.seeds, self.runs, strict=True)
             for method in run.methods
             for record in method.rounds
@@ -159,13 +159,7 @@ class ComparedRuns:
 
     def to_csv(self) -> str:
         """Return :meth:`records` as text, a line for each, under a line of names."""
-        records = self.records()
-        names = list(dict.fromkeys(name for record in records for name in record))
-        text = StringIO()
-        writer = csv.DictWriter(text, names, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(records)
-        return text.getvalue()
+        return csv_text(self.records())
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types: the seeds, and each one's run as :meth:`RunResult.to_json` writes it."""
@@ -245,20 +239,3 @@ def _writing(name: str) -> Callable[[float], str]:
     if name in _OF_METHOD:
         return _OF_METHOD[name][1]
     return lambda value: metric_text(value, name)
-
-
-def _flat(record: RoundRecord) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in vars(record).items():
-        match name:
-            case "metrics":
-                flat |= value
-            case "personalised_metrics":
-                flat |= {f"personalised_{key}": one for key, one in value.items()}
-            case "zone_shares":
-                flat |= {f"share_{key}": one for key, one in value.items()}
-            case "stage_seconds":
-                flat |= {f"seconds_{key}": one for key, one in value.items()}
-            case _:
-                flat[name] = value
-    return flat

@@ -1,14 +1,14 @@
 from __future__ import annotations
 
-import base64
+import html
 import io
 import json
 import math
 import re
 import shutil
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -18,64 +18,27 @@ from PIL import Image
 from page_reader import PageReader, assert_needs_nothing_from_elsewhere
 from shieldfl.errors import ParameterError
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.reporting.figure_style import DARK, LIGHT, Theme, render_png
+from shieldfl.reporting.figure_style import LIGHT
 from shieldfl.scheme.registry import DEFAULT_ENCRYPTION
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
+from shieldfl.simulation.report.findings import findings
 from shieldfl.simulation.report.page import write_report
 from shieldfl.simulation.report.plots import PLOTS
 from shieldfl.simulation.report.summary import describe_run, summarise
-from shieldfl.simulation.results import STAGES, MethodResult, RoundRecord
+from shieldfl.simulation.results import STAGES
 from shieldfl.simulation.run_result import RunResult
+from simulation.report.made_up_runs import run_of
 from small_pictures import small_pictures
 
-FILES = ["result.json", "accuracy.png", "zones.png", "stages.png", "bytes.png", "index.html"]
-
-
-def record(number: int, protected: bool) -> RoundRecord:
-    shares = {"encrypted": 0.02, "personalised": 0.04, "noise": 0.94, "clear": 0.0}
-    return RoundRecord(
-        round=number,
-        participants=19,
-        dropped=0,
-        loss=1.0 / number,
-        accuracy=1.0 - 0.5 / number,
-        personalised_accuracy=1.0 - (0.6 if protected else 0.5) / number,
-        zone_shares=shares
-        if protected
-        else {"encrypted": 0.0, "personalised": 0.0, "noise": 0.0, "clear": 1.0},
-        stage_seconds=dict.fromkeys(STAGES, 0.25) if protected else {"train": 0.5},
-        bytes_up=1_500_000 if protected else 1_000_000,
-        bytes_down=1_200_000 if protected else 1_000_000,
-        epsilon=2.5 * number if protected else math.inf,
-        epsilon_of_noise=2.5 * number if protected else math.nan,
-        epsilon_if_participants_true=0.75 * number if protected else math.nan,
-        seconds=2.0 if protected else 0.75,
-    )
-
-
-def run_of(*methods: str, rounds: int = 3) -> RunResult:
-    return RunResult(
-        dataset="made-up data (<100 & more)",
-        model="mlp",
-        config=asdict(RunConfig(clients=20, rounds=rounds)),
-        environment={"version": "9.9", "processor": "a <fast> one"},
-        parameters=12_345,
-        methods=[
-            MethodResult(
-                method=name,
-                settings={} if name == "fedavg" else {"threshold": 0.05, "target_epsilon": None},
-                parameters=12_345,
-                delta=math.nan if name == "fedavg" else 1e-5,
-                rounds=[record(number, name != "fedavg") for number in range(1, rounds + 1)],
-                seconds=6.0,
-                privacy_unit=None if name == "fedavg" else "client",
-                privacy_adversary=None if name == "fedavg" else "the aggregator, which sees no model",
-                notes=[] if name == "fedavg" else ["a note to the reader"],
-            )
-            for name in methods
-        ],
-    )
+ENDINGS = (".svg", ".pdf", ".png")
+FILES = [
+    "result.json",
+    "summary.csv",
+    "rounds.csv",
+    *(f"{name}{ending}" for name in ("accuracy", "zones", "stages", "bytes") for ending in ENDINGS),
+    "index.html",
+]
 
 
 @dataclass(frozen=True)
@@ -107,12 +70,6 @@ def report_of_one(report: Written, tmp_path_factory: pytest.TempPathFactory) -> 
     return Written(result, folder, write_report(result, folder))
 
 
-@pytest.fixture
-def _small_pictures() -> Iterator[None]:
-    with small_pictures():
-        yield
-
-
 def test_writes_every_file_and_says_so(report: Written) -> None:
     assert [path.name for path in report.told] == FILES
     assert sorted(path.name for path in report.folder.iterdir()) == sorted(FILES)
@@ -127,27 +84,63 @@ def test_json_holds_the_result(report: Written) -> None:
 
 def test_page_needs_nothing_from_elsewhere(report: Written) -> None:
     assert_needs_nothing_from_elsewhere(report.page)
-    assert len(PageReader(report.page).links) == 2 * len(PLOTS)
     assert str(report.folder) not in report.page
 
 
-def test_page_shows_the_plots_that_are_on_disk(report: Written) -> None:
-    links = PageReader(report.page).links
-    pictures = [base64.b64decode(link.partition(",")[2]) for link in links]
+def test_each_plot_is_in_three_files_and_in_the_page_for_two_widths(report: Written) -> None:
     for plot in PLOTS:
-        assert pictures.count((report.folder / f"{plot.name}.png").read_bytes()) == 1
-    for picture in pictures:
-        assert Image.open(io.BytesIO(picture)).width > 1000
+        svg, pdf, png = ((report.folder / f"{plot.name}{ending}").read_bytes() for ending in ENDINGS)
+        assert ElementTree.fromstring(svg).tag.endswith("}svg")
+        assert b"<text" in svg
+        assert pdf.startswith(b"%PDF-")
+        assert Image.open(io.BytesIO(png)).width > 1000
+    for kind in ("wide", "narrow"):
+        assert report.page.count(f'<svg class="{kind}"') == len(PLOTS)
+
+
+def test_drawings_in_the_page_follow_its_colours_and_share_no_names(report: Written) -> None:
+    drawn = "".join(re.findall(r"<svg.*?</svg>", report.page, re.DOTALL))
+    for colour in (LIGHT.text, LIGHT.faint, LIGHT.background, LIGHT.neutral):
+        assert colour not in drawn
+    assert "var(--text)" in drawn
+    assert "@media (prefers-color-scheme: dark)" in report.page
+    names = re.findall(r' id="([^"]*)"', report.page)
+    assert len(set(names)) == len(names)
+    assert set(re.findall(r'(?:href="|url\()#([^")]*)', report.page)) == set(names)
+
+
+def test_page_is_made_for_all_who_read_it(report: Written) -> None:
+    page, result = report.page, report.result
+    assert '<html lang="en">' in page
+    for tag in ("main", "header", "h1"):
+        assert PageReader(page).tags.count(tag) == 1
+    tables = re.findall(r"<table>.*?</table>", page, re.DOTALL)
+    assert tables
+    for table in tables:
+        assert re.search(r"<caption>[^<]+</caption>", table)
+    for table in tables[:-4]:  # the others are of the two methods' rounds and stages
+        assert re.findall(r'<th scope="row">([^<]*)<', table) == [one.method for one in result.methods]
+        assert not re.search(r"<th(?![^>]* scope=)", table.replace("<thead>", ""))
+    labels = [html.unescape(label) for label in re.findall(r'role="img" aria-label="([^"]*)"', page)]
+    assert labels == [f"{plot.title}. {plot.say(result)}" for plot in PLOTS for _ in range(2)]
+    for label in labels:
+        assert all(method.method in label for method in result.methods)
 
 
 def test_page_shows_all_figures(report: Written) -> None:
     text = PageReader(report.page).text
+    rows = [row for section in summarise(report.result) for row in section.rows]
+    for number, method in enumerate(report.result.methods):
+        shown = table_cells(report.page, method.method)
+        assert [figure for table in shown[1:] for figure in table] == [row.cells[number] for row in rows]
+        first = {"global model": 0, "whole round": -5, "up": -4, "down": -3}
+        for label, place in first.items():
+            (cell,) = {row.cells[number] for row in rows if row.label == label}
+            assert shown[0][place] == cell
+    for row in rows:
+        assert row.label in text
     for section in summarise(report.result):
         assert section.title in text
-        for row in section.rows:
-            assert " ".join([row.label, *(" ".join(cell.split()) for cell in row.cells)]) in text.replace(
-                "  ", " "
-            )
     for stage in STAGES:
         assert stage in text
     for expected in (
@@ -156,8 +149,26 @@ def test_page_shows_all_figures(report: Written) -> None:
         "12,345 parameters",
         "target epsilon",
         "9.9",
+        *findings(report.result),
+        *FILES[:-1],
     ):
         assert expected in text
+
+
+def table_cells(page: str, method: str) -> list[list[str]]:
+    """The cells of a method's row in each table, as they are read."""
+    rows = re.findall(rf'<tr><th scope="row">{method}</th>(.*?)</tr>', page)
+    return [
+        [" ".join(html.unescape(re.sub(r"<[^>]*>", "", cell)).split()) for cell in row.split("</td>")[:-1]]
+        for row in rows
+    ]
+
+
+def test_a_ratio_stands_after_its_figure(report: Written) -> None:
+    (cells, *_) = table_cells(report.page, "selective-shield")
+    assert "1.50 MB (×1.50)" in cells
+    for ratio in re.finditer(r"(\S+) \(×", PageReader(report.page).text):
+        assert ratio[1] in ("B", "kB", "MB", "µs", "ms", "s")
 
 
 def test_page_escapes_what_it_is_given(report_of_one: Written) -> None:
@@ -182,52 +193,10 @@ def test_a_run_without_a_round_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.usefixtures("_small_pictures")
-@pytest.mark.parametrize("plot", PLOTS, ids=lambda plot: plot.name)
-@pytest.mark.parametrize(
-    ("result", "theme"),
-    [
-        (run_of("fedavg", rounds=1), LIGHT),
-        (run_of("selective-shield"), DARK),
-        (run_of("fedavg", "selective-shield", rounds=1), LIGHT),
-        (run_of(*(f"method-{number}" for number in range(9)), rounds=12), DARK),
-    ],
-    ids=["one-round", "one-method", "two-methods-one-round", "nine-methods"],
-)
-def test_plots_of_any_run(plot, result: RunResult, theme: Theme) -> None:
-    picture = Image.open(io.BytesIO(render_png(plot.draw(result, theme)))).convert("RGB")
-    assert "#" + bytes(picture.getpixel((0, 0))).hex() == theme.background
-    assert len(picture.getcolors(1 << 24) or []) > 20
-
-
-def test_a_plot_of_the_same_run_is_the_same_file(report: Written) -> None:
-    again = run_of("fedavg", "selective-shield")
-    for plot in PLOTS:
-        written = (report.folder / f"{plot.name}.png").read_bytes()
-        assert render_png(plot.draw(again, LIGHT)) == written
-
-
-def test_personalised_accuracy_is_dashed_where_it_differs() -> None:
-    (axes,) = PLOTS[0].draw(run_of("fedavg", "selective-shield"), LIGHT).axes
-    styles = {line.get_label(): line.get_linestyle() for line in axes.lines}
-    assert styles == {"fedavg": "-", "selective-shield": "-", "selective-shield, personalised": "--"}
-
-
-def test_zone_bars_add_up_to_everything() -> None:
-    (axes,) = PLOTS[1].draw(run_of("fedavg", "selective-shield"), LIGHT).axes
-    tops = [
-        max(bar.get_y() + bar.get_height() for bar in axes.patches if round(bar.get_x()) == n)
-        for n in (1, 2, 3)
-    ]
-    assert tops == pytest.approx([1.0, 1.0, 1.0])
-    assert axes.get_ylim()[0] == 0.0
-
-
-def test_stage_bars_add_up_to_the_stages() -> None:
-    whole, added = PLOTS[2].draw(run_of("fedavg", "selective-shield"), LIGHT).axes
-    for axes, expected in ((whole, [0.625, 2.125]), (added, [0.25, 1.75])):
-        ends = [max(bar.get_x() + bar.get_width() for bar in list(axes.patches)[row::2]) for row in (0, 1)]
-        assert ends == pytest.approx(expected)
+def test_a_report_of_the_same_run_is_the_same(report: Written, tmp_path: Path) -> None:
+    write_report(run_of("fedavg", "selective-shield"), tmp_path)
+    for name in FILES:
+        assert (tmp_path / name).read_bytes() == (report.folder / name).read_bytes(), name
 
 
 def test_summary_compares_with_the_first_method() -> None:

@@ -92,7 +92,7 @@ Report = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="Write result.json, plots and a page that holds everything (index.html) to this folder.",
+        help="Write result.json, tables, plots and a page that holds everything (index.html) to this folder.",
         file_okay=False,
         rich_help_panel="Output",
     ),

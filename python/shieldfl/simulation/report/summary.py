@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from shieldfl.reporting.quantities import (
     MISSING,
@@ -24,6 +25,7 @@ __all__ = [
     "ZONES",
     "Row",
     "Section",
+    "Value",
     "compared_texts",
     "describe_run",
     "mean_over_rounds",
@@ -35,6 +37,9 @@ ZONES = ("encrypted", "personalised", "noise", "clear")
 """The keys of ``RoundRecord.zone_shares``, most protected first."""
 
 
+Value = float | int | str | None
+
+
 @dataclass(frozen=True)
 class Row:
     """One figure for every method."""
@@ -42,6 +47,10 @@ class Row:
     label: str
     cells: tuple[str, ...]
     """In the order of ``RunResult.methods``."""
+    name: str = ""
+    """Of the figure among all, where it is written for machines."""
+    values: tuple[Value, ...] = ()
+    """What the cells say, as they are: numbers in bytes, seconds and shares, or text; None for what there is not."""
 
 
 @dataclass(frozen=True)
@@ -72,91 +81,129 @@ def mean_over_rounds(method: MethodResult, zone: str) -> float:
 
 def summarise(result: RunResult) -> tuple[Section, ...]:
     """Return every figure of the comparison. Every method must have at least one round."""
-    methods = result.methods
+    methods, timings = result.methods, compare_timings(result.methods)
 
-    def row(label: str, cell: Callable[[MethodResult], str]) -> Row:
-        return Row(label, tuple(cell(method) for method in methods))
+    def row(
+        label: str, name: str, value: Callable[[MethodResult], Value], text: Callable[[Any], str] = str
+    ) -> Row:
+        values = tuple(map(value, methods))
+        return Row(label, tuple(MISSING if one is None else text(one) for one in values), name, values)
 
-    def compared(label: str, value: Callable[[Timing], float], text: Callable[[float], str]) -> Row:
-        return Row(label, compared_texts([value(timing) for timing in timings], text))
+    def cost(label: str, name: str, value: Callable[[Timing], float], text: Callable[[float], str]) -> Row:
+        values = tuple(map(value, timings))
+        return Row(label, tuple(map(text, values)), name, values)
 
-    def row_of(label: str, seconds: Callable[[Timing], float]) -> Row:
-        return Row(label, tuple(seconds_text(seconds(timing)) for timing in timings))
+    def compared(
+        label: str, name: str, value: Callable[[Timing], float], text: Callable[[float], str]
+    ) -> Row:
+        plain = cost(label, name, value, text)
+        return replace(plain, cells=compared_texts([value(timing) for timing in timings], text))
 
-    def once(label: str, value: Callable[[Timing], float], text: Callable[[float], str]) -> Row:
-        return Row(label, tuple(text(value(timing)) if value(timing) else MISSING for timing in timings))
+    def once(size: float) -> str:
+        return bytes_text(size) if size else MISSING
 
-    timings = compare_timings(methods)
     return (
         *(_measured(methods, name) for name in result.metrics),
         Section(
             "Convergence of the global model",
-            (row("converged in round", lambda method: str(method.converged_in_round or "–")),),
+            (row("converged in round", "converged_in_round", lambda method: method.converged_in_round),),
         ),
         Section(
             "Model",
             (
-                row("trained parameters", lambda method: f"{method.parameters:,}"),
-                row("encrypted by", lambda method: method.scheme or MISSING),
-                row("opened by", lambda method: method.opened_by),
+                row(
+                    "trained parameters",
+                    "trained_parameters",
+                    lambda method: method.parameters,
+                    "{:,}".format,
+                ),
+                row("encrypted by", "encrypted_by", lambda method: method.scheme),
+                row("opened by", "opened_by", lambda method: method.opened_by),
             ),
         ),
         Section(
             "Share of parameters, mean over rounds",
             tuple(
-                Row(zone, tuple(share_text(mean_over_rounds(method, zone)) for method in methods))
-                for zone in ZONES
+                row(zone, f"share_{zone}", partial(mean_over_rounds, zone=zone), share_text) for zone in ZONES
             ),
         ),
         Section(
             "Seconds a round, sum over clients",
             (
-                row_of("train", lambda timing: timing.train_seconds),
-                *(row_of(stage, partial(_own_stage, stage)) for stage in STAGES if stage != "train"),
-                row_of("other", lambda timing: timing.other_seconds),
-                compared("all but training", lambda timing: timing.protection_seconds, seconds_text),
-                compared("whole round", lambda timing: timing.round_seconds, seconds_text),
-                once("set-up, once", lambda timing: timing.setup_seconds, seconds_text),
+                cost("train", "seconds_train", lambda timing: timing.train_seconds, seconds_text),
+                *(
+                    cost(stage, f"seconds_{stage}", partial(_own_stage, stage), seconds_text)
+                    for stage in STAGES
+                    if stage != "train"
+                ),
+                cost("other", "seconds_other", lambda timing: timing.other_seconds, seconds_text),
+                compared(
+                    "all but training",
+                    "seconds_protection",
+                    lambda timing: timing.protection_seconds,
+                    seconds_text,
+                ),
+                compared("whole round", "seconds_round", lambda timing: timing.round_seconds, seconds_text),
+                cost("set-up, once", "seconds_setup", lambda timing: timing.setup_seconds, seconds_text),
             ),
         ),
         Section(
             "Bytes a round and client",
             (
-                compared("up", lambda timing: timing.bytes_up, bytes_text),
-                compared("down", lambda timing: timing.bytes_down, bytes_text),
-                once("up, once in addition", lambda timing: timing.setup_bytes_up, bytes_text),
-                once("down, once in addition", lambda timing: timing.setup_bytes_down, bytes_text),
+                compared("up", "bytes_up", lambda timing: timing.bytes_up, bytes_text),
+                compared("down", "bytes_down", lambda timing: timing.bytes_down, bytes_text),
+                cost("up, once in addition", "bytes_up_once", lambda timing: timing.setup_bytes_up, once),
+                cost(
+                    "down, once in addition", "bytes_down_once", lambda timing: timing.setup_bytes_down, once
+                ),
             ),
         ),
         Section(
             "Privacy, all rounds",
             (
-                row("hidden from the aggregator", _hidden_text),
-                row("ε", lambda method: epsilon_text(method.last.epsilon)),
-                row("privacy unit", lambda method: method.privacy_unit or MISSING),
-                row("against", lambda method: (method.privacy_adversary or MISSING).partition(",")[0]),
-                row("of the noise alone", lambda method: epsilon_text(method.last.epsilon_of_noise)),
+                replace(
+                    row("hidden from the aggregator", "hidden_share", lambda method: method.hidden_share),
+                    cells=tuple(map(_hidden_text, methods)),
+                ),
+                row("ε", "epsilon", lambda method: method.last.epsilon, epsilon_text),
+                row("privacy unit", "privacy_unit", lambda method: method.privacy_unit),
+                row("against", "privacy_adversary", lambda method: method.privacy_adversary, _first_words),
+                row(
+                    "of the noise alone",
+                    "epsilon_of_noise",
+                    lambda method: method.last.epsilon_of_noise,
+                    epsilon_text,
+                ),
                 *(
-                    (row("noise of σ·√K, if K was true", _second_epsilon),)
+                    (
+                        row(
+                            "noise of σ·√K, if K was true",
+                            "epsilon_if_participants_true",
+                            _second_epsilon,
+                            epsilon_text,
+                        ),
+                    )
                     if any(map(_has_second, methods))
                     else ()
                 ),
-                row("at δ", lambda method: epsilon_text(method.delta)),
+                row("at δ", "delta", lambda method: method.delta, epsilon_text),
             ),
         ),
     )
 
 
 def _measured(methods: Sequence[MethodResult], name: str) -> Section:
-    lasts = [method.last for method in methods]
+    own = [method.last.measured(name) for method in methods]
+    of_clients = [method.last.measured_by_clients(name) for method in methods]
+
+    def row(label: str, key: str, values: Sequence[float]) -> Row:
+        return Row(label, tuple(metric_text(value, name) for value in values), key, tuple(values))
+
     return Section(
         f"{name[:1].upper()}{name[1:]} after the last round",
         (
-            Row("global model", tuple(metric_text(last.measured(name), name) for last in lasts)),
-            Row(
-                "personalised, mean of clients",
-                tuple(metric_text(last.measured_by_clients(name), name) for last in lasts),
-            ),
+            row("global model", name, own),
+            row("personalised, mean of clients", f"personalised_{name}", of_clients),
         ),
     )
 
@@ -206,8 +253,12 @@ def _has_second(method: MethodResult) -> bool:
     return any(record.epsilon_if_participants_true < record.epsilon_of_noise for record in method.rounds)
 
 
-def _second_epsilon(method: MethodResult) -> str:
-    return epsilon_text(method.last.epsilon_if_participants_true) if _has_second(method) else MISSING
+def _second_epsilon(method: MethodResult) -> float:
+    return method.last.epsilon_if_participants_true if _has_second(method) else math.nan
+
+
+def _first_words(text: str) -> str:
+    return text.partition(",")[0]
 
 
 def compared_texts(values: Sequence[float], text: Callable[[float], str]) -> tuple[str, ...]:

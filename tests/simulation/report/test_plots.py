@@ -1,0 +1,197 @@
+"""What is drawn of a run, for both kinds of screen."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import math
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("torch")
+from matplotlib.colors import to_hex
+from matplotlib.text import Text
+from PIL import Image
+
+from shieldfl.reporting.figure_style import DARK, LIGHT, Theme, render_png
+from shieldfl.simulation.report.drawing import NARROW, WIDE, Shape
+from shieldfl.simulation.report.plots import PLOTS
+from shieldfl.simulation.report.timing import compare_timings
+from shieldfl.simulation.run_result import RunResult
+from simulation.report.made_up_runs import SIXTEEN, changed, run_of, run_of_sixteen
+from small_pictures import small_pictures
+
+ACCURACY, ZONES, STAGE_TIMES, BYTES = PLOTS
+both_shapes = pytest.mark.parametrize("shape", [WIDE, NARROW], ids=["wide", "narrow"])
+
+
+@pytest.fixture
+def _small_pictures() -> Iterator[None]:
+    with small_pictures():
+        yield
+
+
+def run_without_accuracy() -> RunResult:
+    unmeasured = {"accuracy": math.nan, "personalised_accuracy": math.nan}
+    return changed(changed(run_of("fedavg", "full-he"), 0, **unmeasured), 1, **unmeasured)
+
+
+@pytest.mark.usefixtures("_small_pictures")
+@pytest.mark.parametrize("plot", PLOTS, ids=lambda plot: plot.name)
+@pytest.mark.parametrize(
+    ("result", "theme"),
+    [
+        (run_of("fedavg", rounds=1), LIGHT),
+        (run_of("selective-shield"), DARK),
+        (run_of("fedavg", "selective-shield", rounds=1), LIGHT),
+        (run_without_accuracy(), LIGHT),
+        (run_of(*(f"method-{number}" for number in range(9)), rounds=12), DARK),
+    ],
+    ids=["one-round", "one-method", "two-methods-one-round", "no-accuracy", "nine-methods"],
+)
+@both_shapes
+def test_plots_of_any_run(plot, result: RunResult, theme: Theme, shape: Shape) -> None:
+    picture = Image.open(io.BytesIO(render_png(plot.draw(result, theme, shape)))).convert("RGB")
+    assert "#" + bytes(picture.getpixel((0, 0))).hex() == theme.background
+    assert len(picture.getcolors(1 << 24) or []) > 20
+
+
+@pytest.mark.usefixtures("_small_pictures")
+@pytest.mark.parametrize("plot", PLOTS, ids=lambda plot: plot.name)
+@pytest.mark.parametrize("methods", [3, 16])
+@both_shapes
+def test_letters_are_large_and_colours_few(plot, methods: int, shape: Shape) -> None:
+    result = run_of_sixteen() if methods == 16 else run_of("fedavg", "selective-shield", "full-he")
+    figure = plot.draw(result, LIGHT, shape)
+    render_png(figure)
+    texts = [text for text in figure.findobj(Text) if text.get_text()]
+    assert min(text.get_fontsize() for text in texts) >= 10.5
+    greys = {LIGHT.background, LIGHT.text, LIGHT.faint, LIGHT.neutral}
+    drawn = {to_hex(line.get_color()) for axes in figure.axes for line in axes.lines}
+    drawn |= {to_hex(bar.get_facecolor()) for axes in figure.axes for bar in axes.patches}
+    assert len(drawn - greys) <= 8
+
+
+def test_few_methods_share_a_panel_and_are_named_beside_their_lines() -> None:
+    (axes,) = ACCURACY.draw(run_of("fedavg", "selective-shield"), LIGHT).axes
+    styles = {line.get_label(): line.get_linestyle() for line in axes.lines}
+    # The two global lines are the same: the later one lies within the earlier.
+    assert styles == {"fedavg": "-", "selective-shield": "-", "selective-shield, personalised": "--"}
+    widths = {line.get_label(): line.get_linewidth() for line in axes.lines}
+    assert widths["fedavg"] != widths["selective-shield"]
+    assert axes.get_legend() is None
+    assert [text.get_text() for text in axes.texts] == [
+        "fedavg\nselective-shield  83.33 %",
+        "selective-shield, personalised  80.00 %",
+    ]
+
+
+def test_a_mean_of_equal_accuracies_is_no_line_of_its_own() -> None:
+    result = run_of("fedavg", rounds=1)
+    nearly = changed(result, 0, personalised_accuracy=result.methods[0].last.accuracy + 1e-16)
+    (axes,) = ACCURACY.draw(nearly, LIGHT).axes
+    assert len(axes.lines) == 1
+
+
+@both_shapes
+def test_labels_of_lines_stay_apart(shape: Shape) -> None:
+    result = run_of("fedavg", "full-he", "top-2", "dp-sgd", rounds=4)
+    for number in range(4):
+        result = changed(
+            result, number, accuracy=0.5 + 0.01 * number, personalised_accuracy=0.1 + 0.011 * number
+        )
+    figure = ACCURACY.draw(result, LIGHT, shape)
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    # An annotation's own extent has its arrow, too.
+    boxes = sorted((Text.get_window_extent(text) for text in axes.texts), key=lambda box: box.y0)
+    assert len(boxes) == 8
+    assert all(lower.y1 <= upper.y0 + 1.0 for lower, upper in itertools.pairwise(boxes))
+    assert boxes[0].y0 >= 0.0
+    assert boxes[-1].y1 <= figure.bbox.y1
+
+
+def test_of_many_methods_each_has_a_panel_with_all_others_in_grey() -> None:
+    panels = ACCURACY.draw(run_of_sixteen(), LIGHT).axes
+    assert [axes.get_title(loc="left").split("\n")[0] for axes in panels] == SIXTEEN
+    for axes in panels:
+        colours = [to_hex(line.get_color()) for line in axes.lines]
+        assert colours.count(LIGHT.neutral) == 16
+        assert 1 <= len(colours) - 16 <= 2
+    assert len({axes.get_ylim() for axes in panels}) == 1
+
+
+@both_shapes
+def test_zone_bars_are_whole(shape: Shape) -> None:
+    (axes,) = ZONES.draw(run_of("fedavg", "selective-shield"), LIGHT, shape).axes
+    ends = [
+        max(bar.get_x() + bar.get_width() for bar in axes.patches if row_of(bar) == row) for row in (0, 1)
+    ]
+    assert ends == pytest.approx([1.0, 1.0])
+    assert axes.get_xlim() == (0.0, 1.0)
+    words = " ".join(text.get_text().replace("\n", ", ") for text in axes.texts)
+    assert "encrypted 2.00 %, personalised 4.00 %, noise 94.00 %" in words
+    assert "clear 100.00 %" in words
+
+
+def row_of(bar) -> int:
+    return round(bar.get_y() + 0.5 * bar.get_height())
+
+
+def test_stage_bars_add_up_to_the_stages() -> None:
+    whole, added = STAGE_TIMES.draw(run_of("fedavg", "selective-shield"), LIGHT).axes
+    for axes, expected in ((whole, [0.625, 2.125]), (added, [0.25, 1.75])):
+        ends = [
+            max(bar.get_x() + bar.get_width() for bar in axes.patches if row_of(bar) == row) for row in (0, 1)
+        ]
+        assert ends == pytest.approx(expected)
+    assert [text.get_text() for text in whole.texts] == ["625 ms", "2.12 s (×3.4)"]
+
+
+@both_shapes
+@pytest.mark.parametrize("plot", [STAGE_TIMES, BYTES], ids=lambda plot: plot.name)
+@pytest.mark.parametrize(
+    "result", [run_of("fedavg", "selective-shield"), run_of_sixteen()], ids=["two", "sixteen"]
+)
+def test_bars_and_what_they_say_are_within_the_picture(plot, result: RunResult, shape: Shape) -> None:
+    figure = plot.draw(result, LIGHT, shape)
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        low, high = axes.get_xlim()
+        # Bars begin at nought; what is on a logarithmic axis, which has none, is no bar.
+        assert (low == 0.0, len(axes.patches) > 0) == (axes.get_xscale() == "linear",) * 2
+        drawn = [bar.get_x() + bar.get_width() for bar in axes.patches]
+        drawn += [value for line in axes.lines for value in line.get_xdata()]
+        assert low <= min(drawn)
+        assert max(drawn) <= high
+        for text in axes.texts:
+            box = text.get_window_extent()
+            assert box.x0 >= 0.0
+            assert box.x1 <= figure.bbox.x1 + 1.0
+
+
+def test_costs_that_differ_widely_are_dots_and_shares() -> None:
+    whole, added = STAGE_TIMES.draw(run_of_sixteen(), LIGHT).axes
+    assert whole.get_title(loc="left") == "whole round, logarithmic"
+    totals = [timing.round_seconds for timing in compare_timings(run_of_sixteen().methods)]
+    (dots,) = whole.lines
+    assert list(dots.get_xdata()) == pytest.approx(totals)
+    for row in range(16):
+        assert max(
+            bar.get_x() + bar.get_width() for bar in added.patches if row_of(bar) == row
+        ) == pytest.approx(1.0)
+    up, down = BYTES.draw(run_of_sixteen(), LIGHT).axes
+    assert (up.get_xscale(), down.get_xscale()) == ("log", "linear")
+
+
+@pytest.mark.parametrize("plot", PLOTS, ids=lambda plot: plot.name)
+def test_words_say_what_is_drawn(plot) -> None:
+    said = plot.say(run_of("fedavg", "selective-shield"))
+    expected = {
+        "accuracy": "selective-shield from 50.00 % to 83.33 %, its clients' own models to 80.00 %",
+        "zones": "fedavg clear 100.00 %; selective-shield encrypted 2.00 %, personalised 4.00 %, noise 94.00 %",
+        "stages": "fedavg 625 ms, of which 250 ms are not training",
+        "bytes": "selective-shield 1.50 MB up and 1.20 MB down",
+    }
+    assert expected[plot.name] in said
