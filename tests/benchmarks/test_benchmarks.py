@@ -247,7 +247,10 @@ def test_every_bar_is_measured():
     )
     assert done.returncode == 0, done.stderr
     targets = json.loads(done.stdout)["targets"]
-    assert len(targets) == 27
+    figures = " ".join(target["figure"] for target in targets)
+    # Of every kernel and scheme that has bars, one at least.
+    for words in ("TenSEAL", "wire", "kahe", "pads", "negotiate", "authority"):
+        assert words in figures, words
     unmeasured = [target for target in targets if target["measured"] is None]
     allowed = ("SHIELDFL_SIMD asks", "PermissionError", "pip install", "one core")
     for target in unmeasured:
