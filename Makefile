@@ -19,7 +19,7 @@ STATISTICS_DRAWS ?= 100000000
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo test check test-cpp cpp-tests test-python test-slow test-verify test-asan test-tsan test-ct test-statistics fuzz \
-  smoke coverage bench baselines docs lint format clean
+  smoke wheel coverage bench baselines docs lint format clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,7 +36,7 @@ test:  ## install everything and run the checks
 	@.ci/stage "Python tests" $(MAKE) test-python
 	@.ci/stage --list
 
-check:  ## the long form: all of the above, statistics, sanitizers, constant time, fuzzing, every experiment
+check:  ## the long form: all of the above, statistics, sanitizers, constant time, fuzzing, every experiment, wheels
 	@$(MAKE) test
 	@.ci/stage "slow Python tests" $(MAKE) test-slow
 	@.ci/stage "statistics" $(MAKE) test-statistics
@@ -46,6 +46,7 @@ check:  ## the long form: all of the above, statistics, sanitizers, constant tim
 	@.ci/stage "ThreadSanitizer" $(MAKE) test-tsan
 	@.ci/stage "constant time" $(MAKE) test-ct
 	@.ci/stage "experiments" $(MAKE) smoke
+	@.ci/stage "wheels" $(MAKE) wheel
 	@.ci/stage --list
 
 cpp-tests: $(VENV)/core
@@ -62,7 +63,7 @@ test-slow: $(VENV)/simulation $(VENV)/site  ## Python tests that take long: the 
 	$(PYTEST) -m slow
 
 test-verify: build/verify/configured  ## C++ tests in a build that checks the ranges and lengths that kernels rely on
-	$(BUILD_PATH) cmake --build build/verify --target core_tests fuzz_frames
+	$(BUILD_PATH) cmake --build build/verify --target core_tests fuzz_frames freed_memory
 	$(BUILD_PATH) ctest --test-dir build/verify --output-on-failure --parallel $(JOBS) --exclude-regex sampler_statistics
 
 # The interpreter is not built for sanitizers, so their runtime has to be loaded before it; -S keeps the installed
@@ -99,6 +100,9 @@ fuzz: build/asan/configured  ## a million mutated frames under ASan and UBSan
 
 smoke: $(VENV)/installed  ## one round of every experiment, and every fleet simulated; needs SHIELDFL_DATA
 	.ci/smoke $(BIN)/shieldfl
+
+wheel: $(VENV)/tools  ## an sdist, and a wheel for each CPython that is found, each tried on its own; in build/wheels/ready
+	MAKEFLAGS= VENV="$(VENV)" JOBS="$(JOBS)" .ci/wheel
 
 coverage: $(VENV)/installed build/coverage/configured  ## which lines the tests run, of the package and of the core
 	.ci/coverage $(BIN) build/coverage
