@@ -211,6 +211,7 @@ def test_each_case_is_measured_in_turn_on_its_own_cores(monkeypatch):
     assert comparison.missing == ["missing at 3072"]
 
 
+@pytest.mark.slow
 def test_comparison_becomes_json():
     comparison = compare(grid(PaillierCase, [2048], [1]), effort=ONCE)
     facts = json.loads(json.dumps(comparison.to_json(), allow_nan=False))

@@ -39,7 +39,7 @@ def made(label):
     return run
 
 
-IN_EVERY_RUN = {("mask-crypt", "after"), ("dict-pfl", "before"), ("selective-shield, encrypted", "after")}
+IN_EVERY_RUN = {("mask-crypt", "after"), ("dict-pfl", "before")}
 
 
 @pytest.mark.parametrize(

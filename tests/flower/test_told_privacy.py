@@ -156,7 +156,7 @@ LIES = {
 }
 
 
-@pytest.mark.parametrize("group", ["round 2", "evaluation 3"])
+@pytest.mark.parametrize("group", ["round 2", pytest.param("evaluation 3", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("lie", LIES)
 def test_a_client_that_tells_what_none_has_to_tell_is_left_out_and_nothing_of_it_is_counted(lie, group):
     run, failures = noised_run(), {}

@@ -37,7 +37,8 @@ OTHERS = [
 @pytest.mark.parametrize(
     ("operation", "kind"),
     [
-        ("answer", "exit before"), ("answer", "exit halfway"), ("answer", "full"), ("answer", "broken"),
+        ("answer", "exit before"), ("answer", "exit halfway"),
+        pytest.param("answer", "full", marks=pytest.mark.slow), ("answer", "broken"),
         *SOME, *OTHERS,
     ],
 )  # fmt: skip

@@ -76,6 +76,7 @@ def test_json_on_standard_output_is_alone_there() -> None:
     assert all(figure["own"] for figure in json.loads(result.stdout)["cases"][0]["figures"])
 
 
+@pytest.mark.slow
 def test_values_that_are_given_go_before_those_of_a_quick_run() -> None:
     for values in ("3000", "1000000"):
         facts = json.loads(invoke(*ONE_CASE, "--no-baselines", "--values", values, "--json", "-").stdout)
@@ -130,6 +131,7 @@ def test_a_file_that_cannot_be_written_exits_1() -> None:
 PAILLIER = ["--scheme", "paillier", "--quick", "--threads", "1", "--no-baselines"]
 
 
+@pytest.mark.slow
 def test_paillier_has_a_line_for_ciphertexts_and_one_for_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,9 @@ TRAINING = ("run", "--model", "linear", "--clients", "3", "--local-epochs", "1",
 ENDLESS = (*TRAINING, "--rounds", "100000")
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
 def test_a_run_that_is_stopped_keeps_its_finished_rounds(
     warm_python: WarmPython, tmp_path: Path, number: int, code: int
 ) -> None:

@@ -68,17 +68,17 @@ def test_an_experiment_file_names_a_task(run, tmp_path):
 
 def test_several_seeds_give_means_files_and_a_table(run, tmp_path):
     done = run(
-        "--task", "my_app:task", "--method", "fedavg,full-he", "--seeds", "0,3,1", "--report", "out", *QUICK
+        "--task", "my_app:task", "--method", "fedavg,full-he", "--seeds", "0,3", "--report", "out", *QUICK
     )
     assert done.returncode == 0, done.stderr
     text = done.stdout.decode()
-    assert "seeds 0, 3, 1" in text
+    assert "seeds 0, 3" in text
     assert "mse less fedavg's" in text
     with open(tmp_path / "out/rounds.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     last = [float(row["mse"]) for row in rows if (row["method"], row["round"]) == ("full-he", "2")]
     assert f"{np.mean(last):.4g} ± {np.std(last, ddof=1):.4g}" in text
-    assert all((tmp_path / f"out/seed-{seed}/index.html").is_file() for seed in (0, 1, 3))
+    assert all((tmp_path / f"out/seed-{seed}/index.html").is_file() for seed in (0, 3))
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,7 @@ def test_every_method_is_measured_and_compared(profile, scheme, methods):
             )
 
 
+@pytest.mark.slow
 def test_a_real_model_is_trained():
     pytest.importorskip("torch")
     settings = CalibrationSettings(

@@ -23,7 +23,10 @@ from simulation.report.made_up_runs import SIXTEEN, changed, run_of, run_of_sixt
 from small_pictures import small_pictures
 
 ACCURACY, ZONES, STAGE_TIMES, BYTES = PLOTS
-both_shapes = pytest.mark.parametrize("shape", [WIDE, NARROW], ids=["wide", "narrow"])
+# A browser measures narrow ones, too, in the slow tests.
+both_shapes = pytest.mark.parametrize(
+    "shape", [WIDE, pytest.param(NARROW, marks=pytest.mark.slow)], ids=["wide", "narrow"]
+)
 
 
 @pytest.fixture
