@@ -8,7 +8,7 @@ import pytest
 
 from flower.test_attacks_on_runs import config_of
 from flower.test_messages_that_fail import ALL, number_of
-from flower.test_resumed_runs import EndedError, ends_at
+from flower.test_resumed_runs import cut_off
 from flower.vector_app import VectorRun
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.flower.exchange import Exchange
@@ -126,10 +126,7 @@ def test_a_run_is_gone_on_with_by_the_same_settings(tmp_path, name):
     """Others were ignored: the run went on with what it had begun with, and nothing said so."""
     weighted = {"samples": lambda context: 20, "weighting": "samples", "most_weight": 2**14}
     run = VectorRun(checkpoint=str(tmp_path / "run"), **weighted)
-    run.grid.before, state = ends_at("round 2", "train")
-    with pytest.raises(EndedError):
-        run.start()
-    state["ends"] = False
+    cut_off(run, "round 2", "train")
     given = run.config | {"shieldfl.resume": True}
     run.config = given | {f"shieldfl.{name}": OTHERS[name]}
     with pytest.raises(PolicyError, match=f"differs in {name}"):
@@ -145,10 +142,7 @@ def test_a_run_is_gone_on_with_by_the_same_settings(tmp_path, name):
 def test_a_run_whose_clients_have_one_sample_each_is_gone_on_with(tmp_path):
     """It was told from one that weighs all alike by its largest weight, and refused."""
     run = VectorRun(checkpoint=str(tmp_path / "run"), samples=lambda context: 1, weighting="samples")
-    run.grid.before, state = ends_at("round 2", "train")
-    with pytest.raises(EndedError):
-        run.start()
-    state["ends"] = False
+    cut_off(run, "round 2", "train")
     given = run.config | {"shieldfl.resume": True}
     run.config = given | {"shieldfl.weighting": "uniform"}
     with pytest.raises(PolicyError, match="differs in weighting"):

@@ -17,15 +17,18 @@ class EndedError(Exception):
     """The server's process ends."""
 
 
-def ends_at(group, kind):
-    """Return a hook that ends the server when it sends this, and a way to let it pass."""
-    state = {"ends": True}
+def cut_off(run, group, kind):
+    """End a run's server where it sends this; what is started next goes on from the checkpoint."""
 
     def hook(node, message):
-        if state["ends"] and message.metadata.group_id == group and message.content[ASK]["kind"] == kind:
+        if message.metadata.group_id == group and message.content[ASK]["kind"] == kind:
             raise EndedError
 
-    return hook, state
+    run.grid.before = hook
+    with pytest.raises(EndedError):
+        run.start()
+    run.grid.before = None
+    run.config["shieldfl.resume"] = True
 
 
 SETTINGS = [
@@ -59,11 +62,7 @@ def test_a_run_that_was_cut_off_goes_on_to_the_same_model(tmp_path, settings, gr
     whole = VectorRun(**settings)
     expected = whole.start()
     run = VectorRun(**settings, checkpoint=str(tmp_path / "run"))
-    run.grid.before, state = ends_at(group, kind)
-    with pytest.raises(EndedError):
-        run.start()
-    state["ends"] = False
-    run.config["shieldfl.resume"] = True
+    cut_off(run, group, kind)
     # The simulation's own memory is gone with its process.
     for node in run.grid.states:
         run.grid.states[node] = type(run.grid.states[node])()
@@ -82,11 +81,7 @@ def test_an_optimiser_goes_on_with_its_moments(tmp_path):
 
     expected = VectorRun(strategy=adam(), opener="aggregator").start()
     run = VectorRun(strategy=adam(), opener="aggregator", checkpoint=str(tmp_path / "run"))
-    run.grid.before, state = ends_at("round 3", "train")
-    with pytest.raises(EndedError):
-        run.start()
-    state["ends"] = False
-    run.config["shieldfl.resume"] = True
+    cut_off(run, "round 3", "train")
     run.own = adam()
     result = run.start()
     for name, array in expected.arrays.items():

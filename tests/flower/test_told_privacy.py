@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from flower.test_messages_that_fail import ALL, loses, number_of
-from flower.test_resumed_runs import EndedError, ends_at
+from flower.test_resumed_runs import cut_off
 from flower.vector_app import VectorRun
 from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.flower.told_events import ToldEvents, UntoldEvents
@@ -99,11 +99,7 @@ def test_a_run_that_was_cut_off_goes_on_with_what_it_had_spent(tmp_path, stores)
 
     more = {"node_config": config_of} if stores else {}
     run = noised_run(checkpoint=str(tmp_path / "run"), **more)
-    run.grid.before, state = ends_at("evaluation 2", "model")
-    with pytest.raises(EndedError):
-        run.start()
-    state["ends"] = False
-    run.config["shieldfl.resume"] = True
+    cut_off(run, "evaluation 2", "model")
     run.start()
     assert run.strategy.privacy_spent.of_noise == pytest.approx(epsilon(3))
     assert run.strategy.session._told.taken() == dict.fromkeys(ALL, 3)
@@ -113,11 +109,7 @@ def test_a_budget_is_one_whether_the_run_was_cut_off_or_not(tmp_path):
     """By eq. 22 the noise is such that the target is met after the last round: one more draw is refused."""
     budget = (("noise_multiplier", 0.0), ("target_epsilon", 2.0))
     run = noised_run("selective-shield", budget, checkpoint=str(tmp_path / "run"))
-    run.grid.before, state = ends_at("evaluation 3", "model")
-    with pytest.raises(EndedError):
-        run.start()
-    state["ends"] = False
-    run.config["shieldfl.resume"] = True
+    cut_off(run, "evaluation 3", "model")
     run.start()
     account = run.strategy.session._account
     assert account.spent().of_noise == pytest.approx(2.0, rel=1e-2)
@@ -271,10 +263,7 @@ def test_a_budget_is_part_of_what_a_run_is_gone_on_with(tmp_path):
     """The noise that a budget made, given without it, was taken for the same settings, and the budget was gone."""
     budget = (("noise_multiplier", 0.0), ("target_epsilon", 2.0))
     run = noised_run("selective-shield", budget, checkpoint=str(tmp_path / "run"))
-    run.grid.before, state = ends_at("round 2", "train")
-    with pytest.raises(EndedError):
-        run.start()
-    state["ends"] = False
+    cut_off(run, "round 2", "train")
     sigma = run.strategy.session.method.own_settings["noise_multiplier"]
     run.config |= {
         "shieldfl.resume": True,
@@ -287,11 +276,7 @@ def test_a_budget_is_part_of_what_a_run_is_gone_on_with(tmp_path):
 
 def test_a_sum_that_may_have_been_opened_before_the_cut_counts_as_opened(tmp_path):
     run = noised_run("selective-shield", checkpoint=str(tmp_path / "run"))
-    run.grid.before, state = ends_at("evaluation 2", "model")
-    with pytest.raises(EndedError):
-        run.start()
-    state["ends"] = False
-    run.config["shieldfl.resume"] = True
+    cut_off(run, "evaluation 2", "model")
     run.grid.before = lambda node, message: False if message.metadata.group_id == "round 3" else None
     run.start()
     assert OpenedSum(3) in run.strategy.session._account.book.all

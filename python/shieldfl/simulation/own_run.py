@@ -19,7 +19,7 @@ from shieldfl.simulation.synthetic_shares import LabelledSamples
 from shieldfl.simulation.task import Task
 from shieldfl.simulation.task_import import load_task
 
-__all__ = ["run", "run_seeds"]
+__all__ = ["config_of_seed", "run", "run_seeds"]
 
 _OF_DATA_SETS = ("dataset", "data_dir", "model")
 
@@ -90,14 +90,12 @@ def run_seeds(
             if on_round is not None:
                 on_round(seed, method, record)
 
-        of_seed = replace(config, seed=seed)
-        if config.checkpoint is not None and len(listed) > 1:
-            folder = Path(config.checkpoint) / f"seed-{seed}"
+        of_seed = config_of_seed(config, seed, listed)
+        if of_seed.checkpoint is not None and len(listed) > 1:
+            folder = Path(of_seed.checkpoint)
             folder.parent.mkdir(parents=True, exist_ok=True)
             # A seed that had not begun when the run was cut off begins now.
-            of_seed = replace(
-                of_seed, checkpoint=str(folder), resume=config.resume and RunFolder(folder).is_begun
-            )
+            of_seed = replace(of_seed, resume=config.resume and RunFolder(folder).is_begun)
         found: dict[str, Any] = {}
         try:
             results.append(
@@ -122,6 +120,14 @@ def run_seeds(
             ) from error
         states |= {(seed, name): state for name, state in found.items()}
     return ComparedRuns(listed, tuple(results), states)
+
+
+def config_of_seed(config: RunConfig, seed: int, seeds: Sequence[int]) -> RunConfig:
+    """Return what one of several seeds is run by: where there are several, each has a checkpoint of its own."""
+    checkpoint = config.checkpoint
+    if checkpoint is not None and len(seeds) > 1:
+        checkpoint = str(Path(checkpoint) / f"seed-{seed}")
+    return replace(config, seed=seed, checkpoint=checkpoint)
 
 
 def _config(task: Task | str, given: Mapping[str, Any]) -> RunConfig:

@@ -33,10 +33,9 @@ def try_task(
     for name, method in methods.items():
         private = type(method).trains_privately(name, settings.of(name))
         objective.check_method(name, method.scores, trains_privately=private)
-        with torch.random.fork_rng(devices=[]):
-            model = deepcopy(models[name])
-            if method.scores in _BY_SAMPLE:
-                mean_over_samples(model, features, targets, 2, torch.Tensor.abs_, objective.loss)
+        if method.scores in _BY_SAMPLE:
+            with torch.random.fork_rng(devices=[]):
+                mean_over_samples(models[name], features, targets, 2, torch.Tensor.abs_, objective.loss)
 
 
 def try_model(model: nn.Module, dataset: Dataset, objective: Objective) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.errors import ArrayTypeError, ParameterError
+from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
 from shieldfl.torch.leaves import dtype_of
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "piece_of",
     "same_values",
     "scale_into",
+    "unscaled",
     "with_values",
 ]
 
@@ -69,12 +70,22 @@ def same_values(one: Any, other: Any) -> bool:
     return np.array_equal(array_of(one), array_of(other), equal_nan=True)
 
 
-def scale_into(out: NDArray[Any], leaf: Any, since: Any, exponent: int) -> None:
+def scale_into(out: NDArray[Any], name: str, leaf: Any, since: Any, exponent: int) -> None:
     """Write an array's numbers, less those of ``since`` unless it is None, divided by 2**exponent, to a vector.
 
     They are subtracted in float64 where one of both is float64, and rounded to the vector's dtype afterwards. Raises
-    FloatingPointError where a finite number is infinite in that.
+    RangeError, which names the array, where a finite number is infinite in that.
     """
+    try:
+        _scale_into(out, leaf, since, exponent)
+    except FloatingPointError:
+        raise RangeError(
+            f"{name!r} has a value, or a change, that {out.dtype} cannot hold, far beyond what can be encrypted: clip "
+            "it first, or leave the array out with exclude"
+        ) from None
+
+
+def _scale_into(out: NDArray[Any], leaf: Any, since: Any, exponent: int) -> None:
     numbers = array_of(leaf).reshape(-1)
     # NaN and infinity pass: whether they are to be encrypted, and so to be refused, is for a mask to say.
     with np.errstate(over="raise", under="ignore", invalid="ignore"):
@@ -86,6 +97,13 @@ def scale_into(out: NDArray[Any], leaf: Any, since: Any, exponent: int) -> None:
             np.subtract(numbers, array_of(since).reshape(-1), out=out, casting="same_kind")
         else:
             np.copyto(out, numbers, casting="same_kind")
+
+
+def unscaled(values: NDArray[Any], exponent: int) -> NDArray[np.float64]:
+    """Return opened values as the numbers that :func:`scale_into` divided by 2**exponent, float64."""
+    with np.errstate(over="ignore"):
+        numbers: NDArray[np.float64] = np.ldexp(values.astype(np.float64, copy=False), exponent)
+    return numbers
 
 
 def with_values(leaf: Any, numbers: NDArray[np.float64], chosen: NDArray[np.bool_] | None, adds: bool) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.errors import ParameterError, RangeError, WireFormatError
+from shieldfl.errors import ParameterError, WireFormatError
 from shieldfl.masks import Mask, bits_of
 from shieldfl.parameter_layout import ParameterLayout
 from shieldfl.torch.leaf_values import (
@@ -20,6 +20,7 @@ from shieldfl.torch.leaf_values import (
     copy_into,
     same_values,
     scale_into,
+    unscaled,
     with_values,
 )
 from shieldfl.torch.leaves import (
@@ -247,10 +248,7 @@ class ModelLayout:
         for place, (_, part) in zip(self.places, self.slices(), strict=True):
             where = None if chosen is None else chosen[part]
             count = place.size if where is None else int(np.count_nonzero(where))
-            with np.errstate(over="ignore"):
-                numbers = np.ldexp(
-                    values[taken : taken + count].astype(np.float64, copy=False), place.exponent
-                )
+            numbers = unscaled(values[taken : taken + count], place.exponent)
             taken += count
             made: dict[Any, Any] = {}
             for name in (name for name in place.names if name in leaves):
@@ -307,13 +305,7 @@ class ModelLayout:
     def _vector(self, leaves: Mapping[str, Any], since: Mapping[str, Any] | None = None) -> NDArray[Any]:
         vector = np.empty(self.size, self.vector_dtype)
         for place, (name, part) in zip(self.places, self.slices(), strict=True):
-            try:
-                scale_into(vector[part], leaves[name], since and since[name], place.exponent)
-            except FloatingPointError:
-                raise RangeError(
-                    f"{name!r} has a value, or a change, that {vector.dtype} cannot hold, far beyond what can be "
-                    "encrypted: clip it first, or leave the array out with exclude"
-                ) from None
+            scale_into(vector[part], name, leaves[name], since and since[name], place.exponent)
         return vector
 
     def arrays_of(self, model: Any, *, overwritten: bool = False) -> dict[str, Any]:

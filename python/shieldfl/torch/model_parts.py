@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.errors import ParameterError, RangeError
+from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask, bits_of
 from shieldfl.parameter_layout import ParameterLayout
 from shieldfl.torch.leaf_values import (
@@ -18,6 +18,7 @@ from shieldfl.torch.leaf_values import (
     copy_into,
     piece_of,
     scale_into,
+    unscaled,
     with_values,
 )
 from shieldfl.torch.leaves import memory_of
@@ -82,10 +83,11 @@ class ModelParts:
 
     def numbers(self, mask: Mask | None = None) -> list[int]:
         """Return the parts that have something to encrypt, ascending."""
-        if mask is None:
-            return list(range(len(self)))
-        chosen = self._chosen(mask)
-        return [number for number in range(len(self)) if chosen[self._slice(number)].any()]
+        return self._numbers(None if mask is None else self._chosen(mask))
+
+    def _numbers(self, chosen: NDArray[np.bool_] | None) -> list[int]:
+        every = range(len(self))
+        return [number for number in every if chosen is None or chosen[self._slice(number)].any()]
 
     def encrypt(
         self,
@@ -112,7 +114,7 @@ class ModelParts:
         arrays = self.layout.arrays_of(model)
         before = None if since is None else self.layout.arrays_of(since)
         chosen = None if mask is None else self._chosen(mask)
-        for number in self.numbers(mask):
+        for number in self._numbers(chosen):
             vector = self._vector(number, arrays, before)
             positions = None if chosen is None else Mask.from_bool(chosen[self._slice(number)])
             with self._parameters(number).naming_tensors():
@@ -137,7 +139,7 @@ class ModelParts:
         """
         targets = self._writable(model)
         chosen = None if mask is None else self._chosen(mask)
-        left = set(self.numbers(mask))
+        left = set(self._numbers(chosen))
         for number, values in opened:
             if number not in left:
                 raise ParameterError(f"part {number!r} came twice, or there is none such")
@@ -166,10 +168,7 @@ class ModelParts:
         for piece in self._pieces(number):
             chosen = None if where is None else where[piece.within]
             count = piece.stop - piece.start if chosen is None else int(np.count_nonzero(chosen))
-            with np.errstate(over="ignore"):
-                numbers = np.ldexp(
-                    values[taken : taken + count].astype(np.float64, copy=False), piece.place.exponent
-                )
+            numbers = unscaled(values[taken : taken + count], piece.place.exponent)
             taken += count
             for target in targets[piece.place.name]:
                 there = piece_of(target, piece.start, piece.stop)
@@ -208,12 +207,7 @@ class ModelParts:
             name = piece.place.name
             since = None if before is None else piece_of(before[name], piece.start, piece.stop)
             array = piece_of(arrays[name], piece.start, piece.stop)
-            try:
-                scale_into(vector[piece.within], array, since, piece.place.exponent)
-            except FloatingPointError:
-                raise RangeError(
-                    f"{name!r} has a value, or a change, that {vector.dtype} cannot hold: clip it first"
-                ) from None
+            scale_into(vector[piece.within], name, array, since, piece.place.exponent)
         return vector
 
     def _parameters(self, number: int) -> ParameterLayout:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,22 +44,15 @@ def run(
         overrides = options.overrides_of(context)
         with interruptible(), failures_on_stderr():
             _require_packages(report)
-            from shieldfl.cli.run.session import run_session
             from shieldfl.simulation.experiment import load_experiment
 
             read = load_experiment(experiment)
             config = options.with_overrides(read.config, overrides)
             if read.title and not is_stdout(json_file):
                 typer.echo(read.title)
-            if settings["seeds"]:
-                options.check_one_seed(context)
-                from shieldfl.cli.run.seeded_session import run_seeded_session
-
-                run_seeded_session(
-                    config, read.methods, read.settings, settings["seeds"], json_file, report, read.paper
-                )
-            else:
-                run_session(config, read.methods, read.settings, json_file, report, read.paper)
+            _run(
+                context, settings["seeds"], config, read.methods, read.settings, json_file, report, read.paper
+            )
         return
     compared = given_settings(options.ComparedMethods, settings)
     config = given_settings(RunConfig, settings)
@@ -72,16 +66,21 @@ def run(
             assignments or (),
             compared.methods,
         )
-        # torch takes seconds to load, and neither --help nor the other commands need it.
-        if compared.seeds:
-            options.check_one_seed(context)
-            from shieldfl.cli.run.seeded_session import run_seeded_session
+        _run(context, compared.seeds, config, compared.methods, of_methods, json_file, report)
 
-            run_seeded_session(config, compared.methods, of_methods, compared.seeds, json_file, report)
-        else:
-            from shieldfl.cli.run.session import run_session
 
-            run_session(config, compared.methods, of_methods, json_file, report)
+def _run(context: typer.Context, seeds: Sequence[int], config: RunConfig, *rest: Any) -> None:
+    """Run once, or once for each seed; ``rest`` is what both sessions take after."""
+    # torch takes seconds to load, and neither --help nor the other commands need it.
+    if seeds:
+        options.check_one_seed(context)
+        from shieldfl.cli.run.seeded_session import run_seeded_session
+
+        run_seeded_session(seeds, config, *rest)
+    else:
+        from shieldfl.cli.run.session import run_session
+
+        run_session(config, *rest)
 
 
 def _require_packages(report: Path | None) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -20,7 +19,7 @@ from shieldfl.reporting.output_files import kept_folder
 from shieldfl.simulation.compared_runs import ComparedRuns
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import RunInterrupted
-from shieldfl.simulation.own_run import run_seeds
+from shieldfl.simulation.own_run import config_of_seed, run_seeds
 from shieldfl.simulation.report.paper_figures import PaperFigure, compare_figures
 from shieldfl.simulation.results import RoundRecord
 
@@ -28,10 +27,10 @@ __all__ = ["run_seeded_session"]
 
 
 def run_seeded_session(
+    seeds: Sequence[int],
     config: RunConfig,
     methods: Sequence[str],
     settings: MethodSettings,
-    seeds: Sequence[int],
     json_file: Path | None,
     report_folder: Path | None,
     papers: tuple[PaperFigure, ...] = (),
@@ -61,8 +60,9 @@ def run_seeded_session(
             _hand_over(done, whole, papers, json_file, report_folder)
     if stopped is not None:
         seed = seeds[len(stopped.earlier)]
+        how = how_to_go_on(config_of_seed(config, seed, seeds))
         raise _kind_of(stopped)(
-            f"{stopped}, with seed {seed}: what ended before is in the output{how_to_go_on(_of_seed(config, seed))}"
+            f"{stopped}, with seed {seed}: what ended before is in the output{how}"
         ) from stopped
 
 
@@ -73,12 +73,6 @@ def _kind_of(stopped: RunInterrupted) -> type[KeyboardInterrupt]:
             return Terminated
         cause = cause.__cause__
     return KeyboardInterrupt
-
-
-def _of_seed(config: RunConfig, seed: int) -> RunConfig:
-    if config.checkpoint is None:
-        return config
-    return replace(config, checkpoint=str(Path(config.checkpoint) / f"seed-{seed}"))
 
 
 def _hand_over(
