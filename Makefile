@@ -22,8 +22,8 @@ STATISTICS_DRAWS ?= 100000000
 # what was compiled.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test check test-cpp cpp-tests test-python test-slow nvflare test-verify test-asan test-tsan test-ct test-statistics fuzz \
-  smoke wheel coverage bench baselines docs lint format clean
+.PHONY: help demo test check test-cpp cpp-tests test-python test-slow nvflare test-verify test-asan test-tsan test-ct \
+  test-statistics fuzz smoke wheel coverage bench baselines docs lint format clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,7 @@ test-slow: $(VENV)/simulation $(VENV)/site  ## Python tests that take long: the 
 
 # NVFlare takes the ports 8002 and 8003. The wheel is of what is compiled already, as the package is here.
 nvflare: build/nvflare/packages  ## examples/nvflare beside NVFlare's TenSEAL filters on one job, in an environment of its own
+	rm -f build/nvflare/*.whl
 	$(BUILD_PATH) $(PIP) wheel $(CORE_BUILD) --wheel-dir build/nvflare .
 	$(NVFLARE_PIP) install --no-deps --force-reinstall build/nvflare/shieldfl-*.whl
 	OMP_NUM_THREADS=1 build/nvflare/env/bin/python -m pytest -p no:cacheprovider tests/examples/test_nvflare_filters.py

@@ -7,6 +7,7 @@ its own, runs the jobs one after the other, and prints what each came to. Everyt
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import secrets
 import shutil
@@ -91,6 +92,19 @@ def set_up_session(
         shutil.copy(authority / "aggregator" / SESSION_FILE, folder)
         request = ClientSite.request(folder, site)
         ClientSite(folder).take_grant(key_authority.accept(authority, request, passphrase))
+
+
+def set_up_policy(poc: Poc, session: str) -> None:
+    """Give every site the filters as its own: they stand before those of any job, whatever the job says."""
+    policy = json.loads((FOLDER / "privacy.json").read_text())
+    for one in policy["scopes"][0]["task_data_filters"] + policy["scopes"][0]["task_result_filters"]:
+        one["args"]["folder"] = session
+    for site in SITES:
+        local = poc.kits / site / "local"
+        (local / "privacy.json").write_text(json.dumps(policy))
+        (local / "custom").mkdir(exist_ok=True)
+        for module in ("kahe_filters.py", "kahe_session.py"):
+            shutil.copy(FOLDER / module, local / "custom")
 
 
 @contextmanager
@@ -181,7 +195,14 @@ def main() -> None:
     parser.add_argument(
         "--port", type=int, default=7445, help="of the first key authority; later ones have the next"
     )
+    parser.add_argument(
+        "--site-policy",
+        action="store_true",
+        help="run kahe alone, by filters of the sites' privacy policy and none of the job's; its meters see neither",
+    )
     given = parser.parse_args()
+    if given.site_policy:
+        given.models, given.protections = given.models[:1], ["kahe"]
     # Job's files are found by names that are relative to here.
     workspace = given.workspace.absolute()
     os.chdir(FOLDER)
@@ -191,6 +212,8 @@ def main() -> None:
     for number, hidden in enumerate(models):
         place = workspace / f"authority-{number}", f"kahe-{number}", hidden
         set_up_session(poc, *place, f"127.0.0.1:{given.port + number}", passphrase)
+    if given.site_policy:
+        set_up_policy(poc, "kahe-0")
     rows = []
     with poc.running():
         for number, hidden in enumerate(models):
@@ -199,7 +222,8 @@ def main() -> None:
                 figures = workspace / "figures" / f"{number}-{protection}"
                 figures.mkdir(parents=True)
                 jobs = workspace / "jobs" / str(number)
-                job = make_job(protection, hidden, given.rounds, len(SITES), figures, f"kahe-{number}")
+                shape = hidden, given.rounds, len(SITES)
+                job = make_job(protection, *shape, figures, f"kahe-{number}", filters=not given.site_policy)
                 job.export_job(str(jobs))
                 with served(workspace / f"authority-{number}", passphrase):
                     poc.run(jobs / job.name)

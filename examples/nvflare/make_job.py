@@ -26,7 +26,13 @@ PROTECTIONS = ("none", "tenseal", "kahe")
 
 
 def make_job(
-    protection: str, hidden: list[int], rounds: int, clients: int, figures: Path, session: str = "kahe"
+    protection: str,
+    hidden: list[int],
+    rounds: int,
+    clients: int,
+    figures: Path,
+    session: str = "kahe",
+    filters: bool = True,
 ) -> FedJob:
     """Return a job.
 
@@ -38,6 +44,7 @@ def make_job(
     clients : that have to take part in every round.
     figures : folder that figures are written to.
     session : name of the folder of the kahe session, in ``local`` of the server and of every client.
+    filters : whether the job brings its filters; not where each site has them in its privacy policy.
     """
     # The last task brings the model of the last round to the clients, which open it; what they train then is left.
     tasks = rounds + 1
@@ -88,12 +95,14 @@ def make_job(
         job.add_file_to_clients(str(FOLDER / module))
     widths = " ".join(map(str, hidden))
     job.to_clients(ScriptRunner(script="train.py", script_args=f"--hidden {widths} --figures {figures}"))
-    for chain, filters, kind in (
+    if not filters:
+        opens, encrypts = [], []
+    for chain, own, kind in (
         ("open", opens, FilterType.TASK_DATA),
         ("encrypt", encrypts, FilterType.TASK_RESULT),
     ):
         before, after = (Meter(chain, side, str(figures), sized_round=rounds) for side in (False, True))
-        for one in (before, *filters, after):
+        for one in (before, *own, after):
             job.to_clients(one, tasks=["train"], filter_type=kind)
     return job
 

@@ -199,13 +199,13 @@ def test_the_server_adds_nothing_but_clients_own_frames_of_the_round(parties):
     assert not parties.accept("site-3", parties.send("site-3", model_of(3), 2))
 
 
-@pytest.mark.slow
-def test_three_protections_of_one_job_in_poc_mode(tmp_path, capsys):
+def compared(folder, *options):
+    """Return what compare.py prints of its table, by protection, and how often the authority has answered."""
     done = subprocess.run(
         [
             sys.executable,
             FOLDER / "compare.py",
-            *("--workspace", tmp_path / "poc", "--rounds", "3", "--models", "32"),
+            *("--workspace", folder, "--rounds", "3", "--models", "32", *options),
         ],
         capture_output=True,
         text=True,
@@ -213,11 +213,19 @@ def test_three_protections_of_one_job_in_poc_mode(tmp_path, capsys):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     table = [line for line in done.stdout.splitlines() if line.startswith("|")]
-    with capsys.disabled():
-        print("", *table, sep="\n")
     titles, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in table)
     found = {row["protection"]: row for row in (dict(zip(titles, cells, strict=True)) for cells in rows)}
+    answers = re.findall(r"POST /answer HTTP/1\.1\" 200", (folder / "authority-0" / "log").read_text())
+    return table, found, len(answers)
+
+
+@pytest.mark.slow
+def test_three_protections_of_one_job_in_poc_mode(tmp_path, capsys):
+    table, found, answers = compared(tmp_path / "poc")
+    with capsys.disabled():
+        print("", *table, sep="\n")
     assert set(found) == {"none", "tenseal", "kahe"}
+    assert answers == 4
 
     def number(protection, title):
         return float(found[protection][title].replace(",", ""))
@@ -228,5 +236,11 @@ def test_three_protections_of_one_job_in_poc_mode(tmp_path, capsys):
     for direction in ("kB up", "kB down"):
         assert number("kahe", direction) < number("tenseal", direction)
         assert number("none", direction) > 2_410 * 4 / 1_000
-    logs = tmp_path / "poc" / "authority-0" / "log"
-    assert len(re.findall(r"POST /answer HTTP/1\.1\" 200", logs.read_text())) == 4
+
+
+@pytest.mark.slow
+def test_a_job_without_filters_is_encrypted_by_the_sites_policy(tmp_path):
+    _, found, answers = compared(tmp_path / "poc", "--site-policy")
+    assert list(found) == ["kahe"]
+    assert float(found["kahe"]["accuracy"]) > 0.8
+    assert answers == 4
