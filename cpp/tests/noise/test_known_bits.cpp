@@ -11,6 +11,20 @@
 using namespace shieldfl;
 using namespace shieldfl::tests;
 
+// The lower bits of draws, which sums that are rounded to float hide: what their nearest floats leave of them.
+TEST(draws_have_known_bits) {
+  constexpr double kDeviation = 0.7;
+  InsecureTestRandom seeds(2026);
+  std::vector<float> nearest(20'011, 0.0F);
+  noise::add_gaussian(nearest, kDeviation, seeds, 2);
+  std::vector<float> rest(nearest.size());
+  for (std::size_t i = 0; i < rest.size(); ++i) rest[i] = -nearest[i];
+  InsecureTestRandom same_seeds(2026);
+  noise::add_gaussian(rest, kDeviation, same_seeds, 2);
+  check_known_bits("draws", {{"nearest", bits_of(nearest)}, {"rest", bits_of(rest)}},
+                   {{"nearest", "ee358735841ec822"}, {"rest", "9000ac9ddf25710f"}});
+}
+
 TEST(clipping_and_noise_have_known_bits) {
   const std::vector<float> values = known_values<float>(20'011, 1.0, 1);
   std::vector<float> clipped(values.size());
