@@ -11,7 +11,7 @@
 using namespace shieldfl;
 using namespace shieldfl::tests;
 
-// The lower bits of draws, which sums that are rounded to float hide: what their nearest floats leave of them.
+// The lower bits of draws, which sums rounded to float hide: what their nearest floats leave of them.
 TEST(draws_have_known_bits) {
   constexpr double kDeviation = 0.7;
   InsecureTestRandom seeds(2026);
