@@ -16,7 +16,7 @@ set(no_kernels ckks_parameter_search ckks_parameters common_verify common_wire m
                selection_mutual_information selection_selection)
 set(both_engines paillier_encryptor paillier_known_bits paillier_pool)
 # The longest, which begin first: a shard that is alone at the end keeps one core waiting.
-set(long_shards paillier_secret_key paillier_ifma_engine paillier_gmp_engine paillier_decryptor)
+set(long_shards enrolled_lies paillier_secret_key paillier_ifma_engine paillier_gmp_engine paillier_decryptor)
 
 file(GLOB test_sources CONFIGURE_DEPENDS cpp/tests/*/test_*.cpp)
 list(FILTER test_sources EXCLUDE REGEX "/freed_memory/")
