@@ -12,13 +12,18 @@ TESTS_AT_ONCE := $(shell expr $$(nproc) + 1)
 AT_ONCE := $(MAKE) --no-print-directory --jobs=2 --output-sync=target
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -p no:benchmark --numprocesses $(TESTS_AT_ONCE) --dist worksteal
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+CORE_BUILD := -c constraints.txt --no-build-isolation --no-deps -C build-dir=build/core \
+  -C build.targets='_core;_seal_baseline;_testing' -C cmake.define.SHIELDFL_BUILD_TEST_BINDINGS=ON \
+  -C cmake.define.SHIELDFL_BUILD_TESTS=ON
+NVFLARE_PIP := build/nvflare/env/bin/python -m pip --disable-pip-version-check --quiet
 FUZZ_ITERATIONS ?= 1000000
 STATISTICS_DRAWS ?= 100000000
 # Many tests start interpreters, each of which would compile the package and torch anew where a shell forbids to keep
 # what was compiled.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test check test-cpp cpp-tests test-python test-slow test-verify test-asan test-tsan test-ct test-aarch64 \
+.PHONY: help demo test check test-cpp cpp-tests test-python test-slow nvflare test-verify test-asan test-tsan test-ct \
+  test-aarch64 test-statistics fuzz smoke wheel coverage bench baselines docs lint format clean
   test-statistics fuzz smoke wheel coverage bench baselines docs lint format clean
 
 help:  ## show this list
@@ -39,6 +44,7 @@ test:  ## install everything and run the checks
 check:  ## the long form: all of the above, statistics, sanitizers, constant time, fuzzing, every experiment, wheels
 	@$(MAKE) test
 	@.ci/stage "slow Python tests" $(MAKE) test-slow
+	@.ci/stage "NVFlare" $(MAKE) nvflare
 	@.ci/stage "statistics" $(MAKE) test-statistics
 	@.ci/stage "contracts of kernels" $(MAKE) test-verify
 	@.ci/stage "ASan and UBSan" $(MAKE) test-asan
@@ -62,6 +68,13 @@ test-python: $(VENV)/installed  ## the Python tests, on all cores
 
 test-slow: $(VENV)/simulation $(VENV)/site  ## Python tests that take long: the benchmarks' targets, in small; runs in Flower's simulation
 	$(PYTEST) -m slow
+
+# NVFlare takes the ports 8002 and 8003. The wheel is of what is compiled already, as the package is here.
+nvflare: build/nvflare/packages  ## examples/nvflare beside NVFlare's TenSEAL filters on one job, in an environment of its own
+	rm -f build/nvflare/*.whl
+	$(BUILD_PATH) $(PIP) wheel $(CORE_BUILD) --wheel-dir build/nvflare .
+	$(NVFLARE_PIP) install --no-deps --force-reinstall build/nvflare/shieldfl-*.whl
+	OMP_NUM_THREADS=1 build/nvflare/env/bin/python -m pytest -p no:cacheprovider tests/examples/test_nvflare_filters.py
 
 test-verify: build/verify/configured  ## C++ tests in a build that checks the ranges and lengths that kernels rely on
 	$(BUILD_PATH) cmake --build build/verify --target core_tests fuzz_frames freed_memory
@@ -168,6 +181,11 @@ $(VENV)/simulation: $(VENV)/installed
 	$(PIP) install --no-compile -c constraints.txt -r $(VENV)/simulation-requirements.txt
 	@touch $@
 
+build/nvflare/packages: $(VENV)/core examples/nvflare/requirements.txt constraints.txt
+	$(PYTHON) -m venv --clear build/nvflare/env
+	$(NVFLARE_PIP) install --no-compile -c constraints.txt -r examples/nvflare/requirements.txt pytest hypothesis
+	@touch $@
+
 $(VENV)/site: $(VENV)/tools
 	$(BIN)/python .ci/requirements.py docs > $(VENV)/site-requirements.txt
 	$(PIP) install --no-compile -c constraints.txt -r $(VENV)/site-requirements.txt
@@ -175,9 +193,7 @@ $(VENV)/site: $(VENV)/tools
 
 # One build for the package and for the C++ tests: this compiles the package's part, `cpp-tests` the rest.
 $(VENV)/core: $(VENV)/tools $(CORE_SOURCES)
-	$(BUILD_PATH) $(PIP) install -c constraints.txt --no-build-isolation --no-deps -C build-dir=build/core \
-	  -C build.targets='_core;_seal_baseline;_testing' -C cmake.define.SHIELDFL_BUILD_TEST_BINDINGS=ON \
-	  -C cmake.define.SHIELDFL_BUILD_TESTS=ON --editable .
+	$(BUILD_PATH) $(PIP) install $(CORE_BUILD) --editable .
 	@touch $@
 
 build/asan/configured: $(VENV)/installed CMakeLists.txt $(wildcard cmake/*.cmake)

@@ -50,8 +50,11 @@ REFERENCE: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
     "torch": ("shieldfl.torch", {"shieldfl.torch": ()}),
     "flower": ("shieldfl.flower", {"shieldfl.flower": ()}),
     "authority-client": (
-        "AuthorityClient",
-        {"shieldfl.authority_service.authority_client": ("AuthorityClient", "RemoteAuthority")},
+        "AuthorityClient, SeveralAuthorities",
+        {
+            "shieldfl.authority_service.authority_client": ("AuthorityClient", "RemoteAuthority"),
+            "shieldfl.authority_service.several_authorities": ("SeveralAuthorities",),
+        },
     ),
     "testing": ("shieldfl.testing", {"shieldfl.testing": ()}),
     "errors": ("shieldfl.errors", {"shieldfl.errors": ()}),

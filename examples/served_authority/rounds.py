@@ -1,7 +1,8 @@
 """Two rounds of three clients with a key authority that is served: `python rounds.py AUTHORITY_FOLDER URL KEY...`.
 
-Aggregator and clients are in this process; the authority is not. It knows the clients by their keys, and the aggregator
-by its certificate. In a federation over a network, what goes into ``authority.enrol`` and ``SteppedClients`` travels.
+With several authorities, each of which has to answer, give their folders and addresses with commas between. Aggregator
+and clients are in this process; the authority is not. It knows the clients by their keys, and the aggregator by its
+certificate. In a federation over a network, what goes into ``authority.enrol`` and ``SteppedClients`` travels.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from shieldfl.authority_service.authority_client import AuthorityClient, RemoteAuthority
+from shieldfl.authority_service.authority_client import AuthorityClient, AuthorityConnection, RemoteAuthority
 from shieldfl.authority_service.certificates import CertificateFiles, client_tls
 from shieldfl.authority_service.identity import ClientIdentity
 from shieldfl.authority_service.session_request import SessionRequest
+from shieldfl.authority_service.several_authorities import SeveralAuthorities
 from shieldfl.methods.protocol.driver import RoundDriver
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method
@@ -75,16 +77,23 @@ def enrolled_clients(
     return made
 
 
-def main(folder: Path, url: str, keys: list[Path]) -> None:
+def connected(folders: list[Path], urls: list[str]) -> AuthorityConnection:
+    """Return what reaches the key authority, or all of them, by the certificates that they have issued."""
+    clients = []
+    for folder, url in zip(folders, urls, strict=True):
+        tls = client_tls(CertificateFiles.in_folder(folder / "tls", "aggregator"))
+        clients.append(AuthorityClient(url, tls, (folder / "authority.pub").read_text().strip()))
+    return clients[0] if len(clients) == 1 else SeveralAuthorities(clients)
+
+
+def main(folders: list[Path], urls: list[str], keys: list[Path]) -> None:
     """Run two rounds and print what came of them."""
     initial = GlobalModel(np.zeros(VALUES, np.float32), np.zeros(0, np.float32))
     plan = FederationPlan(
         clients=len(keys), rounds=2, min_clients=3, server_learning_rate=1.0, parameters=VALUES
     )
     method = make_method("full-he", MethodSettings(), plan)
-    tls = client_tls(CertificateFiles.in_folder(folder / "tls", "aggregator"))
-    pinned = (folder / "authority.pub").read_text().strip()
-    with AuthorityClient(url, tls, pinned) as connection:
+    with connected(folders, urls) as connection:
         authority = connection.begin_session(SessionRequest(method, initial))
         clients = enrolled_clients(method, authority, initial, keys)
         aggregator = method.aggregator_steps(authority.setup, [1] * len(clients))
@@ -96,4 +105,5 @@ def main(folder: Path, url: str, keys: list[Path]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], [Path(one) for one in sys.argv[3:]])
+    given, addresses, *files = sys.argv[1:]
+    main([Path(one) for one in given.split(",")], addresses.split(","), [Path(one) for one in files])

@@ -19,6 +19,7 @@ from shieldfl.parameter_layout import ParameterLayout
 
 __all__ = [
     "ParameterLayout",
+    "exact_dtype",
     "flatten",
     "flatten_buffers",
     "load_flat",
@@ -43,6 +44,11 @@ def parameter_layout(model: nn.Module) -> ParameterLayout:
     shapes = tuple(tuple(tensor.shape) for tensor in tensors)
     offsets = tuple(accumulate((tensor.numel() for tensor in tensors), initial=0))
     return ParameterLayout(names, shapes, offsets)
+
+
+def exact_dtype(device: torch.device) -> torch.dtype:
+    """Return what sums of float32 values are kept in on a device: float64, where it has that."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def flatten(model: nn.Module) -> FloatVector:

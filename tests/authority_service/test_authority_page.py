@@ -56,7 +56,7 @@ def test_what_the_page_says_to_type_runs(tmp_path):
 
 def test_the_page_has_every_call_and_setting():
     stated = {re.sub(r".*ID/|`", "", row[0]) for row in table_rows(doc("docs/authority.md"), "address")}
-    assert stated == CALLS.keys() | {"/v1/sessions"}
+    assert stated == CALLS.keys() | {"/v1/sessions", "/v1/offers"}
     named = set(
         re.findall(r"`(\w+)`", " ".join(row[0] for row in table_rows(doc("docs/authority.md"), "setting")))
     )

@@ -45,7 +45,7 @@ def test_nothing_is_gone_on_from_where_nothing_is(tmp_path):
     with pytest.raises(DataError, match=r"there is no checkpoint in .* begin the run without --resume"):
         run_methods(config, ["fedavg"])
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(ParameterError, match="name the folder of the run's checkpoint"):
+    with pytest.raises(ParameterError, match="name the run's folder"):
         RunConfig(resume=True)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import abc
 import hashlib
 import ssl
 import time
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Self
 
 import httpx
 
@@ -20,14 +21,61 @@ from shieldfl.methods.protocol.steps import AuthoritySteps
 from shieldfl.methods.registry import method_of
 from shieldfl.privacy.events import OpenedSum
 from shieldfl.roles.message import Message
+from shieldfl.scheme.enrolment import AuthorityIdentity
 from shieldfl.stateful import Uncopied
 
-__all__ = ["AuthorityClient", "RemoteAuthority"]
+__all__ = ["AuthorityClient", "AuthorityConnection", "RemoteAuthority"]
 
 _UNAVAILABLE = 503
 
 
-class AuthorityClient(Uncopied):
+class AuthorityConnection(Uncopied, abc.ABC):
+    """Reaches the key authority of sessions, one or several, over HTTPS. Use it in ``with``."""
+
+    _why_uncopied = "holds connections and is neither copied nor pickled"
+
+    service_keys: bytes
+    """The public key of each authority, 32 bytes, one after the other: set-ups of others are refused."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Close the connections."""
+
+    @abc.abstractmethod
+    def begun(self, request: SessionRequest) -> tuple[SessionRequest, Message]:
+        """Begin a session; return with what request it was begun, and its public set-up, signed."""
+
+    @abc.abstractmethod
+    def call(self, session_id: bytes, name: str, message: Message) -> Message:
+        """Carry one of :data:`~shieldfl.authority_service.calls.CALLS` out. Raises what the authority does."""
+
+    def begin_session(self, request: SessionRequest) -> RemoteAuthority:
+        """Begin a session, or go on with it where the same request has begun it.
+
+        Raises PolicyError for what the authority's policy does not allow, KeyMismatchError for a set-up that is not
+        signed by the pinned key or is not of this request, UnreachableError; ParameterError, DataError.
+        """
+        asked_with, signed = self.begun(request)
+        remote = RemoteAuthority(self, asked_with.id, signed)
+        method = request.method
+        asked_for = method.name, method.own_settings, method.plan
+        if asked_for != (remote.setup.method, dict(remote.setup.settings), remote.setup.plan):
+            raise KeyMismatchError("the authority has set another session up than was asked for")
+        remote.setup.check_model(request.initial)
+        return remote
+
+    def session(self, session_id: bytes) -> RemoteAuthority:
+        """Go on with a session by its id, 16 bytes. Raises as :meth:`begin_session` does."""
+        return RemoteAuthority(self, session_id, self.call(session_id, "set-up", asked()))
+
+
+class AuthorityClient(AuthorityConnection):
     """Connects to one served authority. Threads may share it; close it, or use it in ``with``.
 
     Every call may be repeated: the same one gets the same answer. One that gets none is, a few times, with pauses.
@@ -44,8 +92,6 @@ class AuthorityClient(Uncopied):
     Raises ParameterError for another kind of address or key, and no attempt.
     """
 
-    _why_uncopied = "holds connections and is neither copied nor pickled"
-
     def __init__(
         self,
         address: str,
@@ -56,43 +102,29 @@ class AuthorityClient(Uncopied):
         attempts: int = 4,
         pause_seconds: float = 0.5,
     ) -> None:
-        self.service_key = checked_public_key(service_key)
+        self.service_keys = checked_public_key(service_key)
         if not address.startswith("https://"):
             raise ParameterError(f"a key authority is reached by https://, not by {address!r}")
         if attempts < 1:
             raise ParameterError("a call takes at least one attempt")
+        self.address = address
+        """That it is reached by."""
         self._attempts = attempts
         self._pause = pause_seconds
         self._http = httpx.Client(base_url=address, verify=tls, timeout=timeout_seconds, trust_env=False)
-
-    def __enter__(self) -> AuthorityClient:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
 
-    def begin_session(self, request: SessionRequest) -> RemoteAuthority:
-        """Begin a session, or go on with it where the same request has begun it.
+    def begun(self, request: SessionRequest) -> tuple[SessionRequest, Message]:
+        """Begin a session."""
+        return request, self._posted("/v1/sessions", request.to_message())
 
-        Raises PolicyError for what the authority's policy does not allow, KeyMismatchError for a set-up that is not
-        signed by the pinned key or is not of this request, UnreachableError; ParameterError, DataError.
-        """
-        signed = self._posted("/v1/sessions", request.to_message())
-        remote = RemoteAuthority(self, request.id, signed)
-        method = request.method
-        asked_for = method.name, method.own_settings, method.plan
-        if asked_for != (remote.setup.method, dict(remote.setup.settings), remote.setup.plan):
-            raise KeyMismatchError("the authority has set another session up than was asked for")
-        remote.setup.check_model(request.initial)
-        return remote
-
-    def session(self, session_id: bytes) -> RemoteAuthority:
-        """Go on with a session by its id, 16 bytes. Raises as :meth:`begin_session` does."""
-        return RemoteAuthority(self, session_id, self.call(session_id, "set-up", asked()))
+    def offer(self) -> AuthorityIdentity:
+        """Ask for keys of one session in which other authorities have to answer, too. Raises as a call does."""
+        offered = self._posted("/v1/offers", asked())
+        return AuthorityIdentity(bytes(offered["verifying key"]), bytes(offered["enrolment key"]))
 
     def call(self, session_id: bytes, name: str, message: Message) -> Message:
         """Carry one of :data:`~shieldfl.authority_service.calls.CALLS` out. Raises what the authority does."""
@@ -137,7 +169,7 @@ class RemoteAuthority(AuthoritySteps):
 
     Parameters
     ----------
-    client : that carries its calls.
+    connection : that carries its calls.
     session_id : 16 bytes.
     signed : the session's public set-up with the authority's signature.
 
@@ -146,13 +178,13 @@ class RemoteAuthority(AuthoritySteps):
 
     needs_sealing = False
 
-    def __init__(self, client: AuthorityClient, session_id: bytes, signed: Message) -> None:
+    def __init__(self, connection: AuthorityConnection, session_id: bytes, signed: Message) -> None:
         super().__init__()
-        self._client = client
+        self._connection = connection
         self.session_id = session_id
         self.signed_setup = signed
         """For clients, which check the signature themselves."""
-        content = signed_setup_of(signed, client.service_key)
+        content = signed_setup_of(signed, connection.service_keys)
         self.setup = PublicSetup.trusted(content)
         """What it says."""
         method = method_of(self.setup)
@@ -163,7 +195,7 @@ class RemoteAuthority(AuthoritySteps):
         self.bind(hashlib.sha256(content).digest(), "aggregator's view of the key authority", 0)
 
     def _call(self, name: str, message: Message) -> Message:
-        return self._client.call(self.session_id, name, message)
+        return self._connection.call(self.session_id, name, message)
 
     def enrol(self, client: int, enrolment: Message) -> Message:
         """Pass a client's enrolment on, with its signature where the authority asks for one."""

@@ -19,7 +19,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from shieldfl.authority_service.calls import CALLS, answered
-from shieldfl.authority_service.served_session import LOG
+from shieldfl.authority_service.served_session import LEAST_BODY_BYTES, LOG
 from shieldfl.authority_service.service import AuthorityService
 from shieldfl.errors import (
     DataError,
@@ -104,6 +104,7 @@ class _Server:
     def application(self) -> web.Application:
         """Return what answers aggregators."""
         application = web.Application(middlewares=[self._told])
+        application.router.add_post("/v1/offers", self._offer)
         application.router.add_post("/v1/sessions", self._begin_session)
         application.router.add_post("/v1/sessions/{session:[0-9a-f]{32}}/{call}", self._call)
         return application
@@ -129,6 +130,14 @@ class _Server:
         except web.HTTPException as error:
             self._tell("unknown", {"status": error.status}, "HTTPError", 0, 0.0)
             raise
+
+    async def _offer(self, request: web.Request) -> web.Response:
+        async def answer() -> tuple[int, Message]:
+            name = self._peer_of(request)
+            body = await _body(request, LEAST_BODY_BYTES)
+            return len(body), await self._in_thread(lambda: self._service.offer(name))
+
+        return await self._answered("offer", {}, answer)
 
     async def _begin_session(self, request: web.Request) -> web.Response:
         async def answer() -> tuple[int, Message]:

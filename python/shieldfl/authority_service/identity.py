@@ -13,6 +13,7 @@ from shieldfl.errors import DataError, KeyMismatchError, ParameterError, PolicyE
 from shieldfl.installing import cryptographic
 from shieldfl.roles.message import Message, Part
 from shieldfl.roles.private_file import read_sealed_file, write_private_file, write_sealed_file
+from shieldfl.scheme.enrolment import MOST_AUTHORITIES
 from shieldfl.stateful import Uncopied
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "ServiceKey",
     "check_enrolment",
     "checked_public_key",
+    "checked_public_keys",
     "signed_setup_of",
 ]
 
@@ -31,6 +33,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 PUBLIC_KEY_BYTES = 32
 """Of an Ed25519 key."""
 
+_SIGNATURE_BYTES = 64
 _MAGIC = b"shieldfl service key 1\n"
 _SETUP_DOMAIN = b"shieldfl signed set-up 1\0"
 _ENROLMENT_DOMAIN = b"shieldfl signed enrolment 1\0"
@@ -41,7 +44,7 @@ def _ed25519() -> Any:
     return cryptographic("asymmetric.ed25519", "key authorities")
 
 
-def checked_public_key(key: str | bytes) -> bytes:
+def checked_public_key(key: str | Part) -> bytes:
     """Return a public key of 32 bytes, from these or as 64 hexadecimal digits. Raises ParameterError."""
     try:
         raw = bytes.fromhex(key) if isinstance(key, str) else bytes(key)
@@ -52,6 +55,24 @@ def checked_public_key(key: str | bytes) -> bytes:
             f"a public key has {PUBLIC_KEY_BYTES} bytes: give {2 * PUBLIC_KEY_BYTES} hexadecimal digits"
         )
     return raw
+
+
+def _pieces(joined: Part, length: int) -> list[Part]:
+    return [joined[start : start + length] for start in range(0, len(joined), length)] or [joined]
+
+
+def checked_public_keys(keys: str | bytes) -> bytes:
+    """Return the public keys of one or several authorities, 32 bytes of each, from these or as text with commas.
+
+    Raises ParameterError for other keys, one that is there twice, and more than a session may have.
+    """
+    each: list[str] | list[Part] = (
+        [key.strip() for key in keys.split(",")] if isinstance(keys, str) else _pieces(keys, PUBLIC_KEY_BYTES)
+    )
+    found = [checked_public_key(key) for key in each]
+    if len(set(found)) != len(found) or len(found) > MOST_AUTHORITIES:
+        raise ParameterError(f"a session has one to {MOST_AUTHORITIES} different key authorities")
+    return b"".join(found)
 
 
 def _is_signed(public_key: bytes, signature: Part, content: bytes) -> bool:
@@ -103,12 +124,21 @@ class ServiceKey(Uncopied):
         return Message({"setup": setup, "signature": self._key.sign(_SETUP_DOMAIN + setup)})
 
 
-def signed_setup_of(message: Message, service_key: bytes) -> bytes:
-    """Return the public set-up of a message, as bytes that a pinned service has signed. Raises KeyMismatchError."""
-    setup = bytes(message["setup"])
-    if not _is_signed(checked_public_key(service_key), message["signature"], _SETUP_DOMAIN + setup):
+def signed_setup_of(message: Message, service_keys: str | bytes) -> bytes:
+    """Return the public set-up of a message, as bytes that all pinned services have signed, in whatever order.
+
+    Raises KeyMismatchError where one of them has not, or others have, too; ParameterError for what are no public keys.
+    """
+    setup, signatures = bytes(message["setup"]), _pieces(message["signature"], _SIGNATURE_BYTES)
+    pinned = _pieces(checked_public_keys(service_keys), PUBLIC_KEY_BYTES)
+    has_signed = [
+        any(_is_signed(bytes(key), signature, _SETUP_DOMAIN + setup) for signature in signatures)
+        for key in pinned
+    ]
+    if len(signatures) != len(pinned) or not all(has_signed):
         raise KeyMismatchError(
-            "this set-up was not signed by the key authority that is pinned here: ask its operator for its public key"
+            "this set-up was not signed by the key authority that is pinned here, or not by all of them and no others: "
+            "ask their operators for their public keys"
         )
     return setup
 

@@ -16,6 +16,7 @@ from shieldfl.errors import DataError, ParameterError, PolicyError, ShieldError
 from shieldfl.methods.protocol.public_setup import check_sizes
 from shieldfl.methods.protocol.reports import Note
 from shieldfl.methods.protocol.steps import AuthoritySteps
+from shieldfl.roles.joint_keys import JointKeys
 from shieldfl.roles.message import Message
 
 __all__ = ["LEAST_BODY_BYTES", "LOG", "ServedSession"]
@@ -72,6 +73,7 @@ class ServedSession:
         facts: SessionFacts,
         key: ServiceKey,
         registry: ClientRegistry,
+        joint: JointKeys | None = None,
     ) -> ServedSession:
         """Make a session; where that ends in an error, nothing is left of it.
 
@@ -82,6 +84,7 @@ class ServedSession:
         facts : that the session keeps.
         key : of the service.
         registry : of whom clients are to be, where the facts say so.
+        joint : where other authorities have to answer, too.
 
         Raises what the method refuses, and DataError.
         """
@@ -89,7 +92,7 @@ class ServedSession:
         folder.make()
         try:
             store = folder.store if request.method.enrols else None
-            steps, made = request.method.authority_setup(request.initial, store=store)
+            steps, made = request.method.authority_setup(request.initial, store=store, joint=joint)
             assert steps is not None  # the policy refuses methods that need no authority
             try:
                 setup = key.sign_setup(made.to_bytes())

@@ -15,6 +15,7 @@ from pathlib import Path
 from shieldfl.authority_service.certificates import is_newest
 from shieldfl.authority_service.client_registry import ClientRegistry
 from shieldfl.authority_service.identity import ServiceKey
+from shieldfl.authority_service.offered_keys import OfferedKeys
 from shieldfl.authority_service.policy import AuthorityPolicy
 from shieldfl.authority_service.served_session import LEAST_BODY_BYTES, ServedSession
 from shieldfl.authority_service.session_folder import SessionFacts, SessionFolder
@@ -143,6 +144,7 @@ class AuthorityService:
         except BaseException:
             self._held.close()
             raise
+        self._offered = OfferedKeys()
         self._lock = threading.Lock()
         self._places: OrderedDict[bytes, _Place] = OrderedDict()
 
@@ -185,10 +187,24 @@ class AuthorityService:
         with self._place(session_id) as place:
             if place.session is None and not folder.is_begun:
                 self._check_new(request)
-                facts = self._facts_of(request, aggregator)
-                place.session = ServedSession.begin(folder, request, facts, self._key, self._registry)
+                place.session = self._begun(folder, request, aggregator)
         with self.session(session_id, aggregator) as session:
             return session.setup
+
+    def _begun(self, folder: SessionFolder, request: SessionRequest, aggregator: str) -> ServedSession:
+        facts = self._facts_of(request, aggregator)
+        joint = None if request.group is None else self._offered.take(aggregator, request.group)
+        try:
+            return ServedSession.begin(folder, request, facts, self._key, self._registry, joint)
+        except BaseException:
+            if joint is not None:
+                self._offered.give_back(aggregator, joint)
+            raise
+
+    def offer(self, aggregator: str) -> Message:
+        """Return keys for one session of this aggregator in which other authorities have to answer, too."""
+        offered = self._offered.offer(aggregator)
+        return Message({"verifying key": offered.verifying_key, "enrolment key": offered.enrolment_key})
 
     def _check_new(self, request: SessionRequest) -> None:
         self.policy.check(request.method)

@@ -17,10 +17,12 @@ from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.message import Message
+from shieldfl.scheme.enrolment import AuthorityGroup
 
 __all__ = ["SESSION_ID_BYTES", "SessionRequest"]
 
 SESSION_ID_BYTES = 16
+_OFFERS = "offers"
 _NONCE_BYTES = 16
 
 
@@ -40,6 +42,7 @@ class SessionRequest:
     method : under its plan.
     initial : the model before the first round.
     nonce : 16 random bytes, which tell this session from one that is alike; by default new ones.
+    group : of several authorities, what each has offered for this session; None for one authority alone.
 
     Raises ParameterError for another nonce.
     """
@@ -47,6 +50,7 @@ class SessionRequest:
     method: Method
     initial: GlobalModel
     nonce: bytes = b""
+    group: AuthorityGroup | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "nonce", self.nonce or secrets.token_bytes(_NONCE_BYTES))
@@ -62,7 +66,8 @@ class SessionRequest:
         """Encode."""
         asked = _Asked(self.method.name, self.method.own_settings, self.method.plan)
         parts = {"asked": msgspec.json.encode(asked, order="sorted"), "nonce": self.nonce}
-        return Message({**parts, **self.initial.to_message()})
+        offers = {} if self.group is None else {_OFFERS: self.group.to_bytes()}
+        return Message({**parts, **offers, **self.initial.to_message()})
 
     @classmethod
     def from_message(cls, message: Message) -> SessionRequest:
@@ -78,4 +83,5 @@ class SessionRequest:
         nonce = bytes(message["nonce"])
         if len(nonce) != _NONCE_BYTES:
             raise WireFormatError(f"a session's nonce has {_NONCE_BYTES} bytes")
-        return cls(make_method(asked.method, settings, asked.plan), initial, nonce)
+        group = AuthorityGroup.from_bytes(bytes(message[_OFFERS])) if _OFFERS in message else None
+        return cls(make_method(asked.method, settings, asked.plan), initial, nonce, group)

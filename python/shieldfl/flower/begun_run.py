@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from flwr.app import ArrayRecord
 
-from shieldfl.authority_service.authority_client import AuthorityClient, RemoteAuthority
+from shieldfl.authority_service.authority_client import AuthorityConnection, RemoteAuthority
 from shieldfl.authority_service.session_request import SessionRequest
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.flower.checkpoint import Progress
@@ -55,7 +55,7 @@ class BegunRun:
         cls,
         settings: FederationSettings,
         method_settings: MethodSettings,
-        connection: AuthorityClient | None,
+        connection: AuthorityConnection | None,
         arrays: ArrayRecord,
         rounds: int,
         samples: Sequence[int],
@@ -118,7 +118,7 @@ class BegunRun:
         cls,
         settings: FederationSettings,
         method_settings: MethodSettings,
-        connection: AuthorityClient | None,
+        connection: AuthorityConnection | None,
         rounds: int,
         progress: Progress,
         parts: Message,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +10,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from shieldfl.authority_service.authority_client import AuthorityClient
+from shieldfl.authority_service.authority_client import AuthorityClient, AuthorityConnection
 from shieldfl.authority_service.certificates import CertificateFiles, client_tls
+from shieldfl.authority_service.several_authorities import SeveralAuthorities
 from shieldfl.errors import ParameterError
 from shieldfl.flower.record_layout import BUFFERS
 from shieldfl.methods.discovery import named_method
@@ -62,16 +64,22 @@ class FederationSettings(Settings):
     authority: Annotated[
         Text | None,
         about(
-            "The address of the key authority, https://...; none in a simulation, where it is in the server's process."
+            "The address of the key authority, https://...; none in a simulation, where it is in the server's process. "
+            "Of two or three, each of which has to answer, all, with commas between them."
         ),
     ] = None
     authority_key: Annotated[
-        Text | None, about("Its public key, 64 hexadecimal digits.", key="authority-key")
+        Text | None,
+        about(
+            "Its public key, 64 hexadecimal digits; of several in the order of their addresses, with commas.",
+            key="authority-key",
+        ),
     ] = None
     authority_tls: Annotated[
         Text | None,
         about(
-            "The folder with the certificate that the authority knows the server by, and its CA's.",
+            "The folder with the certificate that the authority knows the server by, and its CA's; of several one "
+            "each, with commas.",
             key="authority-tls",
             metavar="FOLDER",
         ),
@@ -123,10 +131,23 @@ class FederationSettings(Settings):
         methods = MethodSettings()
         return settings, methods.changed(settings.method, of_method) if of_method else methods
 
-    def authority_client(self) -> AuthorityClient | None:
+    def authority_connection(self) -> AuthorityConnection | None:
         """Return what reaches the key authority; None where there is none. Raises ParameterError, DataError."""
         if self.authority is None or self.authority_key is None or self.authority_tls is None:
             return None
-        tls = client_tls(CertificateFiles.in_folder(Path(self.authority_tls), self.authority_name))
-        # A service that is started again takes seconds, and a round waits for it.
-        return AuthorityClient(self.authority, tls, self.authority_key, attempts=10)
+        settings = (self.authority, self.authority_key, self.authority_tls)
+        listed = [[one.strip() for one in setting.split(",")] for setting in settings]
+        if len({len(each) for each in listed}) > 1:
+            raise ParameterError(
+                "of several key authorities each has an address, a key and a folder: give shieldfl.authority, "
+                "shieldfl.authority-key and shieldfl.authority-tls as many, in one order"
+            )
+        clients = [
+            # A service that is started again takes seconds, and a round waits for it.
+            AuthorityClient(address, self._tls_of(folder), key, attempts=10)
+            for address, key, folder in zip(*listed, strict=True)
+        ]
+        return clients[0] if len(clients) == 1 else SeveralAuthorities(clients)
+
+    def _tls_of(self, folder: str) -> ssl.SSLContext:
+        return client_tls(CertificateFiles.in_folder(Path(folder), self.authority_name))

@@ -33,7 +33,8 @@ class NodeSettings(Settings):
     authority_key: Annotated[
         Text | None,
         about(
-            "The public key of the key authority that this node believes, 64 hexadecimal digits.",
+            "The public key of the key authority that this node believes, 64 hexadecimal digits. Of several all, with "
+            "commas between them: a run has to have these, each of which protects the node on its own.",
             key="authority-key",
         ),
     ] = None
@@ -107,7 +108,7 @@ class NodeSettings(Settings):
         content = bytes(message["setup"])
         is_signed = self.authority_key is not None and "signature" in message
         if self.authority_key is not None and is_signed:
-            content = signed_setup_of(message, bytes.fromhex(self.authority_key))
+            content = signed_setup_of(message, self.authority_key)
         setup = PublicSetup.trusted(content)
         method = method_of(setup)
         if self.is_deployed or not simulated:

@@ -11,7 +11,7 @@ from typing import Any
 from flwr.app import ArrayRecord, RecordDict
 from flwr.supercore import log
 
-from shieldfl.authority_service.authority_client import AuthorityClient
+from shieldfl.authority_service.authority_client import AuthorityConnection
 from shieldfl.errors import PolicyError, ShieldError, UnreachableError
 from shieldfl.flower.begun_run import BegunRun
 from shieldfl.flower.checkpoint import Checkpoint, Progress
@@ -68,7 +68,7 @@ class ServerSession:
         exchange: Exchange,
         settings: FederationSettings,
         method_settings: MethodSettings,
-        connection: AuthorityClient | None,
+        connection: AuthorityConnection | None,
         arrays: ArrayRecord,
         rounds: int,
     ) -> ServerSession:
@@ -106,7 +106,7 @@ class ServerSession:
         exchange: Exchange,
         settings: FederationSettings,
         method_settings: MethodSettings,
-        connection: AuthorityClient | None,
+        connection: AuthorityConnection | None,
         rounds: int,
     ) -> ServerSession:
         """Go on from a checkpoint. Raises as :meth:`begin` does, DataError, and PolicyError for another plan."""

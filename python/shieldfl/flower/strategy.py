@@ -11,7 +11,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 from flwr.supercore import log
 
-from shieldfl.authority_service.authority_client import AuthorityClient
+from shieldfl.authority_service.authority_client import AuthorityConnection
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.flower.exchange import Exchange
 from shieldfl.flower.federation_settings import FederationSettings
@@ -47,7 +47,7 @@ class ShieldStrategy(Strategy):
         strategy: Strategy | None,
         run_config: Mapping[str, Any],
         *,
-        authority: AuthorityClient | None = None,
+        authority: AuthorityConnection | None = None,
         takes_mean: bool = False,
     ) -> None:
         self.settings, self._method_settings = FederationSettings.of(run_config)
@@ -102,7 +102,7 @@ class ShieldStrategy(Strategy):
         PolicyError, as :meth:`ServerSession.begin` and :meth:`ServerSession.run_round` do.
         """
         exchange, settings = Exchange(grid, timeout), self.settings
-        connection = self._given_authority or settings.authority_client()
+        connection = self._given_authority or settings.authority_connection()
         try:
             if settings.resume:
                 self._session = ServerSession.resume(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from shieldfl.array_view import Buffer
+from shieldfl.array_view import Buffer, as_frame
 from shieldfl.errors import PolicyError
+from shieldfl.roles.joined_parts import piece_of_each
 from shieldfl.roles.opened_totals import Answer
 from shieldfl.roles.total_opener import TotalOpener
 from shieldfl.scheme.sealed_answer import read_answer
@@ -19,7 +20,7 @@ class AnswerOpener(TotalOpener[Any]):
     Parameters
     ----------
     public_key : of the session, with the authority's identity.
-    opening_key : what the authority granted; 32 bytes, secret.
+    opening_key : what the authority granted, 32 bytes for each; secret.
     min_clients, weight_bounds, threads, purpose : as for :class:`TotalOpener`.
     """
 
@@ -44,7 +45,10 @@ class AnswerOpener(TotalOpener[Any]):
         self._opened: set[bytes] = set()
 
     def take(self, answer: Buffer, beside: bytes = b"") -> None:
-        """Take the answer to the total that is opened next; ``beside`` is what its request was made with."""
+        """Take the answer to the total that is opened next, of several authorities one after the other.
+
+        ``beside`` is what its request was made with.
+        """
         self._given, self._beside = answer, beside
 
     def has_opened(self, total: Any) -> bool:
@@ -53,21 +57,29 @@ class AnswerOpener(TotalOpener[Any]):
 
     def checked_request(self, total: Any) -> bytes:
         """Return what a total was asked for with. Raises KeyMismatchError unless the answer is the one to it."""
-        _, request = self._sum_key(total)
+        _, request = self._sum_keys(total)
         return request
 
-    def _sum_key(self, total: Any) -> tuple[bytes, bytes]:
+    def _sum_keys(self, total: Any) -> tuple[list[bytes], bytes]:
         if self._given is None:
             raise PolicyError("there is no answer to this total: ask the key authority with total.request()")
         key = self._public_key
         request = total.request(self._beside)
-        sum_key = read_answer(key.identity.verifying_key, self._opening_key, key.id, request, self._given)
-        return sum_key, request
+        members = key.identity.members
+        pieces = (
+            piece_of_each(joined, len(members))
+            for joined in (self._opening_key, bytes(as_frame(self._given)))
+        )
+        sum_keys = [
+            read_answer(member.verifying_key, bytes(opening_key), key.id, request, answer)
+            for member, opening_key, answer in zip(members, *pieces, strict=True)
+        ]
+        return sum_keys, request
 
     def _answer(self, total: Any) -> Answer:
         key = self._public_key
-        sum_key, request = self._sum_key(total)
-        answer = Answer(*self._scheme.open_total(key, total, sum_key, self._threads or None, self._beside))
+        sum_keys, request = self._sum_keys(total)
+        answer = Answer(*self._scheme.open_total(key, total, sum_keys, self._threads or None, self._beside))
         self._opened.add(total.digest())
         self.request = request
         return answer

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import secrets
 from typing import Any, ClassVar
 
 from shieldfl.array_view import Buffer
 from shieldfl.errors import ShieldError
 from shieldfl.roles.round_key_check import RoundKeyCheck
-from shieldfl.scheme.enrolment import SECRET_BYTES, EnrolmentRequest, grant_key, read_grant
+from shieldfl.roles.shared_secrets import SharedSecrets, check_shared, read_grants
 from shieldfl.scheme.registry import scheme_of
 from shieldfl.stateful import Stateful, Uncopied, refuse_unless
 
@@ -35,15 +34,14 @@ class ClientKeys(Stateful, Uncopied):
     def __init__(self, check: RoundKeyCheck, client: int) -> None:
         self._check = check
         self._client = client
-        secret = secrets.token_bytes(SECRET_BYTES)
+        shared = SharedSecrets(check, client)
         self._keys: dict[str, Any] = {
-            purpose: scheme_of(own).ClientKey.of_secret(check.session_key(purpose), client, secret)
+            purpose: scheme_of(own).ClientKey.of_secret(check.session_key(purpose), client, shared.drawn)
             for purpose, own in check.parameters.items()
         }
-        self._grant_key = grant_key(secret, check.manifest_digest)
-        sealed = EnrolmentRequest.of(check.identity, check.manifest_digest, client, secret)
-        self.request = sealed.to_bytes()
-        """What enrols the client, for the key authority alone to read."""
+        self._grant_key = shared.grant_key
+        self.request = shared.request
+        """What enrols the client, of each authority a piece for it alone to read."""
 
     @property
     def _held(self) -> dict[str, tuple[int, bytes]]:
@@ -66,8 +64,7 @@ class ClientKeys(Stateful, Uncopied):
         """Raise WireFormatError for keys at different rounds, or the request of another client."""
         super().check_changed()
         refuse_unless(len({key.round for key in self._keys.values()}) == 1)
-        refuse_unless(len(self._grant_key) == SECRET_BYTES)
-        refuse_unless(EnrolmentRequest.from_bytes(self.request).client == self._client)
+        check_shared(self._check, self._client, self._grant_key, self.request)
 
     @property
     def round(self) -> int:
@@ -81,7 +78,7 @@ class ClientKeys(Stateful, Uncopied):
 
     def granted(self, grant: Buffer) -> bytes:
         """Return what opens the authority's answers; secret. Raises KeyMismatchError for another client's grant."""
-        return read_grant(self._grant_key, self._check.manifest_digest, grant)
+        return read_grants(self._check, self._grant_key, grant)
 
     def key(self, purpose: str) -> Any:
         """Return the ``ClientKey`` for a purpose."""

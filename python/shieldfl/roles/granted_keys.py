@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import secrets
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -13,7 +12,8 @@ from shieldfl.roles.answer_opener import AnswerOpener
 from shieldfl.roles.message import Part
 from shieldfl.roles.round_key_check import RoundKeyCheck
 from shieldfl.roles.round_signer import RoundSigner
-from shieldfl.scheme.enrolment import OPENER, SECRET_BYTES, EnrolmentRequest, grant_key, read_grant
+from shieldfl.roles.shared_secrets import SharedSecrets, check_shared, read_grants
+from shieldfl.scheme.enrolment import OPENER, SECRET_BYTES
 from shieldfl.stateful import Stateful, Uncopied, refuse_unless
 
 __all__ = ["GrantRequest", "GrantedKeys"]
@@ -35,21 +35,20 @@ class GrantRequest(Stateful, Uncopied):
     changes: ClassVar = {"request": bytes, "_grant_key": bytes}
 
     def __init__(self, check: RoundKeyCheck) -> None:
-        self._session = check.manifest_digest
-        secret = secrets.token_bytes(SECRET_BYTES)
-        self._grant_key = grant_key(secret, self._session)
-        self.request = EnrolmentRequest.of(check.identity, self._session, OPENER, secret).to_bytes()
-        """For the key authority alone to read."""
+        self._check = check
+        shared = SharedSecrets(check, OPENER)
+        self._grant_key = shared.grant_key
+        self.request = shared.request
+        """For the key authority alone to read; of several each has a piece."""
 
     def check_changed(self) -> None:
         """Raise WireFormatError for a request in another name, and what is no key."""
         super().check_changed()
-        refuse_unless(len(self._grant_key) == SECRET_BYTES)
-        refuse_unless(EnrolmentRequest.from_bytes(self.request).client == OPENER)
+        check_shared(self._check, OPENER, self._grant_key, self.request)
 
     def granted(self, grant: Buffer) -> bytes:
         """Return what opens the authority's answers; secret. Raises KeyMismatchError for another's grant."""
-        return read_grant(self._grant_key, self._session, grant)
+        return read_grants(self._check, self._grant_key, grant)
 
 
 class GrantedKeys(RoundSigner):
@@ -84,10 +83,11 @@ class GrantedKeys(RoundSigner):
     def check_changed(self) -> None:
         """Raise WireFormatError for what opens no answers."""
         super().check_changed()
-        refuse_unless(self._opening_key is None or len(self._opening_key) == SECRET_BYTES)
+        expected = SECRET_BYTES * len(self.check.identity.members)
+        refuse_unless(self._opening_key is None or len(self._opening_key) == expected)
 
     def grant(self, opening_key: bytes) -> None:
-        """Take what opens the authority's answers, 32 bytes; secret."""
+        """Take what opens the authority's answers, 32 bytes for each; secret."""
         self._opening_key = opening_key
 
     def shared_secret(self) -> bytes:

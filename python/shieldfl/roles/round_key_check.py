@@ -18,8 +18,9 @@ from typing import Any, ClassVar
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import KeyMismatchError, PolicyError, ShieldError, WireFormatError
 from shieldfl.installing import how_to_install
+from shieldfl.roles.joined_parts import piece_of_each
 from shieldfl.roles.message import Message, Part
-from shieldfl.scheme.enrolment import AuthorityIdentity
+from shieldfl.scheme.enrolment import VERIFYING_KEY_BYTES, AuthorityGroup, AuthorityIdentity
 from shieldfl.scheme.keys import SchemePublicKey
 from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.scheme.registry import scheme_of
@@ -122,7 +123,9 @@ def _read_key(scheme: type[PublicKey], frame: bytes) -> PublicKey:
 
 
 @functools.lru_cache(maxsize=_KEPT_KEYS)
-def _session_key(parameters: Parameters, manifest_digest: bytes, identity: AuthorityIdentity) -> PublicKey:
+def _session_key(
+    parameters: Parameters, manifest_digest: bytes, identity: AuthorityIdentity | AuthorityGroup
+) -> PublicKey:
     """Make a session's key once: its polynomials are drawn then."""
     key: PublicKey = scheme_of(parameters).PublicKey.of_session(parameters, manifest_digest, identity)
     return key
@@ -133,13 +136,13 @@ class RoundKeyCheck:
     """What clients and aggregator hold from set-up: nothing of it is secret."""
 
     verifying_key: bytes
-    """The key authority's Ed25519 public key, 32 bytes."""
+    """The key authority's Ed25519 public key, 32 bytes; those of several stand one after the other."""
     session: bytes
     """Of this federation alone: 16 bytes."""
     parameters: Mapping[str, Parameters]
     """By purpose, such as ``"update"``: what its keys are made for."""
     enrolment_key: bytes = b""
-    """What clients' secrets are sealed to, where they enrol; else empty."""
+    """What clients' secrets are sealed to, where they enrol, 1,216 bytes for each authority; else empty."""
     manifest_digest: bytes = b""
     """Of the public set-up, 32 bytes, where clients enrol: all keys depend on it."""
 
@@ -149,9 +152,15 @@ class RoundKeyCheck:
         return any(scheme_of(own).enrols for own in self.parameters.values())
 
     @property
-    def identity(self) -> AuthorityIdentity:
-        """Who the key authority is that clients enrol with."""
-        return AuthorityIdentity(self.verifying_key, self.enrolment_key)
+    def identity(self) -> AuthorityIdentity | AuthorityGroup:
+        """Who the key authority is that clients enrol with, or who all of them are, each of which has to answer."""
+        count = len(self.verifying_key) // VERIFYING_KEY_BYTES
+        keys = (piece_of_each(own, count) for own in (self.verifying_key, self.enrolment_key))
+        members = [
+            AuthorityIdentity(bytes(verifying), bytes(sealing))
+            for verifying, sealing in zip(*keys, strict=True)
+        ]
+        return members[0] if count == 1 else AuthorityGroup(tuple(members))
 
     def session_key(self, purpose: str) -> PublicKey:
         """Return the public key of all rounds, where clients enrol: it follows from the set-up that was pinned."""
@@ -230,9 +239,12 @@ class RoundKeyCheck:
     def _has_signed(self, signature: Part, signed: bytes) -> bool:
         from cryptography.exceptions import InvalidSignature
 
+        count = len(self.verifying_key) // VERIFYING_KEY_BYTES
         try:
-            ed25519().Ed25519PublicKey.from_public_bytes(self.verifying_key).verify(signature, signed)
-        except InvalidSignature:
+            pieces = (piece_of_each(joined, count) for joined in (self.verifying_key, signature))
+            for verifying_key, own in zip(*pieces, strict=True):
+                ed25519().Ed25519PublicKey.from_public_bytes(bytes(verifying_key)).verify(bytes(own), signed)
+        except (InvalidSignature, WireFormatError):
             return False
         return True
 

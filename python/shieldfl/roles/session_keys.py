@@ -15,6 +15,8 @@ from shieldfl.array_view import as_frame, as_unsigned
 from shieldfl.errors import DataError, KeyMismatchError, ParameterError, PolicyError
 from shieldfl.roles.authority_secrets import AuthoritySecrets
 from shieldfl.roles.authority_store import AuthorityStore, Grant, Position
+from shieldfl.roles.joined_parts import piece_of_each
+from shieldfl.roles.joint_keys import JointKeys
 from shieldfl.roles.kept_messages import KeptMessage
 from shieldfl.roles.message import Part
 from shieldfl.roles.round_key_check import SESSION_BYTES, RoundKeyCheck
@@ -46,6 +48,7 @@ class SessionKeys(RoundSigner):
     check : of a federation that was set up before: it goes on once the state of its authority was taken.
     store : the path of the file that its memory is in: made at set-up, and there before a state is taken, which then
         says how far it had come at least. None for a memory that is part of the state.
+    joint : of a session in which others have to answer, too; None for an authority alone, which draws its secrets.
 
     Raises ParameterError, and ShieldError where the ``cryptography`` package is missing.
     """
@@ -66,14 +69,21 @@ class SessionKeys(RoundSigner):
         threads: int | None = None,
         check: RoundKeyCheck | None = None,
         store: str | PathLike[str] | None = None,
+        joint: JointKeys | None = None,
     ) -> None:
         for own in parameters.values():
             check_min_clients(own, min_clients)
-        self._owner = AuthoritySecrets()
-        identity = self._owner.identity
-        session = secrets.token_bytes(SESSION_BYTES)
-        keys = identity.verifying_key, session, dict(parameters), identity.enrolment_key
-        super().__init__(self._owner.signing_key, check or RoundKeyCheck(*keys))
+        self._owner = AuthoritySecrets() if joint is None else joint.owner
+        members = (self._owner.identity,) if joint is None else joint.group.members
+        # Of several authorities each has drawn its keys for this session, and with them what tells it from others.
+        session = secrets.token_bytes(SESSION_BYTES) if joint is None else joint.group.id
+        made = check or RoundKeyCheck(
+            b"".join(one.verifying_key for one in members),
+            session,
+            dict(parameters),
+            b"".join(one.enrolment_key for one in members),
+        )
+        super().__init__(self._owner.signing_key, made)
         self.min_clients = min_clients
         self._weight_bounds = checked_weight_bounds(weight_bounds)
         self._most_values = most_values
@@ -90,7 +100,7 @@ class SessionKeys(RoundSigner):
     def settle(self, check: RoundKeyCheck) -> None:
         """Begin the sessions of a public set-up; of one that was set up before, restoring the state does."""
         super().settle(check)
-        if check.identity == self._owner.identity:
+        if self._owner.identity in check.identity.members:
             key, owner_id = self._owner.store_key, self._owner.store_id
             made = (
                 AuthorityStore.in_memory if self._path is None else partial(AuthorityStore.create, self._path)
@@ -126,7 +136,7 @@ class SessionKeys(RoundSigner):
         except (ParameterError, ValueError):
             refuse_unless(False)
         self._signing_key = self._owner.signing_key
-        if self._owner.identity != self.check.identity:
+        if self._owner.identity not in self.check.identity.members:
             raise KeyMismatchError("the state has the secrets of another federation")
 
     @property
@@ -178,6 +188,10 @@ class SessionKeys(RoundSigner):
             raise PolicyError("this key authority has no keys: restore the state of the one that made them")
         return self._store
 
+    def _own_piece(self, request: Part) -> Part:
+        members = self.check.identity.members
+        return piece_of_each(request, len(members))[members.index(self._owner.identity)]
+
     def enrol(self, client: int, request: Part) -> bytes:
         """Take what a client shares with the authority, for all purposes; return what lets it open answers.
 
@@ -191,7 +205,7 @@ class SessionKeys(RoundSigner):
             granted = store.grant(self._session_id, client)
             if granted is not None and granted.request_digest == digest:
                 return granted.grant
-            named, secret = self._owner.unseal(request, self.check.manifest_digest)
+            named, secret = self._owner.unseal(self._own_piece(request), self.check.manifest_digest)
             if named != client:
                 raise KeyMismatchError(f"the request that client {client} sent is of another client")
             session = self.check.manifest_digest
@@ -224,7 +238,7 @@ class SessionKeys(RoundSigner):
                 if granted.request_digest != digest:
                     raise PolicyError(OPENER_HAS_GRANT)
                 return granted.grant
-            named, secret = self._owner.unseal(request, self.check.manifest_digest)
+            named, secret = self._owner.unseal(self._own_piece(request), self.check.manifest_digest)
             if named != OPENER:
                 raise KeyMismatchError("the request is a client's: the aggregator makes one of its own")
             session = self.check.manifest_digest

@@ -279,7 +279,7 @@ class SumKeyAuthority(TotalOpener[Key]):
         request, identity = total.request(), self._owner.identity
         sealed = self.sum_key(request)
         sum_key = read_answer(identity.verifying_key, self._opening_key, self._session, request, sealed)
-        return Answer(*self._scheme.open_total(self._public_key, total, sum_key, self._threads or None))
+        return Answer(*self._scheme.open_total(self._public_key, total, [sum_key], self._threads or None))
 
     @property
     def position(self) -> Position:

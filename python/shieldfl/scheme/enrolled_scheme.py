@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -95,10 +95,15 @@ class EnrolledScheme(DescribedScheme):
         )
 
     def open_total(
-        self, key: Any, total: Any, sum_key: Buffer, threads: int | None, beside: bytes = b""
+        self,
+        key: Any,
+        total: Any,
+        sum_keys: Sequence[Buffer],
+        threads: int | None,
+        beside: bytes = b"",
     ) -> tuple[NDArray[np.float64], float | None]:
-        """Open a total with the sum of its participants' one-time secrets."""
-        return open_total(key, total, sum_key, beside=beside, threads=threads)
+        """Open a total with the sum of its participants' one-time secrets, of those with each authority."""
+        return open_total(key, total, sum_keys, beside=beside, threads=threads)
 
     def add(
         self,

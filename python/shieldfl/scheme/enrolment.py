@@ -20,9 +20,11 @@ from shieldfl.errors import KeyMismatchError, ParameterError, WireFormatError
 from shieldfl.installing import cryptographic
 
 __all__ = [
+    "ENROLMENT_KEY_BYTES",
     "MOST_AUTHORITIES",
     "OPENER",
     "SECRET_BYTES",
+    "VERIFYING_KEY_BYTES",
     "AuthorityGroup",
     "AuthorityIdentity",
     "EnrolmentRequest",
@@ -42,10 +44,14 @@ MOST_AUTHORITIES: int = _core.ClientKey.most_authorities
 OPENER = "aggregator"
 """In whose name an aggregator asks for what opens answers, where it does: it is no client, and is enrolled as none."""
 
+VERIFYING_KEY_BYTES = 32
+"""Of the Ed25519 key that an authority signs with."""
 
-_VERIFYING_KEY_BYTES = 32
 _MLKEM_BYTES = 1184
 _X25519_BYTES = 32
+ENROLMENT_KEY_BYTES = _MLKEM_BYTES + _X25519_BYTES
+"""Of what secrets are sealed to."""
+
 _MOST_NAME_BYTES = 255
 _NAMED = 2**31
 _NONCE_BYTES = 12
@@ -69,7 +75,7 @@ class AuthorityIdentity:
 
     def __post_init__(self) -> None:
         lengths = len(self.verifying_key), len(self.enrolment_key)
-        if lengths != (_VERIFYING_KEY_BYTES, _MLKEM_BYTES + _X25519_BYTES):
+        if lengths != (VERIFYING_KEY_BYTES, ENROLMENT_KEY_BYTES):
             raise ParameterError("an authority's identity has keys of 32 and of 1,216 bytes")
 
     @property
@@ -152,7 +158,7 @@ class AuthorityGroup:
     @classmethod
     def from_bytes(cls, data: bytes) -> AuthorityGroup:
         """Read what :meth:`to_bytes` gave. Raises WireFormatError."""
-        record = struct.Struct(f"<{_VERIFYING_KEY_BYTES}s{_MLKEM_BYTES + _X25519_BYTES}sI")
+        record = struct.Struct(f"<{VERIFYING_KEY_BYTES}s{ENROLMENT_KEY_BYTES}sI")
         try:
             read = list(record.iter_unpack(data))
             members = tuple(AuthorityIdentity(verifying, enrolment) for verifying, enrolment, _ in read)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, Self
 
@@ -266,9 +266,14 @@ class Scheme(abc.ABC):
         return self.Aggregator(key, threads, round=round_number, positions=positions.mask, weighted=weighted)
 
     def open_total(
-        self, key: Any, total: Any, sum_key: Buffer, threads: int | None, beside: bytes = b""
+        self,
+        key: Any,
+        total: Any,
+        sum_keys: Sequence[Buffer],
+        threads: int | None,
+        beside: bytes = b"",
     ) -> tuple[NDArray[np.float64], float | None]:
-        """Open a total with what the authority answered, where clients enrol: sums, and the sum of encrypted weights.
+        """Open a total with what each authority answered, where clients enrol: sums, and the sum of encrypted weights.
 
         ``beside`` is what the request was made with.
 

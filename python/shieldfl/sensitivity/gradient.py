@@ -12,7 +12,7 @@ from torch import nn
 
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.losses import Loss, summed_loss
-from shieldfl.torch_bridge import ParameterLayout, parameter_layout
+from shieldfl.torch_bridge import ParameterLayout, exact_dtype, parameter_layout
 
 __all__ = [
     "FloatVector",
@@ -72,13 +72,14 @@ def full_batch_gradient(
 def gradient_by_layer(
     model: nn.Module, features: torch.Tensor, labels: torch.Tensor, batch_size: int, loss: Loss | None = None
 ) -> dict[str, torch.Tensor]:
-    """Return what :func:`full_batch_gradient` does, as float64 tensors by name, without frozen parameters.
+    """Return what :func:`full_batch_gradient` does, as tensors by name, without frozen parameters.
 
-    NaN and infinity pass through: whoever makes scores of them calls :func:`flat_by_layer`, which finds them.
+    They are float64 where the device has that. NaN and infinity pass through: whoever makes scores of them calls
+    :func:`flat_by_layer`, which finds them.
     """
     check_samples(features, labels, batch_size)
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    sums = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in trained.items()}
+    sums = {name: torch.zeros_like(p, dtype=exact_dtype(p.device)) for name, p in trained.items()}
     with evaluation_mode(model):
         for batch, targets in zip(
             torch.split(features, batch_size), torch.split(labels, batch_size), strict=True

@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from shieldfl.errors import ParameterError
 from shieldfl.losses import Loss, mean_loss
 from shieldfl.sensitivity.gradient import FloatVector, check_samples, evaluation_mode, flat_by_layer
-from shieldfl.torch_bridge import parameter_layout
+from shieldfl.torch_bridge import exact_dtype, parameter_layout
 
 __all__ = ["label_sensitivity", "mean_over_samples"]
 
@@ -66,7 +66,7 @@ def mean_over_samples(
         return mean_loss(loss, outputs, label.unsqueeze(0))
 
     sample_gradients = vmap(grad(loss_of), in_dims=(None, 0, 0))
-    sums = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in trained.items()}
+    sums = {name: torch.zeros_like(p, dtype=exact_dtype(p.device)) for name, p in trained.items()}
     # vmap has no rule for fused attention: it warns, and goes through the samples one by one.
     with evaluation_mode(model), sdpa_kernel(SDPBackend.MATH):
         for batch, targets in zip(

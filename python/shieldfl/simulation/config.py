@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
+from pathlib import Path
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -119,6 +120,16 @@ class RunConfig(TrainingSettings):
             beside_file=True,
         ),
     ] = 0
+    device: Annotated[
+        Text,
+        about(
+            "Where clients train and models are measured: cpu, or an accelerator of this machine as torch names it, "
+            "such as cuda, cuda:1 or mps. Encryption is on the processor.",
+            metavar="NAME",
+            panel=_FEDERATION,
+            beside_file=True,
+        ),
+    ] = "cpu"
     threads: Annotated[
         Threads | None,
         about(
@@ -128,6 +139,16 @@ class RunConfig(TrainingSettings):
         ),
     ] = None
 
+    folder: Annotated[
+        Text | None,
+        about(
+            "A folder of this run alone: settings, versions and the commit; a line for each round as it comes "
+            "(rounds.jsonl); in the end every figure (result.json, rounds.csv); and the checkpoint.",
+            metavar="DIR",
+            panel=_CHECKPOINT,
+            beside_file=True,
+        ),
+    ] = None
     checkpoint: Annotated[
         Text | None,
         about(
@@ -156,7 +177,10 @@ class RunConfig(TrainingSettings):
             )
         if self.task is not None and self.model is not None:
             raise ParameterError("a task has a model of its own: leave out model")
+        if self.folder is not None and self.checkpoint is None:
+            object.__setattr__(self, "checkpoint", str(Path(self.folder) / "checkpoint"))
         if self.resume and self.checkpoint is None:
             raise ParameterError(
-                "there is nothing to resume from: name the folder of the run's checkpoint, too (--checkpoint)"
+                "there is nothing to resume from: name the run's folder, or that of its checkpoint, too (--folder, "
+                "--checkpoint)"
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
@@ -37,7 +37,9 @@ from shieldfl.simulation.synthetic_shares import LabelledSamples, check_syntheti
 from shieldfl.simulation.task import Task, as_samples
 from shieldfl.simulation.task_import import load_task
 from shieldfl.simulation.torch_threads import threads_worth, torch_threads
+from shieldfl.simulation.training_device import training_device
 from shieldfl.simulation.trial import try_model, try_task
+from shieldfl.simulation.written_run import WrittenRun
 from shieldfl.torch_bridge import flatten, flatten_buffers, parameter_layout
 from shieldfl.training.models import build_model, default_model
 from shieldfl.training.objective import Objective
@@ -85,6 +87,7 @@ def run_methods(
     for a checkpoint that it does not go on from.
     """
     methods = checked_methods(methods)
+    training_device(config.device)  # before anything is read or made
     if task is None and config.task is not None:
         task = load_task(config.task)
     if task is not None and synthetic is not None:
@@ -203,44 +206,75 @@ def _run_methods(
         parameter_layout(model).size,
         metrics=trained.objective.names,
     )
-    if checkpoint is not None:
-        result.methods.extend(checkpoint.finished)
-        _tell_again(checkpoint.finished, on_round)
-    for place, name in enumerate(names):
-        if place < len(result.methods):
-            continue
-        run: MethodRun | None = None
-        kept = None if checkpoint is None else checkpoint.take_running()
-        try:
-            with _added_to(seconds, name):
-                # Taken out, so that a method's clients do not outlive its run.
-                run = MethodRun(
-                    made.pop(name),
-                    config,
-                    dataset,
-                    modules.pop(name),
-                    partition,
-                    weights,
-                    synthetic,
-                    kept,
-                    trained.objective,
-                )
-            if kept is not None:
-                seconds[name] = kept.setup_seconds
-            if checkpoint is None:
-                run.run(on_round)
-            else:
-                run.run(on_round, partial(_keep, checkpoint, result, seconds[name]))
-                checkpoint.keep_finished([*result.methods, run.result(seconds[name])])
-        except KeyboardInterrupt as error:
-            if run is not None and run.records:
-                result.methods.append(run.result(seconds[name]))
-            number = run.round_number if run is not None else 1 if kept is None else len(kept.records) + 1
-            stop = Interruption(name, number, tuple(names[place + 1 :]))
-            raise RunInterrupted(replace(result, interrupted=stop)) from error
-        result.methods.append(run.result(seconds[name]))
-        on_finished(run)
+    stated = {name: method.own_settings for name, method in made.items()}
+    with _written(config, stated, result, on_round) as tell:
+        if checkpoint is not None:
+            result.methods.extend(checkpoint.finished)
+            _tell_again(checkpoint.finished, tell)
+        for place, name in enumerate(names):
+            if place < len(result.methods):
+                continue
+            run: MethodRun | None = None
+            kept = None if checkpoint is None else checkpoint.take_running()
+            try:
+                with _added_to(seconds, name):
+                    # Taken out, so that a method's clients do not outlive its run.
+                    run = MethodRun(
+                        made.pop(name),
+                        config,
+                        dataset,
+                        modules.pop(name),
+                        partition,
+                        weights,
+                        synthetic,
+                        kept,
+                        trained.objective,
+                    )
+                if kept is not None:
+                    seconds[name] = kept.setup_seconds
+                if checkpoint is None:
+                    run.run(tell)
+                else:
+                    run.run(tell, partial(_keep, checkpoint, result, seconds[name]))
+                    checkpoint.keep_finished([*result.methods, run.result(seconds[name])])
+            except KeyboardInterrupt as error:
+                if run is not None and run.records:
+                    result.methods.append(run.result(seconds[name]))
+                number = run.round_number if run is not None else 1 if kept is None else len(kept.records) + 1
+                stop = Interruption(name, number, tuple(names[place + 1 :]))
+                raise RunInterrupted(replace(result, interrupted=stop)) from error
+            result.methods.append(run.result(seconds[name]))
+            on_finished(run)
     return result
+
+
+@contextmanager
+def _written(
+    config: RunConfig,
+    methods: Mapping[str, Any],
+    result: RunResult,
+    on_round: Callable[[str, RoundRecord], None] | None,
+) -> Iterator[Callable[[str, RoundRecord], None] | None]:
+    """Yield what is told of rounds: with a folder, that they come into it, as all does that was measured in the end."""
+    if config.folder is None:
+        yield on_round
+        return
+    written = WrittenRun(config, methods, result.environment)
+
+    def tell(method: str, record: RoundRecord) -> None:
+        written.tell(method, record)
+        if on_round is not None:
+            on_round(method, record)
+
+    measured = result
+    try:
+        yield tell
+    except RunInterrupted as error:
+        measured = error.result
+        raise
+    finally:
+        if measured.methods:
+            written.finish(measured)
 
 
 def _check_data(

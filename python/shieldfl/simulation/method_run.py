@@ -27,6 +27,7 @@ from shieldfl.simulation.data import Dataset
 from shieldfl.simulation.federation import EmbeddedFederation
 from shieldfl.simulation.results import MethodResult, RoundRecord
 from shieldfl.simulation.synthetic_shares import LabelledSamples, synthetic_shares
+from shieldfl.simulation.training_device import training_device
 from shieldfl.torch_bridge import flatten, flatten_buffers, load_flat, load_flat_buffers, parameter_layout
 from shieldfl.training.local_trainer import LocalTrainer
 from shieldfl.training.local_update import StartingPoint
@@ -66,7 +67,6 @@ class MethodRun:
         self.name = method.name
         self._method = method
         self._config = config
-        self._dataset = dataset
         self._model = model
         layout = parameter_layout(model)
         self._size = layout.size
@@ -79,13 +79,16 @@ class MethodRun:
         else:
             self._shares = kept.shares
             self._account.restore(AccountState.from_bytes(kept.account))
+        device = training_device(config.device)
+        model.to(device)
+        self._test = dataset.test_features.to(device), dataset.test_labels.to(device)
         self._trainers = [
             LocalTrainer(
                 model,
-                dataset.train_features[samples],
-                dataset.train_labels[samples],
+                dataset.train_features[samples].to(device),
+                dataset.train_labels[samples].to(device),
                 config,
-                share,
+                None if share is None else (share[0].to(device), share[1].to(device)),
                 self._objective,
             )
             for samples, share in zip(partition, self._shares, strict=True)
@@ -271,7 +274,7 @@ class MethodRun:
             return None
         load_flat(self._model, points[0].parameters)
         load_flat_buffers(self._model, points[0].buffers)
-        return {name: one.detach().clone() for name, one in self._model.state_dict().items()}
+        return {name: one.detach().cpu().clone() for name, one in self._model.state_dict().items()}
 
     def _means(self, points: Sequence[StartingPoint]) -> dict[str, float]:
         """Return each figure on the test set as a mean over the models; equal ones are evaluated once."""
@@ -281,7 +284,5 @@ class MethodRun:
             if key not in known:
                 load_flat(self._model, point.parameters)
                 load_flat_buffers(self._model, point.buffers)
-                known[key] = self._objective.measured(
-                    self._model, self._dataset.test_features, self._dataset.test_labels
-                )
+                known[key] = self._objective.measured(self._model, *self._test)
         return {name: float(np.mean([known[key][name] for key in keys])) for name in self._objective.names}

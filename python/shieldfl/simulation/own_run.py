@@ -48,7 +48,7 @@ def run(
     on_round : called with the seed, the method's name and its record after each round.
     config : of :class:`shieldfl.simulation.config.RunConfig`, such as ``rounds=10, clients=20, batch_size=32,
         learning_rate=0.01``. ``clients`` is by default as many as the task's data have parts for. With several seeds,
-        a ``checkpoint`` has a folder for each.
+        a ``folder`` or ``checkpoint`` has a folder for each.
 
     Raises ParameterError for what does not fit together, DataError, RangeError where training diverges, and
     RunInterrupted at Ctrl-C, whose ``result`` has what was finished of the seed that ran, and ``earlier`` the seeds
@@ -123,11 +123,16 @@ def run_seeds(
 
 
 def config_of_seed(config: RunConfig, seed: int, seeds: Sequence[int]) -> RunConfig:
-    """Return what one of several seeds is run by: where there are several, each has a checkpoint of its own."""
-    checkpoint = config.checkpoint
-    if checkpoint is not None and len(seeds) > 1:
-        checkpoint = str(Path(checkpoint) / f"seed-{seed}")
-    return replace(config, seed=seed, checkpoint=checkpoint)
+    """Return what one of several seeds is run by: where there are several, each has a folder of its own."""
+    if len(seeds) == 1:
+        return replace(config, seed=seed)
+    folder, checkpoint = (
+        None if place is None else str(Path(place) / f"seed-{seed}")
+        for place in (config.folder, config.checkpoint)
+    )
+    if config.folder is not None and checkpoint == str(Path(config.folder) / "checkpoint" / f"seed-{seed}"):
+        checkpoint = None  # in the seed's folder, as that of a run of one seed is
+    return replace(config, seed=seed, folder=folder, checkpoint=checkpoint)
 
 
 def _config(task: Task | str, given: Mapping[str, Any]) -> RunConfig:

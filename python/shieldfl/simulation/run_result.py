@@ -9,7 +9,7 @@ from typing import Any
 from shieldfl.simulation.report.timing import compare_timings
 from shieldfl.simulation.results import MethodResult
 
-__all__ = ["Interruption", "RunResult"]
+__all__ = ["Interruption", "RunResult", "plain_json"]
 
 
 @dataclass(frozen=True)
@@ -52,20 +52,21 @@ class RunResult:
         JSON has neither; Python's ``float`` and JavaScript's ``Number`` read that text as infinity. Each method has its
         ``timing``, see :class:`shieldfl.simulation.report.timing.Timing`; for this each must have a round.
         """
-        cleaned = _plain(asdict(self))
+        cleaned = plain_json(asdict(self))
         assert isinstance(cleaned, dict)
         timings = compare_timings(self.methods)
         for entry, method, timing in zip(cleaned["methods"], self.methods, timings, strict=True):
-            entry["hidden_share"] = _plain(method.hidden_share)
-            entry["timing"] = _plain(timing.to_json())
+            entry["hidden_share"] = plain_json(method.hidden_share)
+            entry["timing"] = plain_json(timing.to_json())
         return cleaned
 
 
-def _plain(value: Any) -> Any:
+def plain_json(value: Any) -> Any:
+    """Return what JSON can say of a value: an undefined number is None, an infinite one the text ``"Infinity"``."""
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else f"{'-' * (value < 0.0)}Infinity"
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain_json(item) for item in value]
     return value

@@ -73,7 +73,9 @@ class LocalTrainer:
         asks for synthetic data and there is none, for an unknown kind of scores, and where a training function of the
         user's own has changed the layout, or returns no number.
         """
-        with torch.random.fork_rng(devices=[]):
+        on = self._real[0].device
+        own = [on.index or 0] if on.type == "cuda" else []
+        with torch.random.fork_rng(devices=own):
             torch.manual_seed(seed)
             return self._train(start, seed)
 

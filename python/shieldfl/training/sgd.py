@@ -15,6 +15,7 @@ from shieldfl.errors import ParameterError
 from shieldfl.losses import Loss, mean_loss
 from shieldfl.sensitivity.gradient import evaluation_mode
 from shieldfl.settings import TrainingSettings
+from shieldfl.torch_bridge import exact_dtype
 
 __all__ = ["MakeOptimizer", "evaluate", "outputs_of", "train_locally"]
 
@@ -71,9 +72,9 @@ def train_locally(
     generator = torch.Generator().manual_seed(seed)
     steps = _Sgd(model, settings) if optimizer is None else _Own(model, optimizer)
     model.train()
-    total = torch.zeros((), dtype=torch.float64)
+    total = torch.zeros(())
     for _ in range(settings.local_epochs):
-        total = torch.zeros((), dtype=torch.float64, device=features.device)
+        total = torch.zeros((), dtype=exact_dtype(features.device), device=features.device)
         order = torch.randperm(samples, generator=generator).to(features.device)
         for batch in torch.split(order, settings.batch_size):
             mean = mean_loss(loss, model(features.index_select(0, batch)), labels.index_select(0, batch))

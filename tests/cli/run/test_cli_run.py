@@ -122,7 +122,7 @@ def test_methods_are_split_at_commas(driver: Driver) -> None:
     ("arguments", "words"),
     [
         (["--clients", "0"], "at least 1"),
-        (["--resume"], "nothing to resume from: name the folder of the run's checkpoint"),
+        (["--resume"], "nothing to resume from: name the run's folder"),
         (["--clients", "many"], "--clients"),
         (["--alpha", "even"], "--alpha"),
         (["--tau", "0.1,x"], "--tau"),

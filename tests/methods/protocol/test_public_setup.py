@@ -82,7 +82,7 @@ def test_another_model_is_refused():
 @pytest.mark.parametrize(("label", "key"), [("full-he", b""), ("fedavg", bytes(32))])
 def test_a_set_up_with_keys_for_a_method_without_them_or_the_reverse_is_refused(label, key):
     run = run_of(label)
-    with pytest.raises(ParameterError, match="signing key"):
+    with pytest.raises(ParameterError, match="a public set-up has"):
         run.method.client_steps(replace(run.setup, verifying_key=key), 0, 1, run.initial)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from shieldfl.errors import ParameterError
 from shieldfl.methods.protocol.plan import FederationPlan
+from shieldfl.roles.joint_keys import JointKeys
 from shieldfl.roles.round_key_check import RoundKeyCheck
 from shieldfl.roles.round_keys import RoundKeys
 from shieldfl.roles.round_signer import RoundSigner
@@ -25,6 +26,7 @@ def made_authority_keys(
     threads: int | None,
     store: str | PathLike[str] | None,
     check: RoundKeyCheck | None,
+    joint: JointKeys | None = None,
 ) -> RoundSigner:
     """Return keys of rounds, or, where clients enrol, what is shared with them.
 
@@ -35,8 +37,10 @@ def made_authority_keys(
     threads : for the core; None for as many as the work is worth.
     store : the path of the memory's file, where clients enrol; None for none.
     check : of a federation that was set up before; None makes new keys.
+    joint : where other authorities have to answer, too.
 
-    Raises what :class:`RoundKeys` or :class:`SessionKeys` refuses, and ParameterError for a store that nothing needs.
+    Raises what :class:`RoundKeys` or :class:`SessionKeys` refuses, and ParameterError for a store that nothing needs,
+    and for several authorities where one has the key that opens totals.
     """
     bounds = 1 / most_weight, 1.0
     if any(scheme_of(own).enrols for own in purposes.values()):
@@ -50,6 +54,11 @@ def made_authority_keys(
             threads=threads,
             check=check,
             store=store,
+            joint=joint,
+        )
+    if joint is not None:
+        raise ParameterError(
+            "clients encrypt to a public key, of which one authority has the secret half: several are for kahe and pads"
         )
     if store is not None:
         raise ParameterError(

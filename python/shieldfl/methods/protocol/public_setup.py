@@ -15,6 +15,7 @@ from shieldfl.array_view import Buffer, frame_buffer
 from shieldfl.errors import KeyMismatchError, ParameterError, RangeError, WireFormatError
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.plan import FederationPlan
+from shieldfl.scheme.enrolment import ENROLMENT_KEY_BYTES, MOST_AUTHORITIES, VERIFYING_KEY_BYTES
 
 __all__ = ["PublicSetup", "check_sizes", "model_digest"]
 
@@ -57,21 +58,26 @@ class PublicSetup:
     session: bytes
     """Of this federation alone: 16 random bytes."""
     verifying_key: bytes = b""
-    """The key authority's Ed25519 public key, 32 bytes; empty for a method without keys."""
+    """The key authority's Ed25519 public key, 32 bytes, or those of several, one after the other; empty for a method
+    without keys."""
     enrolment_key: bytes = b""
-    """Clients seal to it what they will share with the key authority, 1,216 bytes; empty where they share nothing."""
+    """Clients seal to it what they will share with the key authority, 1,216 bytes for each; empty where they share
+    nothing."""
     format: Literal["shieldfl public set-up 1"] = "shieldfl public set-up 1"
 
     def __post_init__(self) -> None:
+        authorities = len(self.verifying_key) // VERIFYING_KEY_BYTES
         if (
             len(self.session) != 16
             or len(self.initial_digest) != 32
-            or len(self.verifying_key) not in (0, 32)
-            or len(self.enrolment_key) not in (0, 1216)
+            or len(self.verifying_key)
+            not in range(0, VERIFYING_KEY_BYTES * MOST_AUTHORITIES + 1, VERIFYING_KEY_BYTES)
+            or len(self.enrolment_key) not in (0, authorities * ENROLMENT_KEY_BYTES)
+            or (authorities > 1 and not self.enrolment_key)
         ):
             raise ParameterError(
-                "a public set-up has a session of 16 bytes, a digest of 32, a verifying key of 32 or none, and an "
-                "enrolment key of 1,216 or none"
+                "a public set-up has a session of 16 bytes, a digest of 32, and of each key authority a verifying key "
+                "of 32 and, always where there are several, an enrolment key of 1,216"
             )
         if not isinstance(self.method, str) or not isinstance(self.settings, Mapping):
             raise ParameterError("a public set-up has a method's name and a table of settings")

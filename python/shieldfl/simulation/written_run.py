@@ -1,0 +1,115 @@
+"""The folder of a run: what it was run by, a line for each round as it comes, and in the end all that was measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shieldfl.build_info import machine_facts
+from shieldfl.errors import DataError, PolicyError
+from shieldfl.reporting.output_files import write_whole
+from shieldfl.settings import plain_settings
+from shieldfl.simulation.config import RunConfig
+from shieldfl.simulation.report.csv_tables import flat_record, rounds_csv
+from shieldfl.simulation.results import RoundRecord
+from shieldfl.simulation.run_result import RunResult, plain_json
+
+__all__ = ["WrittenRun"]
+
+_SETTINGS, _ROUNDS, _RESULT, _TABLE = "settings.json", "rounds.jsonl", "result.json", "rounds.csv"
+
+
+class WrittenRun:
+    """``settings.json``, ``rounds.jsonl``, ``result.json`` and ``rounds.csv`` of one run, beside its checkpoint.
+
+    Parameters
+    ----------
+    config : whose ``folder`` it is.
+    methods : settings of each method that runs, by name, as plain data.
+    environment : versions, processor and threads.
+
+    Raises PolicyError for a folder with a run that is not to be gone on with, DataError for one that cannot be written.
+    """
+
+    def __init__(self, config: RunConfig, methods: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
+        assert config.folder is not None
+        self._folder = Path(config.folder)
+        self._known: set[tuple[str, int]] = set()
+        """Rounds that have a line: a run that is gone on with tells of them again."""
+        stated = {"run": plain_settings(config), "methods": dict(methods)}
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._cut_short()
+            if self._known and not config.resume:
+                raise PolicyError(
+                    f"there is a run in {self._folder}: go on with it by --resume (resume = true), or name another "
+                    "folder"
+                )
+            if not self._known:
+                facts = {"environment": dict(environment), "machine": machine_facts(), **_commit()}
+                write_whole(self._folder / _SETTINGS, _text(stated | facts))
+        except OSError as error:
+            raise self._failed() from error
+
+    def _failed(self) -> DataError:
+        return DataError(
+            f"the run's folder {self._folder} cannot be written: free some space, or name another"
+        )
+
+    def _cut_short(self) -> None:
+        """Read which rounds have a line, and drop one that was cut off as it was written."""
+        path = self._folder / _ROUNDS
+        if not path.exists():
+            return
+        lines = path.read_bytes().splitlines(keepends=True)
+        whole = [line for line in lines if line.endswith(b"\n")]
+        if len(whole) < len(lines):
+            write_whole(path, b"".join(whole))
+        for line in whole:
+            read = json.loads(line)
+            self._known.add((read["method"], read["round"]))
+
+    def tell(self, method: str, record: RoundRecord) -> None:
+        """Add a round's line, unless it has one. Raises DataError."""
+        if (method, record.round) in self._known:
+            return
+        line = json.dumps(plain_json({"method": method, **flat_record(record)}), allow_nan=False)
+        try:
+            with (self._folder / _ROUNDS).open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise self._failed() from error
+        self._known.add((method, record.round))
+
+    def finish(self, result: RunResult) -> None:
+        """Write down what the run measured, also one that was interrupted. Raises DataError."""
+        try:
+            write_whole(self._folder / _RESULT, _text(result.to_json()))
+            write_whole(self._folder / _TABLE, rounds_csv(result))
+        except OSError as error:
+            raise self._failed() from error
+
+
+def _text(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, indent=2, allow_nan=False) + "\n"
+
+
+def _commit() -> dict[str, Any]:
+    """Return the commit that the folder of the call is at, and whether files differ from it; nothing elsewhere."""
+    git = shutil.which("git")
+    if git is None:
+        return {}
+    found = []
+    for words in (["rev-parse", "HEAD"], ["status", "--porcelain"]):
+        done = subprocess.run([git, *words], capture_output=True, text=True, check=False)
+        if done.returncode:
+            return {}
+        found.append(done.stdout.strip())
+    return {"commit": found[0], "has_uncommitted_changes": bool(found[1])}

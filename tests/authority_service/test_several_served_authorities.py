@@ -1,0 +1,285 @@
+"""Sessions in which two or three served authorities have to answer: what each of them keeps from the others."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from authority_service.served import ANY, KAHE, KEYS, made_folder, served, served_run, signed
+from authority_service.test_served_rounds import variant_of
+from documentation_pages import ROOT
+from methods.method_conformance import SteppedRun
+from shieldfl.authority_service.identity import ClientIdentity, checked_public_keys, signed_setup_of
+from shieldfl.authority_service.session_request import SessionRequest
+from shieldfl.authority_service.several_authorities import SeveralAuthorities
+from shieldfl.errors import (
+    KeyMismatchError,
+    ParameterError,
+    PolicyError,
+    UnreachableError,
+)
+from shieldfl.methods.protocol.public_setup import PublicSetup
+from shieldfl.roles.message import Message
+from shieldfl.scheme.enrolment import AuthorityGroup
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Three authorities that enrol registered clients alone, and four of them at each."""
+    made = [made_folder(tmp_path / name, min_clients=2) for name in ("first", "second", "third")]
+    for folder in made:
+        for index, key in enumerate(KEYS):
+            folder.registry.register(f"clinic-{index}", key.public_key)
+    return made
+
+
+@contextlib.contextmanager
+def connected(folders, **options):
+    """Yield what serves each folder, and one connection to all."""
+    with contextlib.ExitStack() as stack:
+        services = [stack.enter_context(served(folder)) for folder in folders]
+        yield services, stack.enter_context(SeveralAuthorities([one.client(**options) for one in services]))
+
+
+def begun(connection, **changes):
+    return served_run(connection, KAHE, sign=signed, **{"min_clients": 3} | changes)
+
+
+@pytest.mark.parametrize(
+    ("label", "opener", "encryption", "count"),
+    [
+        ("full-he", "clients", "kahe", 3),
+        ("full-he", "aggregator", "kahe", 2),
+        ("full-he", "clients", "pads", 2),
+        ("selective-shield/encrypted", "clients", "kahe", 2),
+        ("selective-shield/encrypted", "aggregator", "kahe", 2),
+        ("dict-pfl", "clients", "kahe", 2),
+    ],
+)
+def test_models_are_those_of_one_embedded_authority(tmp_path, label, opener, encryption, count):
+    variant, secret = variant_of(label, opener).under(encryption), bytes(32)
+    folders = [made_folder(tmp_path / str(number), **ANY) for number in range(count)]
+    with connected(folders) as (_, connection):
+        run = served_run(connection, variant, shared_secret=secret, weights=[1, 2, 3, 4])
+        embedded = SteppedRun(variant, shared_secret=secret, weights=[1, 2, 3, 4])
+        for participants in ([0, 1, 2, 3], [0, 1, 3], [1, 2, 3]):
+            for each in (run, embedded):
+                each.run_round(participants)
+            for index in participants:
+                own, other = run.merged(index), embedded.merged(index)
+                np.testing.assert_array_equal(own.parameters, other.parameters)
+                np.testing.assert_array_equal(own.buffers, other.buffers)
+        assert set(run.authority.report().events) == set(embedded.authority.report().events) != set()
+
+
+def test_a_method_that_derives_a_secret_does_so_from_all_authorities(tmp_path):
+    variant = variant_of("dict-pfl", "clients")
+    folders = [made_folder(tmp_path / str(number), **ANY) for number in range(2)]
+    with connected(folders) as (_, connection):
+        run = served_run(connection, variant, shared_secret=None)
+        first, second = (client.granted_secret() for client in run.clients[:2])
+        keys = run.clients[0]._opening.keys
+        held = keys._opening_key
+        keys.grant(bytes(32) + held[32:])
+        assert keys.shared_secret() != first == second
+        keys.grant(held[:32] + bytes(32))
+        assert keys.shared_secret() != first
+
+
+def test_a_list_that_one_authority_was_not_asked_for_opens_nothing(folders, monkeypatch):
+    with connected(folders[:2]) as (_, connection):
+        run = begun(connection)
+        model = run.merged(0).parameters
+        asked_instead = []
+
+        def ask_for_fewer(phase, aggregator, messages):
+            twin = run.method.aggregator_steps(run.setup, [1] * 4)
+            twin.begin_round(1, Message())
+            twin.begin_phase(phase, 1, None)
+            for index in range(3):
+                twin.receive(phase, index, messages[index])
+            twin.close(phase)
+            asked_instead.append(twin.request(phase).to_bytes())
+
+        first, second = connection._clients
+        call = second.call
+
+        def lie(session, name, message):
+            if name == "newest-model":
+                return first.call(session, name, message)  # an aggregator that lies does not compare
+            other = {"message": asked_instead[-1]} if name == "answer" else {}
+            return call(session, name, Message({**message, **other}))
+
+        monkeypatch.setattr(second, "call", lie)
+        with pytest.raises(KeyMismatchError, match="not signed"):
+            run.run_round(intrude=ask_for_fewer)
+        assert asked_instead
+        np.testing.assert_array_equal(run.merged(0).parameters, model)
+
+
+def test_what_one_authority_alone_says_is_not_taken(folders):
+    with connected(folders[:2]) as (_, connection):
+        run = begun(connection)
+        first = run.authority.begin_round(1, [0, 1, 2, 3])
+        for altered in (
+            bytes(first["round model"])[:64],
+            bytes(first["round model"])[:64] * 2,
+            bytes(first["round model"])[64:] + bytes(first["round model"])[:64],
+            bytes(first["round model"]) + bytes(64),
+            b"",
+        ):
+            with pytest.raises(KeyMismatchError, match="not signed"):
+                run.clients[0].begin_round(1, 4, Message({**first, "round model": altered}))
+        run.clients[0].begin_round(1, 4, first)
+
+
+def test_a_set_up_is_taken_from_all_that_are_pinned_and_no_others(folders):
+    with connected(folders) as (services, connection):
+        run = begun(connection)
+        signed_setup = run.authority.signed_setup
+        keys = [one.service.public_key for one in services]
+        setup = signed_setup_of(signed_setup, b"".join(keys))
+        assert setup == signed_setup_of(signed_setup, ", ".join(key.hex() for key in reversed(keys)))
+        assert PublicSetup.trusted(setup) == run.setup
+        for pinned in (keys[:2], keys[1:], keys[:1], [*keys[:2], bytes(range(32))]):
+            with pytest.raises(KeyMismatchError, match="all of them"):
+                signed_setup_of(signed_setup, b"".join(pinned))
+        signatures = bytes(signed_setup["signature"])
+        for altered in (signatures[:128], signatures[:64] * 3, signatures + bytes(64), signatures[:-1], b""):
+            with pytest.raises(KeyMismatchError):
+                signed_setup_of(Message({**signed_setup, "signature": altered}), b"".join(keys))
+
+
+def test_an_authority_signs_no_session_that_it_has_not_offered_a_key_for(folders):
+    with connected(folders) as (services, connection):
+        clients = connection._clients
+        run = SteppedRun(KAHE, min_clients=3)
+        request = SessionRequest(run.method, run.initial)
+        offers = [client.offer() for client in clients]
+        with services[0].client("other") as other:
+            others = [other.offer(), *offers[1:]]
+        for group in (AuthorityGroup(tuple(offers[1:])), AuthorityGroup(tuple(others))):
+            with pytest.raises(PolicyError, match="has not offered"):
+                clients[0].begun(replace(request, group=group))
+        group = AuthorityGroup(tuple(offers))
+        clients[0].begun(replace(request, group=group))
+        clients[0].begun(replace(request, group=group, nonce=request.nonce))  # the same one again
+        with pytest.raises(PolicyError, match="has not offered"):
+            clients[0].begun(replace(request, group=group, nonce=bytes(16)))
+        # One that is refused for another reason leaves the offer.
+        few = SteppedRun(KAHE, min_clients=2, clients=2)
+        services[1].service.policy = replace(services[1].service.policy, min_clients=3)
+        with pytest.raises(PolicyError, match="min_clients"):
+            clients[1].begun(SessionRequest(few.method, few.initial, group=group))
+        clients[1].begun(replace(request, group=group))
+        # The oldest offers make way, and all end with the process.
+        for _ in range(16):
+            newest = clients[2].offer()
+        with pytest.raises(PolicyError, match="has not offered"):
+            clients[2].begun(replace(request, group=group))
+        later = AuthorityGroup((offers[0], newest))
+    with (
+        served(folders[2]) as again,
+        again.client() as client,
+        pytest.raises(PolicyError, match="since it was"),
+    ):
+        client.begun(replace(request, group=later))
+
+
+@pytest.mark.parametrize("label", ["full-he/ckks", "mask-crypt"])
+def test_where_one_key_opens_all_there_is_one_authority(tmp_path, label):
+    folders = [made_folder(tmp_path / str(number), **ANY) for number in range(2)]
+    with connected(folders) as (_, connection), pytest.raises(ParameterError, match="several"):
+        served_run(connection, variant_of(label, "the authority"))
+
+
+def test_each_authority_keeps_to_its_own_policy_and_clients(folders):
+    folders[1].registry.revoke("clinic-3")
+    with connected(folders[:2]) as (services, connection):
+        with pytest.raises(PolicyError, match=f"{services[1].url}.*clinic-3"):
+            begun(connection)
+        run = begun(connection, clients=3, weights=[1, 1, 1])
+        run.run_round()
+        folders[1].registry.revoke("clinic-2")
+        with pytest.raises(PolicyError, match=services[1].url):
+            run.run_round()
+        # The first has answered, the second does not: nobody opens that sum, and there is no next round.
+        with pytest.raises(PolicyError, match="begin another session from the newest model"):
+            run.authority.begin_round(3, [0, 1, 2])
+
+
+@pytest.mark.parametrize("lost", ["begin-round", "answer"])
+def test_a_call_that_one_authority_did_not_get_is_repeated(folders, lost):
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(served(folders[0]))
+        ending = stack.enter_context(contextlib.ExitStack())
+        second = ending.enter_context(served(folders[1]))
+        own = stack.enter_context(SeveralAuthorities([first.client(), second.client(attempts=1)]))
+        run = begun(own)
+        run.run_round()
+        session = run.authority.session_id
+
+        def end_the_second(*_):
+            own.close()  # before the server does
+            own._clients = [first.client(), second.client(attempts=1)]
+            ending.close()
+
+        if lost == "begin-round":
+            end_the_second()
+        with pytest.raises(UnreachableError):
+            run.run_round(intrude=end_the_second)
+        again = stack.enter_context(served(folders[1]))
+        other = stack.enter_context(SeveralAuthorities([first.client(), again.client()]))
+        run.authority = other.session(session)
+        if lost == "begin-round":
+            run._round -= 1
+            run.run_round()
+        else:
+            ended = run.answer_again("update")
+            run.aggregator.keep(ended, run.aggregator.request("update"), range(4))
+            for client in run.clients:
+                client.end_round(ended)
+        run.run_round()
+        embedded = SteppedRun(KAHE, min_clients=3)
+        for _ in range(3):
+            embedded.run_round()
+        np.testing.assert_array_equal(run.merged(0).parameters, embedded.merged(0).parameters)
+
+
+def test_the_example_runs_with_two_authorities(folders, tmp_path):
+    keys = []
+    for index in range(3):
+        path = tmp_path / f"clinic-{index}.pem"
+        ClientIdentity.create(path)
+        for folder in folders[:2]:
+            folder.registry.register(path.stem + "-new", ClientIdentity.load(path).public_key)
+        keys.append(path.rename(tmp_path / f"clinic-{index}-new.pem"))
+    with served(folders[0]) as first, served(folders[1]) as second:
+        places = [
+            ",".join(str(folder.path) for folder in folders[:2]),
+            f"{first.url},{second.url}",
+            *map(str, keys),
+        ]
+        done = subprocess.run(
+            [sys.executable, ROOT / "examples/served_authority/rounds.py", *places],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert done.stdout.endswith("round 2: every value of the model is 4.0000\n")
+
+
+def test_public_keys_are_one_to_three_different_ones():
+    one, two = bytes(32), bytes([1]) * 32
+    assert checked_public_keys(one.hex()) == one
+    assert checked_public_keys(f"{one.hex()},{two.hex()}") == one + two
+    for wrong in (b"", one[:-1], one + one, one.hex() + ",", "", bytes(range(128))):
+        with pytest.raises(ParameterError):
+            checked_public_keys(wrong)
