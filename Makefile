@@ -24,7 +24,6 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo test check test-cpp cpp-tests test-python test-slow nvflare test-verify test-asan test-tsan test-ct \
   test-aarch64 test-statistics fuzz smoke wheel coverage bench baselines docs lint format clean
-  test-statistics fuzz smoke wheel coverage bench baselines docs lint format clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
