@@ -23,10 +23,10 @@ STATISTICS_DRAWS ?= 100000000
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo test check test-cpp cpp-tests test-python test-slow nvflare test-verify test-asan test-tsan test-ct \
-  test-statistics fuzz smoke wheel coverage bench baselines docs lint format clean
+  test-aarch64 test-statistics fuzz smoke wheel coverage bench baselines docs lint format clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/installed  ## install everything and train under protection on real data
 	$(BIN)/shieldfl run --method fedavg,selective-shield --noise-multiplier 0.01 --report build/demo-report
@@ -50,6 +50,7 @@ check:  ## the long form: all of the above, statistics, sanitizers, constant tim
 	@.ci/stage "fuzz" $(MAKE) fuzz
 	@.ci/stage "ThreadSanitizer" $(MAKE) test-tsan
 	@.ci/stage "constant time" $(MAKE) test-ct
+	@.ci/stage "C++ tests as 64-bit ARM" $(MAKE) test-aarch64
 	@.ci/stage "experiments" $(MAKE) smoke
 	@.ci/stage "wheels" $(MAKE) wheel
 	@.ci/stage --list
@@ -101,6 +102,11 @@ test-ct: build/ct/configured  ## no branch or address depends on a secret: valgr
 	SHIELDFL_SIMD= valgrind -q --error-exitcode=1 build/ct/constant_time
 	valgrind -q --log-file=build/ct/leaks.log build/ct/constant_time --leaks
 	build/ct/constant_time_trace
+
+# Emulated, so that nothing is said of time.
+test-aarch64: build/aarch64/configured  ## the C++ tests compiled for 64-bit ARM, emulated: the same bits as on x86-64
+	$(BUILD_PATH) cmake --build build/aarch64
+	$(BUILD_PATH) ctest --test-dir build/aarch64 --output-on-failure --parallel $(JOBS)
 
 test-statistics: $(VENV)/core  ## the samplers' distributions, from 10^8 samples each
 	$(BUILD_PATH) cmake --build build/core --target sampler_statistics
@@ -198,6 +204,12 @@ build/asan/configured: $(VENV)/installed CMakeLists.txt $(wildcard cmake/*.cmake
 build/tsan/configured: $(VENV)/tools CMakeLists.txt $(wildcard cmake/*.cmake)
 	$(BUILD_PATH) cmake -S . -B build/tsan -G Ninja -DPython_EXECUTABLE=$(abspath $(BIN))/python \
 	  -DCMAKE_BUILD_TYPE=RelWithDebInfo -DSHIELDFL_SANITIZE=thread -DSHIELDFL_BUILD_PYTHON=OFF -DSHIELDFL_BUILD_TESTS=ON
+	@touch $@
+
+build/aarch64/configured: $(VENV)/tools CMakeLists.txt $(wildcard cmake/*.cmake)
+	@sh cmake/preflight_aarch64.sh
+	$(BUILD_PATH) cmake -S . -B build/aarch64 -G Ninja -DPython_EXECUTABLE=$(abspath $(BIN))/python \
+	  -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64-linux-gnu.cmake -DSHIELDFL_BUILD_PYTHON=OFF -DSHIELDFL_BUILD_TESTS=ON
 	@touch $@
 
 build/verify/configured: $(VENV)/tools CMakeLists.txt $(wildcard cmake/*.cmake)
