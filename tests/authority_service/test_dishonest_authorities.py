@@ -1,4 +1,4 @@
-"""What one of several authorities can do that is dishonest, with the aggregator: nothing while another one is honest."""
+"""What one of several authorities can do that is dishonest, with the aggregator: nothing, where another is honest."""
 
 from __future__ import annotations
 
