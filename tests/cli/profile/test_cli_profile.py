@@ -24,6 +24,7 @@ from shieldfl.fleet.simulate.fleet_simulation import SimulationSettings, client_
 from shieldfl.fleet.simulate.paper_costs import paper_cost_model, paper_costs_for
 from shieldfl.fleet.simulate.planner import plan_round
 from shieldfl.fleet.simulate.round_simulation import simulate
+from shieldfl.reporting.quantities import seconds_text
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -206,7 +207,12 @@ def test_plan_recommends_what_the_planner_does(fleet: Path, profile: Path, tmp_p
     assert [one["scheme"] for one in facts["schemes"]] == [found.best.scheme, found.others[0].scheme]
     assert facts["schemes"][0]["budgets"] == list(found.best.budgets)
     assert facts["schemes"][1]["limit"]["step"] == found.others[0].limit.step
-    assert rows(result.stdout)["phone"] == [f"{found.best.budgets[2] * 100:.2f} %"]
+    share, after, *longest = rows(result.stdout)["phone"]
+    assert share == f"{found.best.budgets[2] * 100:.2f} %"
+    assert after == seconds_text(found.best.update_seconds[2])
+    assert " ".join(longest).startswith(f"{found.best.longest_steps[2].step}, ")
+    assert found.best.longest_steps[2].client == "phone"
+    assert facts["schemes"][0]["longest_steps"][2]["step"] == found.best.longest_steps[2].step
 
 
 def test_a_target_that_cannot_be_met_exits_1(fleet: Path, profile: Path) -> None:

@@ -51,7 +51,7 @@ def load_costs(profile: Path | None, schemes: Sequence[str] | None, fleets: Sequ
     paths = dict.fromkeys(kind.profile for fleet in fleets for kind in fleet.kinds if kind.profile)
     own = {path: load_profile(path) for path in paths}
     models = {name: _with_clients(measured.cost_model(name), name, own) for name in chosen}
-    source = CostSource(models, measured)
+    source = CostSource(models, measured, own)
     source.check(fleets)
     return source
 

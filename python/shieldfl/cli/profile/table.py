@@ -113,5 +113,16 @@ def print_plan(found: Recommendation, clients: Sequence[str], console: Console) 
         soft_wrap=True,
     )
     if clients:
-        rows = ([name, share_text(budget)] for name, budget in zip(clients, found.best.budgets, strict=True))
-        console.print(result_table(("client", "encrypts"), rows))
+        best = found.best
+        each = zip(clients, best.budgets, best.update_seconds, best.longest_steps, strict=True)
+        rows = (
+            [
+                name,
+                share_text(budget),
+                seconds_text(seconds),
+                f"{longest.step}, {seconds_text(longest.seconds)}",
+            ]
+            for name, budget, seconds, longest in each
+        )
+        heads = ("client", "encrypts", "update after", "of that most in")
+        console.print(result_table(heads, rows, words=(heads[-1],)))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from shieldfl.errors import ParameterError
@@ -25,6 +25,8 @@ class CostSource:
     models: dict[str, CostModel]
     profile: DeviceProfile | None
     """None for the paper's costs."""
+    of_clients: Mapping[str, DeviceProfile] = field(default_factory=dict)
+    """By path, the profiles that clients have of their own."""
 
     def for_method(self, method: str, scheme: str) -> CostModel:
         """Return the costs of a scheme under a method."""
@@ -55,9 +57,7 @@ class CostSource:
         """Say in a line whose costs these are."""
         if self.profile is None:
             return "costs: those that the SenseCrypt paper reports"
-        machine = self.profile.machine
-        known = [str(machine[key]) for key in ("processor", "date") if machine.get(key)]
-        return f"costs: device profile{' of ' if known else ''}{', '.join(known)}"
+        return f"costs: device profile{_of(self.profile)}"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types."""
@@ -72,7 +72,16 @@ class CostSource:
         """Say what a reader has to know about training times that no fleet file states."""
         if self.profile is None:
             return []
-        return [*self._training_notes(fleets), *self._set_notes(fleets)]
+        return [*self._training_notes(fleets), *self._profile_notes(fleets), *self._set_notes(fleets)]
+
+    def _profile_notes(self, fleets: Sequence[Fleet]) -> list[str]:
+        """Say whose costs clients have that name a profile."""
+        return [
+            f"{fleet.name}: {kind.name} has its own device profile{_of(self.of_clients[kind.profile])}."
+            for fleet in fleets
+            for kind in fleet.kinds
+            if kind.profile in self.of_clients
+        ]
 
     def _set_notes(self, fleets: Sequence[Fleet]) -> list[str]:
         """Warn of clients whose processor has another instruction set than the machine of their profile."""
@@ -113,6 +122,11 @@ class CostSource:
             f"training takes what {measured.name} with {measured.parameters:,} parameters took, another number than "
             "the fleet's model has.",
         )
+
+
+def _of(profile: DeviceProfile) -> str:
+    known = [str(profile.machine[key]) for key in ("processor", "date") if profile.machine.get(key)]
+    return f"{' of ' if known else ''}{', '.join(known)}"
 
 
 def _note(fleets: Sequence[Fleet], text: str) -> list[str]:

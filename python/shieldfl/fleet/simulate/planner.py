@@ -50,6 +50,10 @@ class SchemePlan:
     """The most that any client encrypts, as a share of the parameters: the size of the union."""
     budgets: tuple[float, ...]
     """Of each client, as a share of the parameters."""
+    longest_steps: tuple[Limit, ...]
+    """Of each client: what takes it longest before its update has arrived."""
+    update_seconds: tuple[float, ...]
+    """Of each client, from the start of the round until its update has arrived."""
     round_seconds: float
     least_round_seconds: float
     """With every client at the least ratio: no target below it can be met."""
@@ -220,6 +224,8 @@ class _Search:
             feasible=feasible,
             mask_ratio=float(values.max()) / parameters,
             budgets=tuple((values / parameters).tolist()),
+            longest_steps=tuple(_longest_step(rounds, client) for client in range(self._fleet.size)),
+            update_seconds=tuple(rounds.client_seconds[0].tolist()),
             round_seconds=rounds.total_seconds,
             least_round_seconds=least_seconds,
             limit=Limit("nothing", None, 0.0) if everything else _limit(rounds),
@@ -231,14 +237,19 @@ class _Search:
 def _limit(rounds: FleetRounds) -> Limit:
     """Return the longest step on the way that decides the round's time, through its slowest client."""
     names = rounds.fleet.client_names
-    slowest = _slowest(rounds)
-    steps = [Limit(stage, names[slowest], float(rounds.stages[stage][0, slowest])) for stage in STAGES]
     fetching = int(rounds.download[0].argmax())
-    steps += [
+    steps = [
+        _longest_step(rounds, _slowest(rounds)),
         Limit("aggregate", None, float(rounds.aggregation[0, 0])),
         Limit("open", None, float(rounds.opening[0, 0])),
         Limit("download", names[fetching], float(rounds.download[0, fetching])),
     ]
+    return max(steps, key=lambda step: step.seconds)
+
+
+def _longest_step(rounds: FleetRounds, client: int) -> Limit:
+    name = rounds.fleet.client_names[client]
+    steps = (Limit(stage, name, float(rounds.stages[stage][0, client])) for stage in STAGES)
     return max(steps, key=lambda step: step.seconds)
 
 
