@@ -33,6 +33,14 @@ def test_protection_takes_five_lines(name):
         assert any(one.startswith(f"+{call} = ") for one in added)
 
 
+def test_the_page_shows_what_protects():
+    def changed(text):
+        return sorted(line for line in text.splitlines() if re.match(r"[+-](?!\+\+ |-- )", line))
+
+    shown = re.search(r"```diff\n(.*?)```", (EXAMPLES / "README.md").read_text(), re.DOTALL)[1]
+    assert changed(shown) == changed((EXAMPLES / IN_ANOTHER_ENVIRONMENT / "protected.diff").read_text())
+
+
 @pytest.fixture(scope="module", params=NAMES)
 def runs(request, tmp_path_factory):
     return Runs(request.param, tmp_path_factory.mktemp(request.param))

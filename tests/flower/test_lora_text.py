@@ -150,6 +150,13 @@ def test_little_is_sent(runs, task, capsys):
             f"{app.folder.parent.name}: an update is {up[-1]:,} bytes; of the run {sum(u for _, u in every):,} up, "
             f"{sum(d for d, _ in every):,} down; accuracy {', '.join(f'{one:.4f}' for one in accuracies(result))}"
         )
+    plain = runs.results[0].arrays
+    apart = max(
+        np.abs(model[name].numpy() - own.numpy()).max()
+        for model in runs.evaluated[-CLIENTS:]
+        for name, own in plain.items()
+    )
+    rows.append(f"the models differ by up to {apart:.1e}")
     assert 3 * sent < up[1] < up[0] < 4 * whole / 8
     with capsys.disabled():
         print("\n" + "\n".join(rows))
