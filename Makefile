@@ -31,10 +31,10 @@ STATISTICS_DRAWS ?= 100000000
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo test check test-cpp cpp-tests test-python test-slow nvflare hugging-face test-verify test-asan test-tsan \
-  test-ct test-statistics fuzz smoke wheel coverage bench baselines docs lint format clean
+  test-ct test-aarch64 test-statistics fuzz smoke wheel coverage bench baselines docs lint format clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/installed  ## install everything and train under protection on real data
 	$(BIN)/shieldfl run --method fedavg,selective-shield --noise-multiplier 0.01 --report build/demo-report
@@ -59,6 +59,7 @@ check:  ## the long form: all of the above, statistics, sanitizers, constant tim
 	@.ci/stage "fuzz" $(MAKE) fuzz
 	@.ci/stage "ThreadSanitizer" $(MAKE) test-tsan
 	@.ci/stage "constant time" $(MAKE) test-ct
+	@.ci/stage "C++ tests as 64-bit ARM" $(MAKE) test-aarch64
 	@.ci/stage "experiments" $(MAKE) smoke
 	@.ci/stage "wheels" $(MAKE) wheel
 	@.ci/stage --list
@@ -113,6 +114,11 @@ test-ct: build/ct/configured  ## no branch or address depends on a secret: valgr
 	valgrind -q --log-file=build/ct/leaks.log build/ct/constant_time --leaks
 	build/ct/constant_time_trace
 
+# Emulated, so that nothing is said of time.
+test-aarch64: build/aarch64/configured  ## the C++ tests compiled for 64-bit ARM, emulated: the same bits as on x86-64
+	$(BUILD_PATH) cmake --build build/aarch64
+	$(BUILD_PATH) ctest --test-dir build/aarch64 --output-on-failure --parallel $(JOBS)
+
 test-statistics: $(VENV)/core  ## the samplers' distributions, from 10^8 samples each
 	$(BUILD_PATH) cmake --build build/core --target sampler_statistics
 	build/core/sampler_statistics $(STATISTICS_DRAWS)
@@ -150,7 +156,8 @@ lint: $(VENV)/installed  ## formatting, style, types
 	$(BIN)/ruff check python tests bench examples
 	$(BIN)/ruff format --check python tests bench examples
 	$(BIN)/mypy
-	$(BIN)/python -m mypy.stubtest shieldfl._core shieldfl._seal_baseline --allowlist tests/stub_differences.txt
+	$(BIN)/python -m mypy.stubtest shieldfl._core shieldfl._seal_baseline --allowlist tests/stub_differences.txt \
+	  --mypy-config-file tests/stub_check.ini
 	$(BIN)/clang-format --dry-run --Werror $$(find cpp -name '*.h' -o -name '*.cpp')
 
 format: $(VENV)/installed  ## write the formatting that lint asks for
@@ -216,6 +223,12 @@ build/asan/configured: $(VENV)/installed CMakeLists.txt $(wildcard cmake/*.cmake
 build/tsan/configured: $(VENV)/tools CMakeLists.txt $(wildcard cmake/*.cmake)
 	$(BUILD_PATH) cmake -S . -B build/tsan -G Ninja -DPython_EXECUTABLE=$(abspath $(BIN))/python \
 	  -DCMAKE_BUILD_TYPE=RelWithDebInfo -DSHIELDFL_SANITIZE=thread -DSHIELDFL_BUILD_PYTHON=OFF -DSHIELDFL_BUILD_TESTS=ON
+	@touch $@
+
+build/aarch64/configured: $(VENV)/tools CMakeLists.txt $(wildcard cmake/*.cmake)
+	@sh cmake/preflight_aarch64.sh
+	$(BUILD_PATH) cmake -S . -B build/aarch64 -G Ninja -DPython_EXECUTABLE=$(abspath $(BIN))/python \
+	  -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64-linux-gnu.cmake -DSHIELDFL_BUILD_PYTHON=OFF -DSHIELDFL_BUILD_TESTS=ON
 	@touch $@
 
 build/verify/configured: $(VENV)/tools CMakeLists.txt $(wildcard cmake/*.cmake)

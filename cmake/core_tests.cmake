@@ -8,18 +8,21 @@
 # - they test code that has no kernels but those of words, checksums and random numbers, which have tests of their own
 #   on all sets: `no_kernels`,
 # - they are Paillier's, whose two engines Python's tests encrypt, add and open with, too. But `both_engines`, which
-#   share numbers between threads, run as scalar as well, which computes with GMP; so would AVX2.
+#   share numbers between threads or have digests written down, run as scalar as well, which computes with GMP; so would
+#   AVX2.
+# Where the kernels are scalar alone there are no others to run on.
 set(all_sets common_crc32c)
 set(no_kernels ckks_parameter_search ckks_parameters common_verify common_wire mask_codec parallel_for
                selection_mutual_information selection_selection)
-set(both_engines paillier_encryptor paillier_pool)
+set(both_engines paillier_encryptor paillier_known_bits paillier_pool)
 # The longest, which begin first: a shard that is alone at the end keeps one core waiting.
-set(long_shards paillier_secret_key paillier_ifma_engine paillier_gmp_engine paillier_decryptor)
+set(long_shards enrolled_lies paillier_secret_key paillier_ifma_engine paillier_gmp_engine paillier_decryptor)
 
 file(GLOB test_sources CONFIGURE_DEPENDS cpp/tests/*/test_*.cpp)
 list(FILTER test_sources EXCLUDE REGEX "/freed_memory/")
 add_executable(core_tests cpp/tests/main.cpp ${test_sources})
 target_link_libraries(core_tests PRIVATE shieldfl_core)
+target_compile_definitions(core_tests PRIVATE $<$<BOOL:${CMAKE_CROSSCOMPILING_EMULATOR}>:SHIELDFL_EMULATED>)
 shieldfl_warnings(core_tests)
 # The tests' own code need not be fast, what they test is compiled as it is shipped.
 target_compile_options(core_tests PRIVATE $<$<CONFIG:Release>:-O1>)
@@ -32,7 +35,9 @@ foreach(source IN LISTS test_sources)
   if(shard IN_LIST long_shards)
     set_tests_properties(${shard} PROPERTIES COST 100)
   endif()
-  if(shard IN_LIST both_engines)
+  if(SHIELDFL_INSTRUCTION_SETS STREQUAL "scalar")
+    continue()
+  elseif(shard IN_LIST both_engines)
     set(other_sets scalar)
   elseif(shard MATCHES "_kernels$|^paillier_" OR shard IN_LIST all_sets OR shard IN_LIST no_kernels)
     continue()

@@ -1,8 +1,13 @@
 # Kernels for one instruction set are in files of their own, named *_avx2.cpp and *_avx512.cpp, and these alone are
 # compiled with its flags: everything else runs on any processor of the architecture.
+set(SHIELDFL_INSTRUCTION_SETS scalar)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+  list(APPEND SHIELDFL_INSTRUCTION_SETS avx2 avx512)
+endif()
+
 function(shieldfl_instruction_sets target)
   get_target_property(sources ${target} SOURCES)
-  if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+  if(NOT avx2 IN_LIST SHIELDFL_INSTRUCTION_SETS)
     list(FILTER sources EXCLUDE REGEX "_avx(2|512)\\.cpp$")
     set_target_properties(${target} PROPERTIES SOURCES "${sources}")
     return()

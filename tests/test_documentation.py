@@ -112,7 +112,7 @@ def test_files_that_are_named_exist(page):
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_make_targets_exist(page):
     makefile = doc("Makefile")
-    for target in re.findall(r"(?:^|`)make ([a-z][a-z-]*)", text_of(page), re.MULTILINE):
+    for target in re.findall(r"(?:^|`)make ([a-z][a-z0-9-]*)", text_of(page), re.MULTILINE):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"make {target} does not exist"
 
 

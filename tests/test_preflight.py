@@ -25,9 +25,11 @@ def system(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def preflight(system: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def preflight(
+    system: Path, script: str = "preflight.sh", **environment: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["/bin/sh", ROOT / "cmake" / "preflight.sh"],
+        ["/bin/sh", ROOT / "cmake" / script],
         env={"PATH": str(system), "LACKS": "nothing"} | environment,
         capture_output=True,
         text=True,
@@ -75,3 +77,44 @@ def test_the_readme_has_the_same_line_and_make_asks_first():
     first, second, *_ = (ROOT / "Makefile").read_text().partition("$(VENV)/tools:")[2].splitlines()[1:]
     assert "preflight.sh" in first
     assert second.strip() == "$(PYTHON) -m venv $(VENV)"
+
+
+ARM_TOOLS = ("aarch64-linux-gnu-g++", "qemu-aarch64")
+ARM_APT = (
+    "dpkg --add-architecture arm64 && apt update && "
+    "apt install g++-aarch64-linux-gnu qemu-user libgmp-dev:arm64"
+)
+
+
+@pytest.fixture
+def arm_system(system: Path) -> Path:
+    for name in ARM_TOOLS:
+        (system / name).write_text(COMPILER)
+        (system / name).chmod(0o755)
+    return system
+
+
+def test_a_system_that_compiles_for_arm_and_emulates_it(arm_system: Path):
+    done = preflight(arm_system, "preflight_aarch64.sh")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    (arm_system / "qemu-aarch64").rename(arm_system / "qemu-aarch64-static")
+    assert preflight(arm_system, "preflight_aarch64.sh").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("removed", "no_gmp", "said"),
+    [
+        (ARM_TOOLS[:1], "0", "the compiler aarch64-linux-gnu-g++"),
+        (ARM_TOOLS[1:], "0", "qemu-aarch64"),
+        ((), "1", "GMP for arm64"),
+        (ARM_TOOLS, "0", "the compiler aarch64-linux-gnu-g++, qemu-aarch64"),
+    ],
+)
+def test_what_is_missing_for_arm_is_named_in_one_sentence(
+    arm_system: Path, removed: tuple[str, ...], no_gmp: str, said: str
+):
+    for name in removed:
+        (arm_system / name).unlink()
+    done = preflight(arm_system, "preflight_aarch64.sh", NO_GMP=no_gmp)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"make test-aarch64 lacks {said}: on Debian 12, {ARM_APT}\n"

@@ -26,3 +26,13 @@ def strict(tmp_path):
     for index, key in enumerate(KEYS):
         made.registry.register(f"clinic-{index}", key.public_key)
     return made
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Three authorities that enrol registered clients alone, and four of them at each."""
+    made = [made_folder(tmp_path / name, min_clients=2) for name in ("first", "second", "third")]
+    for folder in made:
+        for index, key in enumerate(KEYS):
+            folder.registry.register(f"clinic-{index}", key.public_key)
+    return made

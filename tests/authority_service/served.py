@@ -24,6 +24,7 @@ from shieldfl.authority_service.identity import ClientIdentity
 from shieldfl.authority_service.policy import AuthorityPolicy
 from shieldfl.authority_service.service import AuthorityFolder, AuthorityService
 from shieldfl.authority_service.session_request import SessionRequest
+from shieldfl.authority_service.several_authorities import SeveralAuthorities
 from shieldfl.methods.protocol.method import Method
 
 ANY = {"registered_clients_only": False, "schemes": ("kahe", "pads", "ckks", "paillier"), "min_clients": 2}
@@ -120,3 +121,15 @@ KEYS = [ClientIdentity(bytes([index]) * 32) for index in range(1, 5)]
 def signed(setup, index, message):
     """As whom a client with one of these keys enrols."""
     return KEYS[index].signed_enrolment(f"clinic-{index}", setup, index, message)
+
+
+@contextlib.contextmanager
+def connected(folders, **options):
+    """Yield what serves each folder, and one connection to all."""
+    with contextlib.ExitStack() as stack:
+        services = [stack.enter_context(served(folder)) for folder in folders]
+        yield services, stack.enter_context(SeveralAuthorities([one.client(**options) for one in services]))
+
+
+def begun(connection, **changes):
+    return served_run(connection, KAHE, sign=signed, **{"min_clients": 3} | changes)

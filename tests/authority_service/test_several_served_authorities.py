@@ -10,14 +10,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from authority_service.served import ANY, KAHE, KEYS, made_folder, served, served_run, signed
+from authority_service.served import ANY, KAHE, begun, connected, made_folder, served, served_run
 from authority_service.test_served_rounds import variant_of
 from documentation_pages import ROOT
 from methods.method_conformance import SteppedRun
 from shieldfl.authority_service.identity import ClientIdentity, checked_public_keys, signed_setup_of
+from shieldfl.authority_service.served_session import ServedSession
 from shieldfl.authority_service.session_request import SessionRequest
 from shieldfl.authority_service.several_authorities import SeveralAuthorities
 from shieldfl.errors import (
+    DataError,
     KeyMismatchError,
     ParameterError,
     PolicyError,
@@ -25,29 +27,7 @@ from shieldfl.errors import (
 )
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.roles.message import Message
-from shieldfl.scheme.enrolment import AuthorityGroup
-
-
-@pytest.fixture
-def folders(tmp_path):
-    """Three authorities that enrol registered clients alone, and four of them at each."""
-    made = [made_folder(tmp_path / name, min_clients=2) for name in ("first", "second", "third")]
-    for folder in made:
-        for index, key in enumerate(KEYS):
-            folder.registry.register(f"clinic-{index}", key.public_key)
-    return made
-
-
-@contextlib.contextmanager
-def connected(folders, **options):
-    """Yield what serves each folder, and one connection to all."""
-    with contextlib.ExitStack() as stack:
-        services = [stack.enter_context(served(folder)) for folder in folders]
-        yield services, stack.enter_context(SeveralAuthorities([one.client(**options) for one in services]))
-
-
-def begun(connection, **changes):
-    return served_run(connection, KAHE, sign=signed, **{"min_clients": 3} | changes)
+from shieldfl.scheme.enrolment import AuthorityGroup, AuthorityIdentity
 
 
 @pytest.mark.parametrize(
@@ -91,53 +71,6 @@ def test_a_method_that_derives_a_secret_does_so_from_all_authorities(tmp_path):
         assert keys.shared_secret() != first
 
 
-def test_a_list_that_one_authority_was_not_asked_for_opens_nothing(folders, monkeypatch):
-    with connected(folders[:2]) as (_, connection):
-        run = begun(connection)
-        model = run.merged(0).parameters
-        asked_instead = []
-
-        def ask_for_fewer(phase, aggregator, messages):
-            twin = run.method.aggregator_steps(run.setup, [1] * 4)
-            twin.begin_round(1, Message())
-            twin.begin_phase(phase, 1, None)
-            for index in range(3):
-                twin.receive(phase, index, messages[index])
-            twin.close(phase)
-            asked_instead.append(twin.request(phase).to_bytes())
-
-        first, second = connection._clients
-        call = second.call
-
-        def lie(session, name, message):
-            if name == "newest-model":
-                return first.call(session, name, message)  # an aggregator that lies does not compare
-            other = {"message": asked_instead[-1]} if name == "answer" else {}
-            return call(session, name, Message({**message, **other}))
-
-        monkeypatch.setattr(second, "call", lie)
-        with pytest.raises(KeyMismatchError, match="not signed"):
-            run.run_round(intrude=ask_for_fewer)
-        assert asked_instead
-        np.testing.assert_array_equal(run.merged(0).parameters, model)
-
-
-def test_what_one_authority_alone_says_is_not_taken(folders):
-    with connected(folders[:2]) as (_, connection):
-        run = begun(connection)
-        first = run.authority.begin_round(1, [0, 1, 2, 3])
-        for altered in (
-            bytes(first["round model"])[:64],
-            bytes(first["round model"])[:64] * 2,
-            bytes(first["round model"])[64:] + bytes(first["round model"])[:64],
-            bytes(first["round model"]) + bytes(64),
-            b"",
-        ):
-            with pytest.raises(KeyMismatchError, match="not signed"):
-                run.clients[0].begin_round(1, 4, Message({**first, "round model": altered}))
-        run.clients[0].begin_round(1, 4, first)
-
-
 def test_a_set_up_is_taken_from_all_that_are_pinned_and_no_others(folders):
     with connected(folders) as (services, connection):
         run = begun(connection)
@@ -155,40 +88,89 @@ def test_a_set_up_is_taken_from_all_that_are_pinned_and_no_others(folders):
                 signed_setup_of(Message({**signed_setup, "signature": altered}), b"".join(keys))
 
 
-def test_an_authority_signs_no_session_that_it_has_not_offered_a_key_for(folders):
-    with connected(folders) as (services, connection):
+def test_an_authority_signs_no_session_that_it_has_not_offered_a_key_for(folders, monkeypatch):
+    with connected(folders, attempts=1) as (services, connection):
         clients = connection._clients
+        (first,) = (one for one in services if one.url == clients[0].address)
         run = SteppedRun(KAHE, min_clients=3)
         request = SessionRequest(run.method, run.initial)
         offers = [client.offer() for client in clients]
-        with services[0].client("other") as other:
+        twice = [*offers, clients[0].offer()]
+        with first.client("other") as other:
             others = [other.offer(), *offers[1:]]
-        for group in (AuthorityGroup(tuple(offers[1:])), AuthorityGroup(tuple(others))):
-            with pytest.raises(PolicyError, match="has not offered"):
-                clients[0].begun(replace(request, group=group))
+        for group in (offers[1:], others, [twice[0], twice[3]]):
+            with pytest.raises(PolicyError, match="was offered here"):
+                clients[0].begun(replace(request, group=AuthorityGroup(tuple(group))))
         group = AuthorityGroup(tuple(offers))
         clients[0].begun(replace(request, group=group))
-        clients[0].begun(replace(request, group=group, nonce=request.nonce))  # the same one again
-        with pytest.raises(PolicyError, match="has not offered"):
+        clients[0].begun(replace(request, group=group))  # the same one again
+        with pytest.raises(PolicyError, match="was offered here"):
             clients[0].begun(replace(request, group=group, nonce=bytes(16)))
-        # One that is refused for another reason leaves the offer.
-        few = SteppedRun(KAHE, min_clients=2, clients=2)
-        services[1].service.policy = replace(services[1].service.policy, min_clients=3)
-        with pytest.raises(PolicyError, match="min_clients"):
-            clients[1].begun(SessionRequest(few.method, few.initial, group=group))
-        clients[1].begun(replace(request, group=group))
+        # An attempt that fails for another reason takes the offer, too.
+        monkeypatch.setattr(ServedSession, "_keep", failing)
+        with pytest.raises(DataError):
+            clients[1].begun(replace(request, group=group))
+        monkeypatch.undo()
+        with pytest.raises(PolicyError, match="was offered here"):
+            clients[1].begun(replace(request, group=group))
         # The oldest offers make way, and all end with the process.
-        for _ in range(16):
-            newest = clients[2].offer()
-        with pytest.raises(PolicyError, match="has not offered"):
+        newest = [clients[2].offer() for _ in range(256)][-1]
+        with pytest.raises(PolicyError, match="was offered here"):
             clients[2].begun(replace(request, group=group))
-        later = AuthorityGroup((offers[0], newest))
-    with (
-        served(folders[2]) as again,
-        again.client() as client,
-        pytest.raises(PolicyError, match="since it was"),
-    ):
+        later, third = AuthorityGroup((offers[0], newest)), clients[2].address
+        (folder,) = (one.folder for one in services if one.url == third)
+    with served(folder) as again, again.client() as client, pytest.raises(PolicyError, match="since this"):
         client.begun(replace(request, group=later))
+
+
+def failing(session):
+    raise DataError("no disk")
+
+
+def test_an_authority_takes_part_with_no_key_that_nothing_can_be_sealed_to(folders):
+    with served(folders[0]) as one, one.client() as client:
+        run, own = SteppedRun(KAHE, min_clients=3), client.offer()
+        for enrolment_key in (bytes(1216), own.enrolment_key[:1184] + bytes(32), b"\xff" * 1216):
+            other = AuthorityIdentity(bytes(range(32)), enrolment_key)
+            request = SessionRequest(run.method, run.initial, group=AuthorityGroup((own, other)))
+            with pytest.raises(ParameterError, match="no public key"):
+                client.begun(request)
+
+
+def test_an_offer_is_asked_for_with_nothing_else(folders):
+    with served(folders[0]) as one, one.client() as client:
+        for message in (Message({"a": b""}), Message({"a": bytes(1000)})):
+            with pytest.raises(ParameterError, match=r"nothing else|more than"):
+                client._posted("/v1/offers", message)
+
+
+def test_the_same_request_begins_one_session_and_a_refused_one_another(folders):
+    with connected(folders[:2]) as (services, connection):
+        run = SteppedRun(KAHE, min_clients=3)
+        request = SessionRequest(run.method, run.initial)
+        session = connection.begin_session(request).session_id
+        assert connection.begin_session(request).session_id == session
+        assert [len(one.folder.session_folders()) for one in services] == [1, 1]
+        (last,) = (one for one in services if one.url == connection._clients[1].address)
+        last.service.policy = replace(last.service.policy, min_clients=4)
+        other = SessionRequest(run.method, run.initial)
+        with pytest.raises(PolicyError, match=f"{last.url}.*fewer than 4"):
+            connection.begin_session(other)
+        last.service.policy = replace(last.service.policy, min_clients=3)
+        assert connection.begin_session(other).session_id != session
+
+
+def test_authorities_that_answer_differently_are_told(folders, monkeypatch):
+    with connected(folders[:2]) as (_, connection):
+        run = begun(connection)
+        first = connection._clients[0]
+        call = first.call
+        for altered in ({"newest answer update": b"8 bytes."}, {"more": b""}):
+            monkeypatch.setattr(
+                first, "call", lambda *asked, with_=altered: Message({**call(*asked), **with_})
+            )
+            with pytest.raises(PolicyError, match="have not answered the same"):
+                run.authority.begin_round(1, [0, 1, 2, 3])
 
 
 @pytest.mark.parametrize("label", ["full-he/ckks", "mask-crypt"])
@@ -203,14 +185,21 @@ def test_each_authority_keeps_to_its_own_policy_and_clients(folders):
     with connected(folders[:2]) as (services, connection):
         with pytest.raises(PolicyError, match=f"{services[1].url}.*clinic-3"):
             begun(connection)
-        run = begun(connection, clients=3, weights=[1, 1, 1])
+        run, other = (begun(connection, clients=3, weights=[1, 1, 1], min_clients=2) for _ in "12")
         run.run_round()
-        folders[1].registry.revoke("clinic-2")
-        with pytest.raises(PolicyError, match=services[1].url):
+        first, last = (
+            next(one for one in services if one.url == client.address) for client in connection._clients
+        )
+        first.folder.registry.revoke("clinic-2")
+        with pytest.raises(PolicyError, match=first.url):
             run.run_round()
-        # The first has answered, the second does not: nobody opens that sum, and there is no next round.
+        run.run_round([0, 1])  # the last was not asked
+        last.folder.registry.revoke("clinic-1")
+        with pytest.raises(PolicyError, match=last.url):
+            other.run_round([0, 1])
+        # The first has answered, the last does not: nobody opens that sum, and there is no next round.
         with pytest.raises(PolicyError, match="begin another session from the newest model"):
-            run.authority.begin_round(3, [0, 1, 2])
+            other.authority.begin_round(3, [0, 1])
 
 
 @pytest.mark.parametrize("lost", ["begin-round", "answer"])
@@ -280,6 +269,9 @@ def test_public_keys_are_one_to_three_different_ones():
     one, two = bytes(32), bytes([1]) * 32
     assert checked_public_keys(one.hex()) == one
     assert checked_public_keys(f"{one.hex()},{two.hex()}") == one + two
+    for clients in ([], [None], [None] * 4):
+        with pytest.raises(ParameterError, match="two to 3"):
+            SeveralAuthorities(clients)
     for wrong in (b"", one[:-1], one + one, one.hex() + ",", "", bytes(range(128))):
         with pytest.raises(ParameterError):
             checked_public_keys(wrong)

@@ -6,12 +6,14 @@ import hashlib
 import hmac
 import struct
 
+import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from shieldfl.errors import PolicyError
 from shieldfl.roles.authority_secrets import AuthoritySecrets
 from shieldfl.scheme.enrolment import EnrolmentRequest, client_number, grant_key, sealed_grant
-from shieldfl.scheme.sealed_answer import sealed_answer
+from shieldfl.scheme.sealed_answer import read_answer, sealed_answer
 
 SECRET, SESSION, KEY = bytes(range(32)), bytes(16), bytes(range(1, 33))
 
@@ -50,6 +52,30 @@ def test_a_grant_is_sealed_under_what_was_shared():
 def test_an_answer_is_signed_for_one_request():
     signing_key, request, sum_key = Ed25519PrivateKey.generate(), b"a request", b"a sum key"
     answer = sealed_answer(signing_key, KEY, SESSION, request, sum_key)
-    context = b"shieldfl answer 1\0" + SESSION + hashlib.sha256(request).digest()
+    context = b"shieldfl answer 2\0" + SESSION + hashlib.sha256(request).digest()
     signing_key.public_key().verify(answer[:64], context + answer[64:])
-    assert AESGCM(KEY).decrypt(answer[64:76], answer[76:], context) == sum_key
+    salted = AESGCM(KEY).decrypt(answer[64:76], answer[108:], context)
+    assert salted[32:] == sum_key
+    assert answer[76:108] == hashlib.sha256(context + salted).digest()
+
+
+@pytest.mark.parametrize("case", ["other contents", "other key", "no contents", "too short"])
+def test_an_answer_opens_to_what_it_commits_to_or_to_nothing(case):
+    """Whatever its authority does: for two clients with keys of its choice it has one commitment."""
+    signing_key, request = Ed25519PrivateKey.generate(), b"a request"
+    context = b"shieldfl answer 2\0" + SESSION + hashlib.sha256(request).digest()
+    answer = sealed_answer(signing_key, KEY, SESSION, request, b"a sum key")
+    key, contents = {
+        "other contents": (KEY, bytes(32) + b"another sum key"),
+        "other key": (bytes(32), bytes(32) + b"a sum key"),
+        "no contents": (KEY, b""),
+        "too short": (KEY, None),
+    }[case]
+    sealed = b"" if contents is None else AESGCM(key).encrypt(answer[64:76], contents, context)
+    frame = answer[64:108] + sealed
+    frame = signing_key.sign(context + frame) + frame
+    public_key = signing_key.public_key().public_bytes_raw()
+    assert read_answer(public_key, KEY, SESSION, request, answer) == b"a sum key"
+    for own in (KEY, key):
+        with pytest.raises(PolicyError, match="sealed for others"):
+            read_answer(public_key, own, SESSION, request, frame)

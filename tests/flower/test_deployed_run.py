@@ -1,4 +1,4 @@
-"""A run of real processes, SuperLink, key authority and three nodes, is the one in a single process, bit for bit."""
+"""A run of real processes, SuperLink, key authority and nodes, is the one in a single process, bit for bit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ SEEDED = f"seed={SEED} partition-seed={SEED} rounds=2 fraction-evaluate=0.0 shie
 
 
 # Without noise, which is the operating system's, and under keys that clients enrol for.
-OTHERS = {
+WITH_THREE_NODES = {
+    "full-he": ("full-he", {}, {}),
     "fedavg": ("fedavg", {}, {}),
     "selective-shield, clear votes": ("selective-shield", {"noise_multiplier": 0.0}, {}),
     "selective-shield, encrypted votes": (
@@ -35,8 +36,9 @@ OTHERS = {
 
 
 @pytest.fixture(scope="module")
-def deployed(tmp_path_factory):
-    with Deployment(tmp_path_factory.mktemp("deployed")) as one:
+def two_nodes(tmp_path_factory):
+    """As few as may be: each message to a node starts a process of its own."""
+    with Deployment(tmp_path_factory.mktemp("deployed"), clients=2) as one:
         one.up()
         yield one
 
@@ -44,7 +46,7 @@ def deployed(tmp_path_factory):
 @pytest.fixture(scope="module")
 def open_to_all(tmp_path_factory):
     """Nodes whose operator has allowed a method that encrypts nothing, too."""
-    methods = ",".join(sorted({method for method, _, _ in OTHERS.values()}))
+    methods = ",".join(sorted({method for method, _, _ in WITH_THREE_NODES.values()}))
     folder = tmp_path_factory.mktemp("deployed")
     # Whatever protects, what is trained is the same.
     config = f'shieldfl-methods="{methods}" shieldfl-repeats=true shieldfl-openers="clients,authority"'
@@ -78,21 +80,21 @@ def shared_secret_in(store):
     return next((one for one in found if one), None)
 
 
-def test_nodes_end_with_the_model_of_the_run_in_one_process(deployed):
-    done = deployed.run(SEEDED)
+def test_nodes_end_with_the_model_of_the_run_in_one_process(two_nodes):
+    done = two_nodes.run(SEEDED)
     assert done.status == "finished:completed"
     assert set(done.result["rounds"]) == {"1", "2"}
-    expected = embedded(deployed, "full-he", {})
-    got = vectors(deployed.models())
+    expected = embedded(two_nodes, "full-he", {}, clients=2)
+    got = vectors(two_nodes.models())
     for one, own in zip(got, expected, strict=True):
         np.testing.assert_array_equal(one, own)
         np.testing.assert_array_equal(one, got[0])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("label", OTHERS)
+@pytest.mark.parametrize("label", WITH_THREE_NODES)
 def test_any_method_ends_with_the_models_of_the_run_in_one_process(label, open_to_all):
-    method, settings, more = OTHERS[label]
+    method, settings, more = WITH_THREE_NODES[label]
     given = " ".join(f"shieldfl.settings.{name}={json.dumps(value)}" for name, value in settings.items())
     weighting = "samples" if more else "uniform"
     done = open_to_all.run(f'{SEEDED} shieldfl.method="{method}" shieldfl.weighting="{weighting}" {given}')

@@ -178,18 +178,18 @@ SecretOperation opening(const char* name, const typename Types::ParameterRequest
 std::vector<SecretOperation> enrolled_operations() {
   return {
       key_ratchet(),
-      // It does all that encryption under one key does, and adds the two.
-      block_encryption<KaheTypes, kahe::BlockEncryption>("encrypting a block under keys of two authorities",
-                                                         kOnePrime, 2),
+      // Under keys of more authorities the same is done for each, which is followed in full alone.
+      block_encryption<KaheTypes, kahe::BlockEncryption>("encrypting a block under a client's key, one prime",
+                                                         kOnePrime),
       block_encryption<PadsTypes, pads::BlockEncryption>("encrypting a block under short pads", kShortPads),
-      block_encryption<PadsTypes, pads::BlockEncryption>(
-          "encrypting a block under short pads of two authorities", kShortPads, 2),
       block_encryption<PadsTypes, pads::BlockEncryption>("encrypting a block under long pads", kLongPads)};
 }
 
 std::vector<SecretOperation> long_enrolled_operations() {
   return {block_encryption<KaheTypes, kahe::BlockEncryption>(
-              "encrypting a block under a client's key, one prime", kOnePrime),
+              "encrypting a block under keys of two authorities", kOnePrime, 2),
+          block_encryption<PadsTypes, pads::BlockEncryption>(
+              "encrypting a block under short pads of two authorities", kShortPads, 2),
           block_encryption<KaheTypes, kahe::BlockEncryption>(
               "encrypting a block under a client's key, four primes", kFourPrimes),
           update_encryption<KaheTypes>("encrypting an update under a client's key", kTwoPrimes),

@@ -16,12 +16,14 @@ from shieldfl.authority_service.calls import asked
 from shieldfl.authority_service.identity import checked_public_key, signed_setup_of
 from shieldfl.authority_service.session_request import SessionRequest
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, ShieldError, UnreachableError
+from shieldfl.methods.protocol.list_authority import ANSWERED_ROUND
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.protocol.steps import AuthoritySteps
 from shieldfl.methods.registry import method_of
 from shieldfl.privacy.events import OpenedSum
 from shieldfl.roles.message import Message
-from shieldfl.scheme.enrolment import AuthorityIdentity
+from shieldfl.roles.round_key_check import digest_of_parts
+from shieldfl.scheme.enrolment import VERIFYING_KEY_BYTES, AuthorityIdentity
 from shieldfl.stateful import Uncopied
 
 __all__ = ["AuthorityClient", "AuthorityConnection", "RemoteAuthority"]
@@ -189,6 +191,8 @@ class RemoteAuthority(AuthoritySteps):
         """What it says."""
         method = method_of(self.setup)
         self._opening = {phase.name for phase in method.phases if phase.answered_by_authority and phase.opens}
+        self._signs_together = method.clients_open and len(self.setup.verifying_key) > VERIFYING_KEY_BYTES
+        """Whether several authorities sign, for clients to open, what all of them have answered."""
         self._round = -1
         self._reported: dict[str, int] = {}
         """By phase, the newest round of which an opened sum was reported."""
@@ -226,7 +230,11 @@ class RemoteAuthority(AuthoritySteps):
             if self._reported.get(phase) != number:
                 self._reported[phase] = number
                 self.record(OpenedSum(number))
-        return self._call("answer", asked(phase=phase, message=message))
+        reply = self._call("answer", asked(phase=phase, message=message))
+        if self._signs_together:
+            number, digest = reply.number(ANSWERED_ROUND), digest_of_parts(reply)
+            reply = Message({**reply, **self.sign_answer(phase, number, digest)})
+        return reply
 
     def revoke(self, client: int) -> None:
         """Raise PolicyError: an aggregator takes nobody out."""

@@ -19,7 +19,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from shieldfl.authority_service.calls import CALLS, answered
-from shieldfl.authority_service.served_session import LEAST_BODY_BYTES, LOG
+from shieldfl.authority_service.served_session import LOG
 from shieldfl.authority_service.service import AuthorityService
 from shieldfl.errors import (
     DataError,
@@ -43,6 +43,7 @@ STATUS: tuple[tuple[type[ShieldError], int], ...] = (
 )
 """The status that an error is answered with: of the first class that it is of."""
 
+_MOST_OFFER_BYTES = 64
 _BODY_SECONDS = 60.0
 _SHUTDOWN_SECONDS = 10.0
 _THREADS = 8
@@ -134,8 +135,11 @@ class _Server:
     async def _offer(self, request: web.Request) -> web.Response:
         async def answer() -> tuple[int, Message]:
             name = self._peer_of(request)
-            body = await _body(request, LEAST_BODY_BYTES)
-            return len(body), await self._in_thread(lambda: self._service.offer(name))
+            async with self._turn(f"offer to {name}"):
+                body = await _body(request, _MOST_OFFER_BYTES)
+                return len(body), await self._in_thread(
+                    lambda: self._service.offer(Message.from_bytes(body), name)
+                )
 
         return await self._answered("offer", {}, answer)
 

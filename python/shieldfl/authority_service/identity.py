@@ -131,11 +131,11 @@ def signed_setup_of(message: Message, service_keys: str | bytes) -> bytes:
     """
     setup, signatures = bytes(message["setup"]), _pieces(message["signature"], _SIGNATURE_BYTES)
     pinned = _pieces(checked_public_keys(service_keys), PUBLIC_KEY_BYTES)
-    has_signed = [
+    # Their number first: each of them is looked at with each key, over all of the set-up.
+    if len(signatures) != len(pinned) or not all(
         any(_is_signed(bytes(key), signature, _SETUP_DOMAIN + setup) for signature in signatures)
         for key in pinned
-    ]
-    if len(signatures) != len(pinned) or not all(has_signed):
+    ):
         raise KeyMismatchError(
             "this set-up was not signed by the key authority that is pinned here, or not by all of them and no others: "
             "ask their operators for their public keys"

@@ -20,7 +20,7 @@ from shieldfl.authority_service.policy import AuthorityPolicy
 from shieldfl.authority_service.served_session import LEAST_BODY_BYTES, ServedSession
 from shieldfl.authority_service.session_folder import SessionFacts, SessionFolder
 from shieldfl.authority_service.session_request import SessionRequest
-from shieldfl.errors import DataError, PolicyError
+from shieldfl.errors import DataError, ParameterError, PolicyError
 from shieldfl.roles.held_file import HeldFile
 from shieldfl.roles.message import Message
 from shieldfl.roles.private_file import write_private_file
@@ -194,15 +194,15 @@ class AuthorityService:
     def _begun(self, folder: SessionFolder, request: SessionRequest, aggregator: str) -> ServedSession:
         facts = self._facts_of(request, aggregator)
         joint = None if request.group is None else self._offered.take(aggregator, request.group)
-        try:
-            return ServedSession.begin(folder, request, facts, self._key, self._registry, joint)
-        except BaseException:
-            if joint is not None:
-                self._offered.give_back(aggregator, joint)
-            raise
+        return ServedSession.begin(folder, request, facts, self._key, self._registry, joint)
 
-    def offer(self, aggregator: str) -> Message:
-        """Return keys for one session of this aggregator in which other authorities have to answer, too."""
+    def offer(self, message: Message, aggregator: str) -> Message:
+        """Return keys for one session of this aggregator in which other authorities have to answer, too.
+
+        Raises ParameterError for a message that has something in it.
+        """
+        if message:
+            raise ParameterError("who asks for an offer says nothing else")
         offered = self._offered.offer(aggregator)
         return Message({"verifying key": offered.verifying_key, "enrolment key": offered.enrolment_key})
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TypeVar
 
 from shieldfl.authority_service.authority_client import AuthorityClient, AuthorityConnection
 from shieldfl.authority_service.identity import checked_public_keys
 from shieldfl.authority_service.session_request import SessionRequest
-from shieldfl.errors import PolicyError, ShieldError, UnreachableError
+from shieldfl.errors import ParameterError, PolicyError, ShieldError, UnreachableError
 from shieldfl.methods.protocol.list_authority import ANSWER
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import ANSWER_SIGNATURE, model_signature_name
-from shieldfl.scheme.enrolment import AuthorityGroup
+from shieldfl.scheme.enrolment import MOST_AUTHORITIES, AuthorityGroup
 
 __all__ = ["SeveralAuthorities"]
+
+T = TypeVar("T")
 
 _OF_EACH = {ANSWER, ANSWER_SIGNATURE, "grant", "signature"}
 """Parts of answers in which something of each authority stands, one after the other."""
@@ -29,14 +32,19 @@ class SeveralAuthorities(AuthorityConnection):
 
     Parameters
     ----------
-    clients : two or three, in the order of their sessions; closed together with this.
+    clients : two or three, in whatever order; closed together with this.
 
     Raises ParameterError for other numbers, or the same authority twice.
     """
 
     def __init__(self, clients: Sequence[AuthorityClient]) -> None:
-        self.service_keys = checked_public_keys(b"".join(client.service_keys for client in clients))
-        self._clients = list(clients)
+        if not 2 <= len(clients) <= MOST_AUTHORITIES:
+            raise ParameterError(f"several authorities are two to {MOST_AUTHORITIES}, and not {len(clients)}")
+        # In one order, whichever they are named in: it is that of the parts of all answers.
+        self._clients = sorted(clients, key=lambda client: client.service_keys)
+        self.service_keys = checked_public_keys(b"".join(client.service_keys for client in self._clients))
+        self._groups: dict[bytes, AuthorityGroup] = {}
+        """By a request's nonce, with what it was asked for: again so, where no answer came."""
 
     def close(self) -> None:
         """Close the connections."""
@@ -46,30 +54,36 @@ class SeveralAuthorities(AuthorityConnection):
     def begun(self, request: SessionRequest) -> tuple[SessionRequest, Message]:
         """Have each authority offer keys, and begin a session with those of all.
 
-        A request that has a group was begun before, and is asked for again.
+        The same request has the same offers, unless an authority has refused them: those are good for one attempt.
         """
-        if request.group is None:
-            offers = [client.offer() for client in self._clients]
-            request = replace(request, group=AuthorityGroup(tuple(offers)))
-        answers = []
-        for client in self._clients:
-            with _named(client):
-                answers.append(client.begun(request)[1])
-        return request, self._joined(answers)
+        if request.nonce not in self._groups:
+            self._groups[request.nonce] = AuthorityGroup(tuple(self._of_each(AuthorityClient.offer)))
+        request = replace(request, group=self._groups[request.nonce])
+        try:
+            return request, _joined(self._of_each(lambda client: client.begun(request)[1]))
+        except UnreachableError:
+            raise  # it may have been begun
+        except ShieldError:
+            del self._groups[request.nonce]
+            raise
 
     def call(self, session_id: bytes, name: str, message: Message) -> Message:
         """Carry a call out at each. Raises what one of them does, and PolicyError where they answer differently."""
+        return _joined(self._of_each(lambda client: client.call(session_id, name, message)))
+
+    def _of_each(self, ask: Callable[[AuthorityClient], T]) -> list[T]:
         answers = []
         for client in self._clients:
             with _named(client):
-                answers.append(client.call(session_id, name, message))
-        return self._joined(answers)
+                answers.append(ask(client))
+        return answers
 
-    def _joined(self, answers: Sequence[Message]) -> Message:
-        first, *others = answers
-        if any(other.keys() != first.keys() for other in others):
-            raise PolicyError(_DIFFERENT)
-        return Message({name: _joined_part(name, answers) for name in first})
+
+def _joined(answers: Sequence[Message]) -> Message:
+    first, *others = answers
+    if any(other.keys() != first.keys() for other in others):
+        raise PolicyError(_DIFFERENT)
+    return Message({name: _joined_part(name, answers) for name in first})
 
 
 @contextmanager

@@ -107,11 +107,11 @@ class AuthorityIdentity:
                 mlkem.MLKEM768PublicKey.from_public_bytes(first),
                 x25519.X25519PublicKey.from_public_bytes(second),
             )
+            return bytes(hpke_suite().encrypt(secret, public_key, context))
         except ValueError:
             raise ParameterError(
                 "the authority's enrolment key is no public key: pin the right one"
             ) from None
-        return bytes(hpke_suite().encrypt(secret, public_key, context))
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import secrets
 from typing import Any
 
@@ -12,19 +13,28 @@ from shieldfl.installing import cryptographic
 
 __all__ = ["read_answer", "sealed_answer"]
 
-_DOMAIN = b"shieldfl answer 1\0"
+_DOMAIN = b"shieldfl answer 2\0"
 _SIGNATURE_BYTES = 64
 _NONCE_BYTES = 12
+_SALT_BYTES = 32
+_COMMITMENT_BYTES = 32
 
 
 def _bound(key_id: bytes, request: bytes) -> bytes:
     return _DOMAIN + key_id + hashlib.sha256(request).digest()
 
 
+def _commitment(bound: bytes, salted: bytes) -> bytes:
+    return hashlib.sha256(bound + salted).digest()
+
+
 def sealed_answer(
     signing_key: Any, opening_key: bytes, key_id: bytes, request: Buffer, sum_key: Buffer
 ) -> bytes:
-    """Seal what opens a total by AES-256-GCM, and sign it: a signature (64 bytes), a nonce (12), what is sealed.
+    """Seal what opens a total by AES-256-GCM, commit to it, and sign that.
+
+    The answer is a signature (64 bytes), a nonce (12), the commitment (32), then what is sealed. AES-GCM alone commits
+    to nothing: whoever chooses the keys of two clients makes one ciphertext that opens to other things for each.
 
     Parameters
     ----------
@@ -35,15 +45,16 @@ def sealed_answer(
     sum_key : what opens the total.
     """
     bound, nonce = _bound(key_id, bytes(request)), secrets.token_bytes(_NONCE_BYTES)
+    salted = secrets.token_bytes(_SALT_BYTES) + bytes(sum_key)
     cipher = cryptographic("ciphers.aead", "answers").AESGCM(opening_key)
-    sealed = nonce + bytes(cipher.encrypt(nonce, sum_key, bound))
+    sealed = nonce + _commitment(bound, salted) + bytes(cipher.encrypt(nonce, salted, bound))
     return bytes(signing_key.sign(bound + sealed)) + sealed
 
 
 def read_answer(
     verifying_key: bytes, opening_key: bytes, key_id: bytes, request: bytes, answer: Buffer
 ) -> bytes:
-    """Return what opens a total; secret.
+    """Return what opens a total; secret. Of one answer it is the same for all who can read it.
 
     Raises KeyMismatchError for an answer that the authority did not sign for this request; PolicyError for one that was
     sealed for others.
@@ -61,10 +72,17 @@ def read_answer(
             "the answer was not signed by this session's key authority for this total: ask it again, with this total's "
             "own request"
         ) from None
+    nonce, rest = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
+    commitment, ciphertext = rest[:_COMMITMENT_BYTES], rest[_COMMITMENT_BYTES:]
     try:
-        cipher = cryptographic("ciphers.aead", "answers").AESGCM(opening_key)
-        return bytes(cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound))
-    except InvalidTag:
+        salted = bytes(
+            cryptographic("ciphers.aead", "answers").AESGCM(opening_key).decrypt(nonce, ciphertext, bound)
+        )
+        is_what_was_committed_to = hmac.compare_digest(commitment, _commitment(bound, salted))
+    except (InvalidTag, ValueError):  # ValueError: too short, where an authority has signed that
+        is_what_was_committed_to = False
+    if not is_what_was_committed_to:
         raise PolicyError(
             "the answer is sealed for others: who opens is settled by whom the key authority gives a grant"
-        ) from None
+        )
+    return salted[_SALT_BYTES:]

@@ -37,10 +37,9 @@ def made_authority_keys(
     threads : for the core; None for as many as the work is worth.
     store : the path of the memory's file, where clients enrol; None for none.
     check : of a federation that was set up before; None makes new keys.
-    joint : where other authorities have to answer, too.
+    joint : where other authorities have to answer, too; for clients that enrol alone.
 
-    Raises what :class:`RoundKeys` or :class:`SessionKeys` refuses, and ParameterError for a store that nothing needs,
-    and for several authorities where one has the key that opens totals.
+    Raises what :class:`RoundKeys` or :class:`SessionKeys` refuses, and ParameterError for a store that nothing needs.
     """
     bounds = 1 / most_weight, 1.0
     if any(scheme_of(own).enrols for own in purposes.values()):
@@ -55,10 +54,6 @@ def made_authority_keys(
             check=check,
             store=store,
             joint=joint,
-        )
-    if joint is not None:
-        raise ParameterError(
-            "clients encrypt to a public key, of which one authority has the secret half: several are for kahe and pads"
         )
     if store is not None:
         raise ParameterError(

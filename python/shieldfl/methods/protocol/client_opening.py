@@ -19,7 +19,7 @@ from shieldfl.methods.protocol.reports import Note
 from shieldfl.methods.protocol.round_authority import RoundAuthority
 from shieldfl.roles.granted_keys import GrantedKeys
 from shieldfl.roles.message import Message, Part
-from shieldfl.roles.round_key_check import digest_of_parts
+from shieldfl.roles.round_key_check import ANSWER_SIGNATURE, digest_of_parts
 from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.scheme.registry import scheme_of
 from shieldfl.stateful import Stateful, refuse_unless
@@ -30,7 +30,8 @@ OPENED = "opened"
 """The phase in which clients tell the aggregator what it has to know of a sum that they have opened."""
 
 _TOTAL = "total"
-_OF_ANSWERS = {ANSWER, ANSWERED_ROUND, ANSWERED_PHASE, HISTORY}
+_SIGNED = {ANSWER, ANSWERED_ROUND, ANSWERED_PHASE, ANSWER_SIGNATURE}
+_OF_ANSWERS = {*_SIGNED, HISTORY}
 
 
 def beside_total(result: Message) -> bytes:
@@ -161,6 +162,12 @@ class ClientOpening(Stateful):
         if purpose is None or phase not in (None, name):
             raise PolicyError(f"there is no total of phase {name!r} to open now")
         result = Message({part: message[part] for part in message.keys() - _OF_ANSWERS})
+        check = self.keys.check
+        if len(check.identity.members) > 1:
+            # By each of several authorities: what one of them tells one client alone, another one does not sign.
+            check.check_answer(
+                Message({part: message[part] for part in message.keys() & _SIGNED}), number, name
+            )
         if number <= self.newest_spoiled(name):
             return None
         if number <= self.opener.newest_answer(name):

@@ -27,13 +27,14 @@ __all__ = [
     "HISTORY",
     "HISTORY_BYTES",
     "ListAuthority",
+    "is_digest",
     "newest_answer",
     "next_history",
 ]
 
 HISTORY = "earlier answers"
 """The part that holds the digest of all answers so far: of a round's first message, of requests and of rounds' ends."""
-HISTORY_BYTES = 32
+HISTORY_BYTES = _DIGEST_BYTES = 32
 
 ANSWER, ANSWERED_ROUND, ANSWERED_PHASE = "answer", "answered round", "answered phase"
 """Parts of an answer, which clients get beside the phase's result."""
@@ -42,6 +43,11 @@ ANSWER, ANSWERED_ROUND, ANSWERED_PHASE = "answer", "answered round", "answered p
 def newest_answer(phase: str) -> str:
     """Return the name of the part of a round's first message that says which round was last answered in a phase."""
     return f"newest answer {phase}"
+
+
+def is_digest(value: object) -> bool:
+    """Whether a value is a SHA-256: 32 bytes."""
+    return isinstance(value, bytes | bytearray) and len(value) == _DIGEST_BYTES
 
 
 def next_history(history: bytes, request: bytes) -> bytes:
@@ -65,6 +71,7 @@ class ListAuthority(AuthoritySteps):
     changes: ClassVar = {
         "keys": RoundSigner,
         "_replies": Replies,
+        "_signed_answers": Replies,
         "_history": bytes,
         "_invitations": Invitations,
     }
@@ -74,6 +81,7 @@ class ListAuthority(AuthoritySteps):
         self.context = context
         self.keys = keys
         self._replies = Replies()
+        self._signed_answers = Replies()
         self._history = bytes(HISTORY_BYTES)
         self._invitations = Invitations(context.plan)
 
@@ -85,6 +93,7 @@ class ListAuthority(AuthoritySteps):
         refuse_unless(-1 <= self.keys.newest_round <= rounds and len(self._history) == HISTORY_BYTES)
         refuse_unless(all(self._replies.newest(phase)[0] <= rounds for phase in phases))
         refuse_unless(self._replies.phases <= set(phases))
+        refuse_unless(self._signed_answers.phases <= set(phases))
 
     def enrol(self, client: int, enrolment: Message) -> Message:
         """Share with a client, from now on, what its request says; return what lets it open answers."""
@@ -159,6 +168,37 @@ class ListAuthority(AuthoritySteps):
                     return reply
 
                 return self._replies.reply(phase, number, message, make, self)
+
+    def sign_answer(self, phase: str, round_number: int, digest: bytes) -> Message:
+        """Sign, of several authorities, what all together have answered to a phase: one thing for all clients.
+
+        Each has answered for itself; a dishonest one could tell one client something else, which would then go on from
+        another model or mask, and be alone with it in the next sum. Raises PolicyError for a second thing, and what is
+        not answered; ParameterError.
+        """
+        if len(self.context.keys.identity.members) == 1:
+            return super().sign_answer(phase, round_number, digest)
+        self.context.check_answered(phase)
+        number = as_unsigned(round_number, "round_number")
+        with self._lock:
+            if not number == self.keys.newest_round == self._replies.newest(phase)[0]:
+                raise PolicyError(
+                    f"phase {phase!r} of round {number} does not run, or its list was not answered: nothing is signed"
+                )
+            return self._signed_once(phase, number, digest)
+
+    def _signed_once(self, phase: str, number: int, digest: bytes) -> Message:
+        if not is_digest(digest):
+            raise ParameterError(f"of phase {phase!r} no answer of this length is signed")
+        with self.keys.replying(f"signature of {phase}", number) as keep:
+
+            def make() -> Message:
+                signature = self.keys.sign_answer(phase, digest)
+                keep(digest)
+                return Message(signature)
+
+            asked = Message({"digest": bytes(digest)})
+            return self._signed_answers.reply(phase, number, asked, make, self)
 
     def _answered(self, phase: str, number: int, message: Message) -> Message:
         request = bytes(message["request"])

@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import ParameterError, PolicyError
-from shieldfl.methods.protocol.list_authority import ListAuthority
-from shieldfl.methods.protocol.replies import Replies
+from shieldfl.methods.protocol.list_authority import ListAuthority, is_digest
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_signer import RoundSigner
@@ -37,7 +36,6 @@ class ModelSigningAuthority(ListAuthority):
     changes: ClassVar = {
         "_model": bytes,
         "_model_after": int,
-        "_signed_answers": Replies,
         "_for_the_run": dict[str, bytes],
     }
 
@@ -46,7 +44,6 @@ class ModelSigningAuthority(ListAuthority):
         self._model = self._first_model = first_model
         self._model_after = -1
         """The round that was answered last when the model was first signed."""
-        self._signed_answers = Replies()
         self._for_the_run: dict[str, bytes] = {}
         """The digest of what was signed, of each phase that is answered once in the whole run."""
 
@@ -80,7 +77,7 @@ class ModelSigningAuthority(ListAuthority):
         """Sign the round: its number, who is invited, and the model whose digest the aggregator brings."""
         with self._lock:
             after = self._replies.newest(self.context.phases[-1])[0]
-            if not _is_digest(model):
+            if not is_digest(model):
                 raise ParameterError("the aggregator begins rounds with a model: give its digest, 32 bytes")
             if after == self._model_after and model != self._model:
                 raise PolicyError(
@@ -101,7 +98,7 @@ class ModelSigningAuthority(ListAuthority):
         """
         self.context.check_answered(phase)
         number = as_unsigned(round_number, "round_number")
-        if phase not in self.context.signed or not _is_digest(digest):
+        if phase not in self.context.signed or not is_digest(digest):
             raise ParameterError(f"of phase {phase!r} no answer of this length is signed")
         with self._lock:
             answered, once = self._replies.newest(phase)[0], phase in self.context.answered_once
@@ -113,21 +110,10 @@ class ModelSigningAuthority(ListAuthority):
                 )
             if once and self._for_the_run.get(phase, digest) != digest:
                 raise PolicyError(f"another answer of phase {phase!r} was signed, for the whole run")
-            asked = Message({"digest": bytes(digest)})
-            with self.keys.replying(f"signature of {phase}", number) as keep:
-
-                def make() -> Message:
-                    signature = self.keys.sign_answer(phase, digest)
-                    keep(digest)
-                    if once:
-                        self._for_the_run = {**self._for_the_run, phase: bytes(digest)}
-                    return Message(signature)
-
-                return self._signed_answers.reply(phase, number, asked, make, self)
+            signature = self._signed_once(phase, number, digest)
+            if once:
+                self._for_the_run = {**self._for_the_run, phase: bytes(digest)}
+            return signature
 
     def _check_follows(self, number: int, message: Message) -> None:
         """One opener alone has all answers: it need not agree with others on what they were."""
-
-
-def _is_digest(value: object) -> bool:
-    return isinstance(value, bytes | bytearray) and len(value) == _DIGEST_BYTES

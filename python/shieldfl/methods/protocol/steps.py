@@ -279,8 +279,8 @@ class AuthoritySteps(Reporter, abc.ABC):
     def sign_answer(self, phase: str, round_number: int, digest: bytes) -> Message:
         """Sign, for an aggregator that opens, what a phase came to: return the part that goes with it.
 
-        ``digest`` is what :func:`shieldfl.roles.round_key_check.digest_of_parts` returns of what
-        :meth:`AggregatorSteps.open` did. Raises PolicyError for a second one, ParameterError where the key authority
-        opens itself or nothing is signed.
+        Of several authorities, where clients open: what all of them have answered. ``digest`` is what
+        :func:`shieldfl.roles.round_key_check.digest_of_parts` returns of what :meth:`AggregatorSteps.open` did, or of
+        the answer. Raises PolicyError for a second one, ParameterError where nothing is signed.
         """
         raise ParameterError("the aggregator of this federation opens nothing: it has no answers to sign")
