@@ -15,15 +15,23 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CORE_BUILD := -c constraints.txt --no-build-isolation --no-deps -C build-dir=build/core \
   -C build.targets='_core;_seal_baseline;_testing' -C cmake.define.SHIELDFL_BUILD_TEST_BINDINGS=ON \
   -C cmake.define.SHIELDFL_BUILD_TESTS=ON
-NVFLARE_PIP := build/nvflare/env/bin/python -m pip --disable-pip-version-check --quiet
+# Of an example in an environment of its own: the interpreter, and installing the package there, as a wheel of what is
+# compiled already.
+OWN_PYTHON = build/$(1)/env/bin/python
+OWN_PIP = $(OWN_PYTHON) -m pip --disable-pip-version-check --quiet
+define install_wheel
+rm -f build/$(1)/*.whl
+$(BUILD_PATH) $(PIP) wheel $(CORE_BUILD) --wheel-dir build/$(1) .
+$(OWN_PIP) install --no-deps --force-reinstall build/$(1)/shieldfl-*.whl
+endef
 FUZZ_ITERATIONS ?= 1000000
 STATISTICS_DRAWS ?= 100000000
 # Many tests start interpreters, each of which would compile the package and torch anew where a shell forbids to keep
 # what was compiled.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test check test-cpp cpp-tests test-python test-slow nvflare test-verify test-asan test-tsan test-ct \
-  test-aarch64 test-statistics fuzz smoke wheel coverage bench baselines docs lint format clean
+.PHONY: help demo test check test-cpp cpp-tests test-python test-slow nvflare hugging-face test-verify test-asan test-tsan \
+  test-ct test-aarch64 test-statistics fuzz smoke wheel coverage bench baselines docs lint format clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +52,7 @@ check:  ## the long form: all of the above, statistics, sanitizers, constant tim
 	@$(MAKE) test
 	@.ci/stage "slow Python tests" $(MAKE) test-slow
 	@.ci/stage "NVFlare" $(MAKE) nvflare
+	@.ci/stage "Hugging Face" $(MAKE) hugging-face
 	@.ci/stage "statistics" $(MAKE) test-statistics
 	@.ci/stage "contracts of kernels" $(MAKE) test-verify
 	@.ci/stage "ASan and UBSan" $(MAKE) test-asan
@@ -68,12 +77,14 @@ test-python: $(VENV)/installed  ## the Python tests, on all cores
 test-slow: $(VENV)/simulation $(VENV)/site  ## Python tests that take long: the benchmarks' targets, in small; runs in Flower's simulation
 	$(PYTEST) -m slow
 
-# NVFlare takes the ports 8002 and 8003. The wheel is of what is compiled already, as the package is here.
+# NVFlare takes the ports 8002 and 8003.
 nvflare: build/nvflare/packages  ## examples/nvflare beside NVFlare's TenSEAL filters on one job, in an environment of its own
-	rm -f build/nvflare/*.whl
-	$(BUILD_PATH) $(PIP) wheel $(CORE_BUILD) --wheel-dir build/nvflare .
-	$(NVFLARE_PIP) install --no-deps --force-reinstall build/nvflare/shieldfl-*.whl
-	OMP_NUM_THREADS=1 build/nvflare/env/bin/python -m pytest -p no:cacheprovider tests/examples/test_nvflare_filters.py
+	$(call install_wheel,nvflare)
+	OMP_NUM_THREADS=1 $(call OWN_PYTHON,nvflare) -m pytest -p no:cacheprovider tests/examples/test_nvflare_filters.py
+
+hugging-face: build/hf/packages  ## examples/flower/lora_text, with transformers and PEFT in an environment of their own
+	$(call install_wheel,hf)
+	OMP_NUM_THREADS=1 $(call OWN_PYTHON,hf) -m pytest -p no:cacheprovider tests/flower/test_lora_text.py
 
 test-verify: build/verify/configured  ## C++ tests in a build that checks the ranges and lengths that kernels rely on
 	$(BUILD_PATH) cmake --build build/verify --target core_tests fuzz_frames freed_memory
@@ -183,7 +194,14 @@ $(VENV)/simulation: $(VENV)/installed
 
 build/nvflare/packages: $(VENV)/core examples/nvflare/requirements.txt constraints.txt
 	$(PYTHON) -m venv --clear build/nvflare/env
-	$(NVFLARE_PIP) install --no-compile -c constraints.txt -r examples/nvflare/requirements.txt pytest hypothesis
+	$(call OWN_PIP,nvflare) install --no-compile -c constraints.txt -r examples/nvflare/requirements.txt pytest hypothesis
+	@touch $@
+
+build/hf/packages: $(VENV)/core examples/flower/lora_text/pyproject.toml constraints.txt
+	$(PYTHON) -m venv --clear build/hf/env
+	$(BIN)/python .ci/requirements.py flower > build/hf/requirements.txt
+	$(BIN)/python .ci/requirements.py '' examples/flower/lora_text/pyproject.toml >> build/hf/requirements.txt
+	$(call OWN_PIP,hf) install --no-compile -c constraints.txt -r build/hf/requirements.txt pytest hypothesis
 	@touch $@
 
 $(VENV)/site: $(VENV)/tools

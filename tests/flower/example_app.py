@@ -11,11 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from flwr.app import Context, RecordDict
 from flwr.common.config import get_fused_config_from_dir
 from flwr.serverapp.strategy import Strategy
 
 from flower.loopback_grid import FIRST_NODE, LoopbackGrid
+from shieldfl.flower.client_session import ClientSession
 from shieldfl.flower.strategy import ShieldStrategy
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "flower"
@@ -69,8 +71,8 @@ class ExampleApp:
         """What it ran on last."""
 
     @contextmanager
-    def _modules(self):
-        """Import the copy's modules, and forget them."""
+    def modules(self):
+        """Import the copy's ServerApp and ClientApp, and forget them with all that they import of it."""
         sys.path.insert(0, str(self.folder))
         try:
             yield [importlib.import_module(f"{self.name}.{one}") for one in ("server_app", "client_app")]
@@ -88,7 +90,7 @@ class ExampleApp:
         config |= {name.replace("_", "-").replace("--", "."): one for name, one in override.items()}
         monkeypatch.chdir(self.folder)
         kept = []
-        with self._modules() as (server, client), monkeypatch.context() as patch:
+        with self.modules() as (server, client), monkeypatch.context() as patch:
             patch.setattr("shieldfl.flower.mod.is_simulated", lambda: True)
             for kind in (Strategy, ShieldStrategy):
                 patch.setattr(kind, "start", _keeping(kind.start, kept))
@@ -105,3 +107,24 @@ def _keeping(start, kept):
         return result
 
     return kept_start
+
+
+class Runs:
+    """Plain and protected form of an example, each of which was run."""
+
+    def __init__(self, name, folder, **override):
+        self.evaluated = []
+        """The arrays of each evaluation at a client of the protected form."""
+        model_of = ClientSession.model
+
+        def kept(session, message):
+            self.evaluated.append(model_of(session, message))
+            return self.evaluated[-1]
+
+        self.apps, self.results = [], []
+        for form in ("plain", "protected"):
+            app = ExampleApp(name, folder / form, protected=form == "protected")
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(ClientSession, "model", kept)
+                self.results.append(app.run(patch, **override))
+            self.apps.append(app)

@@ -7,18 +7,21 @@ import re
 import numpy as np
 import pytest
 
-from flower.example_app import EXAMPLES, ExampleApp
+from flower.example_app import EXAMPLES, ExampleApp, Runs
 from shieldfl.errors import PolicyError
-from shieldfl.flower.client_session import ClientSession
 
 NAMES = ["numpy_digits", "torch_digits"]
+IN_ANOTHER_ENVIRONMENT = "lora_text"
+"""Run by test_lora_text.py."""
 
 
 def test_every_example_is_tested():
-    assert sorted(path.parent.name for path in EXAMPLES.glob("*/pyproject.toml")) == NAMES
+    assert sorted(path.parent.name for path in EXAMPLES.glob("*/pyproject.toml")) == sorted(
+        [*NAMES, IN_ANOTHER_ENVIRONMENT]
+    )
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, IN_ANOTHER_ENVIRONMENT])
 def test_protection_takes_five_lines(name):
     lines = (EXAMPLES / name / "protected.diff").read_text().splitlines()
     added = [line for line in lines if re.match(r"\+(?!\+\+ )", line)]
@@ -30,25 +33,12 @@ def test_protection_takes_five_lines(name):
         assert any(one.startswith(f"+{call} = ") for one in added)
 
 
-class Runs:
-    """Plain and protected form of an example, each of which was run."""
+def test_the_page_shows_what_protects():
+    def changed(text):
+        return sorted(line for line in text.splitlines() if re.match(r"[+-](?!\+\+ |-- )", line))
 
-    def __init__(self, name, folder, **override):
-        self.evaluated = []
-        """The arrays of each evaluation at a client of the protected form."""
-        model_of = ClientSession.model
-
-        def kept(session, message):
-            self.evaluated.append(model_of(session, message))
-            return self.evaluated[-1]
-
-        self.apps, self.results = [], []
-        for form in ("plain", "protected"):
-            app = ExampleApp(name, folder / form, protected=form == "protected")
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(ClientSession, "model", kept)
-                self.results.append(app.run(patch, **override))
-            self.apps.append(app)
+    shown = re.search(r"```diff\n(.*?)```", (EXAMPLES / "README.md").read_text(), re.DOTALL)[1]
+    assert changed(shown) == changed((EXAMPLES / IN_ANOTHER_ENVIRONMENT / "protected.diff").read_text())
 
 
 @pytest.fixture(scope="module", params=NAMES)
