@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from authority_service.served import ANY, KAHE, begun, connected, made_folder, served, served_run, signed
+from authority_service.test_served_rounds import variant_of
+from shieldfl.authority_service.authority_client import RemoteAuthority
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
 from shieldfl.methods.protocol.client_opening import sum_request
 from shieldfl.roles.message import Message
@@ -69,9 +71,12 @@ class Dishonest:
         (place,) = self.service._places.values()
         self.owner = place.session._steps.keys._owner
         self.check = run.clients[0].context.keys
+        self.purposes = run.clients[0].context.answered
 
-    def other_end(self, end, purpose="update"):
-        """Return a round's end with another answer to the same request, and another signature of it."""
+    def other_end(self, end):
+        """Return a phase's end with another answer to the same request, and another signature of it."""
+        phase = bytes(end["answered phase"]).decode()
+        purpose = self.purposes[phase]
         answer, public_key = bytes(end["answer"]), self.check.session_key(purpose)
         apart = {"answer", "answered round", "answered phase", "earlier answers", "round answer"}
         result = Message({name: end[name] for name in end.keys() - apart})
@@ -86,7 +91,7 @@ class Dishonest:
         lie = {**end, "answer": answer[: len(answer) // 2] + sealed}
         signed = {name: lie[name] for name in ("answer", "answered round", "answered phase")}
         own = signed_answer(
-            self.check.session, end.number("answered round"), "update", digest_of_parts(Message(signed))
+            self.check.session, end.number("answered round"), phase, digest_of_parts(Message(signed))
         )
         signatures = bytes(end["round answer"])[:64] + self.owner.signing_key.sign(own)
         return Message({**lie, "round answer": signatures}), digest_of_parts(Message(signed))
@@ -139,3 +144,68 @@ def test_nothing_is_signed_together_that_was_not_answered(folders):
         run.run_round()
         with pytest.raises(ParameterError, match="no answers to sign"):
             run.authority.sign_answer("update", 1, bytes(32))
+
+
+def test_a_client_that_was_not_in_a_round_is_told_what_the_others_were(folders):
+    with connected(folders[:2]) as (services, connection):
+        run = begun(connection)
+        dishonest, ends = Dishonest(services, connection, run), []
+        end_round = run.clients[0].end_round
+        run.clients[0].end_round = lambda end: (ends.append(end), end_round(end))
+        run.run_round([0, 1, 2])
+        lie, _ = dishonest.other_end(ends[0])
+        with pytest.raises(KeyMismatchError, match="not signed"):
+            run.clients[3].catch_up([lie])
+        run.clients[3].catch_up(ends)
+        np.testing.assert_array_equal(run.merged(0).parameters, run.merged(3).parameters)
+
+
+def test_a_tally_is_opened_as_all_have_it(folders):
+    """Else one client would send in the clear what the others encrypt."""
+    with connected(folders[:2]) as (services, connection):
+        run = served_run(connection, variant_of("selective-shield/encrypted", "clients"), sign=signed)
+        dishonest, step, refused = Dishonest(services, connection, run), run.clients[0].step, []
+
+        def lied_to(phase, message=None):
+            if message is not None and "answer" in message:
+                with pytest.raises(KeyMismatchError, match="not signed"):
+                    step(phase, dishonest.other_end(message)[0])
+                refused.append(phase)
+            return step(phase, message)
+
+        run.clients[0].step = lied_to
+        run.run_round()
+        assert refused == ["opened"]
+
+
+def test_a_round_that_was_left_unsigned_is_signed_no_more_once_another_has_begun(folders):
+    with connected(folders[:2]) as (_, connection):
+        run = begun(connection)
+        run.authority._signs_together = False
+        with pytest.raises(PolicyError, match="no signature"):
+            run.run_round()
+        run.authority.begin_round(2, [0, 1, 2, 3])
+        with pytest.raises(PolicyError, match="does not run"):
+            run.authority.sign_answer("update", 1, bytes(32))
+
+
+def test_an_authority_that_was_put_back_signs_nothing_else(folders, monkeypatch):
+    kept = {}
+    with connected(folders[:2]) as (_, connection):
+        run = begun(connection)
+        sign_answer = RemoteAuthority.sign_answer
+
+        def keep_states(*asked):
+            for folder in folders[:2]:
+                (state,) = folder.sessions.glob("*/state")
+                kept[state] = state.read_bytes()
+            return sign_answer(*asked)
+
+        monkeypatch.setattr(RemoteAuthority, "sign_answer", keep_states)
+        run.run_round()
+        monkeypatch.undo()
+        session = run.authority.session_id
+    for state, content in kept.items():
+        state.write_bytes(content)
+    with connected(folders[:2]) as (_, connection), pytest.raises(PolicyError, match="another reply"):
+        connection.session(session).sign_answer("update", 1, bytes(32))

@@ -241,5 +241,5 @@ class RemoteAuthority(AuthoritySteps):
         raise PolicyError("the authority's operator revokes clients: `shieldfl authority revoke`")
 
     def sign_answer(self, phase: str, round_number: int, digest: bytes) -> Message:
-        """Have signed what a phase came to, where the aggregator opens."""
+        """Have signed what a phase came to, where the aggregator opens, or what several authorities have answered."""
         return self._call("sign-answer", asked(phase=phase, round_number=round_number, digest=digest))

@@ -190,7 +190,7 @@ class ServedSession:
             return self._kept_after(lambda: self._steps.answer(phase, message))
 
     def sign_answer(self, phase: str, round_number: int, digest: bytes) -> Message:
-        """Sign what a phase came to at an aggregator that opens sums."""
+        """Sign what a phase came to at an aggregator that opens sums, or what several authorities have answered."""
         with self._lock:
             return self._kept_after(lambda: self._steps.sign_answer(phase, round_number, digest))
 

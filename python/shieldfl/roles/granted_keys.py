@@ -87,7 +87,12 @@ class GrantedKeys(RoundSigner):
         refuse_unless(self._opening_key is None or len(self._opening_key) == expected)
 
     def grant(self, opening_key: bytes) -> None:
-        """Take what opens the authority's answers, 32 bytes for each; secret."""
+        """Take what opens the authority's answers, 32 bytes for each; secret.
+
+        Raises PolicyError for another one than was taken before: what derives from that is in use.
+        """
+        if self._opening_key not in (None, opening_key):
+            raise PolicyError("this role was granted other answers before: enrol in a new session")
         self._opening_key = opening_key
 
     def shared_secret(self) -> bytes:

@@ -78,7 +78,9 @@ def read_answer(
         salted = bytes(
             cryptographic("ciphers.aead", "answers").AESGCM(opening_key).decrypt(nonce, ciphertext, bound)
         )
-        is_what_was_committed_to = hmac.compare_digest(commitment, _commitment(bound, salted))
+        is_what_was_committed_to = len(salted) >= _SALT_BYTES and hmac.compare_digest(
+            commitment, _commitment(bound, salted)
+        )
     except (InvalidTag, ValueError):  # ValueError: too short, where an authority has signed that
         is_what_was_committed_to = False
     if not is_what_was_committed_to:

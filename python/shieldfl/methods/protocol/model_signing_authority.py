@@ -15,8 +15,6 @@ from shieldfl.stateful import refuse_unless
 
 __all__ = ["ModelSigningAuthority"]
 
-_DIGEST_BYTES = 32
-
 
 class ModelSigningAuthority(ListAuthority):
     """Answers lists for the aggregator alone, and signs digests of what it sends: one model between two answers.
@@ -50,7 +48,7 @@ class ModelSigningAuthority(ListAuthority):
     def check_changed(self) -> None:
         """Raise WireFormatError for a digest that is none, and signatures of what was not answered."""
         super().check_changed()
-        refuse_unless(len(self._model) == _DIGEST_BYTES)
+        refuse_unless(is_digest(self._model))
         refuse_unless(-1 <= self._model_after <= self._replies.newest(self.context.phases[-1])[0])
         refuse_unless(self._model_after >= 0 or self._model == self._first_model)
         refuse_unless(self._signed_answers.phases <= set(self.context.signed))
@@ -59,7 +57,7 @@ class ModelSigningAuthority(ListAuthority):
             last = self.keys.newest_round if phase in once else self._replies.newest(phase)[0]
             refuse_unless(self._signed_answers.newest(phase)[0] <= last)
         refuse_unless(self._for_the_run.keys() <= once & set(self.context.signed))
-        refuse_unless(all(len(digest) == _DIGEST_BYTES for digest in self._for_the_run.values()))
+        refuse_unless(all(map(is_digest, self._for_the_run.values())))
 
     def enrol(self, client: int, enrolment: Message) -> Message:
         """Share with a client, from now on, what its request says; it gets nothing, since nothing is for it to open."""
