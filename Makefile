@@ -74,7 +74,7 @@ test-cpp: cpp-tests  ## the C++ tests and a short fuzz
 test-python: $(VENV)/installed  ## the Python tests, on all cores
 	$(PYTEST) -m "not slow" --durations 15
 
-test-slow: $(VENV)/simulation $(VENV)/site  ## Python tests that take long: the benchmarks' targets, in small; runs in Flower's simulation
+test-slow: $(VENV)/simulation $(VENV)/site $(VENV)/notebooks  ## Python tests that take long: the benchmarks' targets, in small; runs in Flower's simulation; notebooks
 	$(PYTEST) -m slow
 
 # NVFlare takes the ports 8002 and 8003.
@@ -190,6 +190,12 @@ $(VENV)/packages: $(VENV)/tools
 $(VENV)/simulation: $(VENV)/installed
 	$(BIN)/python .ci/requirements.py flower-simulation > $(VENV)/simulation-requirements.txt
 	$(PIP) install --no-compile -c constraints.txt -r $(VENV)/simulation-requirements.txt
+	@touch $@
+
+# The kernel that notebooks run in: 80 MB that no other test needs.
+$(VENV)/notebooks: $(VENV)/installed
+	$(BIN)/python .ci/requirements.py notebooks > $(VENV)/notebooks-requirements.txt
+	$(PIP) install --no-compile -c constraints.txt -r $(VENV)/notebooks-requirements.txt
 	@touch $@
 
 build/nvflare/packages: $(VENV)/core examples/nvflare/requirements.txt constraints.txt
