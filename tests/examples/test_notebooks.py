@@ -15,6 +15,11 @@ from documentation_pages import ROOT, doc
 FOLDER = ROOT / "examples" / "notebooks"
 NOTEBOOKS = sorted(path.name for path in FOLDER.glob("*.ipynb"))
 FIGURES = {"first_encrypted_sum.ipynb": 1, "compare_methods.ipynb": 1}
+# A line of what each prints: of a table, which rich would show beside the text where it finds a notebook.
+LINES = {
+    "first_encrypted_sum.ipynb": r"ckks +\d\.\d\d bytes for each of 10,000 values",
+    "compare_methods.ipynb": r" +full-he +\d\d\.\d\d % ± .* kB ± .*",
+}
 SECONDS_FOR_A_CELL = 600
 
 
@@ -79,6 +84,8 @@ def test_a_notebook_runs(name, tmp_path, monkeypatch):
     outputs = [output for cell in cells for output in cell["outputs"]]
     warned = [output["text"] for output in outputs if output.get("name") == "stderr"]
     assert warned == []
+    printed = "".join(output["text"] for output in outputs if output.get("name") == "stdout")
+    assert re.search(rf"^{LINES[name]}$", printed, re.MULTILINE), printed
     pictures = [output["data"] for output in outputs if "image/png" in output.get("data", {})]
     assert len(pictures) == FIGURES[name]
     assert all(len(picture["image/png"]) > 5_000 for picture in pictures)
