@@ -24,6 +24,7 @@ rm -f build/$(1)/*.whl
 $(BUILD_PATH) $(PIP) wheel $(CORE_BUILD) --wheel-dir build/$(1) .
 $(OWN_PIP) install --no-deps --force-reinstall build/$(1)/shieldfl-*.whl
 endef
+TYPED_EXAMPLES = $(wildcard examples/programs/*.py examples/served_authority/*.py) examples/chosen_share/chosen_share.py
 FUZZ_ITERATIONS ?= 1000000
 STATISTICS_DRAWS ?= 100000000
 # Many tests start interpreters, each of which would compile the package and torch anew where a shell forbids to keep
@@ -31,7 +32,7 @@ STATISTICS_DRAWS ?= 100000000
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo test check test-cpp cpp-tests test-python test-slow nvflare hugging-face test-verify test-asan test-tsan \
-  test-ct test-aarch64 test-statistics fuzz smoke wheel coverage bench baselines docs lint format clean
+  test-ct test-aarch64 test-statistics fuzz smoke wheel coverage bench baselines docs lint example-types format clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +52,7 @@ test:  ## install everything and run the checks
 check:  ## the long form: all of the above, statistics, sanitizers, constant time, fuzzing, every experiment, wheels
 	@$(MAKE) test
 	@.ci/stage "slow Python tests" $(MAKE) test-slow
+	@.ci/stage "types of examples" $(MAKE) example-types
 	@.ci/stage "NVFlare" $(MAKE) nvflare
 	@.ci/stage "Hugging Face" $(MAKE) hugging-face
 	@.ci/stage "statistics" $(MAKE) test-statistics
@@ -74,7 +76,7 @@ test-cpp: cpp-tests  ## the C++ tests and a short fuzz
 test-python: $(VENV)/installed  ## the Python tests, on all cores
 	$(PYTEST) -m "not slow" --durations 15
 
-test-slow: $(VENV)/simulation $(VENV)/site  ## Python tests that take long: the benchmarks' targets, in small; runs in Flower's simulation
+test-slow: $(VENV)/simulation $(VENV)/site $(VENV)/notebooks  ## Python tests that take long: the benchmarks' targets, in small; runs in Flower's simulation; notebooks
 	$(PYTEST) -m slow
 
 # NVFlare takes the ports 8002 and 8003.
@@ -160,6 +162,11 @@ lint: $(VENV)/installed  ## formatting, style, types
 	  --mypy-config-file tests/stub_check.ini
 	$(BIN)/clang-format --dry-run --Werror $$(find cpp -name '*.h' -o -name '*.cpp')
 
+# In `make check` alone: pyright's Node.js is a download of tens of megabytes.
+example-types: $(VENV)/pyright  ## the examples' types, read by mypy (strict) and pyright as a user's programs are
+	MYPYPATH=python:examples/chosen_share $(BIN)/mypy --follow-imports silent --untyped-calls-exclude torch $(TYPED_EXAMPLES)
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
+
 format: $(VENV)/installed  ## write the formatting that lint asks for
 	$(BIN)/ruff format python tests bench examples
 	$(BIN)/ruff check --fix python tests bench examples
@@ -190,6 +197,17 @@ $(VENV)/packages: $(VENV)/tools
 $(VENV)/simulation: $(VENV)/installed
 	$(BIN)/python .ci/requirements.py flower-simulation > $(VENV)/simulation-requirements.txt
 	$(PIP) install --no-compile -c constraints.txt -r $(VENV)/simulation-requirements.txt
+	@touch $@
+
+$(VENV)/pyright: $(VENV)/installed
+	$(BIN)/python .ci/requirements.py pyright > $(VENV)/pyright-requirements.txt
+	$(PIP) install --no-compile -c constraints.txt -r $(VENV)/pyright-requirements.txt
+	@touch $@
+
+# The kernel that notebooks run in: 80 MB that no other test needs.
+$(VENV)/notebooks: $(VENV)/installed
+	$(BIN)/python .ci/requirements.py notebooks > $(VENV)/notebooks-requirements.txt
+	$(PIP) install --no-compile -c constraints.txt -r $(VENV)/notebooks-requirements.txt
 	@touch $@
 
 build/nvflare/packages: $(VENV)/core examples/nvflare/requirements.txt constraints.txt

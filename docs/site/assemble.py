@@ -19,7 +19,7 @@ ASSETS = ROOT / "docs" / "site" / "assets"
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 PICTURES = {".png", ".svg"}
-LANGUAGES = {".py": "python", ".toml": "toml", ".diff": "diff", ".service": "ini"}
+LANGUAGES = {".py": "python", ".toml": "toml", ".diff": "diff", ".service": "ini", ".ipynb": "json"}
 
 # Page of the reference: its title, and what is on it: a module with all that it exports, or some of a module's names.
 REFERENCE: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {

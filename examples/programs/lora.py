@@ -28,7 +28,8 @@ class LowRank(nn.Module):
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         """Add what the adapter says to what the layer says."""
-        return self.base(values) + self.up(self.down(values))
+        changed: torch.Tensor = self.base(values) + self.up(self.down(values))
+        return changed
 
 
 class Transformer(nn.Module):
@@ -48,15 +49,18 @@ class Transformer(nn.Module):
             self.query(words), self.key(words), self.value(words)
         )
         mixed = words + mixed
-        return self.head((mixed + self.feed(mixed)).mean(dim=1))
+        logits: torch.Tensor = self.head((mixed + self.feed(mixed)).mean(dim=1))
+        return logits
 
 
 def make_model() -> Transformer:
     """Return the model with adapters; all but these and the head is frozen."""
     torch.manual_seed(0)
     model = Transformer().requires_grad_(False)
-    model.query, model.value = LowRank(model.query), LowRank(model.value)
-    model.feed[0], model.feed[2] = LowRank(model.feed[0]), LowRank(model.feed[2])
+    for parent, name in ((model, "query"), (model, "value"), (model.feed, "0"), (model.feed, "2")):
+        layer = parent.get_submodule(name)
+        assert isinstance(layer, nn.Linear)
+        setattr(parent, name, LowRank(layer))
     model.head.requires_grad_(True)
     return model
 

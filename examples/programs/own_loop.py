@@ -33,9 +33,9 @@ def train(model: nn.Module, features: torch.Tensor, targets: torch.Tensor) -> No
 
 def main() -> float:
     """Train, print the error of each round, and return the last one."""
-    data = load_diabetes()
-    features = torch.tensor(data.data / data.data.std(0), dtype=torch.float32)
-    targets = torch.tensor((data.target[:, None] - 152.0) / 77.0, dtype=torch.float32)
+    data, target = map(np.asarray, load_diabetes(return_X_y=True))
+    features = torch.tensor(data / data.std(0), dtype=torch.float32)
+    targets = torch.tensor((target[:, None] - 152.0) / 77.0, dtype=torch.float32)
     parts = torch.tensor_split(torch.arange(342), CLIENTS)
 
     model = make_model()

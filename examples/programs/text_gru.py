@@ -28,13 +28,15 @@ class Classifier(nn.Module):
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """Return the logits (N, 2) of tokens (N, LENGTH)."""
         states, _ = self.gru(self.embedding(tokens))
-        return self.head(states[:, -1])
+        logits: torch.Tensor = self.head(states[:, -1])
+        return logits
 
 
 def sentences(count: int, seed: int) -> tuple[list[list[int]], list[int]]:
     """Return tokens and classes."""
     draw = random.Random(seed)
-    tokens, classes = [], []
+    tokens: list[list[int]] = []
+    classes: list[int] = []
     while len(tokens) < count:
         words = [draw.choice(WORDS) for _ in range(LENGTH)]
         good, bad = words.count("good"), words.count("bad")

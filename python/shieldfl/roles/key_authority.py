@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import threading
 from importlib import import_module
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import shieldfl._core as _core
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.roles import key_file
+from shieldfl.roles.authority_secrets import AuthoritySecrets
+from shieldfl.roles.authority_store import AuthorityStore
 from shieldfl.roles.opened_totals import Answer, OpenedTotals
 from shieldfl.roles.reopened_authority import reopened_authority
 from shieldfl.roles.sum_key_authority import SumKeyAuthority
@@ -23,6 +26,7 @@ from shieldfl.roles.total_opener import (
     checked_weight_bounds,
 )
 from shieldfl.scheme.encryption import SchemeTotal
+from shieldfl.scheme.enrolled_key import EnrolledPublicKey
 from shieldfl.scheme.interface import Scheme
 from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.scheme.registry import REGISTRY, scheme_of
@@ -31,6 +35,7 @@ __all__ = ["KeyAuthority"]
 
 Parameters = SchemeParameters[Any, Any]
 Total = SchemeTotal[Any]
+SessionKey = TypeVar("SessionKey", bound=EnrolledPublicKey[Any])
 
 
 def _scheme_of_key_frame(public_key: bytes) -> Scheme:
@@ -41,42 +46,12 @@ def _scheme_of_key_frame(public_key: bytes) -> Scheme:
     raise WireFormatError("the key file holds the key of no scheme that this version has: update shieldfl")
 
 
-class KeyAuthority(TotalOpener[Key]):
-    """Makes a key pair, gives away the public half and opens totals with the secret one.
+class _OfKeyPair(TotalOpener[Key]):
+    """How a key authority is set up with a key pair.
 
-    It refuses (PolicyError) a total of fewer than ``min_clients`` clients and, with ``one_total_per_round``, a
-    second, different total of a round: the difference of two totals can be one client's update. The same
-    total can be opened again and gives the same values, so that a lost answer can be asked for again; the newest
-    one is answered from memory. A key opens 2^32 coefficients, then nothing more.
-
-    **Under** ``ckks`` **make a new one for each round, and wipe() the old one.** One client that alters its own
-    ciphertexts, or an aggregator that lies, gets the whole secret key from an opened sum, and with it every update
-    under this key that it has recorded, of all rounds (docs/threat-model.md). Methods do so by
-    :class:`~shieldfl.roles.round_keys.RoundKeys`.
-
-    The number of clients is what the total states. An aggregator that lies about it is outside the threat
-    model (docs/threat-model.md).
-
-    Parameters
-    ----------
-    params : ckks.Parameters or paillier.Parameters. A Paillier key takes seconds to make. For kahe.Parameters it is a
-        :class:`~shieldfl.roles.sum_key_authority.SumKeyAuthority` that is made, which clients enrol with.
-    min_clients : the fewest clients of a total that is opened, at least 1 and at most ``params.max_clients``. Below 3
-        a sum hides nothing among those who know one of its parts: say so on purpose.
-    one_total_per_round : False gives up the protection against differences, and computes each answer anew.
-    threads : for opening; None for as many as the work is worth.
-    weight_bounds : the smallest and the largest encrypted weight that a client may have, above 0. Whoever takes part
-        can encrypt any weight, also a negative one, so a mean is given only where the sum of all is one that weights
-        within these bounds can have. By default 1/64 and 1.
+    Not in KeyAuthority itself: a type checker asks ``__init__`` what a class makes where that has both, and only
+    ``__new__`` says that it may be another one.
     """
-
-    _why_uncopied = "holds a secret key and is neither copied nor pickled: use save()"
-
-    def __new__(cls, params: Any = None, *arguments: Any, **options: Any) -> Any:
-        """Make a :class:`~shieldfl.roles.sum_key_authority.SumKeyAuthority` for schemes in which clients enrol."""
-        if params is not None and scheme_of(params).enrols:
-            return SumKeyAuthority(params, *arguments, **options)
-        return super().__new__(cls)
 
     def __init__(
         self,
@@ -113,6 +88,71 @@ class KeyAuthority(TotalOpener[Key]):
         self._opened = OpenedTotals(opened, opened_coefficients)
         self._lock = threading.Lock()
         self.one_total_per_round = bool(one_total_per_round)
+
+
+class KeyAuthority(_OfKeyPair[Key]):
+    """Makes a key pair, gives away the public half and opens totals with the secret one.
+
+    It refuses (PolicyError) a total of fewer than ``min_clients`` clients and, with ``one_total_per_round``, a
+    second, different total of a round: the difference of two totals can be one client's update. The same
+    total can be opened again and gives the same values, so that a lost answer can be asked for again; the newest
+    one is answered from memory. A key opens 2^32 coefficients, then nothing more.
+
+    **Under** ``ckks`` **make a new one for each round, and wipe() the old one.** One client that alters its own
+    ciphertexts, or an aggregator that lies, gets the whole secret key from an opened sum, and with it every update
+    under this key that it has recorded, of all rounds (docs/threat-model.md). Methods do so by
+    :class:`~shieldfl.roles.round_keys.RoundKeys`.
+
+    The number of clients is what the total states. An aggregator that lies about it is outside the threat
+    model (docs/threat-model.md).
+
+    Parameters
+    ----------
+    params : ckks.Parameters or paillier.Parameters. A Paillier key takes seconds to make. For kahe.Parameters it is a
+        :class:`~shieldfl.roles.sum_key_authority.SumKeyAuthority` that is made, which clients enrol with.
+    min_clients : the fewest clients of a total that is opened, at least 1 and at most ``params.max_clients``. Below 3
+        a sum hides nothing among those who know one of its parts: say so on purpose.
+    one_total_per_round : False gives up the protection against differences, and computes each answer anew.
+    threads : for opening; None for as many as the work is worth.
+    weight_bounds : the smallest and the largest encrypted weight that a client may have, above 0. Whoever takes part
+        can encrypt any weight, also a negative one, so a mean is given only where the sum of all is one that weights
+        within these bounds can have. By default 1/64 and 1.
+    """
+
+    _why_uncopied = "holds a secret key and is neither copied nor pickled: use save()"
+
+    @overload
+    def __new__(  # type: ignore[misc]  # what is made is no KeyAuthority, and all that follows from it is true
+        cls,
+        params: SchemeParameters[Any, SessionKey],
+        min_clients: int = ...,
+        one_total_per_round: bool = ...,
+        *,
+        threads: int | None = ...,
+        weight_bounds: tuple[float, float] = ...,
+        most_values: int = ...,
+        owner: AuthoritySecrets | None = ...,
+        store: AuthorityStore | str | PathLike[str] | None = ...,
+        public_key: Any = ...,
+        purpose: str | None = ...,
+    ) -> SumKeyAuthority[SessionKey]: ...
+
+    @overload
+    def __new__(
+        cls,
+        params: SchemeParameters[Any, Key],
+        min_clients: int = ...,
+        one_total_per_round: bool = ...,
+        *,
+        threads: int | None = ...,
+        weight_bounds: tuple[float, float] = ...,
+    ) -> KeyAuthority[Key]: ...
+
+    def __new__(cls, params: Any = None, *arguments: Any, **options: Any) -> Any:
+        """Make a :class:`~shieldfl.roles.sum_key_authority.SumKeyAuthority` for schemes in which clients enrol."""
+        if params is not None and scheme_of(params).enrols:
+            return SumKeyAuthority(params, *arguments, **options)
+        return super().__new__(cls)
 
     @property
     def opened_coefficients(self) -> int:
@@ -213,7 +253,7 @@ class KeyAuthority(TotalOpener[Key]):
             decryptor = opening.Decryptor.import_secret(public_key, contents.secret)
         finally:
             contents.secret[:] = bytes(len(contents.secret))
-        authority: KeyAuthority = cls.__new__(cls)
+        authority: KeyAuthority = object.__new__(cls)
         authority._set_up(
             scheme,
             decryptor,

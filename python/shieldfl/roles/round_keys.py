@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import KeyMismatchError, PolicyError
@@ -128,12 +128,13 @@ class RoundKeys(RoundSigner):
             raise PolicyError("this key authority has no keys: restore the state of the one that made them")
 
     def _make(self, purpose: str) -> KeyAuthority[Any]:
-        return KeyAuthority(
+        made = KeyAuthority(
             self.check.parameters[purpose],
             self.min_clients,
             threads=self._threads,
             weight_bounds=self._weight_bounds,
         )
+        return cast("KeyAuthority[Any]", made)  # of none of these schemes is there an enrolment
 
     def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:
         """Return the round's public keys for these purposes, signed."""

@@ -188,7 +188,7 @@ class ComparedRuns:
                 cells.append("" if method == base else other.text(_writing(lead)))
             table.add_row(method, *cells)
         text = StringIO()
-        Console(file=text, width=200, color_system=None).print(table)
+        Console(file=text, width=200, color_system=None, force_jupyter=False).print(table)
         seeds = ", ".join(map(str, self.seeds))
         title = f"{describe_run(self.runs[0])}, {'seeds' if len(self.seeds) > 1 else 'seed'} {seeds}"
         short = [
