@@ -7,6 +7,7 @@ import contextlib
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from methods.method_conformance import SteppedRun
@@ -111,6 +112,22 @@ def served_run(client, variant, *, sign=None, **changes):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Method, "authority_setup", begin_session)
         return SteppedRun(variant, **changes)
+
+
+def check_equals_embedded(client, variant):
+    """Run three rounds with what a connection reaches and with an embedded authority: models and events are equal."""
+    secret, weights = bytes(32), [1, 2, 3, 4]
+    run = served_run(client, variant, shared_secret=secret, weights=weights)
+    embedded = SteppedRun(variant, shared_secret=secret, weights=weights)
+    for participants in ([0, 1, 2, 3], [0, 1, 3], [1, 2, 3]):
+        for each in (run, embedded):
+            each.run_round(participants)
+        for index in participants:
+            own, other = run.merged(index), embedded.merged(index)
+            np.testing.assert_array_equal(own.parameters, other.parameters)
+            np.testing.assert_array_equal(own.buffers, other.buffers)
+    events = [set(each.authority.report().events) for each in (run, embedded)]
+    assert events[0] == events[1] != set()
 
 
 (KAHE,) = opened_by_clients([labelled("full-he")])

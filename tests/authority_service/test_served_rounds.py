@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from authority_service.served import ANY, made_folder, served, served_run
+from authority_service.served import ANY, check_equals_embedded, made_folder, served, served_run
 from methods.method_conformance import SteppedRun
 from methods.variants import labelled, opened_by_aggregator, opened_by_clients
 
@@ -36,19 +36,8 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize(("label", "opener"), VARIANTS)
 def test_models_and_events_are_those_of_an_embedded_authority(folder, label, opener):
-    variant, secret = variant_of(label, opener), bytes(32)
     with served(folder) as one, one.client() as client:
-        run = served_run(client, variant, shared_secret=secret, weights=[1, 2, 3, 4])
-        embedded = SteppedRun(variant, shared_secret=secret, weights=[1, 2, 3, 4])
-        for participants in ([0, 1, 2, 3], [0, 1, 3], [1, 2, 3]):
-            for each in (run, embedded):
-                each.run_round(participants)
-            for index in participants:
-                own, other = run.merged(index), embedded.merged(index)
-                np.testing.assert_array_equal(own.parameters, other.parameters)
-                np.testing.assert_array_equal(own.buffers, other.buffers)
-        events = [set(each.authority.report().events) for each in (run, embedded)]
-        assert events[0] == events[1] != set()
+        check_equals_embedded(client, variant_of(label, opener))
 
 
 def test_a_session_goes_on_in_another_process_with_the_answers_that_it_gave(tmp_path):

@@ -10,7 +10,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from authority_service.served import ANY, KAHE, begun, connected, made_folder, served, served_run
+from authority_service.served import (
+    ANY,
+    KAHE,
+    begun,
+    check_equals_embedded,
+    connected,
+    made_folder,
+    served,
+    served_run,
+)
 from authority_service.test_served_rounds import variant_of
 from documentation_pages import ROOT
 from methods.method_conformance import SteppedRun
@@ -42,19 +51,9 @@ from shieldfl.scheme.enrolment import AuthorityGroup, AuthorityIdentity
     ],
 )
 def test_models_are_those_of_one_embedded_authority(tmp_path, label, opener, encryption, count):
-    variant, secret = variant_of(label, opener).under(encryption), bytes(32)
     folders = [made_folder(tmp_path / str(number), **ANY) for number in range(count)]
     with connected(folders) as (_, connection):
-        run = served_run(connection, variant, shared_secret=secret, weights=[1, 2, 3, 4])
-        embedded = SteppedRun(variant, shared_secret=secret, weights=[1, 2, 3, 4])
-        for participants in ([0, 1, 2, 3], [0, 1, 3], [1, 2, 3]):
-            for each in (run, embedded):
-                each.run_round(participants)
-            for index in participants:
-                own, other = run.merged(index), embedded.merged(index)
-                np.testing.assert_array_equal(own.parameters, other.parameters)
-                np.testing.assert_array_equal(own.buffers, other.buffers)
-        assert set(run.authority.report().events) == set(embedded.authority.report().events) != set()
+        check_equals_embedded(connection, variant_of(label, opener).under(encryption))
 
 
 def test_a_method_that_derives_a_secret_does_so_from_all_authorities(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from authority_service.served import KEYS, made_folder, served
@@ -44,13 +43,7 @@ class JointDeployment(Deployment):
 def test_a_run_of_two_authorities_comes_to_the_model_of_one(folders, tmp_path, method, opener):
     with served(folders[0]) as first, served(folders[1]) as second:
         deployment = JointDeployment([first, second], tmp_path / "nodes", method=method, opener=opener)
-        deployment.run.start()
-        if method == "full-he":
-            deployment.run.check({1: ALL, 2: ALL, 3: ALL})
-        models = [arrays["weight"] for arrays in deployment.run.evaluated.values()]
-        assert len(models) == len(ALL)
-        assert all(np.array_equal(one, models[0]) for one in models)
-        assert models[0].any()
+        deployment.check_model()
 
 
 def test_a_run_goes_on_with_both_authorities_after_both_were_started_again(folders, tmp_path):

@@ -69,6 +69,16 @@ class Deployment:
             "shieldfl-openers": "clients,aggregator",
         }
 
+    def check_model(self):
+        """Run it: all nodes have one model, which is the mean that a single process gives where that is known."""
+        self.run.start()
+        if self.run.config["shieldfl.method"] == "full-he":
+            self.run.check({1: ALL, 2: ALL, 3: ALL})
+        models = [arrays["weight"] for arrays in self.run.evaluated.values()]
+        assert len(models) == len(ALL)
+        assert all(np.array_equal(one, models[0]) for one in models)
+        assert models[0].any()
+
 
 def _pem(number):
     from cryptography.hazmat.primitives import serialization
@@ -84,13 +94,7 @@ def _pem(number):
 def test_a_deployed_run_comes_to_the_model_of_an_embedded_one(strict, tmp_path, method, opener):
     with served(strict) as one:
         deployment = Deployment(one, tmp_path / "nodes", method=method, opener=opener)
-        deployment.run.start()
-        if method == "full-he":
-            deployment.run.check({1: ALL, 2: ALL, 3: ALL})
-        models = [arrays["weight"] for arrays in deployment.run.evaluated.values()]
-        assert len(models) == len(ALL)
-        assert all(np.array_equal(one, models[0]) for one in models)
-        assert models[0].any()
+        deployment.check_model()
 
 
 def test_an_authority_that_is_restarted_in_a_run_is_gone_on_with(strict, tmp_path):
