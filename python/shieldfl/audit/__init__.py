@@ -1,0 +1,1 @@
+"""Attacks on what parties of a federation really receive, and what they get beside chance."""

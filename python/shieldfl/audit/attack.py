@@ -1,0 +1,60 @@
+"""What an attack on clients' updates is: to what it applies, and what it hands back."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from shieldfl.audit.observed_update import ObservedUpdate
+
+__all__ = ["ModelPlantingAttack", "Recovered", "UpdateAttack"]
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What an attack believes that a client trained on."""
+
+    label_counts: NDArray[np.int64] | None = None
+    """How many samples of each class, (classes,); None where the attack says nothing of labels."""
+    images: torch.Tensor | None = None
+    """Samples, float32 (m, *sample_shape), in any order; m may be 0. None where the attack says nothing of samples."""
+
+
+class UpdateAttack(ABC):
+    """An attack on one client's update of one round.
+
+    An attack is stateless: the same update and seed give the same result.
+    """
+
+    name: ClassVar[str]
+    """As in tables and on the command line."""
+    recovers: ClassVar[Literal["labels", "images"]]
+    source: ClassVar[str]
+    """The paper, with its equation or algorithm."""
+
+    @abstractmethod
+    def inapplicable(self, observed: ObservedUpdate) -> str | None:
+        """Say in one sentence why this attack cannot be tried on such an update; None where it can."""
+
+    @abstractmethod
+    def recover(self, observed: ObservedUpdate, seed: int) -> Recovered:
+        """Attack an update. Values that are not ``known`` are guesses that others have filled in."""
+
+
+class ModelPlantingAttack(UpdateAttack):
+    """An attack of a server that chooses the model which clients train from."""
+
+    @abstractmethod
+    def planted(
+        self, model: nn.Module, sample_shape: tuple[int, ...], public: torch.Tensor, seed: int
+    ) -> nn.Module:
+        """Return a model with the trap in it, to be sent in the place of ``model``.
+
+        ``public`` are samples that the server has of its own, float32 (n, *sample_shape), of a like distribution.
+        """
