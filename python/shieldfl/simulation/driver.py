@@ -44,7 +44,7 @@ from shieldfl.torch_bridge import flatten, flatten_buffers, parameter_layout
 from shieldfl.training.models import build_model, default_model
 from shieldfl.training.objective import Objective
 
-__all__ = ["RunInterrupted", "describe_environment", "run_methods"]
+__all__ = ["RunInterrupted", "describe_environment", "planned_method", "run_methods"]
 
 
 class RunInterrupted(KeyboardInterrupt):
@@ -192,7 +192,7 @@ def _run_methods(
             modules[name] = adapt_model(name, deepcopy(model), settings)
     for name in names:
         with _added_to(seconds, name):
-            made[name] = _make_method(name, config, settings, dataset, modules[name], weights)
+            made[name] = planned_method(name, config, settings, dataset, modules[name], weights)
     _check_data(made, modules, settings, synthetic, trained, config.clients)
     if checkpoint is not None:
         checkpoint.begin(
@@ -311,7 +311,7 @@ def _added_to(seconds: dict[str, float], name: str) -> Iterator[None]:
     seconds[name] += time.perf_counter() - start
 
 
-def _make_method(
+def planned_method(
     name: str,
     config: RunConfig,
     settings: MethodSettings,
@@ -319,6 +319,10 @@ def _make_method(
     model: nn.Module,
     weights: Sequence[int] | None,
 ) -> Method:
+    """Return a method as a run's configuration has it, for clients of these weights (None: all alike) and this model.
+
+    Raises ParameterError as :func:`shieldfl.methods.registry.make_method` does.
+    """
     plan = FederationPlan.for_weights(
         weights,
         clients=config.clients,

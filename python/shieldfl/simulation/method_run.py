@@ -49,7 +49,10 @@ _NOTHING_SENT = {"encrypted": 0.0, "personalised": 1.0, "noise": 0.0, "clear": 0
 
 
 class MethodRun:
-    """One method of a run; with ``kept`` it goes on where another process stood."""
+    """One method of a run; with ``kept`` it goes on where another process stood.
+
+    ``federation`` is the class of what moves its messages, for whoever looks at them.
+    """
 
     def __init__(
         self,
@@ -62,6 +65,7 @@ class MethodRun:
         given_synthetic: LabelledSamples | None,
         kept: KeptMethod | None = None,
         objective: Objective | None = None,
+        federation: type[EmbeddedFederation] = EmbeddedFederation,
     ) -> None:
         self._objective = objective or Objective()
         self.name = method.name
@@ -93,7 +97,7 @@ class MethodRun:
             )
             for samples, share in zip(partition, self._shares, strict=True)
         ]
-        self._federation = EmbeddedFederation(
+        self.federation = federation(
             method,
             GlobalModel(flatten(model), flatten_buffers(model)),
             self._trainers,
@@ -122,7 +126,7 @@ class MethodRun:
             setup_seconds,
             self._shares,
             self._account.state().to_bytes(),
-            (self._federation.parts(key), key),
+            (self.federation.parts(key), key),
         )
 
     def run(
@@ -142,16 +146,16 @@ class MethodRun:
         for round_number in range(len(records) + 1, config.rounds + 1):
             self.round_number = round_number
             try:
-                participants = self._federation.draw(config.sample_rate, config.min_clients)
+                participants = self.federation.draw(config.sample_rate, config.min_clients)
             except PolicyError as error:
                 if not records:
                     raise
                 self._account.note(f"stopped before round {round_number}: {error}")
                 break
             start = time.perf_counter()
-            leaving = self._federation.draw_leavers(participants, config.dropout, round_number)
+            leaving = self.federation.draw_leavers(participants, config.dropout, round_number)
             try:
-                traffic = self._federation.run_round(round_number, participants, config.min_clients, leaving)
+                traffic = self.federation.run_round(round_number, participants, config.min_clients, leaving)
             except RangeError as error:
                 if not records:
                     raise
@@ -214,7 +218,7 @@ class MethodRun:
         measured, own = self._evaluate()
         spent = self._account.spent()
         # Also of those who left after they had sent something.
-        stated = [self._federation.clients[index].disclosure for index in traffic.senders]
+        stated = [self.federation.clients[index].disclosure for index in traffic.senders]
         shares = [one.shares() for one in stated if one.kept.count < one.kept.size]
         count = traffic.participants
         finished = len(traffic.finished)
@@ -251,16 +255,16 @@ class MethodRun:
 
     def _merged(self) -> list[StartingPoint]:
         """Return the models of all clients that have one."""
-        message = self._federation.model
+        message = self.federation.model
         return [
             client.merged_model(self._method.message_for(index, message))
-            for index, client in enumerate(self._federation.clients)
+            for index, client in enumerate(self.federation.clients)
             if self._method.has_model(index, message)
         ]
 
     def _global_points(self, merged: Sequence[StartingPoint]) -> list[StartingPoint]:
         """Return the global model, with each client's buffers where these are its own; none where there is none."""
-        message = self._federation.model
+        message = self.federation.model
         if "parameters" not in message:
             return []
         parameters = message.vector("parameters", np.float32, self._size)

@@ -74,9 +74,7 @@ class EmbeddedRoles:
                 self.authority = _restarted(self.authority, self.new_authority)
 
     def _set_up(self) -> None:
-        self.authority, made = self.method.authority_setup(
-            self.initial, threads=self._threads, shared_secret=self.shared_secret
-        )
+        self.authority, made = self._made_authority()
         self.setup = PublicSetup.from_bytes(made.to_bytes(), made.digest)
         self.clients = [self.new_client(index) for index in range(self.method.plan.clients)]
         self.aggregator = self.new_aggregator()
@@ -91,6 +89,11 @@ class EmbeddedRoles:
                 assert self.authority is not None
                 granted = self.authority.enrol(index, Message.from_bytes(request.to_bytes()))
                 client.enrolled(Message.from_bytes(granted.to_bytes()))
+
+    def _made_authority(self) -> tuple[AuthoritySteps | None, PublicSetup]:
+        return self.method.authority_setup(
+            self.initial, threads=self._threads, shared_secret=self.shared_secret
+        )
 
     def _go_on(self, parts: Message, key: bytes) -> None:
         self.setup = PublicSetup.trusted(bytes(parts["setup"]))

@@ -1,0 +1,93 @@
+"""How an audit's federations are set up: small batches and one step of training, where attacks are strongest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
+
+from shieldfl.errors import ParameterError
+from shieldfl.settings import Count, Positive, Seed, Settings, Threads, about
+from shieldfl.simulation import DATASETS
+from shieldfl.simulation.config import RunConfig
+from shieldfl.training import MODELS
+
+__all__ = ["AuditConfig"]
+
+_TRAINED = "What is attacked"
+_EFFORT = "Effort"
+
+
+@dataclass(frozen=True)
+class AuditConfig(Settings):
+    """Data, federation and effort of an audit. The values are ours: papers state none of them together.
+
+    Raises ParameterError for values out of range, and for fewer clients than a round needs.
+    """
+
+    dataset: Annotated[
+        str, about("All but digits are read from files.", choices=DATASETS, panel=_TRAINED)
+    ] = "digits"
+    data_dir: Annotated[
+        str | None,
+        about("Folder of the data sets; default $SHIELDFL_DATA, then ./data.", metavar="DIR", panel=_TRAINED),
+    ] = None
+    model: Annotated[str | None, about("By default the data set's.", choices=MODELS, panel=_TRAINED)] = None
+    samples: Annotated[
+        Count,
+        about(
+            "Of each client, all in one batch: the fewer, the more an update tells of each.", panel=_TRAINED
+        ),
+    ] = 8
+    learning_rate: Annotated[
+        Positive, about("Of the one step of SGD that a client takes in a round.", panel=_TRAINED)
+    ] = 0.1
+    clients: Annotated[int, Meta(ge=2), about("Of a federation.", panel=_TRAINED)] = 4
+    min_clients: Annotated[Count, about("Fewest clients of a round.", panel=_TRAINED)] = 3
+    rounds: Annotated[
+        Count,
+        about(
+            "Of a federation: methods that alternate need several, so that there is one of each kind.",
+            panel=_TRAINED,
+        ),
+    ] = 3
+    budget_minutes: Annotated[
+        Positive,
+        about(
+            "No further federation is begun after this time; each is one trial for every client.",
+            panel=_EFFORT,
+        ),
+    ] = 5.0
+    trials: Annotated[
+        Count, about("Most federations of each method, each with other data, model and seed.", panel=_EFFORT)
+    ] = 25
+    seed: Annotated[Seed, about("Of the first federation; the others count on from it.", panel=_EFFORT)] = 0
+    threads: Annotated[
+        Threads | None,
+        about("Of training and of the core; default as many as the work is worth.", panel=_EFFORT),
+    ] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.min_clients > self.clients:
+            raise ParameterError(
+                f"min_clients is {self.min_clients}, above the number of clients ({self.clients}): no round can start"
+            )
+
+    def run_config(self, trial: int) -> RunConfig:
+        """Return the configuration of one trial's federation: every client takes one step of plain SGD in a round."""
+        return RunConfig(
+            dataset=self.dataset,
+            data_dir=self.data_dir,
+            model=self.model,
+            clients=self.clients,
+            rounds=self.rounds,
+            min_clients=self.min_clients,
+            local_epochs=1,
+            batch_size=self.samples,
+            learning_rate=self.learning_rate,
+            momentum=0.0,
+            seed=self.seed + trial,
+            threads=self.threads,
+        )

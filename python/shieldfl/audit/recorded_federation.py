@@ -1,0 +1,153 @@
+"""A federation of which every message that a role gets, and every model that a role comes to, is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from shieldfl.methods.protocol.disclosure import Disclosure
+from shieldfl.methods.protocol.driver import RoundTraffic
+from shieldfl.methods.protocol.public_setup import PublicSetup
+from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps, ClientSteps
+from shieldfl.roles.message import Message
+from shieldfl.simulation.federation import EmbeddedFederation
+from shieldfl.training.local_update import FloatVector, LocalUpdate
+
+__all__ = ["AGGREGATOR", "AUTHORITY", "Delivery", "Record", "RecordedFederation", "client_name"]
+
+AGGREGATOR = "aggregator"
+AUTHORITY = "key authority"
+
+Role = TypeVar("Role")
+
+
+def client_name(index: int) -> str:
+    """Return by what name a client is recorded."""
+    return f"client {index}"
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One message that a role got, as its bytes."""
+
+    receiver: str
+    step: str
+    """Which of the role's steps took it, such as ``receive``."""
+    details: tuple[int | str, ...]
+    """What came with it outside of the bytes: phase, client, round, in the step's order."""
+    round: int
+    """In which it came; 0 for what came before the first."""
+    data: bytes
+
+    @property
+    def message(self) -> Message:
+        """The message, read."""
+        return Message.from_bytes(self.data)
+
+
+@dataclass
+class Record:
+    """What the roles of one federation got, and what they could tell from it."""
+
+    deliveries: list[Delivery] = field(default_factory=list)
+    models: dict[tuple[str, int], FloatVector] = field(default_factory=dict)
+    """By role and round: the global parameters (P,) that the role has when that round begins; no entry for a role that
+    never has them. The model behind the last round stands under the round that would come next."""
+    own_updates: dict[tuple[int, int], LocalUpdate] = field(default_factory=dict)
+    """By client and round: what its training gave, which that client alone has."""
+    disclosures: dict[tuple[int, int], Disclosure] = field(default_factory=dict)
+    """By client and round: what the client says has left it."""
+    participants: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """By round: clients that went through the whole of it."""
+    round: int = 0
+    """That runs."""
+
+
+class _Recorded:
+    """Passes every call on to a role and keeps the messages that come with it."""
+
+    def __init__(self, role: Any, name: str, record: Record, client: int | None = None) -> None:
+        self._role, self._name, self._record, self._client = role, name, record, client
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._role, name)
+        if not callable(found):
+            return found
+
+        def step(*arguments: Any, **options: Any) -> Any:
+            self._keep(name, [*arguments, *options.values()])
+            return found(*arguments, **options)
+
+        return step
+
+    def _keep(self, step: str, arguments: Sequence[Any]) -> None:
+        details = tuple(one for one in arguments if isinstance(one, int | str))
+        for one in arguments:
+            if isinstance(one, Message):
+                kept = Delivery(self._name, step, details, self._record.round, one.to_bytes())
+                self._record.deliveries.append(kept)
+            elif isinstance(one, LocalUpdate) and self._client is not None:
+                self._record.own_updates[self._client, self._record.round] = one.copied()
+
+
+class RecordedFederation(EmbeddedFederation):
+    """An embedded federation whose roles are all recorded, from enrolment on; it does what an embedded one does."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.record = Record()
+        super().__init__(*arguments, **options)
+        self._keep_models(1)
+
+    def _recorded(self, role: Role, name: str, client: int | None = None) -> Role:
+        return cast(Role, _Recorded(role, name, self.record, client))
+
+    def new_client(self, index: int) -> ClientSteps:
+        """Make a client, as every embedded federation does, and record what it gets."""
+        return self._recorded(super().new_client(index), client_name(index), index)
+
+    def new_aggregator(self) -> AggregatorSteps:
+        """Make the aggregator, and record what it gets."""
+        return self._recorded(super().new_aggregator(), AGGREGATOR)
+
+    def _made_authority(self) -> tuple[AuthoritySteps | None, PublicSetup]:
+        steps, made = super()._made_authority()
+        return None if steps is None else self._recorded(steps, AUTHORITY), made
+
+    def run_round(
+        self,
+        round_number: int,
+        participants: Sequence[int],
+        min_clients: int = 1,
+        leaving: Mapping[int, str] | None = None,
+    ) -> RoundTraffic:
+        """Run one round as every embedded federation does, and keep what came of it."""
+        record = self.record
+        record.round = round_number
+        traffic = super().run_round(round_number, participants, min_clients, leaving)
+        record.participants[round_number] = tuple(traffic.finished)
+        for index in traffic.senders:
+            record.disclosures[index, round_number] = self.clients[index].disclosure
+        self._keep_models(round_number + 1)
+        return traffic
+
+    def _keep_models(self, round_number: int) -> None:
+        """Keep, for every role, the model that it has by itself: a client what it opened or was sent last."""
+        method, models = self.method, self.record.models
+        for index, client in enumerate(self.clients):
+            newest = client.global_model(self._driver.model)
+            if method.has_model(index, newest):
+                models[client_name(index), round_number] = self._parameters(method.message_for(index, newest))
+        if method.aggregator_has_model:
+            models[AGGREGATOR, round_number] = self._parameters(self.aggregator.newest_model())
+        elif self.authority is not None and not method.clients_open:
+            # Whose models are of clusters has several, each in the message for its clients.
+            newest = self.authority.newest_model()
+            if "parameters" in newest:
+                models[AUTHORITY, round_number] = self._parameters(newest)
+
+    def _parameters(self, model: Message) -> FloatVector:
+        parameters: FloatVector = model.vector("parameters", np.float32, self.initial.parameters.size).copy()
+        return parameters

@@ -1,0 +1,154 @@
+"""One federation that is attacked: a method runs on real data, all is recorded, and the truth is kept beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from shieldfl.audit.audit_config import AuditConfig
+from shieldfl.audit.observed_update import ObservedUpdate
+from shieldfl.audit.parties import Party
+from shieldfl.audit.recorded_federation import Record, RecordedFederation
+from shieldfl.audit.views import KnownChange, View
+from shieldfl.errors import ParameterError
+from shieldfl.methods.model_adaptation import adapt_model
+from shieldfl.methods.protocol.method import Method
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.simulation.config import RunConfig
+from shieldfl.simulation.data import Dataset
+from shieldfl.simulation.driver import planned_method
+from shieldfl.simulation.method_run import MethodRun
+from shieldfl.torch_bridge import load_flat
+from shieldfl.training.models import build_model, default_model
+
+__all__ = ["Trial", "Truth", "attacker_model", "private_batches"]
+
+_MEASURED = 64
+"""Test samples that a trial's models are measured on: nobody looks at their accuracy."""
+_OF_THE_ATTACKER = 2**31
+"""Added to a trial's seed: the attacker draws a model of the same kind, and not the same one."""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What clients trained on: what attacks are held against."""
+
+    features: torch.Tensor
+    """(n, *feature_shape)."""
+    labels: torch.Tensor
+    """(n,) int64."""
+
+    def label_counts(self, classes: int) -> NDArray[np.int64]:
+        """Return how many samples of each class there are, (classes,)."""
+        return np.bincount(self.labels.numpy(), minlength=classes).astype(np.int64)
+
+
+def private_batches(dataset: Dataset, config: RunConfig) -> list[NDArray[np.int64]]:
+    """Draw each client's samples from the training set, none twice. Raises ParameterError where there are too few."""
+    wanted = config.clients * config.batch_size
+    if wanted > len(dataset.train_labels):
+        raise ParameterError(
+            f"{config.clients} clients of {config.batch_size} samples need {wanted:,}, and {dataset.name} has "
+            f"{len(dataset.train_labels):,}: take fewer samples or clients"
+        )
+    drawn = np.random.default_rng([config.seed, 7]).permutation(len(dataset.train_labels))[:wanted]
+    return list(drawn.reshape(config.clients, config.batch_size))
+
+
+def attacker_model(model: nn.Module, config: RunConfig, dataset: Dataset) -> nn.Module:
+    """Return the model that a party without the global one can take for it: of the same kind, freshly drawn."""
+    if isinstance(config.model, str):
+        return build_model(
+            config.model, dataset.feature_shape, dataset.classes, config.seed + _OF_THE_ATTACKER
+        )
+    return model
+
+
+class Trial:
+    """A method's federation, run and recorded.
+
+    Parameters
+    ----------
+    name, settings : of the method.
+    config : of the audit.
+    dataset : that private samples are drawn from.
+    number : of the trial, which decides samples, models and seeds.
+    model : what clients train; None for the configuration's.
+
+    Raises as :func:`shieldfl.simulation.driver.run_methods` does.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: MethodSettings,
+        config: AuditConfig,
+        dataset: Dataset,
+        number: int,
+        model: nn.Module | None = None,
+    ) -> None:
+        run_config = config.run_config(number)
+        kind = run_config.model or default_model(dataset.name)
+        self.config = replace(run_config, model=kind)
+        self.dataset = dataset
+        plain = model or build_model(kind, dataset.feature_shape, dataset.classes, self.config.seed)
+        self.model = adapt_model(name, plain, settings)
+        """That clients train: its parameters are overwritten."""
+        self._batches = private_batches(dataset, self.config)
+        self.method: Method = planned_method(name, self.config, settings, dataset, self.model, None)
+        measured = replace(
+            dataset,
+            test_features=dataset.test_features[:_MEASURED],
+            test_labels=dataset.test_labels[:_MEASURED],
+        )
+        run = MethodRun(
+            self.method,
+            self.config,
+            measured,
+            self.model,
+            self._batches,
+            None,
+            None,
+            federation=RecordedFederation,
+        )
+        run.run(None)
+        self.record: Record = cast(RecordedFederation, run.federation).record
+
+    def truth(self, clients: tuple[int, ...]) -> Truth:
+        """Return what these clients trained on, together."""
+        chosen = np.concatenate([self._batches[index] for index in clients])
+        return Truth(self.dataset.train_features[chosen], self.dataset.train_labels[chosen])
+
+    @cached_property
+    def _attacker_model(self) -> nn.Module:
+        return attacker_model(self.model, self.config, self.dataset)
+
+    def observed(self, party: Party, victim: int) -> Iterator[tuple[KnownChange, ObservedUpdate]]:
+        """Yield what a party can attack of a client: every update, or sum, of which it knows a value."""
+        for known in View(self.record, self.method, party, victim).changes():
+            yield known, self.as_update(known)
+
+    def as_update(self, known: KnownChange) -> ObservedUpdate:
+        """Return what is known of a change, with what is public of the training, for attacks."""
+        model = deepcopy(self.model if known.start is not None else self._attacker_model)
+        if known.start is not None:
+            load_flat(model, known.start)
+        low, high = self.dataset.feature_range or (torch.tensor(0.0), torch.tensor(1.0))
+        return ObservedUpdate(
+            model,
+            known.change,
+            known.known,
+            self.config,
+            self.config.batch_size * len(known.clients),
+            self.dataset.feature_shape,
+            self.dataset.classes,
+            value_range=(float(low.min()), float(high.max())),
+        )

@@ -1,0 +1,180 @@
+"""What a party of a recorded federation has got: the messages, and which numbers of clients' updates are in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.audit.parties import Party
+from shieldfl.audit.recorded_federation import AGGREGATOR, AUTHORITY, Delivery, Record, client_name
+from shieldfl.errors import ParameterError
+from shieldfl.methods.protocol.disclosure import Disclosure
+from shieldfl.methods.protocol.method import Method
+from shieldfl.training.local_update import FloatVector
+
+__all__ = ["KnownChange", "View"]
+
+_NUMBERS = ("values", "update")
+"""The parts of a client's message that may hold numbers of its update as they are."""
+
+
+@dataclass(frozen=True)
+class KnownChange:
+    """What a party knows of what one client's training changed in a round, or that of several together."""
+
+    round: int
+    clients: tuple[int, ...]
+    """Whose; the values are the mean over them."""
+    change: FloatVector
+    """(P,); 0 where nothing is known."""
+    known: NDArray[np.bool_]
+    """(P,)."""
+    start: FloatVector | None
+    """The global parameters (P,) that the round began with; None where the party does not have them."""
+    source: str
+    """How the party has it: ``message`` or ``sum``."""
+
+
+class View:
+    """All that one party got of one federation, with one client as the victim.
+
+    Parameters
+    ----------
+    record : of the federation.
+    method : that it ran.
+    party : who looks.
+    victim : the client that is attacked.
+
+    Raises ParameterError where the party has more clients than there are beside the victim.
+    """
+
+    def __init__(self, record: Record, method: Method, party: Party, victim: int) -> None:
+        self._record = record
+        self._method = method
+        self.party = party
+        self.victim = victim
+        clients = method.plan.clients
+        self.clients = party.clients(victim, clients)
+        """That are of the party."""
+        self._roles = frozenset(party.roles(victim, clients))
+
+    @cached_property
+    def deliveries(self) -> tuple[Delivery, ...]:
+        """Every message that came to a role of the party, or that it read on its way to or from a client."""
+        return tuple(one for one in self._record.deliveries if self._gets(one))
+
+    def _gets(self, delivery: Delivery) -> bool:
+        if delivery.receiver in self._roles:
+            return True
+        if not self.party.reads_channel:
+            return False
+        # What clients get, and what the aggregator and the authority get of them.
+        return delivery.receiver not in (AGGREGATOR, AUTHORITY) or delivery.step in ("receive", "enrol")
+
+    def model(self, round_number: int) -> FloatVector | None:
+        """Return the global parameters (P,) that a round begins with, where the party has them.
+
+        After the last round: what it came to. Whoever reads the channel has them where a message brings them.
+        """
+        models = self._record.models
+        for role in self._roles:
+            if (role, round_number) in models:
+                return models[role, round_number]
+        if self.party.reads_channel:
+            return self._model_on_the_way(round_number)
+        if self.party.has_last_model and round_number == self._last_round + 1:
+            return models.get((client_name(self.victim), round_number))
+        return None
+
+    @property
+    def _last_round(self) -> int:
+        return max(self._record.participants)
+
+    def _model_on_the_way(self, round_number: int) -> FloatVector | None:
+        for one in self.deliveries:
+            comes = one.round == round_number and one.step == "begin_round"
+            if comes and one.receiver == client_name(self.victim):
+                message = self._method.message_for(self.victim, one.message)
+                if "parameters" in message:
+                    found: FloatVector = message.vector(
+                        "parameters", np.float32, self._method.plan.parameters
+                    )
+                    return found.copy()
+        return None
+
+    def changes(self) -> Iterator[KnownChange]:
+        """Yield what the party knows of the victim's updates: from its messages, then from sums that it is in.
+
+        Raises ParameterError where a message has numbers that the method does not say the places of.
+        """
+        yield from self._from_messages()
+        yield from self._from_sums()
+
+    def _from_messages(self) -> Iterator[KnownChange]:
+        for one in self.deliveries:
+            if one.step != "receive" or self.victim not in one.details[1:]:
+                continue
+            message = one.message
+            part = next((name for name in _NUMBERS if name in message), None)
+            disclosure = self._record.disclosures.get((self.victim, one.round))
+            if part is None or disclosure is None:
+                continue
+            known, values = _placed(np.frombuffer(message[part], np.float32), disclosure, self._method)
+            if known.any():
+                change = np.zeros(known.size, dtype=np.float32)
+                change[known] = values
+                yield KnownChange(
+                    one.round, (self.victim,), change, known, self.model(one.round), source="message"
+                )
+
+    def _from_sums(self) -> Iterator[KnownChange]:
+        """Yield the mean over the clients of a sum that are not the party's own, from the models before and after."""
+        plan = self._method.plan
+        for number, participants in sorted(self._record.participants.items()):
+            before, after = self.model(number), self.model(number + 1)
+            if self.victim not in participants or before is None or after is None:
+                continue
+            mean = (after.astype(np.float64) - before) / plan.server_learning_rate
+            others = participants
+            if self._method.averages_all:
+                others = tuple(one for one in participants if one not in self.clients)
+                own = [self._record.own_updates[one, number] for one in participants if one in self.clients]
+                total = mean * len(participants) - sum(
+                    one.parameters.astype(np.float64) - before for one in own
+                )
+                mean = total / len(others)
+            moved = np.ones(plan.parameters, dtype=np.bool_)
+            yield KnownChange(number, others, mean.astype(np.float32), moved, before, source="sum")
+
+    def parts(self, name: str) -> Sequence[tuple[int, bytes]]:
+        """Return, by round, the victim's message parts of a name that the party has got, such as ``mask``."""
+        return [
+            (one.round, bytes(one.message[name]))
+            for one in self.deliveries
+            if one.step == "receive" and self.victim in one.details[1:] and name in one.message
+        ]
+
+
+def _placed(
+    numbers: NDArray[np.float32], disclosure: Disclosure, method: Method
+) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
+    """Return which positions (P,) a message's numbers are of, and those numbers, in order; buffers are left out.
+
+    Where positions that stay with a client are hidden among the others, they come with noise alone, and count as not
+    known: that favours the attacker, who cannot tell them apart.
+    """
+    sent = disclosure.clear.to_bool() | disclosure.noised.to_bool()
+    count, buffers = int(sent.sum()), method.plan.buffers
+    if numbers.size in (count, count + buffers):
+        return sent, numbers[:count]
+    outside = ~disclosure.encrypted.to_bool()
+    if numbers.size == int(outside.sum()):
+        return sent, numbers[sent[outside]]
+    raise ParameterError(
+        f"{method.name}: a client's message has {numbers.size:,} numbers, and it states the places of {count:,}: "
+        "there is no view of it to attack"
+    )
