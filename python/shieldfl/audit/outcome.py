@@ -8,17 +8,33 @@ import numpy as np
 import torch
 
 from shieldfl.audit.attack import Recovered
-from shieldfl.audit.image_scores import identified, matched, psnr
+from shieldfl.audit.image_scores import DISTANCES, identified, matched, psnr
 from shieldfl.audit.label_scores import Counts, label_scores
 from shieldfl.audit.trial import Truth
 
-__all__ = ["FIGURES", "Outcome", "image_outcome", "label_outcome"]
+__all__ = ["FIGURES", "Example", "Outcome", "image_outcome", "label_outcome"]
 
 FIGURES = {"labels": "LnAcc", "images": "IIP"}
 """By what an attack recovers: the figure that it is judged by."""
 
+_SHOWN = 8
+"""Images of an example, at most."""
 _POOL = 100
 """Images among which the nearest to a recovered one is looked for, the client's among them."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """Images that an attack recovered, each beside the client's that it is paired with and its nearest other one.
+
+    Three float32 tensors (k, *sample_shape) of one value range.
+    """
+
+    recovered: torch.Tensor
+    true: torch.Tensor
+    neighbour: torch.Tensor
+    """Of the public images the nearest to the true one: what somebody may take for a success who does not know it."""
+    value_range: tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -31,6 +47,8 @@ class Outcome:
     """The same figure for who guesses without the update."""
     others: dict[str, float] = field(default_factory=dict)
     """By name."""
+    example: Example | None = None
+    """What there is to look at; None where no image was recovered."""
 
 
 def label_outcome(recovered: Recovered, truth: Truth, classes: int) -> Outcome:
@@ -68,8 +86,11 @@ def image_outcome(
     found = identified(images, pool[order], places[:count])
     rows, columns = matched(images, truth.features)
     decibels = psnr(images[rows], truth.features[columns], value_range)
+    true = truth.features[columns][:_SHOWN]
+    nearest = DISTANCES[found.distance](true, public).argmin(dim=1)
     return Outcome(
         found.precision,
         found.chance,
         {"images": float(len(images)), "PSNR": float(decibels.clamp(max=100.0).median())},
+        Example(images[rows][:_SHOWN], true, public[nearest], value_range),
     )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
+
+from shieldfl.audit.outcome import Example
 
 __all__ = ["AuditResult", "Cell", "Verdict"]
 
@@ -41,6 +43,8 @@ class Cell:
     """What the strongest attack was on: the round, the message or sum, the guess for hidden positions."""
     others: Mapping[str, float] = field(default_factory=dict)
     """Further figures of the same form, means."""
+    example: Example | None = None
+    """Images of the first try of that form, where there are any; they are not part of the JSON."""
 
     def verdict(self, undefended: Cell | None) -> Verdict:
         """Say what was got, beside the same attack on an undefended update; ``chance`` is never ``safe``.
@@ -62,7 +66,9 @@ class Cell:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types: numbers that are none are null."""
-        return {name: _plain(one) for name, one in asdict(self).items()}
+        facts = asdict(replace(self, example=None))
+        del facts["example"]
+        return {name: _plain(one) for name, one in facts.items()}
 
 
 def _plain(value: Any) -> Any:

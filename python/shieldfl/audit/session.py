@@ -77,6 +77,7 @@ class _Tries:
                 name: float(np.mean([one.others[name] for one in found if name in one.others]))
                 for name in names
             },
+            example=next((one.example for one in found if one.example is not None), None),
         )
 
 

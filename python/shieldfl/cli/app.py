@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 import shieldfl
+from shieldfl.cli.audit.command import audit
 from shieldfl.cli.authority.clients import enrol, revoke, show
 from shieldfl.cli.authority.keys import client_key, init, rotate
 from shieldfl.cli.authority.serve import serve
@@ -74,6 +75,7 @@ def _before_command(
 
 
 app.command(cls=HelpWithMethods)(run)
+app.command(cls=HelpWithMethods)(audit)
 app.command()(doctor)
 app.command()(inspect)
 app.command()(bench)

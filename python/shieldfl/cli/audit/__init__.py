@@ -1,0 +1,1 @@
+"""``shieldfl audit``: its options, progress and table."""

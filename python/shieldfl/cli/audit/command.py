@@ -1,0 +1,125 @@
+"""``shieldfl audit``: attack what each party really gets, and print what the attacks got beside chance."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from msgspec import Meta
+
+from shieldfl.audit.audit_config import AuditConfig
+from shieldfl.cli.failures import failures_on_stderr, interruptible
+from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
+from shieldfl.cli.run.options import Assignments, Report, apply_assignments
+from shieldfl.cli.setting_options import given_settings, with_options
+from shieldfl.errors import ParameterError
+from shieldfl.installing import require
+from shieldfl.methods.discovery import checked_methods, method_names
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.settings import Settings, Text, about
+
+__all__ = ["audit"]
+
+
+@dataclass(frozen=True)
+class Attacked(Settings):
+    """What ``shieldfl audit`` attacks, with what, and for whom."""
+
+    methods: Annotated[
+        tuple[Text, ...],
+        about(
+            "Methods to attack; by default all. Plain averaging (fedavg) always goes along, as what defends nothing.",
+            options=("--method",),
+        ),
+    ] = ()
+    attacks: Annotated[
+        tuple[Text, ...],
+        Meta(min_length=1),
+        about(
+            "ilrg counts labels, in milliseconds; dlg, idlg and inverting search for images, which takes seconds for "
+            "each; robbing-the-fed and curious-abandon-honesty are of a server that chooses the first model.",
+            options=("--attack",),
+        ),
+    ] = ("ilrg",)
+    parties: Annotated[
+        tuple[Text, ...],
+        Meta(min_length=1),
+        about(
+            "Who looks: aggregator, client (one of the others), other-clients (all but the victim), authority, "
+            "aggregator-and-client, network (there is no TLS), outsider (who gets the last model).",
+            options=("--party",),
+        ),
+    ] = ("aggregator", "client", "other-clients", "authority", "aggregator-and-client", "network")
+
+
+@with_options((Attacked, "Attacks"), (AuditConfig, "Audit"))
+def audit(
+    *,
+    assignments: Assignments = None,
+    json_file: JsonFile = None,
+    report: Report = None,
+    **settings: Any,
+) -> None:
+    """Attack what each party of a federation really gets, and print what it learns of clients' data beside chance.
+
+    Every method runs on real data with all messages recorded; attacks see what a party got, and nothing else. An attack
+    that fails proves nothing: a better one may not. What was not attacked is said to be so, and never called safe.
+    """
+    attacked = given_settings(Attacked, settings)
+    config = given_settings(AuditConfig, settings)
+    with interruptible(), failures_on_stderr():
+        for package in ("torch", "opacus", "dp_accounting", "scipy"):
+            require(package)
+        if report is not None:
+            require("matplotlib")
+            require("jinja2")
+        methods = _named(attacked.methods or method_names())
+        given = apply_assignments(MethodSettings(), assignments or (), methods)
+        _run(config, attacked, methods, given, json_file, report)
+
+
+def _named(methods: Sequence[str]) -> tuple[str, ...]:
+    try:
+        return checked_methods(methods)
+    except ParameterError as error:
+        raise typer.BadParameter(str(error), param_hint="--method") from None
+
+
+def _run(
+    config: AuditConfig,
+    attacked: Attacked,
+    methods: Sequence[str],
+    settings: MethodSettings,
+    json_file: Path | None,
+    report: Path | None,
+) -> None:
+    # torch takes seconds to load, and --help does not need it.
+    from shieldfl.audit.attacks.offered import attacks_named
+    from shieldfl.audit.parties import party_named
+    from shieldfl.audit.session import run_audit
+    from shieldfl.cli.audit.progress import AuditProgress
+    from shieldfl.cli.audit.table import print_audit
+
+    for names, check, option in (
+        (attacked.attacks, attacks_named, "--attack"),
+        (attacked.parties, lambda found: [party_named(one) for one in found], "--party"),
+    ):
+        try:
+            check(names)
+        except ParameterError as error:
+            raise typer.BadParameter(str(error), param_hint=option) from None
+    with AuditProgress(config.budget_minutes) as progress:
+        result = run_audit(config, methods, attacked.attacks, attacked.parties, settings, progress)
+    write_json(result.to_json(), json_file)
+    if report is not None:
+        from shieldfl.audit.report.page import write_report
+
+        page = write_report(result, report)[-1]
+        if sys.stderr.isatty():
+            typer.echo(f"report: {page}", err=True)
+    if not is_stdout(json_file):
+        print_audit(result)

@@ -1,0 +1,67 @@
+"""What ``shieldfl audit`` prints: a table for each attack, methods by parties."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from shieldfl.audit.result import AuditResult, Cell, Verdict
+from shieldfl.cli.result_console import result_console, result_table
+
+__all__ = ["print_audit"]
+
+_COLOURS: dict[Verdict, str] = {
+    "all": "bold red",
+    "some": "yellow",
+    "chance": "green",
+    "too few trials": "dim",
+    "not attacked": "dim",
+}
+_MARKS: dict[Verdict, str] = {
+    "all": "all",
+    "some": "some",
+    "chance": "chance",
+    "too few trials": "too few",
+    "not attacked": "not attacked",
+}
+
+
+def print_audit(result: AuditResult) -> None:
+    """Print a table for each attack, what its cells mean, and what was left out."""
+    console = result_console()
+    console.print(f"{result.dataset}; {result.model}; {result.seconds:.0f} s")
+    attacks = dict.fromkeys(cell.attack for cell in result.cells)
+    parties = list(dict.fromkeys(cell.party for cell in result.cells))
+    for attack in attacks:
+        cells = {(cell.method, cell.party): cell for cell in result.cells if cell.attack == attack}
+        measured = next((cell.measured_by for cell in cells.values() if cell.measured_by), "no figure")
+        console.print(
+            f"\n{attack}: {measured} (what a guess without the update has), n tries", soft_wrap=True
+        )
+        table = result_table(["method", *parties])
+        for method in dict.fromkeys(cell.method for cell in cells.values()):
+            table.add_row(method, *(_shown(result, cells[method, party]) for party in parties))
+        console.print(table)
+    console.print(
+        "all: no less than of plain averaging; some: above chance, by the 95 % interval; chance: not above it by this "
+        "attack, which proves nothing of others; -: nothing of any update came to this party, so there was nothing "
+        "to attack. A figure is that of the strongest of several forms, and so lies above chance by chance as well.",
+        soft_wrap=True,
+    )
+    reasons = dict.fromkeys(
+        f"{cell.attack} on {cell.method}: {cell.reason}" for cell in result.cells if cell.status in _NOT_TRIED
+    )
+    for note in (*result.notes, *reasons):
+        console.print(f"- {note}", soft_wrap=True)
+
+
+_NOT_TRIED = ("does not apply", "not attacked")
+
+
+def _shown(result: AuditResult, cell: Cell) -> Text:
+    verdict = result.verdict(cell)
+    if cell.status == "nothing received":
+        return Text("-", style=_COLOURS["chance"])
+    if cell.status != "attacked":
+        return Text(cell.status, style=_COLOURS[verdict])
+    figure = f"{cell.figure:.2f} ({cell.chance:.2f}) n={cell.tries} {_MARKS[verdict]}"
+    return Text(figure, style=_COLOURS[verdict])
