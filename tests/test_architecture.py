@@ -104,10 +104,13 @@ PYTHON_LAYERS = {
     "fleet": CORE_SIDE
     | {"methods", "profiling", "reporting", "roles", "scheme", "settings"}
     | {"toml_files", "torch_bridge", "training"},
+    "audit": CORE_SIDE
+    | {"losses", "methods", "parameter_layout", "privacy", "roles", "scheme", "sensitivity", "settings"}
+    | {"simulation", "torch_bridge", "training"},
     # The package itself, "", is what users import: what stands on top may use it.
     "benchmarks": CORE_SIDE | {"_seal_baseline", "roles", "scheme", "settings"},
     "cli": CORE_SIDE
-    | {"", "benchmarks", "fleet", "methods", "privacy", "profiling", "reporting", "roles", "scheme"}
+    | {"", "audit", "benchmarks", "fleet", "methods", "privacy", "profiling", "reporting", "roles", "scheme"}
     | {"authority_service", "flower", "settings", "simulation", "training"},
     "__init__": CORE_SIDE | {"roles", "simulation"},
     "__main__": {"cli"},
@@ -125,11 +128,12 @@ PYTHON_LIBRARIES = {
         "simulation",
         "fleet",
         "flower",
+        "audit",
     },
     "opacus": {"privacy"},
     "dp_accounting": {"privacy", "methods"},
-    "scipy": {"privacy"},
-    "sklearn": {"methods", "simulation"},
+    "scipy": {"audit", "privacy"},
+    "sklearn": {"audit", "methods", "simulation"},
     "matplotlib": {"reporting", "simulation", "fleet"},
     "jinja2": {"reporting"},
     "rich": {"cli", "simulation"},

@@ -1,8 +1,8 @@
-"""One pass over each sample's own gradient of the loss, many samples at once."""
+"""Each sample's own gradient of the loss, many samples at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import nn
@@ -14,7 +14,7 @@ from shieldfl.losses import Loss, mean_loss
 from shieldfl.sensitivity.gradient import FloatVector, check_samples, evaluation_mode, flat_by_layer
 from shieldfl.torch_bridge import exact_dtype, parameter_layout
 
-__all__ = ["label_sensitivity", "mean_over_samples"]
+__all__ = ["each_gradient", "label_sensitivity", "mean_over_samples"]
 
 
 def mean_over_samples(
@@ -54,6 +54,26 @@ def mean_over_samples(
         If a mean is NaN, infinite or too large for float32; the message names the layer.
     """
     layout = parameter_layout(model)
+    sums: dict[str, torch.Tensor] = {}
+    for gradients in each_gradient(model, features, labels, batch_size, loss):
+        for name, gradient in gradients.items():
+            total = score(gradient).sum(dim=0)
+            sums[name] = sums[name] + total if name in sums else total.to(exact_dtype(total.device))
+    return flat_by_layer({name: total / len(features) for name, total in sums.items()}, layout)
+
+
+def each_gradient(
+    model: nn.Module,
+    features: torch.Tensor,
+    labels: torch.Tensor,
+    batch_size: int,
+    loss: Loss | None = None,
+) -> Iterator[dict[str, torch.Tensor]]:
+    """Yield the gradients of one batch of samples after the other, float32 (B, *shape) by the name of each parameter.
+
+    Frozen parameters are left out. Arguments and ParameterErrors are those of :func:`mean_over_samples`; the model
+    is in evaluation mode until all is yielded.
+    """
     check_samples(features, labels, batch_size)
     trained = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
     fixed = {name: p.detach() for name, p in model.named_parameters() if not p.requires_grad}
@@ -66,15 +86,12 @@ def mean_over_samples(
         return mean_loss(loss, outputs, label.unsqueeze(0))
 
     sample_gradients = vmap(grad(loss_of), in_dims=(None, 0, 0))
-    sums = {name: torch.zeros_like(p, dtype=exact_dtype(p.device)) for name, p in trained.items()}
     # vmap has no rule for fused attention: it warns, and goes through the samples one by one.
     with evaluation_mode(model), sdpa_kernel(SDPBackend.MATH):
         for batch, targets in zip(
             torch.split(features, batch_size), torch.split(labels, batch_size), strict=True
         ):
-            for name, gradient in _differentiated(sample_gradients, trained, batch, targets).items():
-                sums[name] += score(gradient).sum(dim=0)
-    return flat_by_layer({name: total / len(features) for name, total in sums.items()}, layout)
+            yield _differentiated(sample_gradients, trained, batch, targets)
 
 
 def _differentiated(

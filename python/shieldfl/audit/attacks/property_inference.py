@@ -1,0 +1,245 @@
+"""What is clear beside an update, and what it tells of a client's labels: masks, votes, sizes, and the last layer.
+
+The attacker plays clients with data of its own, of known label distributions, records what it would see of each, and
+fits a ridge regression from that to the distribution. What it then predicts of others is compared with the guess that
+needs no view: the mean of the distributions that it played.
+
+Source of the method: Ateniese et al. 2015, "Hacking smart machines with smarter ones", section 3; the views are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.stats import bootstrap
+from sklearn.linear_model import RidgeCV
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from shieldfl.audit.observed_update import ObservedUpdate
+from shieldfl.errors import ParameterError
+from shieldfl.parameter_layout import ParameterLayout
+
+__all__ = [
+    "InferenceFigures",
+    "LabelInference",
+    "PlayedClients",
+    "View",
+    "infer_labels",
+    "mask_view",
+    "update_view",
+]
+
+Floats = NDArray[np.float64]
+
+View = Callable[[torch.Tensor, torch.Tensor, int], Floats]
+"""Takes a client's features and labels and a seed; returns what is seen of such a client, numbers (d,).
+
+The sizes in bytes of a client's messages are such numbers as they are."""
+
+_PENALTIES = tuple(10.0**power for power in range(-2, 6))
+
+
+def mask_view(chosen: NDArray[np.bool_], layout: ParameterLayout, classes: int) -> Floats:
+    """Describe a set of positions (P,), or votes for them: its share of each tensor, and of each class's last weights.
+
+    Returns (tensors + classes,). Raises ParameterError where the model's last layer has no row for each class.
+    """
+    if chosen.shape != (layout.size,):
+        raise ParameterError(f"the model has {layout.size:,} parameters: give as many flags")
+    shares = [chosen[where].mean() for _, where in layout.slices()]
+    rows = chosen[_last_weights(layout, classes)].reshape(classes, -1).mean(axis=1)
+    return np.concatenate([np.asarray(shares), rows])
+
+
+def update_view(observed: ObservedUpdate) -> Floats:
+    """Describe an update by its last layer: each class's mean change of the weights that are known, and its bias's.
+
+    Returns (2 * classes,), 0 where nothing is known. Raises ParameterError as :func:`mask_view`.
+    """
+    layout, classes = observed.layout, observed.classes
+    weights = _last_weights(layout, classes)
+    known = observed.known[weights].reshape(classes, -1)
+    change = np.where(known, observed.change[weights].reshape(classes, -1), 0.0)
+    means = change.sum(axis=1) / np.maximum(known.sum(axis=1), 1)
+    biases = np.zeros(classes)
+    if layout.size - weights.stop == classes:  # the layer's bias follows it, and nothing else
+        after = slice(weights.stop, layout.size)
+        biases = np.where(observed.known[after], observed.change[after], 0.0)
+    return np.concatenate([means, biases]).astype(np.float64)
+
+
+def _last_weights(layout: ParameterLayout, classes: int) -> slice:
+    places = [
+        where
+        for (_, where), shape in zip(layout.slices(), layout.shapes, strict=True)
+        if len(shape) == 2 and shape[0] == classes
+    ]
+    if not places:
+        raise ParameterError(f"the model has no linear layer with a row for each of {classes} classes")
+    return places[-1]
+
+
+@dataclass(frozen=True)
+class PlayedClients:
+    """Clients of known label distributions, each with as many samples, drawn from the same data with others."""
+
+    positions: NDArray[np.int64]
+    """Of each one's samples in the data, (n, samples)."""
+    distributions: Floats
+    """What share of each one's samples is of which class, (n, classes)."""
+
+    @classmethod
+    def drawn(
+        cls, labels: torch.Tensor, classes: int, clients: int, samples: int, alpha: float, seed: int
+    ) -> PlayedClients:
+        """Draw each client's shares of classes from Dir(alpha, ..., alpha), and samples of these classes.
+
+        Samples may be of several clients. Raises ParameterError for a number below 1, an alpha that is not positive, or
+        a class of which there is no sample.
+        """
+        if min(clients, samples) < 1 or not alpha > 0:
+            raise ParameterError("play 1 client or more, of 1 sample or more, with a positive alpha")
+        own = labels.cpu().numpy()
+        pools = [np.flatnonzero(own == label) for label in range(classes)]
+        if not all(len(pool) for pool in pools):
+            raise ParameterError("there is a class without a sample: no client of it can be played")
+        generator = np.random.default_rng(seed)
+        counts = generator.multinomial(samples, generator.dirichlet(np.full(classes, alpha), size=clients))
+        positions = [
+            np.concatenate([generator.choice(pool, count) for pool, count in zip(pools, row, strict=True)])
+            for row in counts
+        ]
+        return cls(np.stack(positions).astype(np.int64), counts / samples)
+
+    def views(self, view: View, features: torch.Tensor, labels: torch.Tensor, seed: int) -> Floats:
+        """Return what is seen of each client, (n, d); client i gets the seed ``seed + i``."""
+        return np.stack(
+            [view(features[own], labels[own], seed + number) for number, own in enumerate(self.positions)]
+        )
+
+
+@dataclass(frozen=True)
+class LabelInference:
+    """An attacker who has seen clients of its own."""
+
+    guess: Floats
+    """The distribution that it would guess of a client of which it sees nothing, (classes,)."""
+    regression: Pipeline
+
+    @classmethod
+    def fitted(cls, views: Floats, distributions: Floats) -> LabelInference:
+        """Fit it to views (n, d) of clients with such distributions (n, classes).
+
+        The penalty is the best of several by leave-one-out. Raises ParameterError for fewer than 3 clients.
+        """
+        if len(views) < 3 or len(views) != len(distributions):
+            raise ParameterError("fit to 3 clients or more, with a view and a distribution of each")
+        regression = make_pipeline(StandardScaler(), RidgeCV(alphas=_PENALTIES))
+        regression.fit(views, distributions)
+        return cls(distributions.mean(axis=0), regression)
+
+    def predicted(self, views: Floats) -> Floats:
+        """Return the distributions (n, classes) that views (n, d) tell of."""
+        shares = np.maximum(self.regression.predict(views), 0.0)
+        totals = shares.sum(axis=1, keepdims=True)
+        predicted: Floats = np.where(totals > 0, shares / np.where(totals > 0, totals, 1.0), self.guess)
+        return predicted
+
+
+@dataclass(frozen=True)
+class InferenceFigures:
+    """What views tell of the labels of clients that the attacker did not play; intervals by bootstrap of clients."""
+
+    clients: int
+    error: float
+    """Mean absolute error of a class's share."""
+    error_of_guess: float
+    """The same without a view."""
+    gain: tuple[float, float, float]
+    """How much less the error is with the view, and its interval: nothing is shown to be learnt unless both ends are
+    above 0."""
+    correlation: tuple[float, float, float]
+    """Of what is predicted with what is true, both without the guess, and its interval; 0 is chance."""
+    confidence: float
+
+    @classmethod
+    def of(
+        cls, predicted: Floats, truth: Floats, guess: Floats, seed: int, confidence: float = 0.95
+    ) -> InferenceFigures:
+        """Compare distributions (n, classes) with the true ones and with a guess (classes,)."""
+        errors = np.abs(predicted - truth).mean(axis=1)
+        without = np.abs(guess - truth).mean(axis=1)
+
+        def gain(chosen: NDArray[np.int64]) -> float:
+            return float((without - errors)[chosen].mean())
+
+        def correlation(chosen: NDArray[np.int64]) -> float:
+            ours, true = (predicted - guess)[chosen].ravel(), (truth - guess)[chosen].ravel()
+            lengths = np.linalg.norm(ours) * np.linalg.norm(true)
+            return float(ours @ true / lengths) if lengths > 0 else 0.0
+
+        def with_interval(statistic: Callable[[NDArray[np.int64]], float]) -> tuple[float, float, float]:
+            clients = np.arange(len(truth))
+            interval = bootstrap(
+                (clients,),
+                statistic,
+                n_resamples=1000,
+                vectorized=False,
+                confidence_level=confidence,
+                method="percentile",
+                rng=np.random.default_rng(seed),
+            ).confidence_interval
+            return statistic(clients), float(interval.low), float(interval.high)
+
+        return cls(
+            len(truth),
+            float(errors.mean()),
+            float(without.mean()),
+            with_interval(gain),
+            with_interval(correlation),
+            confidence,
+        )
+
+
+def infer_labels(
+    view: View,
+    public: tuple[torch.Tensor, torch.Tensor],
+    private: tuple[torch.Tensor, torch.Tensor],
+    classes: int,
+    *,
+    played: int = 200,
+    attacked: int = 100,
+    samples: int = 50,
+    alpha: float = 0.5,
+    seed: int = 0,
+) -> InferenceFigures:
+    """Play clients of public data, and infer the labels of clients of private data from what is seen of them.
+
+    Parameters
+    ----------
+    view : callable
+        See :data:`View`.
+    public, private : pairs of tensors, features (N, ...) and labels (N,)
+        Of a like distribution, with no sample in both.
+    played, attacked : int
+        Clients; of ``attacked`` there are 2 or more.
+    samples, alpha : int, float
+        Of each client, and of the Dirichlet distribution of its classes.
+
+    Raises
+    ------
+    ParameterError
+        For numbers out of range.
+    """
+    if attacked < 2:
+        raise ParameterError("an interval needs 2 attacked clients or more")
+    own = PlayedClients.drawn(public[1], classes, played, samples, alpha, seed)
+    others = PlayedClients.drawn(private[1], classes, attacked, samples, alpha, seed + 1)
+    attacker = LabelInference.fitted(own.views(view, *public, seed), own.distributions)
+    predicted = attacker.predicted(others.views(view, *private, seed + played))
+    return InferenceFigures.of(predicted, others.distributions, attacker.guess, seed)

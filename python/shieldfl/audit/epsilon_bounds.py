@@ -1,0 +1,168 @@
+"""What an epsilon must at least be, after how well somebody told who was in.
+
+A mechanism that is (epsilon, delta)-private bounds how often guesses about single members can be right. Guesses that
+were right more often disprove so small an epsilon, with a confidence that is stated; guesses that were not prove
+nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import expit
+from scipy.stats import binom, binomtest
+
+from shieldfl.errors import ParameterError
+
+__all__ = ["EpsilonBound", "Guesses", "bound_from_one_run", "bound_from_rates", "one_run_p_value"]
+
+_LARGEST = 64.0
+"""An epsilon at which guesses are never wrong, to the last digit of a float64."""
+
+
+@dataclass(frozen=True)
+class EpsilonBound:
+    """An epsilon that was disproved."""
+
+    at_least: float
+    """The mechanism is not (epsilon, delta)-private for any epsilon below; 0 where nothing is disproved."""
+    delta: float
+    confidence: float
+    """Of a mechanism that is private with such an epsilon, at most 1 - confidence of all audits say more."""
+    unit: Literal["sample", "client"]
+    """Whose presence was guessed."""
+    source: str
+    claimed: float | None = None
+    """What the mechanism's accountant says, for the same unit and delta; None where nobody says anything."""
+
+    @property
+    def contradicts_claim(self) -> bool:
+        """Whether the claim is among what is disproved."""
+        return self.claimed is not None and self.at_least > self.claimed
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """How many guesses were made, by a number that was settled beforehand, and how many of them were right."""
+
+    made: int
+    right: int
+
+
+def bound_from_one_run(
+    canaries: int,
+    guesses: Sequence[Guesses],
+    *,
+    delta: float,
+    unit: Literal["sample", "client"],
+    confidence: float = 0.95,
+    claimed: float | None = None,
+) -> EpsilonBound:
+    """Bound epsilon by guesses about canaries of which each was in or out by a coin.
+
+    Source: Steinke, Nasr and Jagielski 2023, "Privacy auditing with one (1) training run", corollary 5.4. Canaries of
+    independent runs may be counted together, since each was in one run alone.
+
+    Parameters
+    ----------
+    canaries : int
+        m, those on which no guess was made included.
+    guesses : sequence of Guesses
+        One, or several of which the best counts: the chance to be wrong is shared out evenly among them.
+    delta : float
+        In [0, 1).
+    unit : "sample" or "client"
+        What a canary was.
+    confidence : float
+        In (0, 1).
+    claimed : float, optional
+        Goes into the result.
+
+    Raises
+    ------
+    ParameterError
+        For a number or probability out of range.
+    """
+    _check(delta, confidence)
+    if not guesses or not all(0 <= g.right <= g.made <= canaries for g in guesses):
+        raise ParameterError(
+            "there are as many canaries as guesses or more, and no more guesses are right than made"
+        )
+    error = (1 - confidence) / len(guesses)
+
+    def excess(epsilon: float, guessed: Guesses) -> float:
+        return one_run_p_value(canaries, guessed, epsilon, delta) - error
+
+    disproved = [
+        float(brentq(excess, 0.0, _LARGEST, args=(guessed,), xtol=1e-6))
+        for guessed in guesses
+        if excess(0.0, guessed) < 0 < excess(_LARGEST, guessed)
+    ]
+    source = "Steinke, Nasr and Jagielski 2023, corollary 5.4"
+    return EpsilonBound(max(disproved, default=0.0), delta, confidence, unit, source, claimed)
+
+
+def one_run_p_value(canaries: int, guesses: Guesses, epsilon: float, delta: float) -> float:
+    """Bound the chance that so many guesses are right if the mechanism is (epsilon, delta)-private, in [0, 1]."""
+    made, right = guesses.made, guesses.right
+    accuracy = expit(epsilon)  # of randomised response, which is the best that there is at delta = 0
+    p_value = binom.sf(right - 1, made, accuracy)
+    if delta > 0 and right > 0:
+        fewer = np.arange(1, right + 1)
+        between = np.cumsum(binom.pmf(right - fewer, made, accuracy))
+        p_value += 2 * canaries * delta * (between / fewer).max()
+    return float(min(p_value, 1.0))
+
+
+def bound_from_rates(
+    members: Guesses,
+    others: Guesses,
+    *,
+    delta: float,
+    unit: Literal["sample", "client"],
+    confidence: float = 0.95,
+    claimed: float | None = None,
+) -> EpsilonBound:
+    """Bound epsilon by how often one is called a member in runs with it and in runs without it.
+
+    Every run counts once, so that guesses are independent, and the rule by which they are made does not depend on these
+    runs. An (epsilon, delta)-private mechanism has TPR <= e^epsilon FPR + delta, and the same for the two errors.
+    Both rates are bounded by Clopper and Pearson's interval, each with half of the chance to be wrong.
+
+    Parameters
+    ----------
+    members, others : Guesses
+        Runs with it, and without it; ``right`` are those in which it was called a member, and was called none.
+    delta, unit, confidence, claimed
+        As for :func:`bound_from_one_run`.
+
+    Raises
+    ------
+    ParameterError
+        For a number or probability out of range, or no run with it or without it.
+    """
+    _check(delta, confidence)
+    for guesses in (members, others):
+        if not 0 <= guesses.right <= guesses.made or guesses.made < 1:
+            raise ParameterError(
+                "rates need 1 run or more with it and without it, and no more guesses right than made"
+            )
+    true_positives = binomtest(members.right, members.made).proportion_ci(confidence, method="exact").low
+    true_negatives = binomtest(others.right, others.made).proportion_ci(confidence, method="exact").low
+    ratios = (
+        (true_positives - delta) / (1 - true_negatives),
+        (true_negatives - delta) / (1 - true_positives),
+    )
+    at_least = max(0.0, *(math.log(ratio) for ratio in ratios if ratio > 0), 0.0)
+    source = "Nasr et al. 2021, section IV, with Clopper and Pearson's intervals"
+    return EpsilonBound(at_least, delta, confidence, unit, source, claimed)
+
+
+def _check(delta: float, confidence: float) -> None:
+    if not (0 <= delta < 1 and 0 < confidence < 1):
+        raise ParameterError(f"delta lies in [0, 1) and confidence in (0, 1), got {delta} and {confidence}")

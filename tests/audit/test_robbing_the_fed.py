@@ -1,0 +1,114 @@
+"""The share of images that bins lay open beside the formula, and what hidden positions and noise leave of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from audit.planted_updates import best_psnr, observed_step, positions_of, unit_images
+from shieldfl.audit.attacks.robbing_the_fed import RobbingTheFed, expected_share
+from shieldfl.errors import ParameterError
+from shieldfl.simulation.data import load_dataset
+from shieldfl.training.models import build_model
+
+SHAPE = (1, 8, 8)
+ATTACK = RobbingTheFed(bins=60, measured="random")
+
+
+@pytest.fixture(scope="module")
+def digits():
+    dataset = load_dataset("digits")
+    train, test = unit_images(dataset)
+    return torch.cat([train, test]), torch.cat([dataset.train_labels, dataset.test_labels])
+
+
+@pytest.fixture(scope="module")
+def planted(digits):
+    return ATTACK.planted(build_model("mlp", SHAPE, 10, 0), SHAPE, digits[0], seed=5)
+
+
+def drawn(digits, count: int, seed: int = 0):
+    chosen = np.random.default_rng(seed).choice(len(digits[0]), count, replace=False)
+    return digits[0][chosen], digits[1][chosen]
+
+
+def test_images_that_are_alone_in_their_bin_are_recovered_as_often_as_the_formula_says(digits, planted):
+    recovered = []
+    for trial in range(40):
+        images, labels = drawn(digits, 10, trial)
+        found = ATTACK.recover(observed_step(planted, images, labels), 0).images
+        recovered += (best_psnr(found, images) > 40).tolist()
+    assert np.mean(recovered) == pytest.approx(expected_share(60, 10), abs=0.06)
+
+
+def test_bins_by_brightness_recover_images_too(digits):
+    attack = RobbingTheFed(bins=60)
+    planted = attack.planted(build_model("linear", SHAPE, 10, 0), SHAPE, digits[0], seed=1)
+    images, labels = drawn(digits, 4)
+    assert (best_psnr(attack.recover(observed_step(planted, images, labels), 0).images, images) > 40).any()
+
+
+def test_a_normalised_range_is_none_of_the_attack_s_business(digits):
+    shifted = 3 * digits[0] - 1
+    planted = ATTACK.planted(build_model("mlp", SHAPE, 10, 0), SHAPE, shifted, seed=5)
+    images, labels = drawn((shifted, digits[1]), 4)
+    observed = replace(observed_step(planted, images, labels), value_range=(-1.0, 2.0))
+    assert (best_psnr(ATTACK.recover(observed, 0).images, images) > 40).sum() >= 3
+
+
+def test_of_hidden_weights_the_rest_of_the_image_is_recovered(digits, planted):
+    images, labels = drawn(digits, 1)
+    observed = observed_step(planted, images, labels)
+    left_half = torch.arange(64).reshape(8, 8) % 8 < 4
+    hidden = positions_of(observed, "bins.weight")
+    hidden[hidden] = left_half.reshape(-1).repeat(60).numpy()
+    (found,) = ATTACK.recover(replace(observed, known=~hidden), 0).images
+    assert torch.allclose(found[0][~left_half], images[0, 0][~left_half], atol=1e-3)
+    assert not found[0][left_half].any()
+
+
+def test_without_biases_an_image_is_recovered_up_to_its_contrast(digits, planted):
+    images, labels = drawn(digits, 1, seed=3)
+    observed = observed_step(planted, images, labels)
+    found = ATTACK.recover(replace(observed, known=~positions_of(observed, "bins.bias")), 0).images
+    assert len(found) == 1
+    assert torch.allclose(found * images.max(), images, atol=1e-3)
+
+
+def test_noise_of_which_nothing_stands_out_recovers_no_image(digits, planted):
+    images, labels = drawn(digits, 10)
+    unharmed = ATTACK.recover(observed_step(planted, images, labels), 0).images
+    drowned = ATTACK.recover(observed_step(planted, images, labels, noise_deviation=10.0), 0).images
+    assert (best_psnr(unharmed, images) > 25).mean(dtype=torch.float) > 0.6
+    assert not (best_psnr(drowned, images) > 25).any()
+
+
+def test_it_says_what_it_needs(digits, planted):
+    images, labels = drawn(digits, 4)
+    observed = observed_step(planted, images, labels)
+    assert ATTACK.inapplicable(observed) is None
+    hidden = replace(observed, known=~positions_of(observed, "bins.weight"))
+    assert "nothing is known" in ATTACK.inapplicable(hidden)
+    unplanted = observed_step(build_model("mlp", SHAPE, 10, 0), images, labels)
+    assert "planted" in ATTACK.inapplicable(unplanted)
+
+
+def test_the_model_stays_what_it_was_and_its_copy_takes_the_same_samples(digits):
+    model = build_model("mlp", SHAPE, 10, 0)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    planted = ATTACK.planted(model, SHAPE, digits[0], seed=5)
+    assert planted(digits[0][:3]).shape == (3, 10)
+    planted(digits[0][:3]).sum().backward()
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_wrong_settings_are_refused(digits):
+    for bins, measured in ((1, "brightness"), (5, "darkness")):
+        with pytest.raises(ParameterError):
+            RobbingTheFed(bins, measured)
+    with pytest.raises(ParameterError, match="shape"):
+        ATTACK.planted(build_model("mlp", SHAPE, 10, 0), (1, 4, 4), digits[0], 0)
