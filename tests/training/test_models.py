@@ -55,8 +55,14 @@ def tiny_vit_parameters(shape: tuple[int, ...], classes: int) -> int:
     return patches + 4 * (attention + mlp + 2 * norm) + norm + (64 + 1) * classes
 
 
+def small_mlp_parameters(shape: tuple[int, ...], classes: int) -> int:
+    channels, height, width = shape
+    return (channels * height * width + 1) * 32 + (32 + 1) * classes
+
+
 COUNTS = {
     "mlp": mlp_parameters,
+    "small-mlp": small_mlp_parameters,
     "simple-cnn": simple_cnn_parameters,
     "linear": linear_parameters,
     "lenet5": lenet5_parameters,
@@ -162,7 +168,12 @@ def test_seed_decides_the_weights_and_nothing_else_changes(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "shape", "classes", "message"),
     [
-        ("resnet", (1, 8, 8), 10, "choose one of linear, mlp, simple-cnn, lenet5, small-vit, tiny-vit"),
+        (
+            "resnet",
+            (1, 8, 8),
+            10,
+            "choose one of linear, mlp, small-mlp, simple-cnn, lenet5, small-vit, tiny-vit",
+        ),
         ("simple-cnn", (64,), 10, "simple-cnn needs images"),
         ("simple-cnn", (3, 3, 32), 10, "simple-cnn needs images"),
         ("lenet5", (64,), 10, "lenet5 needs images"),

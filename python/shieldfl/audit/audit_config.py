@@ -33,7 +33,10 @@ class AuditConfig(Settings):
         str | None,
         about("Folder of the data sets; default $SHIELDFL_DATA, then ./data.", metavar="DIR", panel=_TRAINED),
     ] = None
-    model: Annotated[str | None, about("By default the data set's.", choices=MODELS, panel=_TRAINED)] = None
+    model: Annotated[
+        str | None,
+        about("By default small-mlp for digits, else the data set's.", choices=MODELS, panel=_TRAINED),
+    ] = None
     samples: Annotated[
         Count,
         about(

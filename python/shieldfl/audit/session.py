@@ -18,7 +18,7 @@ from shieldfl.audit.observed_update import ObservedUpdate
 from shieldfl.audit.outcome import FIGURES, Outcome, image_outcome, label_outcome
 from shieldfl.audit.parties import Party, party_named
 from shieldfl.audit.result import AuditResult, Cell
-from shieldfl.audit.trial import Trial
+from shieldfl.audit.trial import Trial, model_kind
 from shieldfl.audit.views import KnownChange
 from shieldfl.errors import ParameterError, ShieldError
 from shieldfl.methods.discovery import checked_methods
@@ -26,7 +26,7 @@ from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.data import Dataset, load_dataset
 from shieldfl.simulation.driver import describe_environment
 from shieldfl.simulation.torch_threads import torch_threads
-from shieldfl.training.models import build_model, default_model
+from shieldfl.training.models import build_model
 
 __all__ = ["run_audit"]
 
@@ -175,7 +175,7 @@ def run_audit(
         raise ParameterError("name a party at least: nobody has a view otherwise")
     settings = settings or MethodSettings()
     dataset = load_dataset(config.dataset, config.data_dir)
-    kind = config.model or default_model(dataset.name)
+    kind = model_kind(config)
     result = AuditResult(asdict(config), describe_environment(), dataset.description, kind)
     began = time.monotonic()
     tries: dict[tuple[str, str, str], _Tries] = {}
@@ -245,7 +245,7 @@ def _planted(
 ) -> Trial:
     """Run a federation whose first model is the attacker's: whoever sets a federation up chooses that."""
     run = config.run_config(number)
-    kind = run.model or default_model(dataset.name)
+    kind = model_kind(config)
     plain = build_model(kind, dataset.feature_shape, dataset.classes, run.seed)
     model = attack.planted(plain, dataset.feature_shape, dataset.test_features, run.seed)
     return Trial(name, settings, replace(config, rounds=1), dataset, number, model)

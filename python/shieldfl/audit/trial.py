@@ -29,7 +29,7 @@ from shieldfl.simulation.method_run import MethodRun
 from shieldfl.torch_bridge import load_flat
 from shieldfl.training.models import build_model, default_model
 
-__all__ = ["Trial", "Truth", "attacker_model", "private_batches"]
+__all__ = ["Trial", "Truth", "attacker_model", "model_kind", "private_batches"]
 
 _MEASURED = 64
 """Test samples that a trial's models are measured on: nobody looks at their accuracy."""
@@ -72,6 +72,11 @@ def attacker_model(model: nn.Module, config: RunConfig, dataset: Dataset) -> nn.
     return model
 
 
+def model_kind(config: AuditConfig) -> str:
+    """Return the name of the model that clients train: a small one for digits, so that Paillier takes seconds."""
+    return config.model or ("small-mlp" if config.dataset == "digits" else default_model(config.dataset))
+
+
 class Trial:
     """A method's federation, run and recorded.
 
@@ -96,7 +101,7 @@ class Trial:
         model: nn.Module | None = None,
     ) -> None:
         run_config = config.run_config(number)
-        kind = run_config.model or default_model(dataset.name)
+        kind = model_kind(config)
         self.config = replace(run_config, model=kind)
         self.dataset = dataset
         plain = model or build_model(kind, dataset.feature_shape, dataset.classes, self.config.seed)

@@ -2,5 +2,5 @@
 
 __all__ = ["MODELS"]
 
-MODELS = ("linear", "mlp", "simple-cnn", "lenet5", "small-vit", "tiny-vit")
+MODELS = ("linear", "mlp", "small-mlp", "simple-cnn", "lenet5", "small-vit", "tiny-vit")
 """The names of the models, for those who check a name and need no torch."""
