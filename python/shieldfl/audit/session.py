@@ -14,6 +14,7 @@ from shieldfl.audit.attacks.offered import attacks_named
 from shieldfl.audit.audit_config import AuditConfig
 from shieldfl.audit.guesses import exposed_elsewhere, guesses
 from shieldfl.audit.intervals import bootstrap_interval
+from shieldfl.audit.membership_audit import MEMBERSHIP, MembershipAudit
 from shieldfl.audit.observed_update import ObservedUpdate
 from shieldfl.audit.outcome import FIGURES, Outcome, image_outcome, label_outcome
 from shieldfl.audit.parties import Party, party_named
@@ -170,7 +171,9 @@ def run_audit(
     out from there on, and a note says why.
     """
     names = checked_methods(dict.fromkeys([UNDEFENDED, *methods]))
-    tried, looking = attacks_named(attacks), tuple(party_named(name) for name in parties)
+    on_updates = [name for name in attacks if name != MEMBERSHIP]
+    tried = attacks_named(on_updates) if on_updates else ()
+    looking = tuple(party_named(name) for name in parties)
     if not looking:
         raise ParameterError("name a party at least: nobody has a view otherwise")
     settings = settings or MethodSettings()
@@ -179,7 +182,7 @@ def run_audit(
     result = AuditResult(asdict(config), describe_environment(), dataset.description, kind)
     began = time.monotonic()
     tries: dict[tuple[str, str, str], _Tries] = {}
-    running = list(names)
+    running = list(names) if tried else []
     with torch_threads(config.threads or 1):
         for number in range(config.trials):
             for name in tuple(running):
@@ -201,8 +204,35 @@ def run_audit(
                     result.cells.append(Cell(name, attack.name, party.name, "not attacked", why))
                 else:
                     result.cells.append(found.cell(name, attack, party.name, config.seed))
+    if MEMBERSHIP in attacks:
+        with torch_threads(config.threads or 1):
+            _attack_last_models(names, config, settings, dataset, looking, result, on_trial, began)
     result.seconds = time.monotonic() - began
     return result
+
+
+def _attack_last_models(
+    names: Sequence[str],
+    config: AuditConfig,
+    settings: MethodSettings,
+    dataset: Dataset,
+    parties: Sequence[Party],
+    result: AuditResult,
+    on_trial: Callable[[str, int], None],
+    began: float,
+) -> None:
+    """Add the cells of membership inference. A method that is begun within the budget is ended."""
+    audit = MembershipAudit(config, settings, dataset, parties)
+    for name in names:
+        why = "the budget was over before the first model"
+        if time.monotonic() - began <= config.budget_minutes * 60:
+            on_trial(name, 0)
+            try:
+                result.cells.extend(audit.cells(name, UNDEFENDED, on_trial))
+                continue
+            except ShieldError as error:
+                why = str(error)
+        result.cells.extend(Cell(name, MEMBERSHIP, party.name, "not attacked", why) for party in parties)
 
 
 def _attack_once(

@@ -95,8 +95,9 @@ class View:
         return max(self._record.participants)
 
     def _model_on_the_way(self, round_number: int) -> FloatVector | None:
+        """Return the model that a round's first message brings to the victim, or the last one's end."""
         for one in self.deliveries:
-            comes = one.round == round_number and one.step == "begin_round"
+            comes = (one.round, one.step) in ((round_number, "begin_round"), (round_number - 1, "end_round"))
             if comes and one.receiver == client_name(self.victim):
                 message = self._method.message_for(self.victim, one.message)
                 if "parameters" in message:

@@ -41,7 +41,8 @@ class Attacked(Settings):
         Meta(min_length=1),
         about(
             "ilrg counts labels, in milliseconds; dlg, idlg and inverting search for images, which takes seconds for "
-            "each; robbing-the-fed and curious-abandon-honesty are of a server that chooses the first model.",
+            "each; robbing-the-fed and curious-abandon-honesty are of a server that chooses the first model; membership "
+            "asks of the last model who was in the training, by 16 federations of each method.",
             options=("--attack",),
         ),
     ] = ("ilrg",)
@@ -99,13 +100,14 @@ def _run(
 ) -> None:
     # torch takes seconds to load, and --help does not need it.
     from shieldfl.audit.attacks.offered import attacks_named
+    from shieldfl.audit.membership_audit import MEMBERSHIP
     from shieldfl.audit.parties import party_named
     from shieldfl.audit.session import run_audit
     from shieldfl.cli.audit.progress import AuditProgress
     from shieldfl.cli.audit.table import print_audit
 
     for names, check, option in (
-        (attacked.attacks, attacks_named, "--attack"),
+        ([one for one in attacked.attacks if one != MEMBERSHIP] or ["ilrg"], attacks_named, "--attack"),
         (attacked.parties, lambda found: [party_named(one) for one in found], "--party"),
     ):
         try:

@@ -1,0 +1,192 @@
+"""Whether the model that a federation ends with tells who was in it: LiRA, for every party that gets the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+import torch
+from torch import nn
+
+from shieldfl.audit.attacks.membership import Shadows, train_shadows
+from shieldfl.audit.audit_config import AuditConfig
+from shieldfl.audit.membership_scores import membership_figures
+from shieldfl.audit.parties import Party
+from shieldfl.audit.recorded_federation import RecordedFederation
+from shieldfl.audit.result import Cell
+from shieldfl.audit.trial import model_kind
+from shieldfl.audit.views import View
+from shieldfl.errors import ParameterError
+from shieldfl.methods.model_adaptation import adapt_model
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.simulation.data import Dataset
+from shieldfl.simulation.driver import planned_method
+from shieldfl.simulation.method_run import MethodRun
+from shieldfl.training.models import build_model
+
+__all__ = ["MEMBERSHIP", "MembershipAudit"]
+
+MEMBERSHIP = "membership"
+"""The attack's name."""
+_MEASURED_BY = "TPR at 1 % FPR"
+_FALSE_POSITIVES = 0.01
+_CANDIDATES = 400
+"""Samples of which each is in a federation or not, by a coin: enough for the share of false positives of 1 %."""
+_ALIKE = 1e-3
+"""How far parameters of two models may be apart that count as one: rounding of encrypted sums, trained on."""
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """What one federation came to."""
+
+    model: nn.Module
+    parties: frozenset[str]
+    """That have the model."""
+
+
+class MembershipAudit:
+    """Trains federations on random halves of candidates; each is attacked in turn, with the others as shadow models.
+
+    So shadow models are trained as the target was, under the same method. Clients train long on few samples: it is a
+    test of what is possible, not of what is usual, and the settings are ours. Samples of all clients count, also of
+    clients that are of the party.
+
+    Parameters
+    ----------
+    config : of the audit; its rounds, samples and rate are not used.
+    settings : of the methods.
+    dataset : that candidates are the first samples of.
+    parties : that are asked about.
+    models : federations of a method, even and at least 4.
+    """
+
+    def __init__(
+        self,
+        config: AuditConfig,
+        settings: MethodSettings,
+        dataset: Dataset,
+        parties: Sequence[Party],
+        models: int = 16,
+    ) -> None:
+        if len(dataset.train_labels) < _CANDIDATES:
+            raise ParameterError(
+                f"membership takes {_CANDIDATES} samples that may be in or out, and {dataset.name} has "
+                f"{len(dataset.train_labels):,}"
+            )
+        self._audit, self._settings, self._dataset, self._parties = config, settings, dataset, parties
+        self._models = models
+        drawn = np.random.default_rng([config.seed, 11]).permutation(len(dataset.train_labels))
+        self._candidates = torch.from_numpy(drawn[:_CANDIDATES])
+        self._config = replace(
+            config.run_config(0),
+            model=model_kind(config),
+            rounds=4,
+            local_epochs=25,
+            batch_size=10,
+            momentum=0.9,
+            learning_rate=0.05,
+        )
+        self._known: dict[str, Shadows] = {}
+        self._plain: _Trained | None = None
+        """The undefended method's federation on the first half."""
+
+    def cells(self, name: str, undefended: str, on_model: Callable[[str, int], None]) -> list[Cell]:
+        """Return a cell for each party: what membership inference got of a method's last model.
+
+        A method that ends with ``undefended``'s model, as its first federation is compared with that one's on the same
+        samples, has that one's figures: it would be attacked twice. Raises what methods refuse.
+        """
+        chosen = self._first_half()
+        first = self._train(name, chosen, self._audit.seed)
+        same = ""
+        if name != undefended:
+            self._plain = self._plain or self._train(undefended, chosen, self._audit.seed)
+            apart = _apart(first.model, self._plain.model)
+            if apart is not None and apart < _ALIKE:
+                same = f"the model is that of {undefended}: parameters differ by {apart:.1e} at most"
+        attacked = undefended if same else name
+        shadows = self._shadows(attacked, on_model)
+        scores = np.concatenate(
+            [shadows.without(one).online(shadows.scores[one]) for one in range(self._models)]
+        )
+        figures = membership_figures(scores, shadows.included.ravel())
+        rate = figures.true_positives_at[_FALSE_POSITIVES]
+        return [
+            Cell(
+                name,
+                MEMBERSHIP,
+                party.name,
+                "attacked",
+                measured_by=_MEASURED_BY,
+                figure=rate.value,
+                low=rate.low,
+                high=rate.high,
+                chance=_FALSE_POSITIVES,
+                tries=len(scores),
+                form=f"the last model, {self._models - 1} shadow models" + (f"; {same}" if same else ""),
+                others={"AUC": figures.area.value, "advantage": figures.advantage.value},
+            )
+            if party.name in first.parties
+            else Cell(
+                name,
+                MEMBERSHIP,
+                party.name,
+                "nothing received",
+                "this party never has the model of a round's end",
+            )
+            for party in self._parties
+        ]
+
+    def _first_half(self) -> torch.Tensor:
+        order = np.random.default_rng([self._audit.seed, 12]).permutation(_CANDIDATES)
+        return torch.from_numpy(np.sort(order[: _CANDIDATES // 2]))
+
+    def _shadows(self, name: str, on_model: Callable[[str, int], None]) -> Shadows:
+        if name not in self._known:
+            features = self._dataset.train_features[self._candidates]
+            labels = self._dataset.train_labels[self._candidates]
+            self._known[name] = train_shadows(
+                lambda positions, seed: self._train(name, positions, seed).model,
+                features,
+                labels,
+                self._models,
+                self._audit.seed,
+                lambda number: on_model(name, number),
+            )
+        return self._known[name]
+
+    def _train(self, name: str, positions: torch.Tensor, seed: int) -> _Trained:
+        """Run a method on some of the candidates, dealt out to the clients, and return its last model."""
+        config = replace(self._config, seed=seed)
+        dataset = self._dataset
+        plain = build_model(str(config.model), dataset.feature_shape, dataset.classes, self._config.seed)
+        model = adapt_model(name, plain, self._settings)
+        method = planned_method(name, config, self._settings, dataset, model, None)
+        parts = np.array_split(self._candidates[positions].numpy(), config.clients)
+        measured = replace(
+            dataset, test_features=dataset.test_features[:1], test_labels=dataset.test_labels[:1]
+        )
+        run = MethodRun(method, config, measured, model, parts, None, None, federation=RecordedFederation)
+        run.run(None)
+        state = run.global_model()
+        if state is None:
+            raise ParameterError(f"{name} has no one model at its end: each client, or cluster, has its own")
+        model.load_state_dict(state)
+        record = cast(RecordedFederation, run.federation).record
+        knowing = {
+            party.name
+            for party in self._parties
+            if View(record, method, party, victim=0).model(config.rounds + 1) is not None
+        }
+        return _Trained(model, frozenset(knowing))
+
+
+def _apart(model: nn.Module, other: nn.Module) -> float | None:
+    """Return by how much two models' parameters differ at most; None where they are of different layouts."""
+    pairs = [[parameter.detach() for parameter in one.parameters()] for one in (model, other)]
+    if [one.shape for one in pairs[0]] != [one.shape for one in pairs[1]]:
+        return None
+    return max(float((one - two).abs().max()) for one, two in zip(*pairs, strict=True))
