@@ -40,9 +40,9 @@ class Attacked(Settings):
         tuple[Text, ...],
         Meta(min_length=1),
         about(
-            "ilrg counts labels, in milliseconds; dlg, idlg and inverting search for images, which takes seconds for "
-            "each; robbing-the-fed and curious-abandon-honesty are of a server that chooses the first model; membership "
-            "asks of the last model who was in the training, by 16 federations of each method.",
+            "ilrg counts labels, in milliseconds. dlg, idlg and inverting search for images, which takes seconds for "
+            "each. robbing-the-fed and curious-abandon-honesty are of a server that chooses the first model. "
+            "membership asks of the last model who was trained on, by 16 federations of each method.",
             options=("--attack",),
         ),
     ] = ("ilrg",)
