@@ -65,12 +65,22 @@ class ObservedUpdate:
         return batches * self.training.local_epochs
 
     @property
+    def gradients_taken(self) -> float:
+        """How many times the learning rate would carry a gradient that is the same in every step.
+
+        That is the number of steps, and more with momentum, which carries a gradient through all later steps.
+        """
+        momentum = self.training.momentum
+        return sum((1 - momentum**step) / (1 - momentum) for step in range(1, self.steps + 1))
+
+    @property
     def gradient(self) -> FloatVector:
-        """The mean gradient (P,) that plain SGD would need to change the model so, if it took all steps from the start.
+        """The mean gradient (P,) that SGD would need to change the model so, if it were the same in every step.
 
         That is the gradient itself where there was one step.
         """
-        return np.asarray(-self.change / (self.training.learning_rate * self.steps), dtype=np.float32)
+        carried = self.training.learning_rate * self.gradients_taken
+        return np.asarray(-self.change / carried, dtype=np.float32)
 
     def tensors(self, vector: FloatVector | NDArray[np.bool_]) -> Mapping[str, torch.Tensor]:
         """Cut a vector (P,) into the model's tensors, by name."""

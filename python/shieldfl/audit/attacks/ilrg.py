@@ -1,0 +1,92 @@
+"""Label recovery from the gradient of a classifier's last layer."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from shieldfl.audit.attack import Recovered, UpdateAttack
+from shieldfl.audit.last_layer import last_layer
+from shieldfl.audit.observed_update import ObservedUpdate
+
+__all__ = ["Ilrg", "whole_counts"]
+
+FloatArray = NDArray[np.float64]
+
+
+class Ilrg(UpdateAttack):
+    """Counts the labels of a batch from its mean gradient (iLRG).
+
+    Of the last layer, row i of the weight's gradient over the bias's is a mean of the features below, mostly of class
+    i's samples: h_i. Its softmax p_i = softmax(W h_i + b) stands for what the model says of class i, and the counts k
+    solve sum_j k_j = K and sum_j k_j p_j[i] - k_i = K g_b,i.
+
+    After several steps of SGD, W and b are those from before them, and the gradient is a mean over all steps.
+    """
+
+    name: ClassVar[str] = "ilrg"
+    recovers: ClassVar[Literal["labels", "images"]] = "labels"
+    source: ClassVar[str] = (
+        "Ma et al., Instance-wise Batch Label Restoration via Gradients in Federated Learning, ICLR 2023, section 3"
+    )
+
+    def inapplicable(self, observed: ObservedUpdate) -> str | None:
+        """Say why it cannot be tried: it is about a last Linear with a bias."""
+        layer = last_layer(observed)
+        if layer is None or layer.bias is None:
+            return (
+                f"the model's outputs are not those of a Linear with a bias and {observed.classes} outputs, "
+                "one for each class"
+            )
+        return None
+
+    def recover(self, observed: ObservedUpdate, seed: int) -> Recovered:
+        """Return the counts of labels; nothing here is random, whatever the seed."""
+        layer = last_layer(observed)
+        assert layer is not None
+        assert layer.bias is not None
+        parameters = dict(observed.model.named_parameters())
+        weight, bias = (parameters[name].detach().double().numpy() for name in (layer.weight, layer.bias))
+        bias_gradient = layer.gradient(observed, layer.bias)
+        features = _class_features(layer.gradient(observed, layer.weight), bias_gradient)
+        said = softmax(features @ weight.T + bias, axis=1)
+        samples, classes = observed.samples, observed.classes
+        coefficients = np.vstack([np.ones((1, classes)), said.T - np.eye(classes)])
+        values = np.concatenate([[samples], samples * bias_gradient])
+        return Recovered(label_counts=whole_counts(np.linalg.pinv(coefficients) @ values, samples))
+
+
+def _class_features(weight_gradient: FloatArray, bias_gradient: FloatArray) -> FloatArray:
+    """Return h_i for each class, (C, d); the mean of the others' where the bias's gradient is zero."""
+    there = bias_gradient != 0
+    with np.errstate(over="ignore"):
+        features: FloatArray = np.nan_to_num(
+            np.divide(
+                weight_gradient,
+                bias_gradient[:, None],
+                out=np.zeros_like(weight_gradient),
+                where=there[:, None],
+            )
+        )
+    if there.any():
+        features[~there] = features[there].mean(axis=0)
+    return features
+
+
+def whole_counts(counts: FloatArray, total: int) -> NDArray[np.int64]:
+    """Round counts (C,) to whole numbers from 0 on whose sum is the total, by largest remainders.
+
+    Negative ones become 0, and the others are scaled. All the same where none is positive.
+    """
+    shares = np.clip(counts, 0.0, None)
+    if shares.sum() == 0.0:
+        shares = np.ones_like(shares)
+    exact = shares * (total / shares.sum())
+    whole: NDArray[np.int64] = np.floor(exact).astype(np.int64)
+    # Of equal remainders the first class is rounded up, on every machine.
+    rounded_up = np.argsort(whole - exact, kind="stable")[: total - int(whole.sum())]
+    whole[rounded_up] += 1
+    return whole

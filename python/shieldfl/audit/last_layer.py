@@ -1,0 +1,63 @@
+"""The layer that makes a classifier's logits, and what its gradient says of one sample's label."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from shieldfl.audit.observed_update import ObservedUpdate
+
+__all__ = ["LastLayer", "last_layer"]
+
+
+@dataclass(frozen=True)
+class LastLayer:
+    """A Linear whose outputs are the logits of the classes."""
+
+    weight: str
+    """Name of the weight, (classes, d), in ``model.named_parameters()``."""
+    bias: str | None
+    """Name of the bias, (classes,); None where it has none."""
+
+    def gradient(self, observed: ObservedUpdate, name: str) -> NDArray[np.float64]:
+        """Return the mean gradient of the weight or of the bias as observed, float64, guesses included."""
+        return observed.tensors(observed.gradient)[name].double().numpy()
+
+    def only_label(self, observed: ObservedUpdate) -> int:
+        """Return the label of a client's only sample: argmin_i sum_j of the weight's gradient.
+
+        A sample's gradient in row i is (p_i - y_i) times the features below, and negative for its own class alone where
+        these are positive, as behind ReLU or a sigmoid (iDLG, section 3.2).
+        """
+        return int(self.gradient(observed, self.weight).sum(axis=1).argmin())
+
+
+def last_layer(observed: ObservedUpdate) -> LastLayer | None:
+    """Find the last layer; None where what returns the model's outputs is no Linear with one for each class."""
+    model = observed.model
+    linears = [
+        (name, module)
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and module.out_features == observed.classes
+    ]
+    if not linears:
+        return None
+    name, layer = linears[-1]
+    made: list[torch.Tensor] = []
+    hook = layer.register_forward_hook(lambda _module, _inputs, output: made.append(output))
+    was_training = model.training
+    try:
+        with torch.no_grad():
+            outputs = model.eval()(torch.zeros(1, *observed.sample_shape))
+    finally:
+        hook.remove()
+        model.train(was_training)
+    # What comes after it, other than a change of shape, would make the equations of the attacks false.
+    if not made or made[-1].numel() != outputs.numel() or not torch.equal(made[-1].ravel(), outputs.ravel()):
+        return None
+    prefix = f"{name}." if name else ""
+    return LastLayer(f"{prefix}weight", None if layer.bias is None else f"{prefix}bias")

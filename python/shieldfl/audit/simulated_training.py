@@ -1,0 +1,87 @@
+"""What a client's training would have changed on other samples, as a function that can be differentiated by them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+
+import numpy as np
+import torch
+from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import cross_entropy
+
+from shieldfl.audit.observed_update import ObservedUpdate
+
+__all__ = ["SimulatedTraining"]
+
+
+class SimulatedTraining:
+    """Repeats a client's SGD on samples of the attacker's choice.
+
+    All steps are simulated, with momentum and weight decay as the client has them (Geiping et al., 2020, section 6, for
+    federated averaging). In which order it drew its samples nobody else knows: here batches are taken as they stand,
+    the same in each epoch. Of BatchNorm the statistics are those of the batch, as in training.
+
+    Parameters
+    ----------
+    observed : what is attacked; its model is copied.
+    """
+
+    def __init__(self, observed: ObservedUpdate) -> None:
+        self._model = deepcopy(observed.model).train()
+        self._start = {
+            name: parameter.detach().clone().requires_grad_()
+            for name, parameter in self._model.named_parameters()
+        }
+        self._training = observed.training
+        self._known = None if observed.known.all() else torch.from_numpy(np.flatnonzero(observed.known))
+        self._gradients_taken = observed.gradients_taken
+        gradient = torch.from_numpy(observed.gradient)
+        self.observed = gradient if self._known is None else gradient[self._known]
+        """The mean gradient that the client's update shows, at the known positions in ascending order."""
+
+    def gradient(self, samples: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return what :attr:`observed` would be for these samples (m, *sample_shape).
+
+        ``targets`` are classes (m,), or probabilities (m, classes). Gradients reach both.
+        """
+        # The fused kernels of attention have no second derivative.
+        with sdpa_kernel(SDPBackend.MATH):
+            return self._mean_gradient(samples, targets)
+
+    def _mean_gradient(self, samples: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        training = self._training
+        current = self._start
+        moved: list[torch.Tensor] = []
+        velocities: list[torch.Tensor] = []
+        for batch, target in self._batches(samples, targets):
+            loss = cross_entropy(functional_call(self._model, current, (batch,)), target)
+            gradients = torch.autograd.grad(
+                loss, list(current.values()), create_graph=True, materialize_grads=True
+            )
+            directions = [
+                gradient + training.weight_decay * value if training.weight_decay else gradient
+                for gradient, value in zip(gradients, current.values(), strict=True)
+            ]
+            if velocities:
+                directions = [
+                    training.momentum * velocity + direction
+                    for velocity, direction in zip(velocities, directions, strict=True)
+                ]
+            velocities = directions
+            # Added up by itself: a difference of parameters would lose most digits of a small step.
+            moved = [a + b for a, b in zip(moved, directions, strict=True)] if moved else directions
+            current = {
+                name: value - training.learning_rate * direction
+                for (name, value), direction in zip(current.items(), directions, strict=True)
+            }
+        flat = torch.cat([part.reshape(-1) for part in moved]) / self._gradients_taken
+        return flat if self._known is None else flat[self._known]
+
+    def _batches(
+        self, samples: torch.Tensor, targets: torch.Tensor
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        size = self._training.batch_size
+        for _ in range(self._training.local_epochs):
+            yield from zip(torch.split(samples, size), torch.split(targets, size), strict=True)
