@@ -21,7 +21,7 @@ _BUILT_IN = {
     "idlg": "shieldfl.audit.attacks.gradient_matching:Idlg",
     "inverting": "shieldfl.audit.attacks.inverting_gradients:InvertingGradients",
     "robbing-the-fed": "shieldfl.audit.attacks.robbing_the_fed:RobbingTheFed",
-    "curious-abandon-honesty": "shieldfl.audit.attacks.trap_weights:TrapWeights",
+    "curious-abandon-honesty": "shieldfl.audit.attacks.trap_weights:CuriousAbandonHonesty",
 }
 
 
