@@ -3,150 +3,37 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from hashlib import sha256
-
-import numpy as np
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 
 from shieldfl.audit.attack import ModelPlantingAttack, UpdateAttack
+from shieldfl.audit.attacked_trial import AttackedTrial, planted_trial
 from shieldfl.audit.attacks.offered import attacks_named
 from shieldfl.audit.audit_config import AuditConfig
-from shieldfl.audit.guesses import exposed_elsewhere, guesses
-from shieldfl.audit.intervals import bootstrap_interval
 from shieldfl.audit.membership_audit import MEMBERSHIP, MembershipAudit
-from shieldfl.audit.observed_update import ObservedUpdate
-from shieldfl.audit.outcome import FIGURES, Outcome, image_outcome, label_outcome
-from shieldfl.audit.parties import Party, party_named
+from shieldfl.audit.parties import party_named
 from shieldfl.audit.result import AuditResult, Cell
 from shieldfl.audit.trial import Trial, model_kind
-from shieldfl.audit.views import KnownChange
+from shieldfl.audit.tries import Tries
 from shieldfl.errors import ParameterError, ShieldError
 from shieldfl.methods.discovery import checked_methods
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.simulation.data import Dataset, load_dataset
+from shieldfl.simulation.data import load_dataset
 from shieldfl.simulation.driver import describe_environment
 from shieldfl.simulation.torch_threads import torch_threads
-from shieldfl.training.models import build_model
 
-__all__ = ["run_audit"]
+__all__ = ["AuditInterrupted", "run_audit"]
 
 UNDEFENDED = "fedavg"
 """What every audit runs beside the methods that it is asked for."""
 
 
-@dataclass
-class _Tries:
-    """What came of one method, attack and party so far."""
+class AuditInterrupted(KeyboardInterrupt):
+    """Ctrl-C during an audit: what was attacked by then is in ``result``."""
 
-    outcomes: dict[str, list[Outcome]] = field(default_factory=dict)
-    """By form."""
-    reason: str = ""
-    """Why the attack did not apply, where it did not."""
-    received: bool = False
-    """Whether the party ever knew a value of the client's update, or of a sum with it."""
-
-    def cell(self, method: str, attack: UpdateAttack, party: str, seed: int) -> Cell:
-        """Return what came of it: the form with the highest mean."""
-        if not self.outcomes:
-            if self.reason:
-                return Cell(method, attack.name, party, "does not apply", self.reason)
-            if not self.received:
-                why = "no value of a client's update, and no sum with it, came to this party"
-                return Cell(method, attack.name, party, "nothing received", why)
-            return Cell(
-                method, attack.name, party, "not attacked", "the budget was over before the first try"
-            )
-        means = {form: float(np.mean([one.figure for one in found])) for form, found in self.outcomes.items()}
-        form = max(means, key=lambda name: means[name])
-        found = self.outcomes[form]
-        interval = bootstrap_interval([one.figure for one in found], "mean", seed)
-        names = sorted({name for one in found for name in one.others})
-        return Cell(
-            method,
-            attack.name,
-            party,
-            "attacked",
-            measured_by=FIGURES[attack.recovers],
-            figure=means[form],
-            low=interval.low,
-            high=interval.high,
-            chance=float(np.mean([one.chance for one in found])),
-            tries=len(found),
-            form=form,
-            others={
-                name: float(np.mean([one.others[name] for one in found if name in one.others]))
-                for name in names
-            },
-            example=next((one.example for one in found if one.example is not None), None),
-        )
-
-
-class _Attacked:
-    """One trial, attacked: what is the same to several parties is attacked once.
-
-    Attacks on images take minutes where those on labels take milliseconds: they are tried on one client, and of a
-    party's messages and of its sums on the first each.
-    """
-
-    def __init__(self, trial: Trial, seed: int) -> None:
-        self._trial = trial
-        self._seed = seed
-        self._known: dict[bytes, Outcome | str] = {}
-
-    def outcomes(self, party: Party, attack: UpdateAttack) -> Iterator[tuple[str, Outcome | str]]:
-        """Yield what an attack came to on each update that a party has, by form; or why it does not apply."""
-        clients = self._trial.config.clients
-        tried: set[bytes] = set()
-        for victim in range(clients if attack.recovers == "labels" else 1):
-            changes = [known for known, _ in self._trial.observed(party, victim)]
-            sources: set[str] = set()
-            for known in changes:
-                if attack.recovers == "images" and known.source in sources:
-                    continue
-                sources.add(known.source)
-                for form, observed in self._forms(known, changes, attack):
-                    key = _digest(attack, observed, known)
-                    if key in tried:  # a sum that several victims are in is one try
-                        continue
-                    tried.add(key)
-                    yield form, self._outcome(key, attack, observed, known)
-
-    def _forms(
-        self, known: KnownChange, changes: Sequence[KnownChange], attack: UpdateAttack
-    ) -> Iterator[tuple[str, ObservedUpdate]]:
-        observed = self._trial.as_update(known)
-        what = "update" if known.source == "message" else f"sum of {len(known.clients)}"
-        if attack.recovers == "images":
-            # Positions that are not known are left out by such attacks themselves.
-            yield f"{what}, round {known.round}", observed
-            return
-        dataset = self._trial.dataset
-        public = dataset.test_features, dataset.test_labels
-        for how, guess in guesses(observed, exposed_elsewhere(known, changes), public, self._seed):
-            yield f"{what}, round {known.round}, {how}", guess
-
-    def _outcome(
-        self, key: bytes, attack: UpdateAttack, observed: ObservedUpdate, known: KnownChange
-    ) -> Outcome | str:
-        if key not in self._known:
-            self._known[key] = attack.inapplicable(observed) or self._attacked(attack, observed, known)
-        return self._known[key]
-
-    def _attacked(self, attack: UpdateAttack, observed: ObservedUpdate, known: KnownChange) -> Outcome:
-        recovered = attack.recover(observed, self._seed)
-        truth, dataset = self._trial.truth(known.clients), self._trial.dataset
-        if attack.recovers == "labels":
-            return label_outcome(recovered, truth, dataset.classes)
-        return image_outcome(recovered, truth, dataset.test_features, observed.value_range, self._seed)
-
-
-def _digest(attack: UpdateAttack, observed: ObservedUpdate, known: KnownChange) -> bytes:
-    hashed = sha256(attack.name.encode())
-    start = b"" if known.start is None else known.start.tobytes()
-    for part in (observed.change.tobytes(), observed.known.tobytes(), start, repr(known.clients).encode()):
-        hashed.update(part)
-    return hashed.digest()
+    def __init__(self, result: AuditResult) -> None:
+        super().__init__("the audit was interrupted")
+        self.result = result
 
 
 def run_audit(
@@ -159,6 +46,8 @@ def run_audit(
 ) -> AuditResult:
     """Attack what each party gets under each method, and return what the attacks got beside chance.
 
+    The budget is shared out evenly among attacks; what one does not need is not given to others.
+
     Parameters
     ----------
     config : data, federation and effort.
@@ -167,115 +56,148 @@ def run_audit(
     settings : of the methods; None for their defaults.
     on_trial : told, before it begins, of each federation: method and number.
 
-    Raises ParameterError for unknown names and what methods refuse, DataError. A method of which a trial fails is left
-    out from there on, and a note says why.
+    Raises ParameterError for unknown names and what methods refuse, DataError, AuditInterrupted. A method of which a
+    trial fails is left out from there on, and a note says why.
     """
-    names = checked_methods(dict.fromkeys([UNDEFENDED, *methods]))
-    on_updates = [name for name in attacks if name != MEMBERSHIP]
-    tried = attacks_named(on_updates) if on_updates else ()
-    looking = tuple(party_named(name) for name in parties)
-    if not looking:
-        raise ParameterError("name a party at least: nobody has a view otherwise")
-    settings = settings or MethodSettings()
-    dataset = load_dataset(config.dataset, config.data_dir)
-    kind = model_kind(config)
-    result = AuditResult(asdict(config), describe_environment(), dataset.description, kind)
+    session = _Session(config, methods, attacks, parties, settings or MethodSettings(), on_trial)
     began = time.monotonic()
-    tries: dict[tuple[str, str, str], _Tries] = {}
-    running = list(names) if tried else []
-    with torch_threads(config.threads or 1):
-        for number in range(config.trials):
-            for name in tuple(running):
-                if time.monotonic() - began > config.budget_minutes * 60:
-                    running.clear()
-                    break
-                on_trial(name, number)
-                try:
-                    _attack_once(name, number, config, settings, dataset, tried, looking, tries)
-                except ShieldError as error:
-                    running.remove(name)
-                    result.notes.append(f"{name}: left out from trial {number + 1} on: {error}")
-    for name in names:
-        for attack in tried:
-            for party in looking:
-                found = tries.get((name, attack.name, party.name))
-                if found is None:
-                    why = "no federation of this method was had within the budget"
-                    result.cells.append(Cell(name, attack.name, party.name, "not attacked", why))
-                else:
-                    result.cells.append(found.cell(name, attack, party.name, config.seed))
-    if MEMBERSHIP in attacks:
+    try:
         with torch_threads(config.threads or 1):
-            _attack_last_models(names, config, settings, dataset, looking, result, on_trial, began)
-    result.seconds = time.monotonic() - began
-    return result
+            session.attack_updates()
+            session.attack_last_models()
+    except KeyboardInterrupt as error:
+        session.result.notes.append(
+            "the audit was interrupted: what it had not come to is marked as not attacked"
+        )
+        raise AuditInterrupted(session.finished(time.monotonic() - began)) from error
+    return session.finished(time.monotonic() - began)
 
 
-def _attack_last_models(
-    names: Sequence[str],
-    config: AuditConfig,
-    settings: MethodSettings,
-    dataset: Dataset,
-    parties: Sequence[Party],
-    result: AuditResult,
-    on_trial: Callable[[str, int], None],
-    began: float,
-) -> None:
-    """Add the cells of membership inference. A method that is begun within the budget is ended."""
-    audit = MembershipAudit(config, settings, dataset, parties)
-    for name in names:
-        why = "the budget was over before the first model"
-        if time.monotonic() - began <= config.budget_minutes * 60:
-            on_trial(name, 0)
-            try:
-                result.cells.extend(audit.cells(name, UNDEFENDED, on_trial))
-                continue
-            except ShieldError as error:
-                why = str(error)
-        result.cells.extend(Cell(name, MEMBERSHIP, party.name, "not attacked", why) for party in parties)
+class _Session:
+    """An audit under way. Raises ParameterError for names that there are not."""
 
+    def __init__(
+        self,
+        config: AuditConfig,
+        methods: Sequence[str],
+        attacks: Sequence[str],
+        parties: Sequence[str],
+        settings: MethodSettings,
+        on_trial: Callable[[str, int], None],
+    ) -> None:
+        self._config, self._settings, self._on_trial = config, settings, on_trial
+        self._names = checked_methods(dict.fromkeys([UNDEFENDED, *methods]))
+        on_updates = [name for name in attacks if name != MEMBERSHIP]
+        self._on_updates = attacks_named(on_updates) if on_updates else ()
+        self._asks_membership = MEMBERSHIP in attacks
+        self._parties = tuple(party_named(name) for name in parties)
+        if not self._parties:
+            raise ParameterError("name a party at least: nobody has a view otherwise")
+        if not attacks:
+            raise ParameterError("name an attack at least")
+        self._share = 60 * config.budget_minutes / len(attacks)
+        self._dataset = load_dataset(config.dataset, config.data_dir)
+        self._tries: dict[tuple[str, str, str], Tries] = {}
+        self._of_models: list[Cell] = []
+        self._running = list(self._names)
+        self.result = AuditResult(
+            asdict(config), describe_environment(), self._dataset.description, model_kind(config)
+        )
 
-def _attack_once(
-    name: str,
-    number: int,
-    config: AuditConfig,
-    settings: MethodSettings,
-    dataset: Dataset,
-    attacks: Sequence[UpdateAttack],
-    parties: Sequence[Party],
-    tries: dict[tuple[str, str, str], _Tries],
-) -> None:
-    """Run one federation, and one more for each attack that chooses the model, and try everything on it."""
-    honest: _Attacked | None = None
-    for attack in attacks:
-        if isinstance(attack, ModelPlantingAttack):
-            attacked = _Attacked(
-                _planted(attack, name, number, config, settings, dataset), config.seed + number
-            )
-        else:
-            honest = honest or _Attacked(Trial(name, settings, config, dataset, number), config.seed + number)
-            attacked = honest
-        for party in parties:
-            found = tries.setdefault((name, attack.name, party.name), _Tries())
-            for form, outcome in attacked.outcomes(party, attack):
-                found.received = True
+    def attack_updates(self) -> None:
+        """Run federations and attack them, until each attack has had its share of the time, or all trials."""
+        spent = dict.fromkeys(self._on_updates, 0.0)
+        for number in range(self._config.trials):
+            honest: dict[str, AttackedTrial] = {}
+            for attack in self._on_updates:
+                began = time.monotonic() - spent[attack]
+
+                def is_over(began: float = began) -> bool:
+                    return time.monotonic() - began > self._share
+
+                # Another method first in each trial: time may end amid one.
+                turn = number % max(1, len(self._running))
+                for name in (*self._running[turn:], *self._running[:turn]):
+                    if not is_over():
+                        self._attack(name, number, attack, honest, is_over)
+                spent[attack] = time.monotonic() - began
+
+    def _attack(
+        self,
+        name: str,
+        number: int,
+        attack: UpdateAttack,
+        honest: dict[str, AttackedTrial],
+        is_over: Callable[[], bool],
+    ) -> None:
+        """Attack one federation of a method; one of its own where the attack chooses the first model."""
+        self._on_trial(name, number)
+        try:
+            trial = self._trial(name, number, attack, honest)
+        except ShieldError as error:
+            self._running.remove(name)
+            self.result.notes.append(f"{name}: left out from trial {number + 1} on: {error}")
+            return
+        for party in self._parties:
+            found = self._tries.setdefault((name, attack.name, party.name), Tries())
+            found.received = found.received or trial.received(party)
+            for form, outcome in trial.outcomes(party, attack, is_over):
                 if isinstance(outcome, str):
                     found.reason = outcome
                 else:
                     found.outcomes.setdefault(form, []).append(outcome)
 
+    def _trial(
+        self, name: str, number: int, attack: UpdateAttack, honest: dict[str, AttackedTrial]
+    ) -> AttackedTrial:
+        how = self._settings, self._config, self._dataset, number
+        seed = self._config.seed + number
+        if isinstance(attack, ModelPlantingAttack):
+            return AttackedTrial(planted_trial(attack, name, *how), seed)
+        if name not in honest:
+            honest[name] = AttackedTrial(Trial(name, *how), seed)
+        return honest[name]
 
-def _planted(
-    attack: ModelPlantingAttack,
-    name: str,
-    number: int,
-    config: AuditConfig,
-    settings: MethodSettings,
-    dataset: Dataset,
-) -> Trial:
-    """Run a federation whose first model is the attacker's: whoever sets a federation up chooses that."""
-    run = config.run_config(number)
-    kind = model_kind(config)
-    plain = build_model(kind, dataset.feature_shape, dataset.classes, run.seed)
-    model = attack.planted(plain, dataset.feature_shape, dataset.test_features, run.seed)
-    return Trial(name, settings, replace(config, rounds=1), dataset, number, model)
+    def attack_last_models(self) -> None:
+        """Ask every method's last model for members, if that is an attack; a method that is begun in time is ended."""
+        if not self._asks_membership:
+            return
+        audit = MembershipAudit(self._config, self._settings, self._dataset, self._parties)
+        began = time.monotonic()
+        for name in self._names:
+            if time.monotonic() - began > self._share:
+                return
+            self._on_trial(name, 0)
+            try:
+                self._of_models += audit.cells(name, UNDEFENDED, self._on_trial)
+            except ShieldError as error:
+                self._of_models += [
+                    Cell(name, MEMBERSHIP, party.name, "does not apply", str(error))
+                    for party in self._parties
+                ]
+
+    def finished(self, seconds: float) -> AuditResult:
+        """Return the result, with a cell for everything that was asked for."""
+        result = self.result
+        for attack in self._on_updates:
+            for name in self._names:
+                for party in self._parties:
+                    tries = self._tries.get((name, attack.name, party.name))
+                    result.cells.append(
+                        _not_reached(name, attack.name, party.name)
+                        if tries is None
+                        else tries.cell(name, attack, party.name, self._config.seed)
+                    )
+        if self._asks_membership:
+            known = {(cell.method, cell.party): cell for cell in self._of_models}
+            result.cells += [
+                known.get((name, party.name)) or _not_reached(name, MEMBERSHIP, party.name)
+                for name in self._names
+                for party in self._parties
+            ]
+        result.seconds = seconds
+        return result
+
+
+def _not_reached(method: str, attack: str, party: str) -> Cell:
+    return Cell(method, attack, party, "not attacked", "time was over before this method's turn")

@@ -19,7 +19,7 @@ _BUILT_IN = {
     "ilrg": "shieldfl.audit.attacks.ilrg:Ilrg",
     "dlg": "shieldfl.audit.attacks.gradient_matching:Dlg",
     "idlg": "shieldfl.audit.attacks.gradient_matching:Idlg",
-    "inverting": "shieldfl.audit.attacks.inverting_gradients:InvertingGradients",
+    "inverting": "shieldfl.audit.attacks.inverting_gradients:Inverting",
     "robbing-the-fed": "shieldfl.audit.attacks.robbing_the_fed:RobbingTheFed",
     "curious-abandon-honesty": "shieldfl.audit.attacks.trap_weights:CuriousAbandonHonesty",
 }

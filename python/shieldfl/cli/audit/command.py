@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ import typer
 from msgspec import Meta
 
 from shieldfl.audit.audit_config import AuditConfig
-from shieldfl.cli.failures import failures_on_stderr, interruptible
+from shieldfl.cli.failures import Terminated, failures_on_stderr, interruptible
 from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
 from shieldfl.cli.run.options import Assignments, Report, apply_assignments
 from shieldfl.cli.setting_options import given_settings, with_options
@@ -20,6 +21,7 @@ from shieldfl.errors import ParameterError
 from shieldfl.installing import require
 from shieldfl.methods.discovery import checked_methods, method_names
 from shieldfl.methods.settings import MethodSettings
+from shieldfl.reporting.output_files import kept_folder
 from shieldfl.settings import Settings, Text, about
 
 __all__ = ["audit"]
@@ -102,7 +104,7 @@ def _run(
     from shieldfl.audit.attacks.offered import attacks_named
     from shieldfl.audit.membership_audit import MEMBERSHIP
     from shieldfl.audit.parties import party_named
-    from shieldfl.audit.session import run_audit
+    from shieldfl.audit.session import AuditInterrupted, run_audit
     from shieldfl.cli.audit.progress import AuditProgress
     from shieldfl.cli.audit.table import print_audit
 
@@ -114,14 +116,22 @@ def _run(
             check(names)
         except ParameterError as error:
             raise typer.BadParameter(str(error), param_hint=option) from None
-    with AuditProgress(config.budget_minutes) as progress:
-        result = run_audit(config, methods, attacked.attacks, attacked.parties, settings, progress)
-    write_json(result.to_json(), json_file)
-    if report is not None:
-        from shieldfl.audit.report.page import write_report
+    with nullcontext() if report is None else kept_folder(report):
+        stopped: AuditInterrupted | None = None
+        try:
+            with AuditProgress(config.budget_minutes) as progress:
+                result = run_audit(config, methods, attacked.attacks, attacked.parties, settings, progress)
+        except AuditInterrupted as error:
+            stopped, result = error, error.result
+        write_json(result.to_json(), json_file)
+        if report is not None:
+            from shieldfl.audit.report.page import write_report
 
-        page = write_report(result, report)[-1]
-        if sys.stderr.isatty():
-            typer.echo(f"report: {page}", err=True)
+            page = write_report(result, report)[-1]
+            if sys.stderr.isatty():
+                typer.echo(f"report: {page}", err=True)
     if not is_stdout(json_file):
         print_audit(result)
+    if stopped is not None:
+        kind = Terminated if isinstance(stopped.__cause__, Terminated) else KeyboardInterrupt
+        raise kind(f"{stopped}: what was attacked by then is kept") from stopped

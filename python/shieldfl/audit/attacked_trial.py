@@ -1,0 +1,116 @@
+"""One trial under attack: every party's updates, with every guess for what is hidden, the same ones once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from hashlib import sha256
+
+from shieldfl.audit.attack import ModelPlantingAttack, UpdateAttack
+from shieldfl.audit.audit_config import AuditConfig
+from shieldfl.audit.guesses import exposed_elsewhere, guesses
+from shieldfl.audit.observed_update import ObservedUpdate
+from shieldfl.audit.outcome import Outcome, image_outcome, label_outcome
+from shieldfl.audit.parties import Party
+from shieldfl.audit.trial import Trial, model_kind
+from shieldfl.audit.views import KnownChange
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.simulation.data import Dataset
+from shieldfl.training.models import build_model
+
+__all__ = ["AttackedTrial", "planted_trial"]
+
+
+class AttackedTrial:
+    """One trial, attacked: what is the same to several parties is attacked once.
+
+    Attacks on images take minutes where those on labels take milliseconds: they are tried on one client, and of a
+    party's messages and of its sums on the first each.
+    """
+
+    def __init__(self, trial: Trial, seed: int) -> None:
+        self._trial = trial
+        self._seed = seed
+        self._known: dict[bytes, Outcome | str] = {}
+
+    def received(self, party: Party) -> bool:
+        """Say whether the party knows a value of any client's update, or of a sum with it."""
+        clients = range(self._trial.config.clients)
+        return any(True for victim in clients for _ in self._trial.observed(party, victim))
+
+    def outcomes(
+        self, party: Party, attack: UpdateAttack, is_over: Callable[[], bool]
+    ) -> Iterator[tuple[str, Outcome | str]]:
+        """Yield what an attack came to on each update that a party has, by form; or why it does not apply.
+
+        It ends early, before an attack that has not been done yet, where time is over.
+        """
+        clients = self._trial.config.clients
+        tried: set[bytes] = set()
+        for victim in range(clients if attack.recovers == "labels" else 1):
+            changes = [known for known, _ in self._trial.observed(party, victim)]
+            sources: set[str] = set()
+            for known in changes:
+                if attack.recovers == "images" and known.source in sources:
+                    continue
+                sources.add(known.source)
+                for form, observed in self._forms(known, changes, attack):
+                    key = _digest(attack, observed, known)
+                    if key in tried:  # a sum that several victims are in is one try
+                        continue
+                    if key not in self._known and is_over():
+                        return
+                    tried.add(key)
+                    yield form, self._outcome(key, attack, observed, known)
+
+    def _forms(
+        self, known: KnownChange, changes: Sequence[KnownChange], attack: UpdateAttack
+    ) -> Iterator[tuple[str, ObservedUpdate]]:
+        observed = self._trial.as_update(known)
+        what = "update" if known.source == "message" else f"sum of {len(known.clients)}"
+        if attack.recovers == "images":
+            # Positions that are not known are left out by such attacks themselves.
+            yield f"{what}, round {known.round}", observed
+            return
+        dataset = self._trial.dataset
+        public = dataset.test_features, dataset.test_labels
+        for how, guess in guesses(observed, exposed_elsewhere(known, changes), public, self._seed):
+            yield f"{what}, round {known.round}, {how}", guess
+
+    def _outcome(
+        self, key: bytes, attack: UpdateAttack, observed: ObservedUpdate, known: KnownChange
+    ) -> Outcome | str:
+        if key not in self._known:
+            self._known[key] = attack.inapplicable(observed) or self._attacked(attack, observed, known)
+        return self._known[key]
+
+    def _attacked(self, attack: UpdateAttack, observed: ObservedUpdate, known: KnownChange) -> Outcome:
+        recovered = attack.recover(observed, self._seed)
+        truth, dataset = self._trial.truth(known.clients), self._trial.dataset
+        if attack.recovers == "labels":
+            return label_outcome(recovered, truth, dataset.classes)
+        return image_outcome(recovered, truth, dataset.test_features, observed.value_range, self._seed)
+
+
+def _digest(attack: UpdateAttack, observed: ObservedUpdate, known: KnownChange) -> bytes:
+    hashed = sha256(attack.name.encode())
+    start = b"" if known.start is None else known.start.tobytes()
+    for part in (observed.change.tobytes(), observed.known.tobytes(), start, repr(known.clients).encode()):
+        hashed.update(part)
+    return hashed.digest()
+
+
+def planted_trial(
+    attack: ModelPlantingAttack,
+    name: str,
+    settings: MethodSettings,
+    config: AuditConfig,
+    dataset: Dataset,
+    number: int,
+) -> Trial:
+    """Run a federation whose first model is the attacker's: whoever sets a federation up chooses that."""
+    run = config.run_config(number)
+    kind = model_kind(config)
+    plain = build_model(kind, dataset.feature_shape, dataset.classes, run.seed)
+    model = attack.planted(plain, dataset.feature_shape, dataset.test_features, run.seed)
+    return Trial(name, settings, replace(config, rounds=1), dataset, number, model)
