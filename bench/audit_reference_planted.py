@@ -28,6 +28,7 @@ from shieldfl.audit.attacks.robbing_the_fed import RobbingTheFed, expected_share
 from shieldfl.audit.attacks.trap_weights import CuriousAbandonHonesty
 from shieldfl.audit.epsilon_bounds import Guesses, bound_from_one_run
 from shieldfl.audit.membership_scores import Rate, membership_figures
+from shieldfl.audit.observed_update import ObservedUpdate
 from shieldfl.benchmarks.target import Target, at_most
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import Noise
@@ -57,29 +58,27 @@ def planted_trials(
     attack: ModelPlantingAttack,
     samples: int,
     trials: int,
-    hide: Callable[[np.random.Generator, int], np.ndarray] | None = None,
-    tensors: tuple[str, ...] = (),
+    hidden: Callable[[ObservedUpdate], np.ndarray] | None = None,
 ) -> np.ndarray:
-    """Whether each image of so many clients was recovered, (trials, samples)."""
+    """The best peak signal-to-noise ratio of each image of so many clients, (trials, samples)."""
     cifar = dataset("cifar10")
     images, public = unit_images(cifar)
     shape = cifar.feature_shape
     planted = attack.planted(build_model("lenet5", shape, 10, 0), shape, public, seed=0)
     generator = np.random.default_rng(1)
-    recovered = []
+    ratios = []
     for _ in range(trials):
         own = generator.choice(len(images), samples, replace=False)
         observed = observed_step(planted, images[own], cifar.train_labels[own])
-        known = ~positions_of(observed, *tensors)
-        if hide is not None:
-            known &= ~hide(generator, known.size)
-        found = attack.recover(replace(observed, known=known), 0).images
-        recovered.append((best_psnr(found, images[own]) > RECOVERED_DB).numpy())
-    return np.stack(recovered)
+        if hidden is not None:
+            observed = replace(observed, known=~hidden(observed))
+        ratios.append(best_psnr(attack.recover(observed, 0).images, images[own]).numpy())
+    return np.stack(ratios)
 
 
-def share_line(figure: str, recovered: np.ndarray, expected: float, most: float, note: str) -> Target:
-    """How far a share is from what is expected, in points."""
+def share_line(figure: str, ratios: np.ndarray, expected: float, most: float, note: str) -> Target:
+    """How far a share of recovered images is from what is expected, in points."""
+    recovered = ratios > RECOVERED_DB
     shares = recovered.mean(axis=1)
     error = 196 * shares.std(ddof=1) / math.sqrt(len(shares))
     share = 100 * shares.mean()
@@ -101,24 +100,49 @@ def robbing() -> Iterator[Target]:
         (500, 64, "brightness"),
         (100, 20, "random"),
     ):
-        recovered = planted_trials(RobbingTheFed(bins, measured), samples, trials=max(60, 3000 // samples))
+        ratios = planted_trials(RobbingTheFed(bins, measured), samples, trials=max(60, 3000 // samples))
         name = f"robbing-the-fed, {bins} bins by {measured}, {samples} images"
-        yield share_line(name, recovered, expected_share(bins, samples), 3, " by (1 - 1/K)^(n-1)")
-    attack = RobbingTheFed(100)
-    for share in (0.001, 0.1):
-
-        def hidden(generator: np.random.Generator, size: int, share: float = share) -> np.ndarray:
-            return generator.random(size) < share
-
-        recovered = planted_trials(attack, 20, 40, hide=hidden)
-        yield plain(f"the same, 100 bins, 20 images, {share:.1%} hidden: whole images", recovered.mean())
+        yield share_line(name, ratios, expected_share(bins, samples), 3, " by (1 - 1/K)^(n-1)")
+    yield from hidden_lines(RobbingTheFed(100))
 
 
 def traps() -> Iterator[Target]:
     for samples, paper in ((20, 0.68), (100, 0.54)):
-        recovered = planted_trials(CuriousAbandonHonesty(), samples, trials=20)
+        ratios = planted_trials(CuriousAbandonHonesty(), samples, trials=20)
         name = f"curious-abandon-honesty, 1,000 rows, batch {samples}"
-        yield share_line(name, recovered, paper, 10, " in the paper")
+        yield share_line(name, ratios, paper, 10, " in the paper")
+    yield from hidden_lines(CuriousAbandonHonesty())
+
+
+def hidden_lines(attack: ModelPlantingAttack) -> Iterator[Target]:
+    """What is recovered of 20 images where positions are hidden: at random, those that change most, or all biases."""
+    generator = np.random.default_rng(3)
+
+    def at_random(observed: ObservedUpdate, share: float) -> np.ndarray:
+        return generator.random(observed.change.size) < share
+
+    def largest(observed: ObservedUpdate, share: float) -> np.ndarray:
+        return top_k(np.abs(observed.change), round(share * observed.change.size)).to_bool()
+
+    def biases(observed: ObservedUpdate, share: float) -> np.ndarray:
+        return positions_of(observed, *(name for name in observed.layout.names if name.endswith("bias")))
+
+    for hide, share in (
+        (at_random, 0.1),
+        (at_random, 0.5),
+        (at_random, 0.9),
+        (largest, 0.05),
+        (largest, 0.2),
+        (largest, 0.4),
+        (largest, 0.7),
+        (biases, 1.0),
+    ):
+        ratios = planted_trials(
+            attack, 20, 10, lambda observed, hide=hide, share=share: hide(observed, share)
+        )
+        figure = f"{attack.name}, {share:.0%} of positions hidden, {hide.__name__}"
+        note = f"above 20 dB {100 * (ratios > 20).mean():.1f} %, median {np.median(ratios):.1f} dB"
+        yield at_most(figure, 100 * (ratios > RECOVERED_DB).mean(), None, unit="% recovered", note=note)
 
 
 def rate_text(rate: Rate) -> str:

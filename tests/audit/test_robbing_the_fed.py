@@ -70,6 +70,16 @@ def test_of_hidden_weights_the_rest_of_the_image_is_recovered(digits, planted):
     assert not found[0][left_half].any()
 
 
+def test_what_is_hidden_of_one_row_is_taken_from_its_equals(digits, planted):
+    """A third of all positions, biases too: with 60 rows for 3 images each pixel is known of some row between two."""
+    images, labels = drawn(digits, 3)
+    whole = observed_step(planted, images, labels)
+    known = np.random.default_rng(0).random(whole.change.size) > 1 / 3
+    partly = replace(whole, known=known, change=np.where(known, whole.change, np.float32(7)))
+    for observed in (whole, partly):
+        assert (best_psnr(ATTACK.recover(observed, 0).images, images) > 40).all()
+
+
 def test_without_biases_an_image_is_recovered_up_to_its_contrast(digits, planted):
     images, labels = drawn(digits, 1, seed=3)
     observed = observed_step(planted, images, labels)

@@ -58,6 +58,15 @@ def test_an_image_that_several_rows_caught_is_handed_back_once(digits, planted):
     assert torch.allclose(found, images, atol=1e-3)
 
 
+def test_what_is_hidden_of_one_row_is_taken_from_others_that_found_the_same(digits, planted):
+    images = digits[0][:1]
+    whole = observed_step(planted, images, digits[1][:1])
+    known = np.random.default_rng(0).random(whole.change.size) > 0.3
+    known |= positions_of(whole, "traps.bias")
+    found = ATTACK.recover(replace(whole, known=known), 0).images
+    assert torch.allclose(found, images, atol=1e-3)
+
+
 def test_rows_with_hidden_positions_tell_the_rest(digits, planted):
     images = digits[0][:1]
     observed = observed_step(planted, images, digits[1][:1])

@@ -9,14 +9,14 @@ from __future__ import annotations
 import copy
 import math
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
 
 from shieldfl.audit.observed_update import ObservedUpdate
 
-__all__ = ["RowGradients", "in_front", "missing_layer"]
+__all__ = ["RowGradients", "in_front", "means_of_known", "missing_layer"]
 
 _ROUNDING = 2.0**-24
 _UNCERTAIN = 4.0
@@ -83,6 +83,25 @@ class RowGradients:
         weight, bias = f"{planted}.weight", f"{planted}.bias"
         return cls(gradients[weight], known[weight], gradients[bias], known[bias], error(weight), error(bias))
 
+    def equal_rows_as_one(self) -> RowGradients:
+        """Return each run of rows that do not differ where both are known as one: known where one of them is.
+
+        Rows of which nothing is known in common are not taken for equal.
+        """
+        both = self.weights_known[:-1] & self.weights_known[1:]
+        squares = torch.where(both, self.weights[:-1] - self.weights[1:], 0.0).square().sum(dim=1)
+        common = both.sum(dim=1)
+        alike = (common > 0) & (squares <= common * (math.sqrt(2) * self.weight_error) ** 2)
+        apart = (self.biases[:-1] - self.biases[1:]).abs() > math.sqrt(2) * self.bias_error
+        alike &= ~(apart & self.biases_known[:-1] & self.biases_known[1:])
+        runs = torch.cat([torch.zeros(1, dtype=torch.long), (~alike).cumsum(dim=0)])
+        count = int(runs[-1]) + 1
+        weights, weights_known = means_of_known(self.weights, self.weights_known, runs, count)
+        biases, biases_known = means_of_known(self.biases, self.biases_known, runs, count)
+        return replace(
+            self, weights=weights, weights_known=weights_known, biases=biases, biases_known=biases_known
+        )
+
     def between_rows(self) -> RowGradients:
         """Return the difference of each row to the next, and the last row as it is."""
         return RowGradients(
@@ -94,8 +113,8 @@ class RowGradients:
             math.sqrt(2) * self.bias_error,
         )
 
-    def samples(self, value_range: tuple[float, float]) -> torch.Tensor:
-        """Return a sample (m, features) of each row that some sample came through, within ``value_range``.
+    def samples(self, value_range: tuple[float, float]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return a sample (m, features) of each row that some came through, within ``value_range``, and what is known.
 
         Where a weight is not known, the sample is 0. A row whose bias is not known has the direction of its sample
         alone: it is taken as long as the range allows.
@@ -110,7 +129,21 @@ class RowGradients:
         found[by_range] = _stretched(weights[by_range], value_range)
         low, high = value_range
         bounded = torch.where(self.weights_known, found.clamp(low, high), 0.0)
-        return bounded[used]
+        return bounded[used], self.weights_known[used]
+
+
+def means_of_known(
+    values: torch.Tensor, known: torch.Tensor, groups: torch.Tensor, count: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the means (count, ...) of what is known of each group of rows, 0 where nothing is, and where something is.
+
+    ``groups`` (rows,) says of which group a row is, 0 to count - 1.
+    """
+    shape = (count, *values.shape[1:])
+    known_values = torch.where(known, values, 0.0).double()
+    sums = torch.zeros(shape, dtype=torch.float64).index_add_(0, groups, known_values)
+    counts = torch.zeros(shape, dtype=torch.float64).index_add_(0, groups, known.double())
+    return (sums / counts.clamp_min(1)).float(), counts > 0
 
 
 def _less_next(rows: torch.Tensor) -> torch.Tensor:

@@ -88,8 +88,12 @@ class RobbingTheFed(ModelPlantingAttack):
         return missing_layer(observed, _PLANTED)
 
     def recover(self, observed: ObservedUpdate, seed: int) -> Recovered:
-        """Return one image of each bin that was not empty: the sample, or a mean of those that shared the bin."""
-        found = RowGradients.of(observed, _PLANTED).between_rows().samples(observed.value_range)
+        """Return one image of each bin that was not empty: the sample, or a mean of those that shared the bin.
+
+        Rows with no sample between them have the same gradients: what is hidden of one is taken from the other.
+        """
+        rows = RowGradients.of(observed, _PLANTED).equal_rows_as_one()
+        found, _ = rows.between_rows().samples(observed.value_range)
         return Recovered(images=found.reshape(-1, *observed.sample_shape))
 
 

@@ -6,10 +6,11 @@ import math
 from typing import ClassVar, Literal
 
 import torch
+from scipy.sparse.csgraph import connected_components
 from torch import nn
 
 from shieldfl.audit.attack import ModelPlantingAttack, Recovered
-from shieldfl.audit.attacks.planted_layer import RowGradients, in_front, missing_layer
+from shieldfl.audit.attacks.planted_layer import RowGradients, in_front, means_of_known, missing_layer
 from shieldfl.audit.observed_update import ObservedUpdate
 from shieldfl.errors import ParameterError
 
@@ -18,6 +19,8 @@ __all__ = ["CuriousAbandonHonesty", "trap_rows"]
 _PLANTED = "traps"
 # As in robbing_the_fed.py: the model stays the same, and float32 tells more of the gradient.
 _SHRUNK = 1 / 32
+_FEWEST_IN_COMMON = 16
+"""Positions known of two images, from which on it is no accident that they agree."""
 _SAME = 1e-3
 """Of the range of values, root mean square: samples that are closer are one that several rows have caught."""
 
@@ -87,12 +90,26 @@ class CuriousAbandonHonesty(ModelPlantingAttack):
         return missing_layer(observed, _PLANTED)
 
     def recover(self, observed: ObservedUpdate, seed: int) -> Recovered:
-        """Return one image of each row that passed something on, those left out that another row has found, too."""
-        found = RowGradients.of(observed, _PLANTED).samples(observed.value_range)
+        """Return one image of each row that passed something on.
+
+        Rows that have found the same image give one: what is hidden of one row is taken from the others.
+        """
+        found, known = RowGradients.of(observed, _PLANTED).samples(observed.value_range)
         low, high = observed.value_range
-        apart = torch.cdist(found.double(), found.double()) / math.sqrt(found.shape[1])
-        repeated = apart.lt(_SAME * (high - low)).triu(1).any(dim=0)
-        return Recovered(images=found[~repeated].reshape(-1, *observed.sample_shape))
+        images = _joined(found, known, _SAME * (high - low))
+        return Recovered(images=images.reshape(-1, *observed.sample_shape))
+
+
+def _joined(found: torch.Tensor, known: torch.Tensor, nearest: float) -> torch.Tensor:
+    """Return the means (k, features) of images that are nearer to each other than that, where both are known."""
+    values, there = found.double(), known.double()
+    squares = values.square()
+    distances = squares @ there.T + there @ squares.T - 2 * values @ values.T
+    common = there @ there.T
+    fewest = min(_FEWEST_IN_COMMON, found.shape[1])
+    same = (common >= fewest) & (distances < common * nearest**2)
+    count, groups = connected_components(same.numpy(), directed=False)
+    return means_of_known(found, known, torch.from_numpy(groups).long(), count)[0]
 
 
 def trap_rows(
