@@ -17,7 +17,7 @@ from shieldfl.audit.intervals import bootstrap_interval
 from shieldfl.audit.observed_update import ObservedUpdate
 from shieldfl.audit.outcome import FIGURES, Outcome, image_outcome, label_outcome
 from shieldfl.audit.parties import Party, party_named
-from shieldfl.audit.result import AuditResult, Cell
+from shieldfl.audit.result import UNDEFENDED, AuditResult, Cell
 from shieldfl.audit.trial import Trial
 from shieldfl.audit.views import KnownChange
 from shieldfl.errors import ParameterError, ShieldError
@@ -29,9 +29,6 @@ from shieldfl.simulation.torch_threads import torch_threads
 from shieldfl.training.models import build_model, default_model
 
 __all__ = ["run_audit"]
-
-UNDEFENDED = "fedavg"
-"""What every audit runs beside the methods that it is asked for."""
 
 
 @dataclass
