@@ -105,8 +105,8 @@ PYTHON_LAYERS = {
     | {"methods", "profiling", "reporting", "roles", "scheme", "settings"}
     | {"toml_files", "torch_bridge", "training"},
     "audit": CORE_SIDE
-    | {"losses", "methods", "parameter_layout", "privacy", "roles", "scheme", "sensitivity", "settings"}
-    | {"simulation", "torch_bridge", "training"},
+    | {"losses", "methods", "parameter_layout", "privacy", "reporting", "roles", "scheme", "sensitivity"}
+    | {"settings", "simulation", "torch_bridge", "training"},
     # The package itself, "", is what users import: what stands on top may use it.
     "benchmarks": CORE_SIDE | {"_seal_baseline", "roles", "scheme", "settings"},
     "cli": CORE_SIDE
@@ -134,7 +134,7 @@ PYTHON_LIBRARIES = {
     "dp_accounting": {"privacy", "methods"},
     "scipy": {"audit", "privacy"},
     "sklearn": {"audit", "methods", "simulation"},
-    "matplotlib": {"reporting", "simulation", "fleet"},
+    "matplotlib": {"audit", "reporting", "simulation", "fleet"},
     "jinja2": {"reporting"},
     "rich": {"cli", "simulation"},
     "typer": {"cli"},

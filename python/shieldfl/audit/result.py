@@ -9,7 +9,10 @@ from typing import Any, Literal
 
 from shieldfl.audit.outcome import Example
 
-__all__ = ["AuditResult", "Cell", "Verdict"]
+__all__ = ["UNDEFENDED", "AuditResult", "Cell", "Verdict"]
+
+UNDEFENDED = "fedavg"
+"""Plain averaging: what every audit runs beside the methods that it is asked for."""
 
 Status = Literal["attacked", "nothing received", "does not apply", "not attacked"]
 Verdict = Literal["chance", "some", "all", "too few trials", "not attacked"]
@@ -93,7 +96,7 @@ class AuditResult:
     def undefended(self, attack: str) -> Cell | None:
         """Return the cell of an attack on plain averaging for the aggregator; None where it was not tried."""
         for cell in self.cells:
-            if (cell.method, cell.attack, cell.party) == ("fedavg", attack, "aggregator"):
+            if (cell.method, cell.attack, cell.party) == (UNDEFENDED, attack, "aggregator"):
                 return cell if cell.status == "attacked" else None
         return None
 

@@ -12,7 +12,7 @@ from shieldfl.audit.attacks.offered import attacks_named
 from shieldfl.audit.audit_config import AuditConfig
 from shieldfl.audit.membership_audit import MEMBERSHIP, MembershipAudit
 from shieldfl.audit.parties import party_named
-from shieldfl.audit.result import AuditResult, Cell
+from shieldfl.audit.result import UNDEFENDED, AuditResult, Cell
 from shieldfl.audit.trial import Trial, model_kind
 from shieldfl.audit.tries import Tries
 from shieldfl.errors import ParameterError, ShieldError
@@ -23,9 +23,6 @@ from shieldfl.simulation.driver import describe_environment
 from shieldfl.simulation.torch_threads import torch_threads
 
 __all__ = ["AuditInterrupted", "run_audit"]
-
-UNDEFENDED = "fedavg"
-"""What every audit runs beside the methods that it is asked for."""
 
 
 class AuditInterrupted(KeyboardInterrupt):

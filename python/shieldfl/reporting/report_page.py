@@ -26,7 +26,7 @@ from shieldfl.reporting.vector_figures import inline_svg, render_pdf, render_svg
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Drawing", "Picture", "draw_picture", "inline_drawing", "render_page", "write_figure"]
+__all__ = ["Drawing", "Picture", "data_uri", "draw_picture", "inline_drawing", "render_page", "write_figure"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def draw_picture(title: str, explanation: str, draw: Callable[[Theme], Figure], 
     """Draw a plot in both themes and write the light one to a PNG file. Raises OSError."""
     light, dark = (render_png(draw(theme)) for theme in (LIGHT, DARK))
     write_whole(path, light)
-    return Picture(title, explanation, _data_uri(light), _data_uri(dark))
+    return Picture(title, explanation, data_uri(light), data_uri(dark))
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,8 @@ def render_page(template: Path, **facts: Any) -> str:
     return environment.get_template(template.name).render(**facts)
 
 
-def _data_uri(png: bytes) -> str:
+def data_uri(png: bytes) -> str:
+    """Return a PNG file as a page holds it."""
     return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
 
 
