@@ -29,9 +29,12 @@ def observed_step(
     learning_rate: float = 0.01,
     known: np.ndarray | None = None,
     noise_deviation: float = 0.0,
+    training: TrainingSettings | None = None,
 ) -> ObservedUpdate:
-    """What one step on all of a client's samples changes, of which all is known by default."""
-    settings = TrainingSettings(local_epochs=1, batch_size=len(images), learning_rate=learning_rate)
+    """What a client's training changes, by default one step on all of its samples, and of which all is known."""
+    settings = training or TrainingSettings(
+        local_epochs=1, batch_size=len(images), learning_rate=learning_rate
+    )
     trained = copy.deepcopy(model)
     train_locally(trained, images, labels, settings, seed=0)
     change = flatten(trained) - flatten(model)

@@ -51,6 +51,15 @@ def test_bins_by_brightness_recover_images_too(digits):
     assert (best_psnr(attack.recover(observed_step(planted, images, labels), 0).images, images) > 40).any()
 
 
+def test_small_rows_change_nothing_of_what_the_model_says(digits):
+    model = build_model("mlp", SHAPE, 10, 0)
+    outputs = [
+        RobbingTheFed(60, shrunk=shrunk).planted(model, SHAPE, digits[0], seed=1)(digits[0][:50])
+        for shrunk in (1 / 64, 1.0)
+    ]
+    assert torch.allclose(*outputs, atol=1e-4)
+
+
 def test_a_normalised_range_is_none_of_the_attack_s_business(digits):
     shifted = 3 * digits[0] - 1
     planted = ATTACK.planted(build_model("mlp", SHAPE, 10, 0), SHAPE, shifted, seed=5)
@@ -117,8 +126,8 @@ def test_the_model_stays_what_it_was_and_its_copy_takes_the_same_samples(digits)
 
 
 def test_wrong_settings_are_refused(digits):
-    for bins, measured in ((1, "brightness"), (5, "darkness")):
+    for bins, measured, shrunk in ((1, "brightness", 1.0), (5, "darkness", 1.0), (5, "random", 0.0)):
         with pytest.raises(ParameterError):
-            RobbingTheFed(bins, measured)
+            RobbingTheFed(bins, measured, shrunk)
     with pytest.raises(ParameterError, match="shape"):
         ATTACK.planted(build_model("mlp", SHAPE, 10, 0), (1, 4, 4), digits[0], 0)

@@ -16,10 +16,6 @@ from shieldfl.errors import ParameterError
 __all__ = ["RobbingTheFed", "expected_share"]
 
 _PLANTED = "bins"
-# Rows this much smaller, and what follows them as much larger, leave the model as it is. Their gradients are larger
-# and the parameters finer: a change of float32 parameters then tells the gradient to five digits, and the bins stay
-# where they are for some local steps.
-_SHRUNK = 1 / 32
 
 
 class RobbingTheFed(ModelPlantingAttack):
@@ -34,6 +30,10 @@ class RobbingTheFed(ModelPlantingAttack):
         K, the rows of the planted layer, at least 2.
     measured : "brightness" or "random"
         The mean of a sample's features, or a random linear functional of them.
+    shrunk : float
+        In (0, 1]: how much smaller rows are than what they measure, and by how much what follows them is larger. The
+        model is the same. With small rows a change of float32 parameters tells the gradient of one step more precisely;
+        with large rows the thresholds stay where they are for more steps.
 
     Raises ParameterError for other values.
     """
@@ -42,13 +42,21 @@ class RobbingTheFed(ModelPlantingAttack):
     recovers: ClassVar[Literal["labels", "images"]] = "images"
     source: ClassVar[str] = "Fowl, Geiping, Czaja, Goldblum, Goldstein, ICLR 2022, section 4"
 
-    def __init__(self, bins: int = 100, measured: Literal["brightness", "random"] = "brightness") -> None:
+    def __init__(
+        self,
+        bins: int = 100,
+        measured: Literal["brightness", "random"] = "brightness",
+        shrunk: float = 1 / 32,
+    ) -> None:
         if bins < 2:
             raise ParameterError(f"samples are told apart by 2 bins or more, got {bins}")
         if measured not in ("brightness", "random"):
             raise ParameterError(f"samples are measured by 'brightness' or 'random', got {measured!r}")
+        if not 0 < shrunk <= 1:
+            raise ParameterError(f"rows are shrunk by a factor in (0, 1], got {shrunk}")
         self._bins = bins
         self._measured = measured
+        self._shrunk = shrunk
 
     def planted(
         self, model: nn.Module, sample_shape: tuple[int, ...], public: torch.Tensor, seed: int
@@ -77,9 +85,9 @@ class RobbingTheFed(ModelPlantingAttack):
         pattern = torch.randn(features, generator=generator) * samples.std(dim=0)
         pattern /= passed_on.std().clamp_min(1e-6)
         with torch.no_grad():
-            front.weight.copy_(_SHRUNK * row.expand(self._bins, -1))
-            front.bias.copy_(-_SHRUNK * thresholds)
-            back.weight.copy_((pattern / _SHRUNK)[:, None].expand(-1, self._bins))
+            front.weight.copy_(self._shrunk * row.expand(self._bins, -1))
+            front.bias.copy_(-self._shrunk * thresholds)
+            back.weight.copy_((pattern / self._shrunk)[:, None].expand(-1, self._bins))
             back.bias.copy_(samples.mean(dim=0) - pattern * passed_on.mean())
         return in_front(model, _PLANTED, front, back, sample_shape)
 

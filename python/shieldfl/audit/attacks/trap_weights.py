@@ -17,7 +17,8 @@ from shieldfl.errors import ParameterError
 __all__ = ["CuriousAbandonHonesty", "trap_rows"]
 
 _PLANTED = "traps"
-# As in robbing_the_fed.py: the model stays the same, and float32 tells more of the gradient.
+# Rows this much smaller, and what follows them as much larger, leave the model as it is, and a change of float32
+# parameters tells the gradient more precisely.
 _SHRUNK = 1 / 32
 _FEWEST_IN_COMMON = 16
 """Positions known of two images, from which on it is no accident that they agree."""
