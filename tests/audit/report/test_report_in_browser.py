@@ -123,20 +123,26 @@ def test_on_a_desktop_every_party_is_in_sight(
     browser.show(pages[name], width)
     sizes = measure(
         browser,
-        """return [...document.querySelectorAll("section > .scroll")].map(box => [box.scrollWidth, box.clientWidth]);""",
+        """return [...document.querySelectorAll("section > .scroll")]
+        .map(box => [box.scrollWidth, box.clientWidth]);""",
     )
     assert sizes
     assert all(wanted <= room for wanted, room in sizes)
 
 
-def test_images_keep_their_pixels_and_their_shape(shown: Browser) -> None:
+@pytest.mark.parametrize("width", WIDTHS)
+def test_images_keep_their_pixels_and_their_shape(
+    browser: Browser, pages: dict[str, Path], width: int
+) -> None:
+    browser.show(pages["sixteen"], width)
     images = measure(
-        shown,
+        browser,
         """return [...document.querySelectorAll(".strip img")].map(one => {
         const box = one.getBoundingClientRect();
         return [getComputedStyle(one).imageRendering, box.width / box.height, one.naturalWidth / one.naturalHeight];
         });""",
     )
+    assert images
     for rendering, ratio, own in images:
         assert rendering == "pixelated"
         assert ratio == pytest.approx(own, rel=0.02)
@@ -155,8 +161,8 @@ def test_a_dark_screen_gets_dark_charts_and_readable_cells(browser: Browser, pag
             const contrasts = [...document.querySelectorAll("td.verdict")].map(cell => {{
               const tint = parts(getComputedStyle(cell).backgroundColor), share = tint[3] === undefined ? 1 : tint[3];
               const back = card.slice(0, 3).map((one, i) => share * tint[i] + (1 - share) * one);
-              const [a, b] = [light(back), light(parts(getComputedStyle(cell).color))].sort((one, other) => other - one);
-              return (a + 0.05) / (b + 0.05);
+              const both = [light(back), light(parts(getComputedStyle(cell).color))];
+              return (Math.max(...both) + 0.05) / (Math.min(...both) + 0.05);
             }});
             const text = {SHOWN_DRAWINGS}[0].querySelector("text");
             return [getComputedStyle(text).fill, getComputedStyle(document.body).color, contrasts];""",

@@ -38,7 +38,7 @@ class _Lane:
 def draw_chart(table: AttackTable, theme: Theme, shape: Shape = WIDE) -> Figure:
     """A row for each method: the figure of the aggregator and below it that of the party with the most above chance."""
     lanes = {method: _lanes(table, method) for method in table.methods}
-    head = _LINE * (3 if shape.narrow else 1)
+    head = _LINE * (3 if shape.narrow else 1) + 4.0
     row = head + 2 * _LANE + _SPACE
     figure, (axes,) = new_plot(theme, shape, row * len(lanes) + 78.0)
     for number, (method, (first, second)) in enumerate(lanes.items()):
