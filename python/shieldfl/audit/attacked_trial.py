@@ -21,11 +21,14 @@ from shieldfl.training.models import build_model
 __all__ = ["AttackedTrial", "planted_trial"]
 
 
+_SEVERAL = "all that this party has is sums over several clients, in which images are not searched for"
+
+
 class AttackedTrial:
     """One trial, attacked: what is the same to several parties is attacked once.
 
-    Attacks on images take minutes where those on labels take milliseconds: they are tried on one client, and of a
-    party's messages and of its sums on the first each.
+    Attacks on images take minutes where those on labels take milliseconds: they are tried on one client, of a party's
+    messages and of its sums on the first each, and not on sums over several clients.
     """
 
     def __init__(self, trial: Trial, seed: int) -> None:
@@ -51,9 +54,13 @@ class AttackedTrial:
             changes = [known for known, _ in self._trial.observed(party, victim)]
             sources: set[str] = set()
             for known in changes:
-                if attack.recovers == "images" and known.source in sources:
-                    continue
-                sources.add(known.source)
+                if attack.recovers == "images":
+                    if len(known.clients) > 1:
+                        yield "", _SEVERAL
+                        continue
+                    if known.source in sources:
+                        continue
+                    sources.add(known.source)
                 for form, observed in self._forms(known, changes, attack):
                     key = _digest(attack, observed, known)
                     if key in tried:  # a sum that several victims are in is one try
