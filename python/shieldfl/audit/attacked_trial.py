@@ -14,6 +14,7 @@ from shieldfl.audit.outcome import Outcome, image_outcome, label_outcome
 from shieldfl.audit.parties import Party
 from shieldfl.audit.trial import Trial, model_kind
 from shieldfl.audit.views import KnownChange
+from shieldfl.errors import ShieldError
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.data import Dataset
 from shieldfl.training.models import build_model
@@ -88,7 +89,10 @@ class AttackedTrial:
         self, key: bytes, attack: UpdateAttack, observed: ObservedUpdate, known: KnownChange
     ) -> Outcome | str:
         if key not in self._known:
-            self._known[key] = attack.inapplicable(observed) or self._attacked(attack, observed, known)
+            try:
+                self._known[key] = attack.inapplicable(observed) or self._attacked(attack, observed, known)
+            except ShieldError as error:
+                self._known[key] = str(error)
         return self._known[key]
 
     def _attacked(self, attack: UpdateAttack, observed: ObservedUpdate, known: KnownChange) -> Outcome:

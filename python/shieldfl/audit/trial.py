@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from shieldfl.audit.observed_update import ObservedUpdate
 from shieldfl.audit.parties import Party
 from shieldfl.audit.recorded_federation import Record, RecordedFederation
 from shieldfl.audit.views import KnownChange, View
-from shieldfl.errors import ParameterError
+from shieldfl.errors import ParameterError, PrecisionWarning
 from shieldfl.methods.model_adaptation import adapt_model
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.settings import MethodSettings
@@ -26,10 +27,10 @@ from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.data import Dataset
 from shieldfl.simulation.driver import planned_method
 from shieldfl.simulation.method_run import MethodRun
-from shieldfl.torch_bridge import load_flat
+from shieldfl.torch_bridge import flatten, load_flat
 from shieldfl.training.models import build_model, default_model
 
-__all__ = ["Trial", "Truth", "attacker_model", "model_kind", "private_batches"]
+__all__ = ["Trial", "Truth", "drawn_anew", "model_kind", "private_batches"]
 
 _MEASURED = 64
 """Test samples that a trial's models are measured on: nobody looks at their accuracy."""
@@ -63,13 +64,15 @@ def private_batches(dataset: Dataset, config: RunConfig) -> list[NDArray[np.int6
     return list(drawn.reshape(config.clients, config.batch_size))
 
 
-def attacker_model(model: nn.Module, config: RunConfig, dataset: Dataset) -> nn.Module:
-    """Return the model that a party without the global one can take for it: of the same kind, freshly drawn."""
-    if isinstance(config.model, str):
-        return build_model(
-            config.model, dataset.feature_shape, dataset.classes, config.seed + _OF_THE_ATTACKER
-        )
-    return model
+def drawn_anew(model: nn.Module, seed: int) -> nn.Module:
+    """Return a model of the same kind with layers as freshly drawn: what a party without the model can take for it."""
+    other = deepcopy(model)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for module in other.modules():
+            if callable(reset := getattr(module, "reset_parameters", None)):
+                reset()
+    return other
 
 
 def model_kind(config: AuditConfig) -> str:
@@ -86,7 +89,7 @@ class Trial:
     config : of the audit.
     dataset : that private samples are drawn from.
     number : of the trial, which decides samples, models and seeds.
-    model : what clients train; None for the configuration's.
+    planted : what clients train from, where the attacker chose it, and so knows it; None for the configuration's model.
 
     Raises as :func:`shieldfl.simulation.driver.run_methods` does.
     """
@@ -98,15 +101,16 @@ class Trial:
         config: AuditConfig,
         dataset: Dataset,
         number: int,
-        model: nn.Module | None = None,
+        planted: nn.Module | None = None,
     ) -> None:
         run_config = config.run_config(number)
         kind = model_kind(config)
         self.config = replace(run_config, model=kind)
         self.dataset = dataset
-        plain = model or build_model(kind, dataset.feature_shape, dataset.classes, self.config.seed)
+        plain = planted or build_model(kind, dataset.feature_shape, dataset.classes, self.config.seed)
         self.model = adapt_model(name, plain, settings)
         """That clients train: its parameters are overwritten."""
+        self._chosen = None if planted is None else flatten(self.model)
         self._batches = private_batches(dataset, self.config)
         self.method: Method = planned_method(name, self.config, settings, dataset, self.model, None)
         measured = replace(
@@ -124,7 +128,10 @@ class Trial:
             None,
             federation=RecordedFederation,
         )
-        run.run(None)
+        with warnings.catch_warnings():
+            # What rounding loses, attackers do not get.
+            warnings.simplefilter("ignore", PrecisionWarning)
+            run.run(None)
         self.record: Record = cast(RecordedFederation, run.federation).record
 
     def truth(self, clients: tuple[int, ...]) -> Truth:
@@ -133,8 +140,8 @@ class Trial:
         return Truth(self.dataset.train_features[chosen], self.dataset.train_labels[chosen])
 
     @cached_property
-    def _attacker_model(self) -> nn.Module:
-        return attacker_model(self.model, self.config, self.dataset)
+    def _drawn_anew(self) -> nn.Module:
+        return drawn_anew(self.model, self.config.seed + _OF_THE_ATTACKER)
 
     def observed(self, party: Party, victim: int) -> Iterator[tuple[KnownChange, ObservedUpdate]]:
         """Yield what a party can attack of a client: every update, or sum, of which it knows a value."""
@@ -143,9 +150,10 @@ class Trial:
 
     def as_update(self, known: KnownChange) -> ObservedUpdate:
         """Return what is known of a change, with what is public of the training, for attacks."""
-        model = deepcopy(self.model if known.start is not None else self._attacker_model)
-        if known.start is not None:
-            load_flat(model, known.start)
+        start = self._chosen if known.start is None and known.round == 1 else known.start
+        model = deepcopy(self._drawn_anew if start is None else self.model)
+        if start is not None:
+            load_flat(model, start)
         low, high = self.dataset.feature_range or (torch.tensor(0.0), torch.tensor(1.0))
         return ObservedUpdate(
             model,
