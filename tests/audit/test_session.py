@@ -1,0 +1,151 @@
+"""An audit from beginning to end: known cases, shares of the time, refusals, and what an interruption keeps."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from shieldfl.audit import session
+from shieldfl.audit.audit_config import AuditConfig
+from shieldfl.audit.result import AuditResult, Cell
+from shieldfl.audit.session import AuditInterrupted, run_audit
+from shieldfl.errors import ParameterError
+
+PARTIES = ("aggregator", "client", "other-clients", "authority", "network", "outsider")
+
+
+@pytest.fixture(scope="module")
+def counted(small: AuditConfig) -> AuditResult:
+    """Labels counted, for every party."""
+    methods = ["full-he", "mask-crypt", "selective-shield", "dp-fedavg"]
+    return run_audit(replace(small, trials=3), methods, ["ilrg"], PARTIES)
+
+
+def cell(result: AuditResult, method: str, party: str, attack: str = "ilrg") -> Cell:
+    (found,) = [one for one in result.cells if (one.method, one.party, one.attack) == (method, party, attack)]
+    return found
+
+
+def test_plain_averaging_goes_along_and_shows_all(counted):
+    undefended = cell(counted, "fedavg", "aggregator")
+    assert undefended.status == "attacked"
+    assert undefended.tries == 12  # four clients in three federations
+    assert undefended.low > undefended.chance
+    assert counted.verdict(undefended) == "all"
+    assert undefended.others["LeAcc"] >= undefended.figure
+
+
+def test_an_aggregator_without_values_has_received_nothing(counted):
+    for party in ("aggregator", "authority", "network"):
+        found = cell(counted, "full-he", party)
+        assert found.status == "nothing received"
+        assert counted.verdict(found) == "chance"
+        assert found.tries == 0
+
+
+def test_all_clients_but_one_get_as_much_as_from_plain_averaging(counted):
+    assert counted.verdict(cell(counted, "full-he", "other-clients")) == "all"
+    assert cell(counted, "full-he", "other-clients").form.startswith("sum of 1")
+
+
+def test_a_part_in_the_clear_tells_more_than_noise(counted):
+    masked, noised = (cell(counted, name, "aggregator") for name in ("mask-crypt", "dp-fedavg"))
+    assert masked.figure > noised.figure
+    assert "hidden" not in masked.form
+
+
+def test_who_gets_the_last_model_alone_has_no_update_to_attack(counted):
+    assert cell(counted, "fedavg", "outsider").status == "nothing received"
+
+
+def test_figures_are_plain_json(counted):
+    facts = json.loads(json.dumps(counted.to_json(), allow_nan=False))
+    assert len(facts["cells"]) == 5 * len(PARTIES)
+    assert {one["verdict"] for one in facts["cells"]} <= {"chance", "some", "all", "too few trials"}
+    assert facts["cells"][0]["figure"] == cell(counted, "fedavg", "aggregator").figure
+
+
+def test_the_same_seed_gives_the_same_figures(small, counted):
+    again = run_audit(replace(small, trials=3), ["full-he"], ["ilrg"], ["aggregator"])
+    assert cell(again, "fedavg", "aggregator") == cell(counted, "fedavg", "aggregator")
+
+
+def test_one_try_has_no_verdict():
+    one = Cell("m", "ilrg", "aggregator", "attacked", figure=1.0, chance=0.1, tries=1)
+    assert one.verdict(None) == "too few trials"
+
+
+@pytest.mark.parametrize("status", ["does not apply", "not attacked"])
+def test_what_was_not_attacked_is_never_called_chance(status):
+    assert Cell("m", "ilrg", "aggregator", status, "why").verdict(None) == "not attacked"
+
+
+def test_a_server_that_plants_a_layer_is_tried_in_federations_of_its_own(small):
+    result = run_audit(
+        replace(small, trials=1, samples=2), ["full-he"], ["robbing-the-fed"], ["aggregator", "other-clients"]
+    )
+    undefended = cell(result, "fedavg", "aggregator", "robbing-the-fed")
+    assert undefended.figure > 0.9
+    assert undefended.others["PSNR"] > 30
+    assert undefended.example is not None
+    assert cell(result, "full-he", "aggregator", "robbing-the-fed").status == "nothing received"
+
+
+def test_time_that_is_over_leaves_what_was_not_attacked_marked(small):
+    result = run_audit(replace(small, budget_minutes=1e-9), ["full-he"], ["ilrg", "membership"], PARTIES)
+    assert {one.status for one in result.cells} == {"not attacked"}
+    assert len(result.cells) == 2 * 2 * len(PARTIES)
+
+
+def test_an_interruption_keeps_what_was_attacked(small):
+    def stop(method: str, trial: int) -> None:
+        if trial == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(AuditInterrupted) as stopped:
+        run_audit(small, ["full-he"], ["ilrg"], ["aggregator"], on_trial=stop)
+    result = stopped.value.result
+    assert cell(result, "fedavg", "aggregator").tries == 4
+    assert any("interrupted" in note for note in result.notes)
+
+
+def test_a_method_that_fails_is_left_out_with_its_reason(small, monkeypatch):
+    real = session.Trial
+
+    def failing(name, *others):
+        if name == "full-he":
+            raise ParameterError("no such thing")
+        return real(name, *others)
+
+    monkeypatch.setattr(session, "Trial", failing)
+    result = run_audit(replace(small, trials=1), ["full-he"], ["ilrg"], ["other-clients"])
+    assert cell(result, "full-he", "other-clients").status == "not attacked"
+    assert result.notes == ["full-he: left out from trial 1 on: no such thing"]
+
+
+@pytest.mark.parametrize(
+    ("attacks", "parties", "message"),
+    [
+        (["guessing"], ["aggregator"], "unknown attack 'guessing': choose from ilrg"),
+        (["ilrg", "ilrg"], ["aggregator"], "each once"),
+        (["ilrg"], ["aunt"], "no party 'aunt'"),
+        (["ilrg"], [], "name a party"),
+        ([], ["aggregator"], "name an attack"),
+    ],
+)
+def test_names_that_there_are_not_are_refused_before_anything_runs(small, attacks, parties, message):
+    with pytest.raises(ParameterError, match=message):
+        run_audit(small, ["full-he"], attacks, parties)
+
+
+def test_more_samples_than_there_are_is_refused_with_the_numbers(small):
+    result = run_audit(replace(small, samples=1000), ["full-he"], ["ilrg"], ["aggregator"])
+    assert "need 4,000" in result.notes[0]
+    assert {one.status for one in result.cells} == {"not attacked"}
+
+
+def test_too_few_clients_for_a_round_are_refused():
+    with pytest.raises(ParameterError, match="no round can start"):
+        AuditConfig(clients=2, min_clients=3)
