@@ -17,7 +17,7 @@ from shieldfl.simulation.data import Dataset
 @pytest.fixture(scope="module")
 def audit(digits: Dataset) -> MembershipAudit:
     found = MembershipAudit(
-        AuditConfig(model="linear", threads=1), MethodSettings(), digits, PARTIES, models=4
+        AuditConfig(model="linear", threads=1), MethodSettings(), digits, PARTIES, models=6
     )
     found._config = replace(found._config, rounds=1, local_epochs=1)
     return found
@@ -36,19 +36,19 @@ def test_parties_that_have_the_model_get_the_figure_and_others_nothing(audit):
     }
     assert cells["aggregator"].status == cells["network"].status == "nothing received"
     assert "the model is that of fedavg" in cells["client"].form
-    assert cells["client"].tries == 4 * 400
+    assert cells["client"].tries == 6 * 400
     assert cells["client"].chance == 0.01
-    assert told == [("fedavg", number) for number in range(4)]
+    assert told == [("fedavg", number) for number in range(6)]
     # The same models, so nothing is trained again.
     plain = {one.party: one for one in audit.cells("fedavg", "fedavg", lambda *told_of: told.append(told_of))}
     assert plain["aggregator"].figure == cells["client"].figure
-    assert len(told) == 4
+    assert len(told) == 6
 
 
 def test_a_method_with_a_model_of_its_own_is_attacked_itself(audit):
     told: list[tuple[str, int]] = []
     (first, *_) = audit.cells("dp-fedavg", "fedavg", lambda *told_of: told.append(told_of))
-    assert told == [("dp-fedavg", number) for number in range(4)]
+    assert told == [("dp-fedavg", number) for number in range(6)]
     assert "fedavg" not in first.form
 
 

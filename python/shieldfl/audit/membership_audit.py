@@ -60,7 +60,7 @@ class MembershipAudit:
     settings : of the methods.
     dataset : that candidates are the first samples of.
     parties : that are asked about.
-    models : federations of a method, even and at least 4.
+    models : federations of a method, even and at least 6.
     """
 
     def __init__(
