@@ -104,11 +104,14 @@ PYTHON_LAYERS = {
     "fleet": CORE_SIDE
     | {"methods", "profiling", "reporting", "roles", "scheme", "settings"}
     | {"toml_files", "torch_bridge", "training"},
+    # Attacks on what methods send: what is attacked knows nothing of them.
+    "audit": CORE_SIDE
+    | {"methods", "parameter_layout", "settings", "simulation", "torch_bridge", "training"},
     # The package itself, "", is what users import: what stands on top may use it.
     "benchmarks": CORE_SIDE | {"_seal_baseline", "roles", "scheme", "settings"},
     "cli": CORE_SIDE
     | {"", "benchmarks", "fleet", "methods", "privacy", "profiling", "reporting", "roles", "scheme"}
-    | {"authority_service", "flower", "settings", "simulation", "training"},
+    | {"audit", "authority_service", "flower", "settings", "simulation", "training"},
     "__init__": CORE_SIDE | {"roles", "simulation"},
     "__main__": {"cli"},
 }
@@ -116,6 +119,7 @@ PYTHON_LAYERS = {
 PYTHON_LIBRARIES = {
     "torch": {
         "torch",
+        "audit",
         "losses",
         "torch_bridge",
         "sensitivity",
@@ -128,7 +132,7 @@ PYTHON_LIBRARIES = {
     },
     "opacus": {"privacy"},
     "dp_accounting": {"privacy", "methods"},
-    "scipy": {"privacy"},
+    "scipy": {"audit", "privacy"},
     "sklearn": {"methods", "simulation"},
     "matplotlib": {"reporting", "simulation", "fleet"},
     "jinja2": {"reporting"},
