@@ -104,6 +104,7 @@ PYTHON_LAYERS = {
     "fleet": CORE_SIDE
     | {"methods", "profiling", "reporting", "roles", "scheme", "settings"}
     | {"toml_files", "torch_bridge", "training"},
+    # Attacks on what methods send: what is attacked knows nothing of them.
     "audit": CORE_SIDE
     | {"losses", "methods", "parameter_layout", "privacy", "reporting", "roles", "scheme", "sensitivity"}
     | {"settings", "simulation", "torch_bridge", "training"},

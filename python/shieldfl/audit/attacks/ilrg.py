@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ __all__ = ["Ilrg", "whole_counts"]
 FloatArray = NDArray[np.float64]
 
 
+@dataclass(frozen=True)
 class Ilrg(UpdateAttack):
     """Counts the labels of a batch from its mean gradient (iLRG).
 
@@ -32,6 +34,11 @@ class Ilrg(UpdateAttack):
     source: ClassVar[str] = (
         "Ma et al., Instance-wise Batch Label Restoration via Gradients in Federated Learning, ICLR 2023, section 3"
     )
+    longest: float | None = 2.0
+    """An h_i of more than so many median lengths gives way to the mean of the others. An addition of ours: where what
+    class i's samples and all others' put into g_b,i just cancels out, the quotient is no class's features, and one such
+    class spoils all counts. None for the paper's equations as they are.
+    """
 
     def inapplicable(self, observed: ObservedUpdate) -> str | None:
         """Say why it cannot be tried: it is about a last Linear with a bias."""
@@ -51,29 +58,32 @@ class Ilrg(UpdateAttack):
         parameters = dict(observed.model.named_parameters())
         weight, bias = (parameters[name].detach().double().numpy() for name in (layer.weight, layer.bias))
         bias_gradient = layer.gradient(observed, layer.bias)
-        features = _class_features(layer.gradient(observed, layer.weight), bias_gradient)
+        features = self._class_features(layer.gradient(observed, layer.weight), bias_gradient)
         said = softmax(features @ weight.T + bias, axis=1)
         samples, classes = observed.samples, observed.classes
         coefficients = np.vstack([np.ones((1, classes)), said.T - np.eye(classes)])
         values = np.concatenate([[samples], samples * bias_gradient])
         return Recovered(label_counts=whole_counts(np.linalg.pinv(coefficients) @ values, samples))
 
-
-def _class_features(weight_gradient: FloatArray, bias_gradient: FloatArray) -> FloatArray:
-    """Return h_i for each class, (C, d); the mean of the others' where the bias's gradient is zero."""
-    there = bias_gradient != 0
-    with np.errstate(over="ignore"):
-        features: FloatArray = np.nan_to_num(
-            np.divide(
-                weight_gradient,
-                bias_gradient[:, None],
-                out=np.zeros_like(weight_gradient),
-                where=there[:, None],
+    def _class_features(self, weight_gradient: FloatArray, bias_gradient: FloatArray) -> FloatArray:
+        """Return h_i for each class, (C, d); the mean of the others' where the quotient says nothing."""
+        telling = bias_gradient != 0
+        with np.errstate(over="ignore"):
+            features: FloatArray = np.nan_to_num(
+                np.divide(
+                    weight_gradient,
+                    bias_gradient[:, None],
+                    out=np.zeros_like(weight_gradient),
+                    where=telling[:, None],
+                )
             )
-        )
-    if there.any():
-        features[~there] = features[there].mean(axis=0)
-    return features
+        if not telling.any():
+            return features
+        if self.longest is not None:
+            lengths = np.linalg.norm(features, axis=1)
+            telling &= lengths <= self.longest * np.median(lengths[telling])
+        features[~telling] = features[telling].mean(axis=0)
+        return features
 
 
 def whole_counts(counts: FloatArray, total: int) -> NDArray[np.int64]:

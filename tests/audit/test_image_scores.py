@@ -1,0 +1,106 @@
+"""Scores of images against their definitions."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from shieldfl.audit.image_scores import identified, matched, psnr, ssim
+from shieldfl.errors import ParameterError
+
+
+def images(count: int, seed: int = 0, shape: tuple[int, ...] = (2, 14, 13)) -> torch.Tensor:
+    return torch.rand(count, *shape, generator=torch.Generator().manual_seed(seed))
+
+
+def test_psnr_of_a_known_error():
+    true = images(2)
+    found = true.clone()
+    found[1] += 0.2
+    assert psnr(found, true, (0.0, 1.0)).tolist() == pytest.approx([math.inf, 20 * math.log10(5)], rel=1e-5)
+    assert float(psnr(found, true, (-1.0, 1.0))[1]) == pytest.approx(20 * math.log10(10), rel=1e-5)
+
+
+def test_ssim_is_that_of_its_definition():
+    """Window by window, as Wang et al. write it."""
+    true, found = images(1), images(1, seed=1)
+    bell = np.exp(-((np.arange(11) - 5.0) ** 2) / (2 * 1.5**2))
+    weights = np.outer(bell, bell) / np.outer(bell, bell).sum()
+    values = []
+    for channel in range(2):
+        for row in range(4):
+            for column in range(3):
+                x, y = (
+                    one[0, channel, row : row + 11, column : column + 11].double().numpy()
+                    for one in (found, true)
+                )
+                mean_x, mean_y = (weights * x).sum(), (weights * y).sum()
+                var_x, var_y = (weights * (x - mean_x) ** 2).sum(), (weights * (y - mean_y) ** 2).sum()
+                both = (weights * (x - mean_x) * (y - mean_y)).sum()
+                c1, c2 = 0.01**2, 0.03**2
+                values.append(
+                    (2 * mean_x * mean_y + c1)
+                    * (2 * both + c2)
+                    / ((mean_x**2 + mean_y**2 + c1) * (var_x + var_y + c2))
+                )
+    assert float(ssim(found, true, (0.0, 1.0))) == pytest.approx(np.mean(values), rel=1e-9)
+    assert ssim(true, true, (0.0, 1.0)).tolist() == pytest.approx([1.0])
+
+
+def test_small_or_other_images_are_refused():
+    with pytest.raises(ParameterError, match="11 x 11"):
+        ssim(images(1, shape=(1, 8, 8)), images(1, shape=(1, 8, 8)), (0.0, 1.0))
+    with pytest.raises(ParameterError, match="shape"):
+        psnr(images(1), images(2), (0.0, 1.0))
+
+
+def test_pairs_are_those_of_the_least_sum():
+    true = images(4)
+    order = torch.tensor([2, 0, 3])
+    rows, columns = matched(true[order] + 0.01, true)
+    assert rows.tolist() == [0, 1, 2]
+    assert columns.tolist() == order.tolist()
+    # The first is nearest to both; taken one by one, the second would be left with what is far.
+    near = torch.tensor([[0.0], [1.0]])
+    rows, columns = matched(torch.tensor([[0.1], [-0.5]]), near)
+    assert columns.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("distance", ["squared", "correlation"])
+def test_the_nearest_of_a_pool_is_the_true_one(distance):
+    pool = images(50)
+    mine = torch.tensor([3, 17])
+    noise = 0.02 * torch.randn(2, *pool.shape[1:], generator=torch.Generator().manual_seed(0))
+    found = identified(pool[mine] + noise, pool, mine, distance)
+    assert (found.identified, found.tried, found.precision) == (2, 2, 1.0)
+    assert found.chance == 2 / 50
+    assert identified(pool[[5]], pool, mine, distance).precision == 0.0
+
+
+def test_correlation_does_not_see_brightness_and_contrast():
+    pool = images(50)
+    dimmed = 0.02 * pool[[9]] + 0.5
+    assert identified(dimmed, pool, torch.tensor([9]), "correlation").precision == 1.0
+    assert identified(dimmed, pool, torch.tensor([9]), "squared").precision == 0.0
+
+
+def test_images_that_tell_nothing_are_found_as_often_as_chance_says():
+    pool = images(20)
+    strangers = images(50, seed=7)
+    found = [
+        identified(strangers, pool, torch.randperm(20, generator=torch.Generator().manual_seed(seed))[:5])
+        for seed in range(100)
+    ]
+    assert found[0].chance == 0.25
+    assert np.mean([one.precision for one in found]) == pytest.approx(0.25, abs=0.05)
+
+
+def test_nothing_tried_has_no_precision():
+    found = identified(images(0), images(5), torch.tensor([1]))
+    assert found.tried == 0
+    assert math.isnan(found.precision)
+    with pytest.raises(ParameterError, match="distance"):
+        identified(images(1), images(5), torch.tensor([1]), "taste")
