@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,5 +25,7 @@ def render_row(images: NDArray[np.uint8], gap: int) -> bytes:
         row[:, left : left + width, :3] = image
         row[:, left : left + width, 3] = 255
     buffer = io.BytesIO()
-    imsave(buffer, row, format="png", metadata={"Software": None}, pil_kwargs={"optimize": True})
+    # Which version wrote the file is left out.
+    metadata: dict[str, Any] = {"Software": None}
+    imsave(buffer, row, format="png", metadata=metadata, pil_kwargs={"optimize": True})
     return buffer.getvalue()

@@ -20,7 +20,7 @@ def test_says_what_was_recovered_what_was_not_and_what_that_leaves_open() -> Non
         "dlg recovered most for the aggregator under mask-crypt: IIP 0.60 where chance has 0.25. Of plain averaging, "
         "which protects nothing, the aggregator gets IIP 0.90, chance 0.25.",
         "Under full-he nobody got more than chance from the attacks that were tried.",
-        "The authority got no more than chance under any protected method.",
+        "The authority got no more than chance under any protected method from the attacks that were tried.",
         "Of 18 cells 2 were not attacked and 1 was attacked too few times to tell.",
         LIMITS,
     ]
@@ -66,7 +66,8 @@ def test_what_cannot_be_said_is_not(cells: list[Cell], said: str) -> None:
     sentences = findings(audit_of(*cells))
     assert said in sentences[0]
     assert sentences[-1] == LIMITS
-    assert ("nobody got more than chance" in " ".join(sentences)) is False
+    assert "no more than chance" not in " ".join(sentences)
+    assert "nobody got more than chance" not in " ".join(sentences)
 
 
 def test_a_method_of_which_something_is_unknown_is_not_said_to_give_nothing() -> None:

@@ -77,11 +77,14 @@ def _nothing(result: AuditResult) -> list[str]:
     methods = _without_success(result, protected, [cell.method for cell in protected])
     parties = _without_success(result, protected, [cell.party for cell in protected])
     said = []
+    tried = "from the attacks that were tried"
     if methods:
-        said.append(f"Under {joined(methods)} nobody got more than chance from the attacks that were tried.")
+        said.append(f"Under {joined(methods)} nobody got more than chance {tried}.")
     if parties:
         names = joined([spoken(party) for party in parties])
-        said.append(f"{names[0].upper()}{names[1:]} got no more than chance under any protected method.")
+        said.append(
+            f"{names[0].upper()}{names[1:]} got no more than chance under any protected method {tried}."
+        )
     return said
 
 
