@@ -142,7 +142,7 @@ PYTHON_LIBRARIES = {
     "cryptography": {"roles", "scheme", "authority_service"},
     **{served: {"authority_service"} for served in ("aiohttp", "httpx", "prometheus_client")},
     "sqlite3": {"roles"},
-    "msgspec": {"authority_service", "benchmarks", "cli", "fleet", "flower", "methods"}
+    "msgspec": {"audit", "authority_service", "benchmarks", "cli", "fleet", "flower", "methods"}
     | {"settings", "simulation", "stateful"},
     "pytest": {"testing"},
     **{compared: {"benchmarks"} for compared in ("tenseal", "phe", "gmpy2", "heu")},

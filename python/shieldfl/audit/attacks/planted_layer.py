@@ -71,7 +71,7 @@ class RowGradients:
         """Read them off an update of a model from :func:`in_front`."""
         gradients, known = observed.tensors(observed.gradient), observed.tensors(observed.known)
         before = dict(observed.model.named_parameters())
-        rate = observed.training.learning_rate * observed.steps
+        rate = observed.training.learning_rate * observed.gradients_taken
 
         def error(name: str) -> float:
             # A change is the difference of two parameters, each rounded to float32; a gradient is a float32 sum.
