@@ -77,6 +77,8 @@ def run_methods(
     """
     methods = checked_methods(methods)
     training_device(config.device)  # before anything is read or made
+    if config.tensorboard:
+        require("tensorboard")
     if task is None and config.task is not None:
         task = load_task(config.task)
     if task is not None and synthetic is not None:
