@@ -227,11 +227,8 @@ class ModelParts:
 
     def _parameters(self, number: int) -> ParameterLayout:
         """Return the names of what is in a part, so that its errors name the tensor."""
-        pieces = list(self._pieces(number))
-        return ParameterLayout(
-            tuple(piece.place.name for piece in pieces),
-            tuple((piece.stop - piece.start,) for piece in pieces),
-            (*(piece.at for piece in pieces), self.size(number)),
+        return ParameterLayout.of(
+            (piece.place.name, (piece.stop - piece.start,)) for piece in self._pieces(number)
         )
 
     def _chosen(self, mask: Mask) -> NDArray[np.bool_]:
