@@ -72,8 +72,7 @@ def run_methods(
     on_finished : called with each method's run once it has ended: it has the models, which the result does not.
 
     Raises ParameterError, DataError, RangeError (training diverged), RunInterrupted; PolicyError and WireFormatError
-    for a checkpoint that it does not go on from. An error that ends a run that has begun has in ``ended`` what was
-    finished.
+    for a checkpoint that it does not go on from. What a run had finished that an error ends is in its ``ended``.
     """
     methods = checked_methods(methods)
     training_device(config.device)  # before anything is read or made
@@ -197,8 +196,7 @@ def _run_methods(
         parameter_layout(model).size,
         metrics=trained.objective.names,
     )
-    stated = {name: method.own_settings for name, method in made.items()}
-    with _written(config, stated, result, on_round) as tell:
+    with _written(config, {name: one.own_settings for name, one in made.items()}, result, on_round) as tell:
         if checkpoint is not None:
             result.methods.extend(checkpoint.finished)
             _tell_again(checkpoint.finished, tell)
@@ -244,8 +242,7 @@ def _keep_ended(
 ) -> None:
     """Put into an error what was finished before it. Raises RunInterrupted, which has that, in the place of Ctrl-C."""
     if isinstance(error, KeyboardInterrupt):
-        stop = Interruption(name, number, later)
-        raise RunInterrupted(replace(result, interrupted=stop)) from error
+        raise RunInterrupted(replace(result, interrupted=Interruption(name, number, later))) from error
     error.ended = EndedRuns(replace(result, interrupted=Failure(name, number, later, str(error))))
 
 
