@@ -76,7 +76,7 @@ test-cpp: cpp-tests  ## the C++ tests and a short fuzz
 test-python: $(VENV)/installed  ## the Python tests, on all cores
 	$(PYTEST) -m "not slow" --durations 15
 
-test-slow: $(VENV)/simulation $(VENV)/site $(VENV)/notebooks  ## Python tests that take long: the benchmarks' targets, in small; runs in Flower's simulation; notebooks
+test-slow: $(VENV)/simulation $(VENV)/site $(VENV)/notebooks $(VENV)/tensorboard  ## Python tests that take long: the benchmarks' targets, in small; runs in Flower's simulation; notebooks
 	$(PYTEST) -m slow
 
 # NVFlare takes the ports 8002 and 8003.
@@ -208,6 +208,12 @@ $(VENV)/pyright: $(VENV)/installed
 $(VENV)/notebooks: $(VENV)/installed
 	$(BIN)/python .ci/requirements.py notebooks > $(VENV)/notebooks-requirements.txt
 	$(PIP) install --no-compile -c constraints.txt -r $(VENV)/notebooks-requirements.txt
+	@touch $@
+
+# What reads the event files that a run writes.
+$(VENV)/tensorboard: $(VENV)/installed
+	$(BIN)/python .ci/requirements.py tensorboard > $(VENV)/tensorboard-requirements.txt
+	$(PIP) install --no-compile -c constraints.txt -r $(VENV)/tensorboard-requirements.txt
 	@touch $@
 
 build/nvflare/packages: $(VENV)/core examples/nvflare/requirements.txt constraints.txt

@@ -108,9 +108,9 @@ def one_round(folder: Path, values: int, most_values: int) -> None:
 
     def opened() -> Iterator[tuple[int, NDArray[np.float64]]]:
         nonlocal frame_bytes
-        for number in range(len(parts)):
+        for number, positions in parts.positions_of_each():
             adder = sf.kahe.Aggregator(
-                authority.public_key, round=1, part=number, positions=parts.positions(number), weighted=False
+                authority.public_key, round=1, part=number, positions=positions, weighted=False
             )
             for one in made:
                 frame = client(partial(next_frame, one))

@@ -18,7 +18,9 @@ from setting_tables import pages_of_methods, table_of
 from shieldfl.methods.discovery import BUILT_IN, named_method
 from shieldfl.settings import settings_of
 
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```(\w*)(?: title=\"[^\"]+\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PROGRAM = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+"""One that runs on its own. Those with a title are a page's files, which its own test runs together."""
 CODE_FOLDERS = ("cpp", "cmake", "docs", "python", "tests")
 
 # fmt: off
@@ -51,8 +53,7 @@ def anchors_of(page: Path) -> set[str]:
 EXAMPLES = [
     pytest.param(code, id=f"{name_of(page)}-{number}")
     for page in PAGES
-    for number, (language, code) in enumerate(FENCE.findall(text_of(page)))
-    if language == "python"
+    for number, code in enumerate(PROGRAM.findall(text_of(page)))
 ]
 
 

@@ -1,34 +1,18 @@
 """The suite that every method of shieldfl passes: ``pytest test_chosen_share.py``, with the package installed."""
 
-import pytest
-from chosen_share import ChosenShareSettings, chosen_positions
-
-from shieldfl.errors import ParameterError
-from shieldfl.testing import MethodConformance
+from shieldfl.testing import MethodCase, MethodConformance, SteppedRun
 
 
 class TestChosenShare(MethodConformance):
-    """Under CKKS, a quarter at the end of the model."""
-
     method = "chosen-share"
 
 
-class TestSpreadShare(MethodConformance):
-    """Half of the positions, every other one."""
-
+class TestAnotherShare(MethodConformance):
     method = "chosen-share"
-    settings = {"share": 0.5, "place": "spread"}
+    settings = {"share": 0.6}
 
 
-@pytest.mark.parametrize(
-    ("place", "positions"), [("end", [6, 7, 8, 9]), ("start", [0, 1, 2, 3]), ("spread", [0, 2, 5, 7])]
-)
-def test_the_share_is_where_it_was_chosen(place, positions):
-    chosen = chosen_positions(ChosenShareSettings(share=0.4, place=place), 10)
-    assert list(chosen.to_indices()) == positions
-
-
-@pytest.mark.parametrize("changes", [{"share": 0.0}, {"share": 1.1}, {"place": "middle"}])
-def test_other_settings_are_refused(changes):
-    with pytest.raises(ParameterError):
-        ChosenShareSettings(**changes)
+def test_the_last_parameters_are_encrypted():
+    run = SteppedRun(MethodCase("chosen-share"))  # of 333 parameters
+    run.run_round()
+    assert list(run.clients[0].disclosure.encrypted.to_indices()) == list(range(250, 333))

@@ -7,6 +7,8 @@ and carry sizes, positions and limits, never data, keys or plaintext.
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "ArrayTypeError",
     "CapacityError",
@@ -27,6 +29,10 @@ __all__ = [
 
 class ShieldError(Exception):
     """Base of every error that shieldfl raises on purpose."""
+
+    ended: Any = None
+    """What a run of methods had finished when this ended it, a :class:`shieldfl.simulation.run_result.EndedRuns`; None
+    where nothing was, and elsewhere."""
 
 
 class ParameterError(ShieldError, ValueError):

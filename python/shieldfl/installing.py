@@ -28,6 +28,7 @@ EXTRAS = {
         "cryptography",
     ),
     "authority": ("cryptography", "msgspec", "typer", "aiohttp", "httpx", "prometheus-client"),
+    "tensorboard": ("tensorboard",),
     "tenseal": ("tenseal",),
     "phe": ("phe", "gmpy2"),
     "heu": ("sf-heu",),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
+from typing import Self
 
 from shieldfl.errors import ParameterError, RangeError
 
@@ -29,6 +32,16 @@ class ParameterLayout:
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     offsets: tuple[int, ...]
+
+    @classmethod
+    def of(cls, shapes: Iterable[tuple[str, tuple[int, ...]]]) -> Self:
+        """Return where tensors of these names and shapes lie, one behind the other."""
+        pairs = tuple(shapes)
+        return cls(
+            tuple(name for name, _ in pairs),
+            tuple(shape for _, shape in pairs),
+            tuple(accumulate((math.prod(shape) for _, shape in pairs), initial=0)),
+        )
 
     @property
     def size(self) -> int:

@@ -7,7 +7,6 @@ The rest of the project sees a model as a vector of P numbers in the order of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -40,10 +39,9 @@ def parameter_layout(model: nn.Module) -> ParameterLayout:
     ArrayTypeError
         If a parameter is not float32.
     """
-    names, tensors = _named_parameters(model)
-    shapes = tuple(tuple(tensor.shape) for tensor in tensors)
-    offsets = tuple(accumulate((tensor.numel() for tensor in tensors), initial=0))
-    return ParameterLayout(names, shapes, offsets)
+    return ParameterLayout.of(
+        (name, tuple(tensor.shape)) for name, tensor in zip(*_named_parameters(model), strict=True)
+    )
 
 
 def exact_dtype(device: torch.device) -> torch.dtype:

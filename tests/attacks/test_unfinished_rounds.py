@@ -21,6 +21,7 @@ from shieldfl.simulation import driver
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.federation import EmbeddedFederation
 from shieldfl.simulation.report.summary import summarise
+from shieldfl.simulation.run_result import RunInterrupted
 from shieldfl.training.local_update import LocalUpdate
 
 
@@ -34,7 +35,7 @@ def test_what_left_in_a_round_that_was_not_finished_is_in_the_figure(monkeypatch
 
     monkeypatch.setattr(CollectingAggregator, "receive", stop_late)
     settings = MethodSettings().changed("dp-fedavg", {"noise_multiplier": 1.0})
-    with pytest.raises(driver.RunInterrupted) as caught:
+    with pytest.raises(RunInterrupted) as caught:
         driver.run_methods(RunConfig(clients=4, rounds=3, threads=1, local_epochs=1), ["dp-fedavg"], settings)
     (method,) = caught.value.result.methods
     assert len(method.rounds) == 2

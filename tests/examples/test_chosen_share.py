@@ -1,9 +1,12 @@
-"""The example of a method in a package of its own: found by its entry point, it runs and passes the suite."""
+"""The page about a method of one's own, and its example: every block runs, with the package as if installed."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -15,12 +18,15 @@ import shieldfl
 from documentation_pages import ROOT, doc
 
 FOLDER = ROOT / "examples" / "chosen_share"
-MOST_LINES = 120
+PAGE = "docs/own-method.md"
+MOST_LINES = 45
+FILES = dict(re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```$', doc(PAGE), re.MULTILINE | re.DOTALL))
+COMMANDS = re.findall(r"^```sh\n(.*?)^```$", doc(PAGE), re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory) -> dict[str, str]:
-    """An environment in which the package's metadata are where an installation puts them."""
+def places(tmp_path_factory) -> list[str]:
+    """Where Python finds the package and, beside it, its metadata, as an installation puts them."""
     pytest.importorskip("opacus")
     site = tmp_path_factory.mktemp("site")
     project = tomllib.loads((FOLDER / "pyproject.toml").read_text())["project"]
@@ -34,80 +40,139 @@ def installed(tmp_path_factory) -> dict[str, str]:
         for group, entries in project["entry-points"].items()
     ]
     (metadata / "entry_points.txt").write_text("\n".join(groups))
-    package = Path(shieldfl.__file__).parents[1]
-    places = (site, FOLDER, package, *filter(None, [os.environ.get("PYTHONPATH")]))
-    return os.environ | {"PYTHONPATH": os.pathsep.join(map(str, places)), "COLUMNS": "200"}
+    return [str(site), str(FOLDER)]
 
 
-def run(installed: dict[str, str], *arguments: str, folder: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", *arguments],
-        env=installed,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+@pytest.fixture
+def run(places, warm_python, tmp_path, monkeypatch):
+    """Run code as a process of its own, in which the package is installed; return what it printed."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run_code(code: str, *arguments: str) -> str:
+        done = warm_python.run(f"import sys; sys.path[1:1] = {places!r}\n{code}", arguments, folder=tmp_path)
+        assert done.returncode == 0, (done.stdout + done.stderr).decode()
+        return done.stdout.decode()
+
+    return run_code
 
 
-def test_it_is_short():
-    assert len((FOLDER / "chosen_share.py").read_text().splitlines()) <= MOST_LINES
+def command(run, line: str) -> str:
+    program, *words = shlex.split(line)
+    assert program == "shieldfl"
+    return run("from shieldfl.cli.main import main; main()", *words)
 
 
-def test_the_page_shows_its_entry_point():
-    declared = (
-        (FOLDER / "pyproject.toml").read_text().partition("[project.entry-points")[2].partition("\n\n")[0]
-    )
-    assert f"[project.entry-points{declared}" in doc("docs/methods/writing-a-method.md")
+def test_the_page_has_the_example_s_files_and_the_method_is_short():
+    ours = sorted(path.name for path in FOLDER.iterdir() if path.suffix in (".py", ".toml"))
+    assert sorted(FILES) == sorted([*ours, "compare.py", "renamed.py"])
+    for name in ours:
+        assert FILES[name] == (FOLDER / name).read_text()
+    assert len(FILES["chosen_share.py"].splitlines()) <= MOST_LINES
+    assert [one.split()[1] for one in COMMANDS] == ["run", "flower"]
 
 
-def test_the_command_line_names_it(installed, tmp_path):
-    assert "chosen-share" in run(installed, "shieldfl", "run", "--help", folder=tmp_path)
+@pytest.mark.parametrize("name", ["compare.py", "renamed.py"])
+def test_programs_of_the_page_run(run, name):
+    printed = run(FILES[name])
+    assert ("seeds 0, 1" in printed) == (name == "compare.py")
 
 
-def test_it_runs_beside_full_encryption_with_its_own_settings(installed, tmp_path):
-    options = (
-        "--clients",
-        "3",
-        "--rounds",
-        "1",
-        "--local-epochs",
-        "1",
-        "--model",
-        "linear",
-        "--threads",
-        "1",
-    )
-    printed = run(
-        installed,
-        *("shieldfl", "run", "--method", "full-he,chosen-share", "--set", "chosen-share.share=0.5"),
-        *(*options, "--json", "result.json"),
-        folder=tmp_path,
-    )
-    assert "chosen-share: ε is ∞ because" in printed
-    full, chosen = json.loads((tmp_path / "result.json").read_text())["methods"]
-    assert (full["hidden_share"], chosen["hidden_share"]) == (1.0, 0.5)
-    assert chosen["settings"]["share"] == 0.5
-    assert chosen["aggregator_sees"] == "values outside of the share, and weights"
+def test_the_command_line_names_it(run):
+    assert "chosen-share" in command(run, "shieldfl run --help")
+
+
+def test_it_runs_beside_published_ones_with_its_own_settings(run, tmp_path):
+    printed = command(run, f"{COMMANDS[0]} --json result.json")
+    assert "seeds 0, 1" in printed
+    first, second = json.loads((tmp_path / "result.json").read_text())["runs"]
+    for one in (first, second):
+        plain, full, chosen = one["methods"]
+        assert [each["hidden_share"] for each in (plain, full, chosen)] == [0.0, 1.0, 0.5]
+        assert [each["rounds"][-1]["epsilon"] for each in (plain, full, chosen)] == [
+            "Infinity",
+            None,
+            "Infinity",
+        ]
+        assert chosen["settings"]["share"] == 0.5
+        assert chosen["aggregator_sees"] == "values outside of the share, and weights"
+
+
+def test_an_app_of_flower_trains_by_it(run, places, tmp_path, monkeypatch):
+    pytest.importorskip("flwr")
+    from flwr.app import Context, RecordDict
+    from flwr.common.config import get_fused_config_from_dir, parse_config_args
+
+    from flower.loopback_grid import LoopbackGrid
+    from shieldfl.methods import discovery
+
+    new, _, asked, _ = COMMANDS[1].splitlines()
+    command(run, new)
+    (changes,) = shlex.split(asked)[3:]
+    app = tmp_path / "own-app"
+    config = get_fused_config_from_dir(app, parse_config_args([changes]))
+    assert config["shieldfl.settings.share"] == 0.5
+    for place in (*places, str(app)):
+        monkeypatch.syspath_prepend(place)
+    discovery._offers.cache_clear()
+    monkeypatch.setattr("shieldfl.flower.mod.is_simulated", lambda: True)
+    stated = []
+    kept = discovery.method_class("chosen-share").__init__
+
+    def told(self, name, settings, plan):
+        stated.append(settings.share)
+        kept(self, name, settings, plan)
+
+    monkeypatch.setattr(discovery.method_class("chosen-share"), "__init__", told)
+    try:
+        server, client = (importlib.import_module(f"own_app.{one}") for one in ("server_app", "client_app"))
+        config |= {"result": str(tmp_path / "result.json")}
+        server.app(
+            LoopbackGrid(lambda: client.app, 3, run_config=config), Context(1, 0, {}, RecordDict(), config)
+        )
+    finally:
+        discovery._offers.cache_clear()
+        for name in [one for one in sys.modules if one.partition(".")[0] in ("own_app", "chosen_share")]:
+            del sys.modules[name]
+    rounds = json.loads((tmp_path / "result.json").read_text())["rounds"]
+    assert list(rounds) == ["1", "2"]
+    assert set(stated) == {0.5}
 
 
 @pytest.mark.slow
-def test_a_program_compares_it_with_published_ones_over_three_seeds(installed):
-    program = ROOT / "examples" / "programs" / "own_method.py"
-    done = subprocess.run(
-        [sys.executable, program], env=installed, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "seeds 0, 1, 2" in done.stdout
-    assert done.stdout.count("seed by seed") == 3
-    rows = [line.split()[0] for line in done.stdout.splitlines() if " ± " in line]
+def test_a_deployment_of_flower_trains_by_it(places, tmp_path):
+    pytest.importorskip("flwr")
+    package = Path(shieldfl.__file__).parents[1]
+    path = [*places, str(package), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join(path),
+        "OMP_NUM_THREADS": "1",
+    }
+    *lines, down = COMMANDS[1].splitlines()
+    shell = ["bash", "-euc"]
+    try:
+        for line in lines:
+            done = subprocess.run(
+                [*shell, line], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+    finally:
+        subprocess.run([*shell, down], cwd=tmp_path, env=environment, capture_output=True, check=True)
+
+
+@pytest.mark.slow
+def test_a_program_compares_it_with_published_ones_over_three_seeds(run):
+    program = str(ROOT / "examples" / "programs" / "own_method.py")
+    printed = run(f"import runpy; runpy.run_path({program!r}, run_name='__main__')")
+    assert "seeds 0, 1, 2" in printed
+    assert printed.count("seed by seed") == 3
+    rows = [line.split()[0] for line in printed.splitlines() if " ± " in line]
     assert rows[:4] == ["chosen-share", "fedavg", "full-he", "fedml-he"]
 
 
-def test_it_passes_the_suite(installed, tmp_path):
+def test_it_passes_the_suite(run):
     suite = str(FOLDER / "test_chosen_share.py")
-    printed = run(installed, "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", suite, folder=tmp_path)
+    words = ("-q", "-p", "no:cacheprovider", "-W", "error", suite)
+    printed = run("import pytest; raise SystemExit(pytest.main())", *words)
     assert " passed" in printed
     assert "skipped" not in printed

@@ -15,7 +15,8 @@ from torch import nn
 import shieldfl as sf
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.driver import RunInterrupted, run_methods
+from shieldfl.simulation.driver import run_methods
+from shieldfl.simulation.run_result import RunInterrupted
 
 QUICK = {"clients": 3, "rounds": 2, "local_epochs": 1}
 

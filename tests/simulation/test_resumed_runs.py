@@ -12,8 +12,9 @@ from shieldfl.errors import PolicyError
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation import method_run, synthetic_shares
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.driver import RunInterrupted, run_methods
+from shieldfl.simulation.driver import run_methods
 from shieldfl.simulation.federation import EmbeddedFederation
+from shieldfl.simulation.run_result import RunInterrupted
 from shieldfl.training.local_trainer import LocalTrainer
 from simulation.cut_off_runs import SMALL, CutOffError, cut_after
 from simulation.fewer_samples import fewer_samples

@@ -9,7 +9,7 @@ from torch import nn
 
 import shieldfl as sf
 from shieldfl.errors import ParameterError, PolicyError
-from shieldfl.simulation.driver import RunInterrupted
+from shieldfl.simulation.run_result import RunInterrupted
 from simulation.test_own_run import QUICK, regression, words
 
 

@@ -11,7 +11,8 @@ import pytest
 import shieldfl as sf
 from shieldfl.errors import DataError, PolicyError
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.driver import RunInterrupted, run_methods
+from shieldfl.simulation.driver import run_methods
+from shieldfl.simulation.run_result import RunInterrupted
 
 SMALL = {"rounds": 2, "clients": 3, "sample_rate": 1.0}
 

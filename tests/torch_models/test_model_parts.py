@@ -40,13 +40,13 @@ def opened_parts(scheme, parts, models, mask=None, **options):
         parts.encrypt(lambda part, key=key: module.Encryptor(key, part=part), model, mask, round=1, **options)
         for key, model in zip(keys, models, strict=True)
     ]
-    for batches in zip(*made, strict=True):
-        (number,) = {number for number, _ in batches}
+    for (number, positions), *batches in zip(parts.positions_of_each(mask), *made, strict=True):
+        assert {number} == {other for other, _ in batches}
         aggregator = module.Aggregator(
             authority.public_key,
             round=1,
             part=number,
-            positions=parts.positions(number, mask),
+            positions=positions,
             weighted=False,
         )
         for _, batch in batches:
@@ -64,7 +64,19 @@ def test_parts_cover_the_vector_once(most):
     ]
     assert parts.numbers() == list(range(len(parts)))
     mask = LAYOUT.mask("half")
-    assert sum(parts.positions(number, mask).count for number in parts.numbers(mask)) == 13
+    each = dict(parts.positions_of_each(mask))
+    assert each == {number: parts.positions(number, mask) for number in parts.numbers(mask)}
+    assert sum(positions.count for positions in each.values()) == 13
+    every = dict(parts.positions_of_each())
+    assert every == {number: sf.Mask.full(parts.size(number)) for number in range(len(parts))}
+
+
+def test_positions_of_each_part_take_one_look_at_the_mask(monkeypatch):
+    mask, unpacked = LAYOUT.mask("half"), []
+    whole = sf.Mask.to_bool
+    monkeypatch.setattr(sf.Mask, "to_bool", lambda one: unpacked.append(one.size) or whole(one))
+    assert len(list(ModelParts(LAYOUT, 1).positions_of_each(mask))) == 13
+    assert unpacked == [P]
 
 
 @pytest.mark.parametrize("scheme", ["kahe", "pads"])

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -33,10 +31,6 @@ class _Place:
     name: str
     shape: tuple[int, ...]
     dtype: str
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
@@ -78,11 +72,7 @@ class RecordLayout:
     @property
     def layout(self) -> ParameterLayout:
         """Of the vector of parameters."""
-        return ParameterLayout(
-            tuple(one.name for one in self.parameters),
-            tuple(one.shape for one in self.parameters),
-            tuple(accumulate((one.size for one in self.parameters), initial=0)),
-        )
+        return ParameterLayout.of((one.name, one.shape) for one in self.parameters)
 
     def digest(self, apart: Message) -> str:
         """Return what all clients of a run have in common, 64 hexadecimal digits: this, and the arrays that stay apart.
@@ -149,11 +139,9 @@ class RecordLayout:
         """Return vectors as the arrays of an app, with those that stay apart."""
         found: dict[str, Array] = dict(apart)
         for places, vector in ((self.parameters, parameters), (self.buffers, buffers)):
-            start = 0
-            for place in places:
-                values = vector[start : start + place.size].reshape(place.shape)
-                found[place.name] = Array(values.astype(place.dtype))
-                start += place.size
+            lying = ParameterLayout.of((one.name, one.shape) for one in places)
+            for place, (_, part) in zip(places, lying.slices(), strict=True):
+                found[place.name] = Array(vector[part].reshape(place.shape).astype(place.dtype))
         return ArrayRecord({name: found[name] for name in self.order})
 
     def apart_of(self, record: ArrayRecord) -> dict[str, Array]:

@@ -129,17 +129,18 @@ class Encryptor(SchemeEncryptor[CiphertextBatch]):
         order : the union of the group's masks; ParameterError when its size is not that of the update.
         mask : this client's positions; ParameterError for one with a position outside of the union.
         """
-        number = as_unsigned(round, "round")
-        encrypted = self._core.encrypt_in_union(
-            as_update(update),
-            UnionOrder.core_of(order),
-            bits_of(mask),
-            number,
-            bool(clip),
-            self._threads,
-            self._lookups_vartime,
-            self._pool,
-        )
+        number, values = as_unsigned(round, "round"), as_update(update)
+        with self._locating(values):
+            encrypted = self._core.encrypt_in_union(
+                values,
+                UnionOrder.core_of(order),
+                bits_of(mask),
+                number,
+                bool(clip),
+                self._threads,
+                self._lookups_vartime,
+                self._pool,
+            )
         return self._make_batch(encrypted, number)
 
     def ciphertexts_for(self, count: int, weighted: bool = False) -> int:

@@ -6,7 +6,8 @@ import mmap
 import os
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
@@ -165,6 +166,15 @@ _POSITION = re.compile(r"the value at position (\d+) ")
 
 Batch = TypeVar("Batch", bound=SchemeBatch[Any])
 
+_TO_HOLD = "raise value_bits, lower fraction_bits, or pass clip=True"
+"""What the core says to do about a value that is too large."""
+_TO_HOLD_BY_SETTINGS = (
+    "lower the learning rate, or of the method's settings raise value_bits or lower fraction_bits"
+)
+_TO_KEEP = (
+    "Take the scale from Parameters.fit(sample_update, weights=...), or raise fraction_bits and value_bits"
+)
+_TO_KEEP_BY_SETTINGS = "Raise the method's settings fraction_bits and value_bits by as many"
 _ALLOWED_UNDERFLOW = 0.1
 """The share of the values that are not zero which may round to zero without a warning."""
 
@@ -177,6 +187,8 @@ class SchemeEncryptor(Uncopied, Generic[Batch]):
 
     _batch_class: type[Batch]
     _warned_round: int | None = None
+    speaks_of_settings = False
+    """Whether errors and warnings say what to do by settings of a method, and not by arguments of its own."""
     _why_uncopied = (
         "may hold randomisers that are good for one use, so it is neither copied nor pickled: "
         "pass its public_key on and make another from it"
@@ -208,20 +220,25 @@ class SchemeEncryptor(Uncopied, Generic[Batch]):
         than a tenth of those that are not zero.
         """
         values, number = as_update(update), as_unsigned(round, "round")
+        bits = None if mask is None else bits_of(mask)
+        factor = None if weight is None else as_real(weight, "weight")
+        with self._locating(values):
+            encrypted = self._encrypt(values, bits, factor, number, bool(clip))
+        return self._make_batch(encrypted, number)
+
+    @contextmanager
+    def _locating(self, values: NDArray[Any]) -> Iterator[None]:
+        """Let a RangeError of the core have the value's position, and say what its reader can do."""
         try:
-            encrypted = self._encrypt(
-                values,
-                None if mask is None else bits_of(mask),
-                None if weight is None else as_real(weight, "weight"),
-                number,
-                bool(clip),
-            )
+            yield
         except RangeError as error:
             # The core's message is all that it hands over.
-            if found := _POSITION.match(str(error)):
-                error.position, error.size = int(found[1]), values.size
-            raise
-        return self._make_batch(encrypted, number)
+            if (found := _POSITION.match(str(error))) is None:
+                raise
+            text = str(error).replace(_TO_HOLD, _TO_HOLD_BY_SETTINGS if self.speaks_of_settings else _TO_HOLD)
+            told = RangeError(text)
+            told.position, told.size = int(found[1]), values.size
+            raise told from None
 
     def _make_batch(self, encrypted: Encrypted, round: int) -> Batch:
         """Make the batch; warn whoever called the caller of values that are lost."""
@@ -231,8 +248,8 @@ class SchemeEncryptor(Uncopied, Generic[Batch]):
             step = f"2^-{self._parameters().fraction_bits}"
             warnings.warn(
                 f"{underflowed:,} of the {nonzero:,} values that are not zero round to zero: times the weight, if "
-                f"any, they are below half of the step {step}, and the sum loses them. Take the scale from "
-                "Parameters.fit(sample_update, weights=...), or raise fraction_bits and value_bits",
+                f"any, they are below half of the step {step}, and the sum loses them. "
+                f"{_TO_KEEP_BY_SETTINGS if self.speaks_of_settings else _TO_KEEP}",
                 PrecisionWarning,
                 stacklevel=3,
             )

@@ -32,7 +32,7 @@ _OTHER_VERSION = (
 )
 _SYNTHETIC = "synthetic"
 # Where a run is, not what it is: data and synthetic samples count by what they are.
-_PLACES = ("data_dir", "synthetic_data", "folder", "checkpoint", "resume")
+_PLACES = ("data_dir", "synthetic_data", "folder", "tensorboard", "checkpoint", "resume")
 
 
 @dataclass(frozen=True)

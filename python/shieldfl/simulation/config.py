@@ -149,6 +149,15 @@ class RunConfig(TrainingSettings):
             beside_file=True,
         ),
     ] = None
+    tensorboard: Annotated[
+        bool,
+        about(
+            "Write each round's figures to the run's folder for TensorBoard, too, which is read by: tensorboard "
+            "--logdir DIR.",
+            panel=_CHECKPOINT,
+            beside_file=True,
+        ),
+    ] = False
     checkpoint: Annotated[
         Text | None,
         about(
@@ -179,6 +188,10 @@ class RunConfig(TrainingSettings):
             raise ParameterError("a task has a model of its own: leave out model")
         if self.folder is not None and self.checkpoint is None:
             object.__setattr__(self, "checkpoint", str(Path(self.folder) / "checkpoint"))
+        if self.tensorboard and self.folder is None:
+            raise ParameterError(
+                "figures for TensorBoard are written to the run's folder: name it (--folder)"
+            )
         if self.resume and self.checkpoint is None:
             raise ParameterError(
                 "there is nothing to resume from: name the run's folder, or that of its checkpoint, too (--folder, "

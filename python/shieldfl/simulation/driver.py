@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from shieldfl.build_info import build_info, processor_name
-from shieldfl.errors import ParameterError
+from shieldfl.errors import ParameterError, ShieldError
 from shieldfl.installing import require
 from shieldfl.methods.discovery import checked_methods
 from shieldfl.methods.model_adaptation import adapt_model, load_privacy_packages
@@ -32,7 +32,7 @@ from shieldfl.simulation.data import Dataset, load_dataset
 from shieldfl.simulation.method_run import MethodRun
 from shieldfl.simulation.partition import IndexArray, dirichlet_partition
 from shieldfl.simulation.results import MethodResult, RoundRecord
-from shieldfl.simulation.run_result import Interruption, RunResult
+from shieldfl.simulation.run_result import EndedRuns, Failure, Interruption, RunInterrupted, RunResult
 from shieldfl.simulation.synthetic_shares import LabelledSamples, check_synthetic_samples
 from shieldfl.simulation.task import Task, as_samples
 from shieldfl.simulation.task_import import load_task
@@ -44,19 +44,7 @@ from shieldfl.torch_bridge import flatten, flatten_buffers, parameter_layout
 from shieldfl.training.models import build_model, default_model
 from shieldfl.training.objective import Objective
 
-__all__ = ["RunInterrupted", "describe_environment", "planned_method", "run_methods"]
-
-
-class RunInterrupted(KeyboardInterrupt):
-    """Ctrl-C while methods ran: what was finished by then is in ``result``, whose methods have a round at least.
-
-    ``earlier`` are the runs of the seeds before, where there are several.
-    """
-
-    def __init__(self, result: RunResult, earlier: tuple[RunResult, ...] = ()) -> None:
-        super().__init__(str(result.interrupted))
-        self.result = result
-        self.earlier = earlier
+__all__ = ["describe_environment", "planned_method", "run_methods"]
 
 
 def run_methods(
@@ -84,10 +72,12 @@ def run_methods(
     on_finished : called with each method's run once it has ended: it has the models, which the result does not.
 
     Raises ParameterError, DataError, RangeError (training diverged), RunInterrupted; PolicyError and WireFormatError
-    for a checkpoint that it does not go on from.
+    for a checkpoint that it does not go on from. What a run had finished that an error ends is in its ``ended``.
     """
     methods = checked_methods(methods)
     training_device(config.device)  # before anything is read or made
+    if config.tensorboard:
+        require("tensorboard")
     if task is None and config.task is not None:
         task = load_task(config.task)
     if task is not None and synthetic is not None:
@@ -206,8 +196,7 @@ def _run_methods(
         parameter_layout(model).size,
         metrics=trained.objective.names,
     )
-    stated = {name: method.own_settings for name, method in made.items()}
-    with _written(config, stated, result, on_round) as tell:
+    with _written(config, {name: one.own_settings for name, one in made.items()}, result, on_round) as tell:
         if checkpoint is not None:
             result.methods.extend(checkpoint.finished)
             _tell_again(checkpoint.finished, tell)
@@ -237,15 +226,24 @@ def _run_methods(
                 else:
                     run.run(tell, partial(_keep, checkpoint, result, seconds[name]))
                     checkpoint.keep_finished([*result.methods, run.result(seconds[name])])
-            except KeyboardInterrupt as error:
+            except (KeyboardInterrupt, ShieldError) as error:
                 if run is not None and run.records:
                     result.methods.append(run.result(seconds[name]))
                 number = run.round_number if run is not None else 1 if kept is None else len(kept.records) + 1
-                stop = Interruption(name, number, tuple(names[place + 1 :]))
-                raise RunInterrupted(replace(result, interrupted=stop)) from error
+                _keep_ended(error, result, name, number, tuple(names[place + 1 :]))
+                raise
             result.methods.append(run.result(seconds[name]))
             on_finished(run)
     return result
+
+
+def _keep_ended(
+    error: KeyboardInterrupt | ShieldError, result: RunResult, name: str, number: int, later: tuple[str, ...]
+) -> None:
+    """Put into an error what was finished before it. Raises RunInterrupted, which has that, in the place of Ctrl-C."""
+    if isinstance(error, KeyboardInterrupt):
+        raise RunInterrupted(replace(result, interrupted=Interruption(name, number, later))) from error
+    error.ended = EndedRuns(replace(result, interrupted=Failure(name, number, later, str(error))))
 
 
 @contextmanager
@@ -271,6 +269,9 @@ def _written(
         yield tell
     except RunInterrupted as error:
         measured = error.result
+        raise
+    except ShieldError as error:
+        measured = result if error.ended is None else error.ended.result
         raise
     finally:
         if measured.methods:

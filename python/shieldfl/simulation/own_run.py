@@ -7,14 +7,14 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from shieldfl.errors import ParameterError
+from shieldfl.errors import ParameterError, ShieldError
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.run_folder import RunFolder
 from shieldfl.simulation.compared_runs import ComparedRuns
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.driver import RunInterrupted, run_methods
+from shieldfl.simulation.driver import run_methods
 from shieldfl.simulation.results import RoundRecord
-from shieldfl.simulation.run_result import Interruption, RunResult
+from shieldfl.simulation.run_result import EndedRuns, Failure, Interruption, RunInterrupted, RunResult
 from shieldfl.simulation.synthetic_shares import LabelledSamples
 from shieldfl.simulation.task import Task
 from shieldfl.simulation.task_import import load_task
@@ -52,7 +52,7 @@ def run(
 
     Raises ParameterError for what does not fit together, DataError, RangeError where training diverges, and
     RunInterrupted at Ctrl-C, whose ``result`` has what was finished of the seed that ran, and ``earlier`` the seeds
-    before.
+    before. Of any other of shieldfl's errors that ends a run that has begun, ``ended`` has both.
     """
     if isinstance(task, str) and ":" in task:
         task, config = load_task(task), {**config, "task": task}
@@ -118,6 +118,16 @@ def run_seeds(
             raise RunInterrupted(
                 replace(results[-1], methods=[], interrupted=stop), tuple(results)
             ) from error
+        except ShieldError as error:
+            ended = error.ended
+            if ended is None:  # before a method of this seed was begun
+                if not results:
+                    raise
+                failure = Failure(methods[0], 0, tuple(methods[1:]), str(error))
+                ended = EndedRuns(replace(results[-1], methods=[], interrupted=failure))
+            error.ended = replace(ended, earlier=tuple(results))
+            error.add_note(f"{ended.result.interrupted}, with seed {seed}")
+            raise
         states |= {(seed, name): state for name, state in found.items()}
     return ComparedRuns(listed, tuple(results), states)
 

@@ -9,7 +9,7 @@ from typing import Any
 from shieldfl.simulation.report.timing import compare_timings
 from shieldfl.simulation.results import MethodResult
 
-__all__ = ["Interruption", "RunResult", "plain_json"]
+__all__ = ["EndedRuns", "Failure", "Interruption", "RunInterrupted", "RunResult", "plain_json"]
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,24 @@ class Interruption:
 
     def __str__(self) -> str:
         """Say it in a few words."""
-        later = f", before {', '.join(self.not_begun)}" if self.not_begun else ""
-        return f"interrupted in round {self.round} of {self.method}{later}"
+        return f"interrupted in round {self.round} of {self.method}{self._later}"
+
+    @property
+    def _later(self) -> str:
+        return f", before {', '.join(self.not_begun)}" if self.not_begun else ""
+
+
+@dataclass(frozen=True)
+class Failure(Interruption):
+    """Where a run was ended by an error; round 0 is before a method's first."""
+
+    error: str
+    """What it says."""
+
+    def __str__(self) -> str:
+        """Say it in a few words, without the error's."""
+        where = f"in round {self.round} of" if self.round else "before the first round of"
+        return f"failed {where} {self.method}{self._later}"
 
 
 @dataclass(frozen=True)
@@ -59,6 +75,28 @@ class RunResult:
             entry["hidden_share"] = plain_json(method.hidden_share)
             entry["timing"] = plain_json(timing.to_json())
         return cleaned
+
+
+class RunInterrupted(KeyboardInterrupt):
+    """Ctrl-C while methods ran: what was finished by then is in ``result``, whose methods have a round at least.
+
+    ``earlier`` are the runs of the seeds before, where there are several.
+    """
+
+    def __init__(self, result: RunResult, earlier: tuple[RunResult, ...] = ()) -> None:
+        super().__init__(str(result.interrupted))
+        self.result = result
+        self.earlier = earlier
+
+
+@dataclass(frozen=True)
+class EndedRuns:
+    """What was finished when an error ended a run: ``ended`` of that error."""
+
+    result: RunResult
+    """Of the seed that ran: its methods have a round at least, and there may be none; ``interrupted`` says where."""
+    earlier: tuple[RunResult, ...] = ()
+    """The runs of the seeds before, where there are several."""
 
 
 def plain_json(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -22,10 +23,13 @@ from shieldfl.simulation.run_result import RunResult, plain_json
 __all__ = ["WrittenRun"]
 
 _SETTINGS, _ROUNDS, _RESULT, _TABLE = "settings.json", "rounds.jsonl", "result.json", "rounds.csv"
+_EVENTS = "tensorboard"
 
 
 class WrittenRun:
     """``settings.json``, ``rounds.jsonl``, ``result.json`` and ``rounds.csv`` of one run, beside its checkpoint.
+
+    Where the config says so, there are event files for TensorBoard, too, a folder of them for each method.
 
     Parameters
     ----------
@@ -41,6 +45,9 @@ class WrittenRun:
         self._folder = Path(config.folder)
         self._known: set[tuple[str, int]] = set()
         """Rounds that have a line: a run that is gone on with tells of them again."""
+        self._for_tensorboard = config.tensorboard
+        self._writers: dict[str, Any] = {}
+        """By method: what its event files are written by."""
         stated = {"run": plain_settings(config), "methods": dict(methods)}
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -86,13 +93,32 @@ class WrittenRun:
                 os.fsync(file.fileno())
         except OSError as error:
             raise self._failed() from error
+        if self._for_tensorboard:
+            self._add_scalars(method, record)
         self._known.add((method, record.round))
+
+    def _add_scalars(self, method: str, record: RoundRecord) -> None:
+        """Add a round's figures to the method's event files, by the names of the lines; undefined ones are left out."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        try:
+            if method not in self._writers:
+                self._writers[method] = SummaryWriter(str(self._folder / _EVENTS / method))
+            writer = self._writers[method]
+            for name, value in flat_record(record).items():
+                if name != "round" and not math.isnan(value):
+                    writer.add_scalar(name, value, record.round)
+            writer.flush()
+        except OSError as error:
+            raise self._failed() from error
 
     def finish(self, result: RunResult) -> None:
         """Write down what the run measured, also one that was interrupted. Raises DataError."""
         try:
             write_whole(self._folder / _RESULT, _text(result.to_json()))
             write_whole(self._folder / _TABLE, rounds_csv(result))
+            for writer in self._writers.values():
+                writer.close()
         except OSError as error:
             raise self._failed() from error
 

@@ -20,6 +20,7 @@ from shieldfl.stateful import encode_record
 from shieldfl.testing.round_checks import (
     check_costs,
     check_facts,
+    check_messages,
     check_records,
     check_same_model,
     check_same_reports,
@@ -74,7 +75,8 @@ class MethodConformance:
     ) -> None:
         """Shares sum to one, each upload and opened sum is an event, and no epsilon promises too much.
 
-        Whether roles go on as the same objects, or as new ones from the states of those before, makes no difference.
+        No message has in the clear what its client says is hidden. Whether roles go on as the same objects, or as
+        new ones from the states of those before, makes no difference.
         """
         first, second = SteppedRun(case), SteppedRun(case, restarts_roles=True)
         assert np.isnan(first.account.spent().epsilon)
@@ -85,6 +87,7 @@ class MethodConformance:
             second.run_round(participants)
             check_facts(first.method, first)
             check_shares(first, participants)
+            check_messages(first, participants)
             check_records(first, number, participants)
             if number == 1:
                 check_costs(first)

@@ -17,6 +17,7 @@ from shieldfl.training.local_update import FloatVector
 __all__ = [
     "check_costs",
     "check_facts",
+    "check_messages",
     "check_records",
     "check_same_model",
     "check_same_reports",
@@ -61,6 +62,30 @@ def check_shares(run: SteppedRun, participants: Sequence[int]) -> None:
             assert not stated.noised.count
             assert set(stated.parts) <= set(PUBLIC_PARTS)
             assert stated.buffers in ("encrypted", "local")
+
+
+def check_messages(run: SteppedRun, participants: Sequence[int]) -> None:
+    """Check that no message of the last round has values in the clear that are stated as encrypted, or as kept.
+
+    They are looked for as they are, in float32 and float64: what a client sends and forgets to state is found, and not
+    what somebody has disguised. Parts that are stated by name to tell of the data are left out.
+    """
+    for client in participants:
+        stated, trained, start = run.clients[client].disclosure, run.updates[client], run.starts[client]
+        readable = set(stated.parts) - set(PUBLIC_PARTS)
+        hidden = (stated.encrypted | stated.kept).to_bool() & (trained.parameters != start.parameters)
+        # One float32 is in ciphertexts by chance; two neighbours, or one float64, are not.
+        pairs = np.flatnonzero(hidden[:-1] & hidden[1:])
+        for vector in (trained.parameters, trained.parameters - start.parameters):
+            values = vector.astype(np.float32)
+            forms = {values[at : at + 2].tobytes() for at in pairs}
+            forms |= {value.tobytes() for value in values[hidden].astype(np.float64)}
+            for phase, messages in run.sent.items():
+                for name, part in messages[client].items() if client in messages else ():
+                    if name not in readable:
+                        content = bytes(part)
+                        shown = any(form in content for form in forms)
+                        assert not shown, f"{name} of phase {phase} shows values that are stated as hidden"
 
 
 def check_records(run: SteppedRun, number: int, participants: Sequence[int]) -> None:

@@ -205,6 +205,8 @@ class SteppedRun(EmbeddedRoles):
         """The global model, as a message brings it, or as clients that open sums have it."""
         self.starts: dict[int, StartingPoint] = {}
         """By client: what it trained from in the last round."""
+        self.updates: dict[int, LocalUpdate] = {}
+        """By client: what it trained then."""
         self.sent: dict[str, Messages] = {}
         """By phase and client: the messages of the last round."""
         self.closed: dict[str, Message] = {}
@@ -286,7 +288,7 @@ class SteppedRun(EmbeddedRoles):
         if self._trained is not None:
             frozen = ~self._trained
             frozen.scatter(frozen.gather(start.parameters), update.parameters)
-        self.starts[index] = start
+        self.starts[index], self.updates[index] = start, update
         self.clients[index].finish_training(update)
 
     def begin_round(self, round_number: int, invited: Sequence[int] | None = None) -> Message:

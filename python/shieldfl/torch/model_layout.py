@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -139,11 +138,7 @@ class ModelLayout:
     @property
     def parameters(self) -> ParameterLayout:
         """Names, shapes and offsets alone."""
-        return ParameterLayout(
-            tuple(place.name for place in self.places),
-            tuple(place.shape for place in self.places),
-            tuple(accumulate((place.size for place in self.places), initial=0)),
-        )
+        return ParameterLayout.of((place.name, place.shape) for place in self.places)
 
     @property
     def digest(self) -> str:

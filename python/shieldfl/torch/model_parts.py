@@ -76,10 +76,25 @@ class ModelParts:
         return min(self.most_values, self.layout.size - number * self.most_values)
 
     def positions(self, number: int, mask: Mask | None = None) -> Mask:
-        """Return which of a part's values are encrypted: all, or those of a mask of the whole vector (P,)."""
+        """Return which of a part's values are encrypted: all, or those of a mask of the whole vector (P,).
+
+        Of many parts :meth:`positions_of_each` is faster.
+        """
         if mask is None:
             return Mask.full(self.size(number))
         return Mask.from_bool(self._chosen(mask)[self._slice(number)])
+
+    def positions_of_each(self, mask: Mask | None = None) -> Iterator[tuple[int, Mask]]:
+        """Yield each part that has something to encrypt, ascending, with its :meth:`positions`.
+
+        The mask is unpacked once for all of them, one byte for each position of the whole vector.
+        """
+        chosen = None if mask is None else self._chosen(mask)
+        for number in self._numbers(chosen):
+            yield (
+                number,
+                self.positions(number) if chosen is None else Mask.from_bool(chosen[self._slice(number)]),
+            )
 
     def numbers(self, mask: Mask | None = None) -> list[int]:
         """Return the parts that have something to encrypt, ascending."""
@@ -212,11 +227,8 @@ class ModelParts:
 
     def _parameters(self, number: int) -> ParameterLayout:
         """Return the names of what is in a part, so that its errors name the tensor."""
-        pieces = list(self._pieces(number))
-        return ParameterLayout(
-            tuple(piece.place.name for piece in pieces),
-            tuple((piece.stop - piece.start,) for piece in pieces),
-            (*(piece.at for piece in pieces), self.size(number)),
+        return ParameterLayout.of(
+            (piece.place.name, (piece.stop - piece.start,)) for piece in self._pieces(number)
         )
 
     def _chosen(self, mask: Mask) -> NDArray[np.bool_]:

@@ -81,6 +81,63 @@ def test_several_seeds_give_means_files_and_a_table(run, tmp_path):
     assert all((tmp_path / f"out/seed-{seed}/index.html").is_file() for seed in (0, 3))
 
 
+DIVERGING = """
+import torch
+from my_app import task as kept
+
+seeds = []
+
+
+def model():
+    seeds.append(torch.initial_seed())
+    return kept.model() if callable(kept.model) else kept.model
+
+
+def train(model, features, targets, seed):
+    # The trial is on two samples.
+    if seeds[-1] == 3 and len(targets) > 2:
+        with torch.no_grad():
+            next(model.parameters()).fill_(float("nan"))
+    return 0.0
+"""
+
+
+def test_a_seed_that_fails_keeps_those_before_it(run, tmp_path):
+    (tmp_path / "diverging.py").write_text(
+        f"{DIVERGING}\n\ntask = __import__('dataclasses').replace(kept, model=model, train=train)\n"
+    )
+    names = ("--task", "diverging:task", "--method", "fedavg,full-he", "--seeds", "0,3,4")
+    done = run(*names, "--report", "out", "--json", "out.json", *QUICK)
+    assert done.returncode == 1
+    said = done.stderr.decode()
+    assert said.startswith("shieldfl: failed in round 1 of fedavg, before full-he, with seed 3: ")
+    assert said.endswith("; what ended before is in the output\n")
+    assert said.count("\n") == 1
+    assert "seed 0" in done.stdout.decode()
+    written = json.loads((tmp_path / "out.json").read_text())
+    assert written["seeds"] == [0]
+    assert [len(method["rounds"]) for method in written["runs"][0]["methods"]] == [2, 2]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["rounds.csv", "runs.json", "seed-0"]
+
+
+def test_a_method_that_fails_keeps_those_before_it(run, tmp_path):
+    (tmp_path / "diverging.py").write_text(
+        DIVERGING.replace("seeds[-1] == 3", "len(calls) > 7")
+        .replace("seeds = []", "seeds, calls = [], []")
+        .replace("    # The trial", "    calls.append(1)\n    # The trial")
+        + "\n\ntask = __import__('dataclasses').replace(kept, model=model, train=train)\n"
+    )
+    done = run("--task", "diverging:task", "--method", "fedavg,full-he", "--json", "out.json", *QUICK)
+    assert done.returncode == 1
+    said = done.stderr.decode()
+    assert said.startswith("shieldfl: failed in round 1 of full-he: ")
+    assert said.endswith("; 2 finished rounds of fedavg are in out.json\n")
+    assert "Not complete: failed in round 1 of full-he." in done.stdout.decode()
+    written = json.loads((tmp_path / "out.json").read_text())
+    assert written["interrupted"]["method"] == "full-he"
+    assert written["interrupted"]["error"] in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

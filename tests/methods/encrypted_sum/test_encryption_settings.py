@@ -9,7 +9,7 @@ import pytest
 
 from methods.small_plan import small_plan
 from shieldfl import ckks
-from shieldfl.errors import ParameterError
+from shieldfl.errors import ParameterError, PrecisionWarning, RangeError
 from shieldfl.methods.agreed_mask.method import FedMlHe
 from shieldfl.methods.encrypted_sum.encryption_settings import (
     EncryptionSettings,
@@ -21,8 +21,10 @@ from shieldfl.methods.encrypted_sum.encryption_settings import (
 from shieldfl.methods.mask_crypt.method import MaskCrypt
 from shieldfl.methods.masked_average.method import FullEncryption
 from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.scheme.registry import weighing_encryptions
+from shieldfl.testing import MethodCase, SteppedRun
 
 CLIENTS = 20
 
@@ -179,3 +181,41 @@ def test_equal_weights_and_paillier_s_integer_ones_need_no_more_bits() -> None:
         for mean in (None, 2.0)
     ]
     assert paillier[0] == paillier[1]
+
+
+@pytest.mark.parametrize("encryption", ["kahe", "pads", "ckks", "paillier-dense"])
+def test_what_is_out_of_range_is_told_by_settings_of_the_method(encryption):
+    """A run has no encryptor to pass clip to, and no Parameters to fit."""
+    settings = EncryptionSettings(encryption=encryption, value_bits=8, fraction_bits=4)
+    run = SteppedRun(MethodCase("full-he", MethodSettings().changed("full-he", vars(settings))))
+    start = run.begin_round(1)
+    run.train_client(0, 1, 4, start)
+    with pytest.warns(
+        PrecisionWarning, match="Raise the method's settings fraction_bits and value_bits by as"
+    ):
+        run.clients[0].step("update", None)
+    run._train = lambda number, client, begun: begun.trained(begun.parameters + 100, begun.buffers)
+    run.train_client(1, 1, 4, start)
+    with pytest.raises(
+        RangeError, match=r"position 0 .*learning rate, or of the method's settings raise value_bits or lower"
+    ) as refused:
+        run.clients[1].step("update", None)
+    assert "clip" not in str(refused.value)
+    assert refused.value.position == 0
+
+
+@pytest.mark.parametrize(
+    ("encryption", "needs", "said"),
+    [
+        ("kahe", {"clients": 70_000}, "guard bits for the number of clients may be at most"),
+        (
+            "paillier-dense",
+            {"clients": 3, "most_weight": 2**31},
+            "the largest weight of a client must be between",
+        ),
+    ],
+)
+def test_what_a_scheme_refuses_is_told_by_what_a_run_has(encryption, needs, said):
+    with pytest.raises(ParameterError, match=said) as refused:
+        update_parameters(encryption, fixed_point=FixedPoint(value_bits=40), count=10, **needs)
+    assert "max_" not in str(refused.value)

@@ -84,7 +84,7 @@ def _settings_of(method: str, schemes: Container[str]) -> list[str]:
 
     Left to the method are all but how it encrypts, where it can by what authorities that are served allow by default.
     """
-    entries = (named_method(name).settings for name in BUILT_IN)
+    entries = (named_method(name).settings for name in {*BUILT_IN, method})
     keys = sorted({key for entry in entries if entry is not None for key in settings_of(type(entry))})
     # Not where it is the default: another method without that setting can then be taken for a run.
     default = getattr(named_method(method).settings, "encryption", "kahe")

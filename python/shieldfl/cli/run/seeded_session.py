@@ -9,19 +9,19 @@ from pathlib import Path
 
 import typer
 
-from shieldfl.cli.failures import Terminated
 from shieldfl.cli.json_output import is_stdout, write_json
 from shieldfl.cli.run.progress import RoundProgress
-from shieldfl.cli.run.session import check_named, how_to_go_on
+from shieldfl.cli.run.session import check_named, ended_by, how_to_go_on
 from shieldfl.cli.run.table import print_compared
+from shieldfl.errors import ShieldError
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.reporting.output_files import kept_folder
 from shieldfl.simulation.compared_runs import ComparedRuns
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.driver import RunInterrupted
 from shieldfl.simulation.own_run import config_of_seed, run_seeds
 from shieldfl.simulation.report.paper_figures import PaperFigure, compare_figures
 from shieldfl.simulation.results import RoundRecord
+from shieldfl.simulation.run_result import EndedRuns, RunInterrupted
 
 __all__ = ["run_seeded_session"]
 
@@ -37,12 +37,13 @@ def run_seeded_session(
 ) -> None:
     """Run all methods with each seed, then write and print what they measured.
 
-    Raises ShieldError, OSError, KeyboardInterrupt. A run that is interrupted writes all rounds that were finished, and
-    prints the seeds that were.
+    Raises ShieldError, OSError, KeyboardInterrupt. A run that is interrupted, or that an error ends, writes all rounds
+    that were finished, and prints the seeds that were.
     """
     check_named(methods)
     with nullcontext() if report_folder is None else kept_folder(report_folder):
-        stopped: RunInterrupted | None = None
+        stopped: RunInterrupted | ShieldError | None = None
+        ended: EndedRuns | None = None
         labels = [f"{method}, seed {seed}" for seed in seeds for method in methods]
         try:
             with RoundProgress(labels, config.rounds) as progress:
@@ -52,27 +53,22 @@ def run_seeded_session(
 
                 done = run_seeds(config, methods, seeds, settings, on_round=tell)
         except RunInterrupted as error:
-            stopped = error
-            partial = [error.result] if error.result.methods else []
-            done = ComparedRuns(tuple(seeds[: len(error.earlier) + len(partial)]), (*error.earlier, *partial))
+            stopped, ended = error, EndedRuns(error.result, error.earlier)
+        except ShieldError as error:
+            if error.ended is None or not (error.ended.earlier or error.ended.result.methods):
+                raise
+            stopped, ended = error, error.ended
+        if ended is not None:
+            partial = [ended.result] if ended.result.methods else []
+            done = ComparedRuns(tuple(seeds[: len(ended.earlier) + len(partial)]), (*ended.earlier, *partial))
         if done.runs:
-            whole = len(done.runs) if stopped is None else len(stopped.earlier)
+            whole = len(done.runs) if ended is None else len(ended.earlier)
             _hand_over(done, whole, papers, json_file, report_folder)
-    if stopped is not None:
-        seed = seeds[len(stopped.earlier)]
+    if stopped is not None and ended is not None:
+        seed = seeds[len(ended.earlier)]
         how = how_to_go_on(config_of_seed(config, seed, seeds))
-        raise _kind_of(stopped)(
-            f"{stopped}, with seed {seed}: what ended before is in the output{how}"
-        ) from stopped
-
-
-def _kind_of(stopped: RunInterrupted) -> type[KeyboardInterrupt]:
-    cause: BaseException | None = stopped
-    while cause is not None:
-        if isinstance(cause, Terminated):
-            return Terminated
-        cause = cause.__cause__
-    return KeyboardInterrupt
+        where = f"{ended.result.interrupted}, with seed {seed}"
+        raise ended_by(stopped, where, f"what ended before is in the output{how}") from stopped
 
 
 def _hand_over(

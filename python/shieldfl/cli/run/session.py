@@ -14,7 +14,7 @@ from shieldfl.cli.failures import Terminated
 from shieldfl.cli.json_output import is_stdout, write_json
 from shieldfl.cli.run.progress import RoundProgress
 from shieldfl.cli.run.table import print_compared, print_run
-from shieldfl.errors import ParameterError
+from shieldfl.errors import ParameterError, ShieldError
 from shieldfl.methods.discovery import checked_methods
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.reporting.output_files import kept_folder
@@ -22,9 +22,9 @@ from shieldfl.roles.run_folder import RunFolder
 from shieldfl.simulation import driver
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.report.paper_figures import PaperFigure, compare_figures
-from shieldfl.simulation.run_result import RunResult
+from shieldfl.simulation.run_result import RunInterrupted, RunResult
 
-__all__ = ["check_named", "how_to_go_on", "run_session"]
+__all__ = ["check_named", "ended_by", "how_to_go_on", "run_session"]
 
 
 def run_session(
@@ -37,26 +37,42 @@ def run_session(
 ) -> None:
     """Run the methods, then write and print what they measured. Raises ShieldError, OSError, KeyboardInterrupt.
 
-    ``papers`` are what was published of such runs: ours are printed beside them. A run that is interrupted writes and
-    prints the rounds that were finished, and a file that cannot be written does not keep the table from being printed.
+    ``papers`` are what was published of such runs: ours are printed beside them. A run that is interrupted, or that an
+    error ends, writes and prints the rounds that were finished, and a file that cannot be written does not keep the
+    table from being printed.
     """
     check_named(methods)
     if report_folder is not None:
         # Before the run, so that a missing package or a folder that cannot be made is told at once.
         import_module("shieldfl.simulation.report.page")
     with nullcontext() if report_folder is None else kept_folder(report_folder):
-        stopped: driver.RunInterrupted | None = None
+        stopped: RunInterrupted | ShieldError | None = None
         try:
             with RoundProgress(methods, config.rounds) as progress:
                 result = driver.run_methods(config, methods, settings, progress)
-        except driver.RunInterrupted as error:
+        except RunInterrupted as error:
             stopped, result = error, error.result
+        except ShieldError as error:
+            if error.ended is None:
+                raise
+            stopped, result = error, error.ended.result
         if result.methods:
             _hand_over(result, papers, json_file, report_folder)
+        elif isinstance(stopped, ShieldError):
+            raise stopped
     if stopped is not None:
-        kind = Terminated if isinstance(stopped.__cause__, Terminated) else KeyboardInterrupt
         kept = _what_was_kept(result, json_file, report_folder)
-        raise kind(f"{stopped}: {kept}{how_to_go_on(config)}") from stopped
+        raise ended_by(stopped, str(result.interrupted), f"{kept}{how_to_go_on(config)}") from stopped
+
+
+def ended_by(stopped: RunInterrupted | ShieldError, where: str, kept: str) -> KeyboardInterrupt | ShieldError:
+    """Return what the command ends by: of the kind that stopped the run, with where that was and what was kept."""
+    if isinstance(stopped, ShieldError):
+        return ShieldError(f"{where}: {stopped}; {kept}")
+    cause: BaseException | None = stopped
+    while cause is not None and not isinstance(cause, Terminated):
+        cause = cause.__cause__
+    return (KeyboardInterrupt if cause is None else Terminated)(f"{where}: {kept}")
 
 
 def check_named(methods: Sequence[str]) -> None:

@@ -170,7 +170,7 @@ class BatchCryptAggregator(MaskedAverageAggregator):
         if np.abs(ranges).max(initial=0.0) > self._largest_update:
             raise RangeError(
                 f"{whose} states updates beyond largest_update = {self._largest_update:g}: lower the learning rate, or "
-                "agree on a larger limit"
+                "raise that setting of the method"
             )
 
     def _conclude(self, phase: str) -> Message:

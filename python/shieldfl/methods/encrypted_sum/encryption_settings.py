@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from shieldfl.errors import ParameterError
 from shieldfl.scheme.interface import KeyBits, SumNeeds
 from shieldfl.scheme.registry import (
     DEFAULT_ENCRYPTION,
@@ -83,6 +84,10 @@ class MaskCryptSettings(EncryptionSettings):
     ] = True
 
 
+_IN_A_RUN = {"max_clients": "the number of clients", "max_weight": "the largest weight of a client"}
+"""What a run has in the place of a scheme's arguments; bits are settings under the same names."""
+
+
 def update_parameters(encryption: str, clients: int, fixed_point: FixedPoint, **needs: Any) -> Any:
     """Return the parameters for sums over so many clients.
 
@@ -99,4 +104,10 @@ def update_parameters(encryption: str, clients: int, fixed_point: FixedPoint, **
         fraction_bits=fixed_point.fraction_bits,
         **needs,
     )
-    return scheme_named(encryption).update_parameters(encryption, asked)
+    try:
+        return scheme_named(encryption).update_parameters(encryption, asked)
+    except ParameterError as error:
+        text = str(error)
+        for argument, words in _IN_A_RUN.items():
+            text = text.replace(argument, words)
+        raise ParameterError(text) from None

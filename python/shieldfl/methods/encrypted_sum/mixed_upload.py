@@ -40,6 +40,7 @@ class MixedUpload:
         self.key = key
         self._scheme = scheme_of(key)
         self.encryptor = self._scheme.encryptor(key, threads, "update")
+        self.encryptor.speaks_of_settings = True
         self._threads = threads
         self._weight = weight
         self._encrypted_weight = None if most_weight == 1 else weight / most_weight

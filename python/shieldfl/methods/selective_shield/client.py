@@ -120,7 +120,9 @@ class SelectiveShieldClient(TrainingClient):
 
     def _encryptor(self, purpose: str) -> Any:
         key = self._round_key(purpose)
-        return scheme_of(key).encryptor(key, self._threads, purpose)
+        encryptor = scheme_of(key).encryptor(key, self._threads, purpose)
+        encryptor.speaks_of_settings = True
+        return encryptor
 
     @property
     def _chooses_by_data(self) -> bool:

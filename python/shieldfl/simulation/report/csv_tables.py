@@ -8,19 +8,19 @@ from collections.abc import Iterable, Mapping
 from io import StringIO
 from typing import Any
 
-from shieldfl.simulation.report.summary import summarise
+from shieldfl.simulation.report.summary import Section
 from shieldfl.simulation.results import RoundRecord
 from shieldfl.simulation.run_result import RunResult
 
 __all__ = ["csv_text", "flat_record", "rounds_csv", "summary_csv"]
 
 
-def summary_csv(result: RunResult) -> str:
-    """Return a line for each method with every figure of :func:`summarise`, under a line of names.
+def summary_csv(result: RunResult, sections: Iterable[Section]) -> str:
+    """Return a line for each method with every figure of a summary's sections, under a line of names.
 
     What there is not, such as the ε of encryption, is left empty; an infinite number is ``inf``.
     """
-    rows = [row for section in summarise(result) for row in section.rows]
+    rows = [row for section in sections for row in section.rows]
     return csv_text(
         {"method": method.method}
         | {row.name: row.values[index] for row in rows}

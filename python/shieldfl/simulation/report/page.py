@@ -41,14 +41,14 @@ def write_report(result: RunResult, directory: str | Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / name for name in ("result.json", "summary.csv", "rounds.csv")]
     write_whole(written[0], json.dumps(result.to_json(), indent=2, allow_nan=False) + "\n")
-    write_whole(written[1], summary_csv(result))
+    sections = summarise(result)
+    write_whole(written[1], summary_csv(result, sections))
     write_whole(written[2], rounds_csv(result))
     drawings = []
     for plot in PLOTS:
         drawing, files = _drawing(plot, result, folder)
         drawings.append(drawing)
         written += files
-    sections = summarise(result)
     page = render_page(
         _TEMPLATE,
         findings=findings(result),

@@ -1,0 +1,58 @@
+"""An error that ends a run keeps what had ended: of the seeds before, of the methods before, of the rounds before."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from torch import nn
+
+import shieldfl as sf
+from shieldfl.errors import DataError, ParameterError
+from simulation.test_own_run import QUICK, regression
+
+
+def test_an_error_keeps_what_ended_and_says_where(tmp_path):
+    def full(seed, name, record):
+        if (seed, name, record.round) == (1, "full-he", 1):
+            raise DataError("the disk is full")
+
+    more = QUICK | {"folder": str(tmp_path / "run")}
+    with pytest.raises(DataError, match="the disk is full") as failed:
+        sf.run(regression(), ["fedavg", "full-he", "top-2"], seeds=(0, 1, 2), on_round=full, **more)
+    ended = failed.value.ended
+    (before,) = ended.earlier
+    assert [len(method.rounds) for method in before.methods] == [2, 2, 2]
+    assert [len(method.rounds) for method in ended.result.methods] == [2, 1]
+    where = "failed in round 1 of full-he, before top-2"
+    assert str(ended.result.interrupted) == where
+    assert failed.value.__notes__ == [f"{where}, with seed 1"]
+    written = [json.loads((tmp_path / "run" / f"seed-{seed}" / "result.json").read_text()) for seed in (0, 1)]
+    assert written[0] == json.loads(json.dumps(before.to_json()))
+    assert written[1]["interrupted"] == {
+        "method": "full-he",
+        "round": 1,
+        "not_begun": ["top-2"],
+        "error": "the disk is full",
+    }
+
+
+def test_an_error_before_a_method_of_a_later_seed_keeps_the_seeds_before():
+    built = []
+
+    def model():
+        built.append(1)
+        return nn.Linear(4, 1) if len(built) < 2 else None
+
+    with pytest.raises(ParameterError, match="must return a torch module") as failed:
+        sf.run(regression(model=model), ["fedavg", "full-he"], seeds=(0, 1), **QUICK)
+    (before,) = failed.value.ended.earlier
+    assert [method.method for method in before.methods] == ["fedavg", "full-he"]
+    assert failed.value.ended.result.methods == []
+    assert failed.value.__notes__ == ["failed before the first round of fedavg, before full-he, with seed 1"]
+
+
+def test_an_error_before_anything_ended_is_as_it_was():
+    with pytest.raises(ParameterError) as failed:
+        sf.run(regression(model=lambda: None), ["fedavg"], seeds=(0, 1), **QUICK)
+    assert failed.value.ended is None
