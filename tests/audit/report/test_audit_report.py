@@ -190,7 +190,9 @@ def test_an_attack_without_a_figure_has_a_table_and_no_chart(tmp_path: Path) -> 
 def test_one_try_has_no_interval_and_the_page_says_so(tmp_path: Path) -> None:
     page = write_report(audit_of_one_try(), tmp_path)[-1].read_text("utf-8")
     assert rows_of(page, "ilrg") == {"fedavg": ["too few trials 0.90 (0.25) n=1"]}
-    assert "– to –" in PageReader(page).text
+    assert (
+        "fedavg aggregator too few trials 0.90 – 0.25 1 update, round 1 LeAcc 0.75" in PageReader(page).text
+    )
 
 
 def test_an_audit_without_a_cell_is_refused(tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ from shieldfl.audit.report.reading import (
     MEANINGS,
     AttackTable,
     attack_tables,
+    decimal,
     figure_text,
+    interval_text,
     others_text,
     word,
 )
@@ -67,6 +69,8 @@ def write_report(result: AuditResult, directory: str | Path) -> list[Path]:
         parties=[party for party in PARTIES if party.name in looking],
         word=lambda cell: word(result, cell),
         figure=figure_text,
+        decimal=decimal,
+        interval=interval_text,
         others=others_text,
         files=[path.name for path in written[:-1]],
     )

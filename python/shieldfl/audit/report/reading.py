@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shieldfl.audit.result import AuditResult, Cell, Verdict
+from shieldfl.reporting.quantities import MISSING
 
 __all__ = [
     "MEANINGS",
     "AttackTable",
     "above_chance",
     "attack_tables",
+    "decimal",
     "figure_text",
+    "interval_text",
     "others_text",
     "spoken",
     "word",
@@ -78,9 +82,19 @@ def word(result: AuditResult, cell: Cell) -> str:
     return result.verdict(cell) if cell.status == "attacked" else cell.status
 
 
+def decimal(value: float) -> str:
+    """Return a figure from 0 to 1 with the digits that a table has room for."""
+    return f"{value:.2f}" if math.isfinite(value) else MISSING
+
+
+def interval_text(cell: Cell) -> str:
+    """Return between what a figure lies: ``"0.80 to 0.95"``."""
+    return f"{decimal(cell.low)} to {decimal(cell.high)}" if math.isfinite(cell.low) else MISSING
+
+
 def figure_text(cell: Cell) -> str:
     """Return the figure and chance of a cell that was attacked: ``"0.85 (0.55)"``."""
-    return f"{cell.figure:.2f} ({cell.chance:.2f})"
+    return f"{decimal(cell.figure)} ({decimal(cell.chance)})"
 
 
 def others_text(cell: Cell) -> str:
