@@ -31,7 +31,7 @@ def measured(
     method: str, values: dict[str, Any] | None = None, rounds: int = 3, canaries: int = 300, **more: Any
 ) -> ClaimedEpsilon:
     federation = {name: more.pop(name) for name in ("clients", "min_clients") if name in more}
-    settings = MethodSettings().changed(method, values or {})
+    settings = MethodSettings() if values is None else MethodSettings().changed(method, values)
     result = measure_epsilons(
         AuditConfig(rounds=rounds, threads=1, **federation),
         EpsilonConfig(canaries=canaries, **more),
