@@ -28,9 +28,11 @@ ALL_NOISED = {"threshold": 1.0, "noise_multiplier": 1.0}
 
 
 def measured(
-    method: str, values: dict[str, Any] | None = None, rounds: int = 3, canaries: int = 300, **more: Any
+    method: str, values: dict[str, Any] | None = None, rounds: int = 3, canaries: int = 150, **more: Any
 ) -> ClaimedEpsilon:
-    federation = {name: more.pop(name) for name in ("clients", "min_clients") if name in more}
+    federation = {
+        name: more.pop(name) for name in ("clients", "min_clients", "budget_minutes") if name in more
+    }
     settings = MethodSettings() if values is None else MethodSettings().changed(method, values)
     result = measure_epsilons(
         AuditConfig(rounds=rounds, threads=1, **federation),
@@ -46,13 +48,13 @@ def measured(
 @pytest.mark.parametrize(
     ("method", "unit", "values", "how", "seen"),
     [
-        ("dp-fedavg", "client", {}, {}, 1.0),
-        ("dp-fedavg", "client", {}, {"clients": 100, "min_clients": 1, "sample_rate": 0.5, "rounds": 4}, 1.0),
-        ("dp-sgd", "sample", {}, {}, 1.0),
-        ("dp-sgd", "sample", {"noise_multiplier": 0.5}, {"steps": 2}, 0.3),
-        ("alt-fl-si-dp", "sample", {}, {}, 1.0),
-        ("alt-fl-pi", "sample", {}, {"rounds": 1}, 1.0),
-        ("selective-shield", "client", ALL_NOISED, {"rounds": 1, "canaries": 60}, 0.0),
+        ("dp-fedavg", "client", {}, {}, 0.5),
+        ("dp-fedavg", "client", {}, {"clients": 100, "min_clients": 1, "sample_rate": 0.5, "rounds": 4}, 0.5),
+        ("dp-sgd", "sample", {}, {}, 0.5),
+        ("dp-sgd", "sample", {"noise_multiplier": 0.5}, {"steps": 2}, 0.1),
+        ("alt-fl-si-dp", "sample", {}, {}, 0.5),
+        ("alt-fl-pi", "sample", {}, {"rounds": 1}, 0.5),
+        ("selective-shield", "client", ALL_NOISED, {"rounds": 1, "canaries": 40}, 0.0),
     ],
 )
 def test_an_honest_method_claims_no_less_than_is_measured(monkeypatch, method, unit, values, how, seen):
@@ -102,3 +104,4 @@ def test_a_claim_of_what_nobody_reads_is_not_measured_and_not_said_to_hold():
     assert (claim.status, claim.bound) == ("not measured", None)
     assert "no number" in claim.reason
     assert measured("sense-crypt", canaries=20).status == "not measured"
+    assert "time was over" in measured("dp-fedavg", budget_minutes=1e-9).reason

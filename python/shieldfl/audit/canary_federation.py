@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, cast
 
 import numpy as np
@@ -95,8 +96,9 @@ class CanaryFederation:
     """A federation of one method, run on canaries, with the messages of all its roles recorded.
 
     Where canaries are samples, one client is none of theirs: the witness, whose samples are known to everybody and have
-    a gradient only where the model has moved at a canary's position. It shows what sums tell that the model has moved
-    by, and so do synthetic data, which are its samples, too.
+    a gradient only where the model has moved at a canary's position. Its messages show what sums tell that the model
+    has moved by; so do those of rounds on synthetic data, which are of the same kind: public, and not released by
+    anybody. Where canaries are clients there is no witness, and what sums tell is not measured.
 
     Parameters
     ----------
@@ -195,47 +197,34 @@ class CanaryFederation:
         return self._federation.account.spent()
 
     def evidence(self) -> list[Evidence]:
-        """Return, (m,) each, what the aggregator can tell of every canary's presence; none where it has no number.
+        """Return, (m,) each, what the aggregator can tell of every canary's presence from messages.
 
-        The first is of messages of the canary's own client, or where these have no number, of sums that it is in. The
-        second is of the witness's. Positive where presence is likelier.
+        The first is of the canary's own client; where canaries are samples, the second is of the witness. Positive
+        where presence is likelier, 0 where no number came.
         """
-        own = self._of_owners()
-        found = [] if own is None else [own]
-        if self._has_witness:
-            shown = self._of_witness()
-            found += [] if shown is None else [shown]
-        return found
+        return [self._of_owners(), self._of_witness()] if self._has_witness else [self._of_owners()]
 
-    def _of_owners(self) -> Evidence | None:
+    def _of_owners(self) -> Evidence:
         # What an included canary adds to one message, after clipping.
         added = _MOVED / _TARGET if self._has_witness else self._norm
-        evidence, is_known = np.zeros(len(self.included)), False
+        evidence: Evidence = np.zeros(len(self.included))
         for client in range(self._audit.clients - self._has_witness):
             positions = np.flatnonzero(self._owners == client)
-            for known in self._seen_of(client):
-                if self._federation.record.disclosures[client, known.round].synthetic:
+            for seen in self._messages_of(client):
+                if self._federation.record.disclosures[client, seen.round].synthetic:
                     continue  # what its own data are makes no difference
-                is_known |= bool(known.known[positions].any())
-                there = known.change[positions].astype(np.float64) * len(known.clients) / added
-                evidence[positions] += np.where(known.known[positions], there - 0.5, 0.0)
-        return evidence if is_known else None
+                there = seen.change[positions].astype(np.float64) / added
+                evidence[positions] += np.where(seen.known[positions], there - 0.5, 0.0)
+        return evidence
 
-    def _of_witness(self) -> Evidence | None:
-        count = len(self.included)
-        seen = [known for known in self._seen_of(self._audit.clients - 1) if known.source == "message"]
-        if not any(known.known[:count].any() for known in seen):
-            return None
-        total = -np.sum([known.change[:count] for known in seen], axis=0, dtype=np.float64)
+    def _of_witness(self) -> Evidence:
+        total: Evidence = np.zeros(len(self.included))
+        for seen in self._messages_of(self._audit.clients - 1):
+            total -= seen.change[: total.size]
         # Half of the canaries are in, so that the middle lies between those that are and those that are not.
         return np.asarray(total - np.median(total))
 
-    def _seen_of(self, client: int) -> Iterator[KnownChange]:
-        """Yield what the aggregator knows of a client's updates: messages, or sums where no message has a number."""
+    def _messages_of(self, client: int) -> Iterator[KnownChange]:
+        """Yield what the aggregator reads of a client's updates. Sums tell nothing more: it adds them up of these."""
         view = View(self._federation.record, self.method, party_named("aggregator"), client)
-        source = None
-        for known in view.changes():
-            source = source or known.source
-            if known.source != source:
-                return
-            yield known
+        return takewhile(lambda known: known.source == "message", view.changes())

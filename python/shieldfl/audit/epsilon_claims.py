@@ -42,7 +42,7 @@ class ClaimedEpsilon:
     """Why nothing was measured; empty where something was."""
     unit: str | None = None
     adversary: str | None = None
-    """Against whom the claim is: measured is what the aggregator gets, who is never more than that."""
+    """Against whom the claim is; the aggregator, for whom it is measured, is always among these."""
     neighbours: str | None = None
     canaries: int = 0
     federations: int = 0
@@ -105,7 +105,8 @@ def measure_epsilons(
 
     Parameters
     ----------
-    audit : clients, rounds, seed and threads of a federation; its data set and model are not used.
+    audit : clients, rounds, seed and threads of a federation, and the time for all; its data set and model are not
+        used.
     config : of the measurement.
     methods : by name.
     settings : of the methods; None for their defaults. A delta of None, 1/N, becomes 1e-5.
@@ -123,7 +124,14 @@ def measure_epsilons(
     with torch_threads(audit.threads or 1):
         for name in names:
             try:
-                claim = _measured(name, _with_delta(name, settings), audit, config, on_federation)
+                claim = _measured(
+                    name,
+                    _with_delta(name, settings),
+                    audit,
+                    config,
+                    on_federation,
+                    began + 60 * audit.budget_minutes,
+                )
             except ShieldError as error:
                 claim = ClaimedEpsilon(name, "not measured", f"the federation stopped: {error}")
             result.claims.append(claim)
@@ -143,6 +151,7 @@ def _measured(
     audit: AuditConfig,
     config: EpsilonConfig,
     on_federation: Callable[[str, int], None],
+    ends: float,
 ) -> ClaimedEpsilon:
     reading = method_class(name).privacy_reading
     claim = ClaimedEpsilon(name, "not measured", unit=reading.unit, neighbours=reading.neighbours)
@@ -154,7 +163,7 @@ def _measured(
     included: list[NDArray[np.bool_]] = []
     evidence: list[list[NDArray[np.float64]]] = []
     claimed, delta, left = 0.0, _DELTA, config.canaries
-    while left > 0:
+    while left > 0 and time.monotonic() < ends:
         on_federation(name, len(included))
         federation = CanaryFederation(name, settings, audit, config, left, len(included))
         left -= len(federation.included)
@@ -163,11 +172,14 @@ def _measured(
         if (reason := _nothing_claimed(spent)) is not None:
             return replace(claim, status="claims nothing", reason=reason)
         found = federation.evidence()
-        if not found:
-            return replace(claim, reason="no number of a client's update came to the aggregator")
+        if not any(map(np.any, found)):
+            why = "no number of a client's update came to the aggregator in a message"
+            return replace(claim, reason=why)
         included.append(federation.included)
         evidence.append(found)
         claimed, delta = max(claimed, spent.epsilon), spent.delta
+    if not included:
+        return replace(claim, reason="the time was over before its first federation")
     together = np.concatenate(included)
     # Each way to tell is guessed by with every share; which of them there are does not depend on the coins.
     guesses = [
