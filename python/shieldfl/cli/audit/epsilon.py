@@ -41,14 +41,15 @@ def measure(
 def _print(result: EpsilonResult) -> None:
     console = result_console()
     rounds, clients = result.federation["rounds"], result.federation["clients"]
-    console.print(f"federations of {clients} clients, {rounds} rounds; {result.seconds:.0f} s")
+    length = "1 round" if rounds == 1 else f"{rounds} rounds"
+    console.print(f"federations of {clients} clients, {length}; {result.seconds:.0f} s")
     measured = [claim for claim in result.claims if claim.bound is not None]
     if measured:
         console.print(result_table(_HEADS, map(_row, measured), words=("unit", "adversary")))
         console.print(
             "measured: what ε must at least be, at 95 % confidence, by guesses of the aggregator which canaries were "
-            "there. Where a claim is true, at most one of 20 such measurements is above it. One that is below proves "
-            "nothing: a better guess may not be.",
+            "there. Where a claim is true, the chance of a figure above it is 5 % at most, for each method. A figure "
+            "below a claim proves nothing: a better guess may lie above.",
             soft_wrap=True,
         )
     for claim in result.claims:
