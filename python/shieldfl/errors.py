@@ -14,6 +14,7 @@ __all__ = [
     "CapacityError",
     "ConvergenceError",
     "DataError",
+    "DisprovedError",
     "DuplicateFrameError",
     "KeyMismatchError",
     "ParameterError",
@@ -83,6 +84,10 @@ class ConvergenceError(ShieldError):
 
 class DataError(ShieldError, OSError):
     """A data set is missing, incomplete or damaged, or a store is an old copy, or its disk full or failing."""
+
+
+class DisprovedError(ShieldError):
+    """What was measured is not possible if a stated privacy figure is true."""
 
 
 class UnreachableError(ShieldError, ConnectionError):

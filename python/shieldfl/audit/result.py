@@ -9,10 +9,13 @@ from typing import Any, Literal
 
 from shieldfl.audit.outcome import Example
 
-__all__ = ["UNDEFENDED", "AuditResult", "Cell", "Verdict"]
+__all__ = ["FEWEST_TRIES", "UNDEFENDED", "AuditResult", "Cell", "Verdict"]
 
 UNDEFENDED = "fedavg"
 """Plain averaging: what every audit runs beside the methods that it is asked for."""
+
+FEWEST_TRIES = 5
+"""Below which no interval is believed: the bootstrap draws from nothing but the tries that there are."""
 
 Status = Literal["attacked", "nothing received", "does not apply", "not attacked"]
 Verdict = Literal["chance", "some", "all", "too few trials", "not attacked"]
@@ -59,7 +62,7 @@ class Cell:
             return "chance"
         if self.status != "attacked":
             return "not attacked"
-        if not math.isfinite(self.low):
+        if self.tries < FEWEST_TRIES:
             return "too few trials"
         if self.low <= self.chance:
             return "chance"

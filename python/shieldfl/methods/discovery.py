@@ -14,7 +14,15 @@ from shieldfl.errors import ParameterError
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.named_method import NamedMethod, check_declarations
 
-__all__ = ["BUILT_IN", "GROUP", "checked_methods", "method_class", "method_names", "named_method"]
+__all__ = [
+    "BUILT_IN",
+    "GROUP",
+    "checked_methods",
+    "method_class",
+    "method_names",
+    "named_method",
+    "names_with_epsilon",
+]
 
 GROUP = "shieldfl.methods"
 BUILT_IN = {
@@ -80,6 +88,11 @@ def method_class(name: str) -> type[Method]:
 def named_method(name: str) -> NamedMethod:
     """Return what the class of a method says of this name. Raises as :func:`method_class` does."""
     return method_class(name).named(name)
+
+
+def names_with_epsilon(names: Iterable[str]) -> tuple[str, ...]:
+    """Return those of some methods that say whose data an epsilon of theirs is for. Raises as :func:`method_class`."""
+    return tuple(name for name in names if method_class(name).privacy_reading.unit is not None)
 
 
 def checked_methods(names: Iterable[str]) -> tuple[str, ...]:

@@ -16,7 +16,16 @@ from numpy.typing import NDArray
 from shieldfl.audit.epsilon_bounds import EpsilonBound, Guesses, bound_from_one_run
 from shieldfl.errors import ParameterError
 
-__all__ = ["DiracCanaries", "SumMechanism", "UploadMechanism", "audit_sum", "audit_uploads", "guess_presence"]
+__all__ = [
+    "SHARES",
+    "DiracCanaries",
+    "SumMechanism",
+    "UploadMechanism",
+    "audit_sum",
+    "audit_uploads",
+    "count_guesses",
+    "guess_presence",
+]
 
 FloatVector = NDArray[np.float32]
 
@@ -28,7 +37,8 @@ It is in the unit of a sum: what is released as a mean is multiplied by what it 
 UploadMechanism = Callable[[FloatVector], FloatVector]
 """Takes one client's update (P,) and returns what the aggregator receives in its place (P,)."""
 
-_SHARES = (0.02, 0.1, 0.5, 1.0)
+SHARES = (0.02, 0.1, 0.5, 1.0)
+"""Of the canaries to guess: few where a mechanism shows little, all where it shows all."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +110,7 @@ def audit_sum(
     delta: float,
     unit: Literal["sample", "client"],
     claimed: float | None = None,
-    shares: Sequence[float] = _SHARES,
+    shares: Sequence[float] = SHARES,
     confidence: float = 0.95,
 ) -> EpsilonBound:
     """Run a mechanism once on the canaries that are in, and bound its epsilon by guesses which these were.
@@ -120,7 +130,7 @@ def audit_sum(
     Raises ParameterError for shares, releases or probabilities out of range.
     """
     evidence = canaries.evidence(mechanism(canaries.contributions()))
-    guesses = _guesses(evidence, canaries.included, shares)
+    guesses = count_guesses(evidence, canaries.included, shares)
     return bound_from_one_run(
         len(evidence), guesses, delta=delta, unit=unit, confidence=confidence, claimed=claimed
     )
@@ -135,7 +145,7 @@ def audit_uploads(
     seed: int,
     delta: float,
     claimed: float | None = None,
-    shares: Sequence[float] = _SHARES,
+    shares: Sequence[float] = SHARES,
     confidence: float = 0.95,
 ) -> EpsilonBound:
     """Have ``count`` clients upload a canary each or zeros, by a coin, and bound epsilon by guesses of who had one.
@@ -162,15 +172,26 @@ def audit_uploads(
         own = DiracCanaries(generator.integers(size, size=1), included[client : client + 1], norm, size)
         update = next(own.contributions(), np.zeros(size, dtype=np.float32))
         evidence[client] = own.evidence(upload(update))[0]
-    guesses = _guesses(evidence, included, shares)
+    guesses = count_guesses(evidence, included, shares)
     return bound_from_one_run(
         count, guesses, delta=delta, unit="client", confidence=confidence, claimed=claimed
     )
 
 
-def _guesses(
-    evidence: NDArray[np.float64], included: NDArray[np.bool_], shares: Sequence[float]
+def count_guesses(
+    evidence: NDArray[np.float64], included: NDArray[np.bool_], shares: Sequence[float] = SHARES
 ) -> list[Guesses]:
+    """Guess a share of the canaries, for each of several shares, and count what was right.
+
+    Parameters
+    ----------
+    evidence : ndarray of float64, shape (m,)
+        Positive where presence is likelier than absence.
+    included : ndarray of bool, shape (m,)
+        Which were in.
+    shares : sequence of float
+        As for :func:`audit_sum`; ParameterError for one outside of (0, 1].
+    """
     if not all(0 < share <= 1 for share in shares):
         raise ParameterError("the shares of canaries to guess lie in (0, 1]")
     made = []

@@ -13,13 +13,15 @@ import typer
 from msgspec import Meta
 
 from shieldfl.audit.audit_config import AuditConfig
+from shieldfl.audit.epsilon_config import EpsilonConfig
+from shieldfl.cli.audit.epsilon import measure
 from shieldfl.cli.failures import Terminated, failures_on_stderr, interruptible
 from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
 from shieldfl.cli.run.options import Assignments, Report, apply_assignments
 from shieldfl.cli.setting_options import given_settings, with_options
 from shieldfl.errors import ParameterError
 from shieldfl.installing import require
-from shieldfl.methods.discovery import checked_methods, method_names
+from shieldfl.methods.discovery import checked_methods, method_names, names_with_epsilon
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.reporting.output_files import kept_folder
 from shieldfl.settings import Settings, Text, about
@@ -57,9 +59,16 @@ class Attacked(Settings):
             options=("--party",),
         ),
     ] = ("aggregator", "client", "other-clients", "authority", "aggregator-and-client", "network")
+    epsilon: Annotated[
+        bool,
+        about(
+            "In the place of attacks on data: measure what epsilon must at least be, beside what each method with an "
+            "epsilon claims. Ends with exit code 1 where a claim is below."
+        ),
+    ] = False
 
 
-@with_options((Attacked, "Attacks"), (AuditConfig, "Audit"))
+@with_options((Attacked, "Attacks"), (EpsilonConfig, "Epsilon"), (AuditConfig, "Audit"))
 def audit(
     *,
     assignments: Assignments = None,
@@ -71,15 +80,26 @@ def audit(
 
     Every method runs on real data with all messages recorded; attacks see what a party got, and nothing else. An attack
     that fails proves nothing: a better one may not. What was not attacked is said to be so, and never called safe.
+    With --epsilon, methods run on canaries, and a bound that lies below a claim proves nothing either.
     """
     attacked = given_settings(Attacked, settings)
     config = given_settings(AuditConfig, settings)
+    measurement = given_settings(EpsilonConfig, settings)
+    if attacked.epsilon and report is not None:
+        raise typer.BadParameter(
+            "there is no report of bounds: write them with --json", param_hint="--report"
+        )
     with interruptible(), failures_on_stderr():
         for package in ("torch", "opacus", "dp_accounting", "scipy"):
             require(package)
         if report is not None:
             require("matplotlib")
             require("jinja2")
+        if attacked.epsilon:
+            methods = _named(attacked.methods or names_with_epsilon(method_names()))
+            given = apply_assignments(MethodSettings(), assignments or (), methods)
+            measure(config, measurement, methods, given, json_file)
+            return
         methods = _named(attacked.methods or method_names())
         given = apply_assignments(MethodSettings(), assignments or (), methods)
         _run(config, attacked, methods, given, json_file, report)

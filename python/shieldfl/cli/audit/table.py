@@ -12,7 +12,7 @@ __all__ = ["print_audit"]
 _COLOURS: dict[Verdict, str] = {
     "all": "bold red",
     "some": "yellow",
-    "chance": "green",
+    "chance": "blue",  # green would read as safe
     "too few trials": "dim",
     "not attacked": "dim",
 }

@@ -1,0 +1,107 @@
+"""Honest methods are not said to claim too little; what claims nothing or cannot be measured is said to be so.
+
+A bound is above a claim that is true with a chance of 5 % at most, for each method: here noise, coins and draws of
+clients have seeds, so that what holds once holds always. Batches of DP-SGD are drawn from the operating system where
+there are several in a round; the claims below are far above what is measured there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("opacus")
+pytest.importorskip("dp_accounting")
+
+from audit.seeded_noise import seed_noise
+from shieldfl.audit.audit_config import AuditConfig
+from shieldfl.audit.epsilon_claims import ClaimedEpsilon, check_claims, measure_epsilons
+from shieldfl.audit.epsilon_config import EpsilonConfig
+from shieldfl.errors import DisprovedError
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.privacy.accountant import epsilon_of
+from shieldfl.privacy.events import Noise
+
+ALL_NOISED = {"threshold": 1.0, "noise_multiplier": 1.0}
+
+
+def measured(
+    method: str, values: dict[str, Any] | None = None, rounds: int = 3, canaries: int = 150, **more: Any
+) -> ClaimedEpsilon:
+    federation = {
+        name: more.pop(name) for name in ("clients", "min_clients", "budget_minutes") if name in more
+    }
+    settings = MethodSettings() if values is None else MethodSettings().changed(method, values)
+    result = measure_epsilons(
+        AuditConfig(rounds=rounds, threads=1, **federation),
+        EpsilonConfig(canaries=canaries, **more),
+        [method],
+        settings,
+    )
+    check_claims(result)
+    (claim,) = result.claims
+    return claim
+
+
+@pytest.mark.parametrize(
+    ("method", "unit", "values", "how", "seen"),
+    [
+        ("dp-fedavg", "client", {}, {}, 0.5),
+        ("dp-fedavg", "client", {}, {"clients": 100, "min_clients": 1, "sample_rate": 0.5, "rounds": 4}, 0.5),
+        ("dp-sgd", "sample", {}, {}, 0.5),
+        ("dp-sgd", "sample", {"noise_multiplier": 0.5}, {"steps": 2}, 0.1),
+        ("alt-fl-si-dp", "sample", {}, {}, 0.5),
+        ("alt-fl-pi", "sample", {}, {"rounds": 1}, 0.5),
+        ("selective-shield", "client", ALL_NOISED, {"rounds": 1, "canaries": 40}, 0.0),
+    ],
+)
+def test_an_honest_method_claims_no_less_than_is_measured(monkeypatch, method, unit, values, how, seen):
+    seed_noise(monkeypatch)
+    claim = measured(method, values, **how)
+    assert claim.status == "measured"
+    assert claim.bound is not None
+    assert claim.bound.unit == claim.unit == unit
+    assert claim.bound.confidence == 0.95
+    assert seen <= claim.bound.at_least < claim.bound.claimed
+
+
+def test_the_claim_is_that_of_the_methods_own_account(monkeypatch):
+    seed_noise(monkeypatch)
+    bound = measured("dp-fedavg", {"noise_multiplier": 2.0}, canaries=20).bound
+    assert bound.claimed == pytest.approx(epsilon_of({Noise(2.0, "client"): 3}, 1e-5))
+    assert bound.delta == 1e-5
+
+
+@pytest.mark.parametrize(("method", "multiplier"), [("dp-fedavg", 2.0), ("dp-sgd", 2.0)])
+def test_a_tenth_of_the_noise_is_caught(monkeypatch, method, multiplier):
+    seed_noise(monkeypatch, factor=0.1)
+    with pytest.raises(DisprovedError, match=f"{method} claims epsilon 2"):
+        measured(method, {"noise_multiplier": multiplier}, rounds=1)
+
+
+@pytest.mark.parametrize(
+    ("method", "values", "why"),
+    [
+        ("fedavg", None, "no noise"),
+        ("alt-fl-pi", None, "sum of round"),
+        ("alt-fl-si-he", None, "sum of round"),
+        ("selective-shield", None, "mask"),
+        ("dp-fedavg", {"noise_multiplier": 0.0}, "values"),
+    ],
+)
+def test_who_claims_nothing_is_not_measured(method, values, why):
+    claim = measured(method, values, canaries=20)
+    assert claim.status == "claims nothing"
+    assert "epsilon is infinite" in claim.reason
+    assert why in claim.reason
+    assert claim.bound is None
+
+
+def test_a_claim_of_what_nobody_reads_is_not_measured_and_not_said_to_hold():
+    claim = measured("alt-fl-mp", canaries=20)
+    assert (claim.status, claim.bound) == ("not measured", None)
+    assert "no number" in claim.reason
+    assert measured("sense-crypt", canaries=20).status == "not measured"
+    assert "time was over" in measured("dp-fedavg", budget_minutes=1e-9).reason
