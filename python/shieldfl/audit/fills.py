@@ -1,7 +1,7 @@
 """What an attacker puts where an update is hidden: the best that a party could know.
 
-These are additions of this project; papers leave zeros. Gradient matching needs none: it leaves unknown positions out,
-which is the same as searching for their values too.
+These are additions of this project. Gradient matching needs none for the distance: it leaves unknown positions out,
+which is the same as searching for their values too. Rules for labels read them.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,9 @@ from torch import nn
 from shieldfl.audit.observed_update import ObservedUpdate
 
 __all__ = ["LastLayer", "last_layer"]
+
+# One sample's logits may all be positive, so that a ReLU behind them would not show.
+_PROBES = 4
 
 
 @dataclass(frozen=True)
@@ -37,27 +41,24 @@ class LastLayer:
 
 
 def last_layer(observed: ObservedUpdate) -> LastLayer | None:
-    """Find the last layer; None where what returns the model's outputs is no Linear with one for each class."""
-    model = observed.model
-    linears = [
-        (name, module)
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and module.out_features == observed.classes
-    ]
-    if not linears:
-        return None
-    name, layer = linears[-1]
-    made: list[torch.Tensor] = []
-    hook = layer.register_forward_hook(lambda _module, _inputs, output: made.append(output))
-    was_training = model.training
-    try:
-        with torch.no_grad():
-            outputs = model.eval()(torch.zeros(1, *observed.sample_shape))
-    finally:
-        hook.remove()
-        model.train(was_training)
-    # What comes after it, other than a change of shape, would make the equations of the attacks false.
-    if not made or made[-1].numel() != outputs.numel() or not torch.equal(made[-1].ravel(), outputs.ravel()):
-        return None
-    prefix = f"{name}." if name else ""
-    return LastLayer(f"{prefix}weight", None if layer.bias is None else f"{prefix}bias")
+    """Find the last layer; None where what returns the model's outputs is no Linear with one for each class.
+
+    What comes after it, other than a change of shape, would make the equations of the attacks false: it is the Linear
+    whose outputs the model returns, on noise.
+    """
+    model = deepcopy(observed.model).eval()
+    made: dict[str, torch.Tensor] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear) and module.out_features == observed.classes:
+            module.register_forward_hook(
+                lambda _module, _inputs, output, name=name: made.__setitem__(name, output)
+            )
+    noise = torch.randn(_PROBES, *observed.sample_shape, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        outputs = model(noise)
+    for name, logits in made.items():
+        if logits.numel() == outputs.numel() and torch.equal(logits.ravel(), outputs.ravel()):
+            layer = model.get_submodule(name)
+            prefix = f"{name}." if name else ""
+            return LastLayer(f"{prefix}weight", None if layer.bias is None else f"{prefix}bias")
+    return None
