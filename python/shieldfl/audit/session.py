@@ -140,7 +140,7 @@ class _Session:
             found.received = found.received or trial.received(party)
             for form, outcome in trial.outcomes(party, attack, is_over):
                 if isinstance(outcome, str):
-                    found.reason = outcome
+                    found.reason = found.reason or outcome
                 else:
                     found.outcomes.setdefault(form, []).append(outcome)
 

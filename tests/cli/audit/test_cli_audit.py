@@ -1,0 +1,83 @@
+"""``shieldfl audit``: tables, files, and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("opacus")
+pytest.importorskip("typer")
+from typer.testing import CliRunner
+
+from shieldfl.audit import session
+from shieldfl.cli.app import app
+
+SMALL = ("--model", "linear", "--samples", "4", "--rounds", "1", "--trials", "2", "--threads", "1")
+
+
+def audit(*arguments: object):
+    return CliRunner().invoke(app, ["audit", *map(str, arguments)])
+
+
+def test_prints_a_table_for_each_attack_and_writes_figures_and_report(tmp_path):
+    done = audit(
+        *SMALL, "--method", "full-he", "--party", "aggregator,other-clients", "--json", tmp_path / "a.json",
+        "--report", tmp_path / "report",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert ["method", "aggregator", "other-clients"] in lines
+    row = next(line for line in lines if line[:1] == ["full-he"])
+    assert row[1] == "-"
+    assert "n=8" in row
+    assert "which proves nothing of others" in done.stdout
+    facts = json.loads((tmp_path / "a.json").read_text())
+    assert [cell["method"] for cell in facts["cells"]] == ["fedavg", "fedavg", "full-he", "full-he"]
+    assert {"audit.json", "cells.csv", "index.html"} <= {one.name for one in (tmp_path / "report").iterdir()}
+
+
+def test_a_dash_leaves_standard_output_to_the_figures():
+    done = audit(*SMALL, "--method", "full-he", "--party", "aggregator", "--json", "-")
+    assert json.loads(done.stdout)["cells"][0]["status"] == "attacked"
+
+
+def test_what_was_not_tried_comes_with_its_reason():
+    done = audit(*SMALL, "--method", "full-he", "--attack", "idlg", "--party", "aggregator")
+    assert "does not apply" in done.stdout
+    assert "- idlg on fedavg: its rule finds the label of one sample, and the client has 4" in done.stdout
+
+
+def test_ctrl_c_prints_what_was_attacked_by_then(monkeypatch, tmp_path):
+    real = session.Trial
+
+    def stopped(name, settings, config, dataset, number):
+        if number == 1:
+            raise KeyboardInterrupt
+        return real(name, settings, config, dataset, number)
+
+    monkeypatch.setattr(session, "Trial", stopped)
+    done = audit(*SMALL, "--method", "full-he", "--party", "aggregator", "--json", tmp_path / "a.json")
+    assert done.exit_code == 130
+    assert "n=4 too few" in done.stdout
+    assert "what was attacked by then is kept" in done.stderr
+    assert json.loads((tmp_path / "a.json").read_text())["notes"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option", "message"),
+    [
+        (("--attack", "guessing"), "--attack", "unknown attack 'guessing'"),
+        (("--party", "aunt"), "--party", "there is no party 'aunt'"),
+        (("--method", "fedmagic"), "--method", "unknown method 'fedmagic'"),
+        (("--clients", "2"), "--", "no round can start"),
+        (("--budget-minutes", "0"), "--budget-minutes", "above 0"),
+    ],
+)
+def test_wrong_usage_is_named_with_exit_code_2(arguments, option, message):
+    done = audit(*arguments)
+    assert done.exit_code == 2
+    text = " ".join(done.stderr.replace("│", " ").split())
+    assert option in text
+    assert message in text
