@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
@@ -12,10 +12,11 @@ from torch import nn
 
 from shieldfl.audit.attacks.membership import Shadows, train_shadows
 from shieldfl.audit.audit_config import AuditConfig
+from shieldfl.audit.federation_attack import FederationAttack
 from shieldfl.audit.membership_scores import membership_figures
 from shieldfl.audit.parties import Party
 from shieldfl.audit.recorded_federation import RecordedFederation
-from shieldfl.audit.result import Cell
+from shieldfl.audit.result import UNDEFENDED, Cell
 from shieldfl.audit.trial import model_kind
 from shieldfl.audit.views import View
 from shieldfl.errors import ParameterError
@@ -26,10 +27,8 @@ from shieldfl.simulation.driver import planned_method
 from shieldfl.simulation.method_run import MethodRun
 from shieldfl.training.models import build_model
 
-__all__ = ["MEMBERSHIP", "MembershipAudit"]
+__all__ = ["MembershipAudit"]
 
-MEMBERSHIP = "membership"
-"""The attack's name."""
 _MEASURED_BY = "TPR at 1 % FPR"
 _FALSE_POSITIVES = 0.01
 _CANDIDATES = 400
@@ -47,40 +46,35 @@ class _Trained:
     """That have the model."""
 
 
-class MembershipAudit:
+class MembershipAudit(FederationAttack):
     """Trains federations on random halves of candidates; each is attacked in turn, with the others as shadow models.
 
     So shadow models are trained as the target was, under the same method. Clients train long on few samples: it is a
-    test of what is possible, not of what is usual, and the settings are ours. Samples of all clients count, also of
-    clients that are of the party.
+    test of what is possible, not of what is usual, and the settings are ours; the audit's rounds, samples and rate are
+    not used. Samples of all clients count, also of clients that are of the party.
 
-    Parameters
-    ----------
-    config : of the audit; its rounds, samples and rate are not used.
-    settings : of the methods.
-    dataset : that candidates are the first samples of.
-    parties : that are asked about.
-    models : federations of a method, even and at least 6.
+    Raises ParameterError for a data set of fewer samples than candidates.
     """
 
+    name: ClassVar[str] = "membership"
+    source: ClassVar[str] = (
+        "Carlini et al., Membership inference attacks from first principles, 2022, algorithm 1"
+    )
+
     def __init__(
-        self,
-        config: AuditConfig,
-        settings: MethodSettings,
-        dataset: Dataset,
-        parties: Sequence[Party],
-        models: int = 16,
+        self, config: AuditConfig, settings: MethodSettings, dataset: Dataset, parties: Sequence[Party]
     ) -> None:
+        super().__init__(config, settings, dataset, parties)
+        self.models = 16
+        """Federations of a method, even and at least 6."""
         if len(dataset.train_labels) < _CANDIDATES:
             raise ParameterError(
                 f"membership takes {_CANDIDATES} samples that may be in or out, and {dataset.name} has "
                 f"{len(dataset.train_labels):,}"
             )
-        self._audit, self._settings, self._dataset, self._parties = config, settings, dataset, parties
-        self._models = models
         drawn = np.random.default_rng([config.seed, 11]).permutation(len(dataset.train_labels))
         self._candidates = torch.from_numpy(drawn[:_CANDIDATES])
-        self._config = replace(
+        self._run_config = replace(
             config.run_config(0),
             model=model_kind(config),
             rounds=4,
@@ -93,31 +87,30 @@ class MembershipAudit:
         self._plain: _Trained | None = None
         """The undefended method's federation on the first half."""
 
-    def cells(self, name: str, undefended: str, on_model: Callable[[str, int], None]) -> list[Cell]:
+    def cells(self, method: str, on_federation: Callable[[str, int], None]) -> list[Cell]:
         """Return a cell for each party: what membership inference got of a method's last model.
 
-        A method that ends with ``undefended``'s model, as its first federation is compared with that one's on the same
-        samples, has that one's figures: it would be attacked twice. Raises what methods refuse.
+        A method that ends with plain averaging's model, as its first federation is compared with that one's on the same
+        samples, has that one's figures: it would be attacked twice. Raises ParameterError for one that has several.
         """
         chosen = self._first_half()
-        first = self._train(name, chosen, self._audit.seed)
+        first = self._train(method, chosen, self._config.seed)
         same = ""
-        if name != undefended:
-            self._plain = self._plain or self._train(undefended, chosen, self._audit.seed)
+        if method != UNDEFENDED:
+            self._plain = self._plain or self._train(UNDEFENDED, chosen, self._config.seed)
             apart = _apart(first.model, self._plain.model)
             if apart is not None and apart < _ALIKE:
-                same = f"the model is that of {undefended}: parameters differ by {apart:.1e} at most"
-        attacked = undefended if same else name
-        shadows = self._shadows(attacked, on_model)
+                same = f"the model is that of {UNDEFENDED}: parameters differ by {apart:.1e} at most"
+        shadows = self._shadows(UNDEFENDED if same else method, on_federation)
         scores = np.concatenate(
-            [shadows.without(one).online(shadows.scores[one]) for one in range(self._models)]
+            [shadows.without(one).online(shadows.scores[one]) for one in range(self.models)]
         )
         figures = membership_figures(scores, shadows.included.ravel())
         rate = figures.true_positives_at[_FALSE_POSITIVES]
         return [
             Cell(
-                name,
-                MEMBERSHIP,
+                method,
+                self.name,
                 party.name,
                 "attacked",
                 measured_by=_MEASURED_BY,
@@ -126,13 +119,13 @@ class MembershipAudit:
                 high=rate.high,
                 chance=_FALSE_POSITIVES,
                 tries=len(scores),
-                form=f"the last model, {self._models - 1} shadow models" + (f"; {same}" if same else ""),
+                form=f"the last model, {self.models - 1} shadow models" + (f"; {same}" if same else ""),
                 others={"AUC": figures.area.value, "advantage": figures.advantage.value},
             )
             if party.name in first.parties
             else Cell(
-                name,
-                MEMBERSHIP,
+                method,
+                self.name,
                 party.name,
                 "nothing received",
                 "this party never has the model of a round's end",
@@ -141,26 +134,26 @@ class MembershipAudit:
         ]
 
     def _first_half(self) -> torch.Tensor:
-        order = np.random.default_rng([self._audit.seed, 12]).permutation(_CANDIDATES)
+        order = np.random.default_rng([self._config.seed, 12]).permutation(_CANDIDATES)
         return torch.from_numpy(np.sort(order[: _CANDIDATES // 2]))
 
-    def _shadows(self, name: str, on_model: Callable[[str, int], None]) -> Shadows:
-        if name not in self._known:
+    def _shadows(self, method: str, on_federation: Callable[[str, int], None]) -> Shadows:
+        if method not in self._known:
             features = self._dataset.train_features[self._candidates]
             labels = self._dataset.train_labels[self._candidates]
-            self._known[name] = train_shadows(
-                lambda positions, seed: self._train(name, positions, seed).model,
+            self._known[method] = train_shadows(
+                lambda positions, seed: self._train(method, positions, seed).model,
                 features,
                 labels,
-                self._models,
-                self._audit.seed,
-                lambda number: on_model(name, number),
+                self.models,
+                self._config.seed,
+                lambda number: on_federation(method, number),
             )
-        return self._known[name]
+        return self._known[method]
 
     def _train(self, name: str, positions: torch.Tensor, seed: int) -> _Trained:
         """Run a method on some of the candidates, dealt out to the clients, and return its last model."""
-        config = replace(self._config, seed=seed)
+        config = replace(self._run_config, seed=seed)
         dataset = self._dataset
         plain = build_model(str(config.model), dataset.feature_shape, dataset.classes, self._config.seed)
         model = adapt_model(name, plain, self._settings)

@@ -10,7 +10,9 @@ from shieldfl.audit.attack import ModelPlantingAttack, UpdateAttack
 from shieldfl.audit.attacked_trial import AttackedTrial, planted_trial
 from shieldfl.audit.attacks.offered import attacks_named
 from shieldfl.audit.audit_config import AuditConfig
-from shieldfl.audit.membership_audit import MEMBERSHIP, MembershipAudit
+from shieldfl.audit.federation_attack import FederationAttack
+from shieldfl.audit.label_distribution_audit import LabelDistributionAudit
+from shieldfl.audit.membership_audit import MembershipAudit
 from shieldfl.audit.parties import party_named
 from shieldfl.audit.result import UNDEFENDED, AuditResult, Cell
 from shieldfl.audit.trial import Trial, model_kind
@@ -22,7 +24,12 @@ from shieldfl.simulation.data import load_dataset
 from shieldfl.simulation.driver import describe_environment
 from shieldfl.simulation.torch_threads import torch_threads
 
-__all__ = ["AuditInterrupted", "run_audit"]
+__all__ = ["FEDERATION_ATTACKS", "AuditInterrupted", "run_audit"]
+
+FEDERATION_ATTACKS: dict[str, type[FederationAttack]] = {
+    kind.name: kind for kind in (LabelDistributionAudit, MembershipAudit)
+}
+"""The attacks that have federations of their own, by name."""
 
 
 class AuditInterrupted(KeyboardInterrupt):
@@ -61,7 +68,7 @@ def run_audit(
     try:
         with torch_threads(config.threads or 1):
             session.attack_updates()
-            session.attack_last_models()
+            session.attack_methods()
     except KeyboardInterrupt as error:
         session.result.notes.append(
             "the audit was interrupted: what it had not come to is marked as not attacked"
@@ -84,9 +91,9 @@ class _Session:
     ) -> None:
         self._config, self._settings, self._on_trial = config, settings, on_trial
         self._names = checked_methods(dict.fromkeys([UNDEFENDED, *methods]))
-        on_updates = [name for name in attacks if name != MEMBERSHIP]
+        on_updates = [name for name in attacks if name not in FEDERATION_ATTACKS]
         self._on_updates = attacks_named(on_updates) if on_updates else ()
-        self._asks_membership = MEMBERSHIP in attacks
+        self._on_methods = [kind for name, kind in FEDERATION_ATTACKS.items() if name in attacks]
         self._parties = tuple(party_named(name) for name in parties)
         if not self._parties:
             raise ParameterError("name a party at least: nobody has a view otherwise")
@@ -95,7 +102,8 @@ class _Session:
         self._share = 60 * config.budget_minutes / len(attacks)
         self._dataset = load_dataset(config.dataset, config.data_dir)
         self._tries: dict[tuple[str, str, str], Tries] = {}
-        self._of_models: list[Cell] = []
+        self._cells: dict[tuple[str, str, str], Cell] = {}
+        """By method, attack and party: of the attacks that are not on updates."""
         self._running = list(self._names)
         self.result = AuditResult(
             asdict(config), describe_environment(), self._dataset.description, model_kind(config)
@@ -155,23 +163,23 @@ class _Session:
             honest[name] = AttackedTrial(Trial(name, *how), seed)
         return honest[name]
 
-    def attack_last_models(self) -> None:
-        """Ask every method's last model for members, if that is an attack; a method that is begun in time is ended."""
-        if not self._asks_membership:
-            return
-        audit = MembershipAudit(self._config, self._settings, self._dataset, self._parties)
-        began = time.monotonic()
-        for name in self._names:
-            if time.monotonic() - began > self._share:
-                return
-            self._on_trial(name, 0)
-            try:
-                self._of_models += audit.cells(name, UNDEFENDED, self._on_trial)
-            except ShieldError as error:
-                self._of_models += [
-                    Cell(name, MEMBERSHIP, party.name, "does not apply", str(error))
-                    for party in self._parties
-                ]
+    def attack_methods(self) -> None:
+        """Run the attacks that have federations of their own; a method that is begun in time is ended."""
+        for kind in self._on_methods:
+            attack = kind(self._config, self._settings, self._dataset, self._parties)
+            began = time.monotonic()
+            for name in self._names:
+                if time.monotonic() - began > self._share:
+                    break
+                self._on_trial(name, 0)
+                try:
+                    cells = attack.cells(name, self._on_trial)
+                except ShieldError as error:
+                    why = str(error)
+                    cells = [
+                        Cell(name, kind.name, party.name, "does not apply", why) for party in self._parties
+                    ]
+                self._cells |= {(name, kind.name, cell.party): cell for cell in cells}
 
     def finished(self, seconds: float) -> AuditResult:
         """Return the result, with a cell for everything that was asked for."""
@@ -185,13 +193,12 @@ class _Session:
                         if tries is None
                         else tries.cell(name, attack, party.name, self._config.seed)
                     )
-        if self._asks_membership:
-            known = {(cell.method, cell.party): cell for cell in self._of_models}
-            result.cells += [
-                known.get((name, party.name)) or _not_reached(name, MEMBERSHIP, party.name)
-                for name in self._names
-                for party in self._parties
-            ]
+        result.cells += [
+            self._cells.get((name, kind.name, party.name)) or _not_reached(name, kind.name, party.name)
+            for kind in self._on_methods
+            for name in self._names
+            for party in self._parties
+        ]
         result.seconds = seconds
         return result
 

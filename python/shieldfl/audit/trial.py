@@ -27,7 +27,7 @@ from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.data import Dataset
 from shieldfl.simulation.driver import planned_method
 from shieldfl.simulation.method_run import MethodRun
-from shieldfl.torch_bridge import flatten, load_flat
+from shieldfl.torch_bridge import ParameterLayout, flatten, load_flat, parameter_layout
 from shieldfl.training.models import build_model, default_model
 
 __all__ = ["Trial", "Truth", "drawn_anew", "model_kind", "private_batches"]
@@ -90,6 +90,7 @@ class Trial:
     dataset : that private samples are drawn from.
     number : of the trial, which decides samples, models and seeds.
     planted : what clients train from, where the attacker chose it, and so knows it; None for the configuration's model.
+    batches : positions of each client's samples in the training set; None draws them.
 
     Raises as :func:`shieldfl.simulation.driver.run_methods` does.
     """
@@ -102,6 +103,7 @@ class Trial:
         dataset: Dataset,
         number: int,
         planted: nn.Module | None = None,
+        batches: list[NDArray[np.int64]] | None = None,
     ) -> None:
         run_config = config.run_config(number)
         kind = model_kind(config)
@@ -111,7 +113,7 @@ class Trial:
         self.model = adapt_model(name, plain, settings)
         """That clients train: its parameters are overwritten."""
         self._chosen = None if planted is None else flatten(self.model)
-        self._batches = private_batches(dataset, self.config)
+        self._batches = private_batches(dataset, self.config) if batches is None else batches
         self.method: Method = planned_method(name, self.config, settings, dataset, self.model, None)
         measured = replace(
             dataset,
@@ -133,6 +135,11 @@ class Trial:
             warnings.simplefilter("ignore", PrecisionWarning)
             run.run(None)
         self.record: Record = cast(RecordedFederation, run.federation).record
+
+    @property
+    def layout(self) -> ParameterLayout:
+        """Where the tensors of the model lie that clients train."""
+        return parameter_layout(self.model)
 
     def truth(self, clients: tuple[int, ...]) -> Truth:
         """Return what these clients trained on, together."""

@@ -46,7 +46,8 @@ class Attacked(Settings):
         about(
             "ilrg counts labels, in milliseconds. dlg, idlg and inverting search for images, which takes seconds for "
             "each. robbing-the-fed and curious-abandon-honesty are of a server that chooses the first model. "
-            "membership asks of the last model who was trained on, by 16 federations of each method.",
+            "label-distribution looks at what is clear beside updates, such as masks and sizes, and membership at the "
+            "last model; both run federations of their own.",
             options=("--attack",),
         ),
     ] = ("ilrg",)
@@ -122,14 +123,17 @@ def _run(
 ) -> None:
     # torch takes seconds to load, and --help does not need it.
     from shieldfl.audit.attacks.offered import attacks_named
-    from shieldfl.audit.membership_audit import MEMBERSHIP
     from shieldfl.audit.parties import party_named
-    from shieldfl.audit.session import AuditInterrupted, run_audit
+    from shieldfl.audit.session import FEDERATION_ATTACKS, AuditInterrupted, run_audit
     from shieldfl.cli.audit.progress import AuditProgress
     from shieldfl.cli.audit.table import print_audit
 
     for names, check, option in (
-        ([one for one in attacked.attacks if one != MEMBERSHIP] or ["ilrg"], attacks_named, "--attack"),
+        (
+            [one for one in attacked.attacks if one not in FEDERATION_ATTACKS] or ["ilrg"],
+            attacks_named,
+            "--attack",
+        ),
         (attacked.parties, lambda found: [party_named(one) for one in found], "--party"),
     ):
         try:
