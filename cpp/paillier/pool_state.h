@@ -1,6 +1,7 @@
 // What a pool and its background threads share, and what becomes of it in a child process after fork.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -32,6 +33,14 @@ class PoolState {
   // caller counts it as being made.
   Request claim(std::size_t most);
   void forget_requests() { requests.clear(); }
+
+  // Waits for a change after which `done` holds; `lock` holds `mutex`. Until a time that never comes, because
+  // std::condition_variable::wait is the one function of the C++ library that this core would need of GCC 12:
+  // a wheel without it runs where that library is older. wait_until is compiled from its header.
+  template <typename Done>
+  void wait(std::unique_lock<std::mutex>& lock, Done done) {
+    changed.wait_until(lock, std::chrono::steady_clock::time_point::max(), done);
+  }
 
   // In a child process, with `mutex` held: there are no threads, and every entry is the parent's.
   void restart_in_child();

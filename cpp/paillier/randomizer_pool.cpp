@@ -22,7 +22,7 @@ RandomizerPool::~RandomizerPool() {
   {
     std::unique_lock lock(state_->mutex);
     state_->stopping = true;
-    state_->changed.wait(lock, [&] { return state_->threads == 0; });
+    state_->wait(lock, [&] { return state_->threads == 0; });
     state_->batches.clear();
   }
   unregister_for_fork(state_.get());
@@ -55,7 +55,7 @@ void RandomizerPool::precompute(std::size_t count, std::size_t threads, bool loo
 
 void RandomizerPool::wait() {
   std::unique_lock lock(state_->mutex);
-  state_->changed.wait(lock, [&] { return state_->pending() == 0; });
+  state_->wait(lock, [&] { return state_->pending() == 0; });
   if (state_->failure) std::rethrow_exception(std::exchange(state_->failure, nullptr));
 }
 
