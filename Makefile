@@ -31,8 +31,8 @@ STATISTICS_DRAWS ?= 100000000
 # what was compiled.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test check test-cpp cpp-tests test-python test-slow nvflare hugging-face test-verify test-asan test-tsan \
-  test-ct test-aarch64 test-statistics fuzz smoke wheel coverage bench baselines docs lint example-types format clean
+.PHONY: help demo test check test-cpp cpp-tests collected test-python test-slow nvflare hugging-face test-verify test-asan \
+  test-tsan test-ct test-aarch64 test-statistics fuzz smoke wheel coverage bench baselines docs lint example-types format clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,7 +44,7 @@ demo: $(VENV)/installed  ## install everything and train under protection on rea
 test:  ## install everything and run the checks
 	@.ci/stage --clear
 	@.ci/stage "set-up, the core compiled" $(MAKE) $(VENV)/installed
-	@.ci/stage "lint, C++ tests compiled" $(AT_ONCE) lint cpp-tests
+	@.ci/stage "lint, C++ tests compiled" $(AT_ONCE) lint cpp-tests collected
 	@.ci/stage "C++ tests" $(MAKE) test-cpp
 	@.ci/stage "Python tests" $(MAKE) test-python
 	@.ci/stage --list
@@ -75,6 +75,12 @@ test-cpp: cpp-tests  ## the C++ tests and a short fuzz
 
 test-python: $(VENV)/installed  ## the Python tests, on all cores
 	$(PYTEST) -m "not slow" --durations 15
+
+# Once, before several processes do it side by side: what torch and other packages, which are installed uncompiled, and
+# the tests' own modules with their assertions compile to is kept, and the processes read it.
+collected: $(VENV)/installed
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -p no:benchmark -p no:cacheprovider -m "not slow" --collect-only -qq \
+	  > build/collected || { cat build/collected; exit 1; }
 
 test-slow: $(VENV)/simulation $(VENV)/site $(VENV)/notebooks $(VENV)/tensorboard  ## Python tests that take long: the benchmarks' targets, in small; runs in Flower's simulation; notebooks
 	$(PYTEST) -m slow
