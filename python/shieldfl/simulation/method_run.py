@@ -51,7 +51,7 @@ _NOTHING_SENT = {"encrypted": 0.0, "personalised": 1.0, "noise": 0.0, "clear": 0
 class MethodRun:
     """One method of a run; with ``kept`` it goes on where another process stood.
 
-    ``federation`` is the class of what moves its messages, for whoever looks at them.
+    ``federation`` is the class of what moves its messages, for whoever looks at them; None for an embedded one.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class MethodRun:
         given_synthetic: LabelledSamples | None,
         kept: KeptMethod | None = None,
         objective: Objective | None = None,
-        federation: type[EmbeddedFederation] = EmbeddedFederation,
+        federation: type[EmbeddedFederation] | None = None,
     ) -> None:
         self._objective = objective or Objective()
         self.name = method.name
@@ -97,7 +97,7 @@ class MethodRun:
             )
             for samples, share in zip(partition, self._shares, strict=True)
         ]
-        self.federation = federation(
+        self.federation = (federation or EmbeddedFederation)(
             method,
             GlobalModel(flatten(model), flatten_buffers(model)),
             self._trainers,
