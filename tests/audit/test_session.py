@@ -84,13 +84,16 @@ def test_what_was_not_attacked_is_never_called_chance(status):
 
 def test_a_server_that_plants_a_layer_is_tried_in_federations_of_its_own(small):
     result = run_audit(
-        replace(small, trials=1, samples=2), ["full-he"], ["robbing-the-fed"], ["aggregator", "other-clients"]
+        replace(small, trials=1, samples=2), ["full-he"], ["robbing-the-fed"], ["aggregator", "client"]
     )
     undefended = cell(result, "fedavg", "aggregator", "robbing-the-fed")
     assert undefended.figure > 0.9
     assert undefended.others["PSNR"] > 30
     assert undefended.example is not None
     assert cell(result, "full-he", "aggregator", "robbing-the-fed").status == "nothing received"
+    others = cell(result, "full-he", "client", "robbing-the-fed")
+    assert others.form == "sum of 3, round 1"
+    assert others.figure > 3 * others.chance
 
 
 def test_time_that_is_over_leaves_what_was_not_attacked_marked(small):

@@ -29,7 +29,7 @@ class AttackedTrial:
     """One trial, attacked: what is the same to several parties is attacked once.
 
     Attacks on images take minutes where those on labels take milliseconds: they are tried on one client, of a party's
-    messages and of its sums on the first each, and not on sums over several clients.
+    messages and of its sums on the first each. On sums over several clients those alone are tried that plant a layer.
     """
 
     def __init__(self, trial: Trial, seed: int) -> None:
@@ -56,7 +56,7 @@ class AttackedTrial:
             sources: set[str] = set()
             for known in changes:
                 if attack.recovers == "images":
-                    if len(known.clients) > 1:
+                    if len(known.clients) > 1 and not isinstance(attack, ModelPlantingAttack):
                         yield "", _SEVERAL
                         continue
                     if known.source in sources:
