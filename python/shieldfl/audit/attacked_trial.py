@@ -24,6 +24,8 @@ __all__ = ["AttackedTrial", "planted_trial"]
 
 _SEVERAL = "all that this party has is sums over several clients, in which images are not searched for"
 
+_SYNTHETIC = "what this party has of a client's update is of rounds on synthetic data alone"
+
 
 class AttackedTrial:
     """One trial, attacked: what is the same to several parties is attacked once.
@@ -55,6 +57,9 @@ class AttackedTrial:
             changes = [known for known, _ in self._trial.observed(party, victim)]
             sources: set[str] = set()
             for known in changes:
+                if known.synthetic:
+                    yield "", _SYNTHETIC
+                    continue
                 if attack.recovers == "images":
                     if len(known.clients) > 1 and not isinstance(attack, ModelPlantingAttack):
                         yield "", _SEVERAL

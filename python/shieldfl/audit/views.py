@@ -37,6 +37,8 @@ class KnownChange:
     """The global parameters (P,) that the round began with; None where the party does not have them."""
     source: str
     """How the party has it: ``message`` or ``sum``."""
+    synthetic: bool = False
+    """Whether all of them trained on synthetic data alone in this round: it is no change of their own samples."""
 
 
 class View:
@@ -129,7 +131,13 @@ class View:
                 change = np.zeros(known.size, dtype=np.float32)
                 change[known] = values
                 yield KnownChange(
-                    one.round, (self.victim,), change, known, self.model(one.round), source="message"
+                    one.round,
+                    (self.victim,),
+                    change,
+                    known,
+                    self.model(one.round),
+                    source="message",
+                    synthetic=self._record.disclosures[self.victim, one.round].synthetic,
                 )
 
     def _numbers(
@@ -166,7 +174,10 @@ class View:
                     total -= np.where(senders[one], self._sent(one, number, before), 0.0)
             left = np.sum([senders[one] for one in others], axis=0)
             change = np.divide(total, left, out=np.zeros_like(total), where=left > 0)
-            yield KnownChange(number, others, change.astype(np.float32), left > 0, before, source="sum")
+            synthetic = all(self._record.disclosures[one, number].synthetic for one in others)
+            yield KnownChange(
+                number, others, change.astype(np.float32), left > 0, before, source="sum", synthetic=synthetic
+            )
 
     def _in_one_sum(self, number: int, participants: Sequence[int], after: FloatVector) -> tuple[int, ...]:
         """Return those whose round ended with this model: all, but where there are clusters."""
