@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from shieldfl.audit import session
+from shieldfl.audit import session, views
 from shieldfl.audit.audit_config import AuditConfig
 from shieldfl.audit.result import AuditResult, Cell
 from shieldfl.audit.session import AuditInterrupted, run_audit
@@ -125,7 +125,24 @@ def test_a_method_that_fails_is_left_out_with_its_reason(small, monkeypatch):
     monkeypatch.setattr(session, "Trial", failing)
     result = run_audit(replace(small, trials=1), ["full-he"], ["ilrg"], ["other-clients"])
     assert cell(result, "full-he", "other-clients").status == "not attacked"
+    assert cell(result, "full-he", "other-clients").reason == "no such thing"
     assert result.notes == ["full-he: left out from trial 1 on: no such thing"]
+
+
+def test_a_method_without_a_view_is_left_out_with_its_reason_and_others_are_attacked(small, monkeypatch):
+    real = views._placed
+
+    def placed(numbers, disclosure, method):
+        if method.name == "mask-crypt":
+            raise ParameterError("no view of it")
+        return real(numbers, disclosure, method)
+
+    monkeypatch.setattr(views, "_placed", placed)
+    result = run_audit(replace(small, trials=1), ["mask-crypt"], ["ilrg"], ["client", "aggregator"])
+    assert cell(result, "fedavg", "aggregator").status == "attacked"
+    for party in ("client", "aggregator"):
+        assert cell(result, "mask-crypt", party).status == "not attacked"
+        assert cell(result, "mask-crypt", party).reason == "no view of it"
 
 
 @pytest.mark.parametrize(
