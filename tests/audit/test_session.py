@@ -126,7 +126,8 @@ def test_a_method_that_fails_is_left_out_with_its_reason(small, monkeypatch):
     result = run_audit(replace(small, trials=1), ["full-he"], ["ilrg"], ["other-clients"])
     assert cell(result, "full-he", "other-clients").status == "not attacked"
     assert cell(result, "full-he", "other-clients").reason == "no such thing"
-    assert result.notes == ["full-he: left out from trial 1 on: no such thing"]
+    assert "full-he: left out from trial 1 on: no such thing" in result.notes
+    assert any("no cell is marked all" in note for note in result.notes)
 
 
 def test_a_method_without_a_view_is_left_out_with_its_reason_and_others_are_attacked(small, monkeypatch):
@@ -153,6 +154,8 @@ def test_a_method_without_a_view_is_left_out_with_its_reason_and_others_are_atta
         (["ilrg"], ["aunt"], "no party 'aunt'"),
         (["ilrg"], [], "name a party"),
         ([], ["aggregator"], "name an attack"),
+        (["ilrg"], ["aggregator", "aggregator"], "each party and each attack once"),
+        (["membership", "membership"], ["aggregator"], "each party and each attack once"),
     ],
 )
 def test_names_that_there_are_not_are_refused_before_anything_runs(small, attacks, parties, message):

@@ -99,6 +99,10 @@ class _Session:
             raise ParameterError("name a party at least: nobody has a view otherwise")
         if not attacks:
             raise ParameterError("name an attack at least")
+        if len(set(parties)) < len(parties) or len(set(attacks)) < len(attacks):
+            raise ParameterError(
+                "name each party and each attack once: what is tried twice would count as two tries"
+            )
         self._share = 60 * config.budget_minutes / len(attacks)
         self._dataset = load_dataset(config.dataset, config.data_dir)
         self._tries: dict[tuple[str, str, str], Tries] = {}
@@ -109,6 +113,10 @@ class _Session:
         self.result = AuditResult(
             asdict(config), describe_environment(), self._dataset.description, model_kind(config)
         )
+        if "aggregator" not in parties:
+            self.result.notes.append(
+                f"what the aggregator gets of {UNDEFENDED} was not asked for: without it no cell is marked all"
+            )
 
     def attack_updates(self) -> None:
         """Run federations and attack them, until each attack has had its share of the time, or all trials."""
