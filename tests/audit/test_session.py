@@ -84,7 +84,10 @@ def test_what_was_not_attacked_is_never_called_chance(status):
 
 def test_a_server_that_plants_a_layer_is_tried_in_federations_of_its_own(small):
     result = run_audit(
-        replace(small, trials=1, samples=2), ["full-he"], ["robbing-the-fed"], ["aggregator", "client"]
+        replace(small, trials=1, samples=2),
+        ["full-he"],
+        ["robbing-the-fed"],
+        ["aggregator", "client", "other-clients"],
     )
     undefended = cell(result, "fedavg", "aggregator", "robbing-the-fed")
     assert undefended.figure > 0.9
@@ -94,6 +97,8 @@ def test_a_server_that_plants_a_layer_is_tried_in_federations_of_its_own(small):
     others = cell(result, "full-he", "client", "robbing-the-fed")
     assert others.form == "sum of 3, round 1"
     assert others.figure > 3 * others.chance
+    # What encryption rounds is told from what a sample has put into a row.
+    assert cell(result, "full-he", "other-clients", "robbing-the-fed").figure > 0.9
 
 
 def test_time_that_is_over_leaves_what_was_not_attacked_marked(small):

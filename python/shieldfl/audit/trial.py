@@ -172,5 +172,6 @@ class Trial:
             samples,
             self.dataset.feature_shape,
             self.dataset.classes,
+            noise_deviation=known.deviation,
             value_range=(float(low.min()), float(high.max())),
         )

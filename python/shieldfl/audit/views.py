@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -39,6 +40,8 @@ class KnownChange:
     """How the party has it: ``message`` or ``sum``."""
     synthetic: bool = False
     """Whether all of them trained on synthetic data alone in this round: it is no change of their own samples."""
+    deviation: float = 0.0
+    """Of what the values are off by because clients rounded them to encrypt them."""
 
 
 class View:
@@ -176,8 +179,21 @@ class View:
             change = np.divide(total, left, out=np.zeros_like(total), where=left > 0)
             synthetic = all(self._record.disclosures[one, number].synthetic for one in others)
             yield KnownChange(
-                number, others, change.astype(np.float32), left > 0, before, source="sum", synthetic=synthetic
+                number,
+                others,
+                change.astype(np.float32),
+                left > 0,
+                before,
+                source="sum",
+                synthetic=synthetic,
+                deviation=self._rounding * math.sqrt(len(together)) / len(others),
             )
+
+    @property
+    def _rounding(self) -> float:
+        """The deviation of one client's encrypted value, which is even within a step; 0 where steps are not stated."""
+        bits = self._method.own_settings.get("fraction_bits")
+        return 0.0 if bits is None else 2.0**-bits / math.sqrt(12)
 
     def _in_one_sum(self, number: int, participants: Sequence[int], after: FloatVector) -> tuple[int, ...]:
         """Return those whose round ended with this model: all, but where there are clusters."""
