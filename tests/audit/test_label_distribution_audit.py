@@ -7,6 +7,7 @@ import pytest
 from shieldfl.audit.audit_config import AuditConfig
 from shieldfl.audit.label_distribution_audit import LabelDistributionAudit, clear_facts
 from shieldfl.audit.parties import party_named
+from shieldfl.audit.trial import Trial
 from shieldfl.audit.views import View
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.data import Dataset
@@ -32,13 +33,33 @@ def test_masks_in_the_clear_tell_of_labels_to_who_reads_them(audit):
     assert found.low > 0.2
     assert found.others["error of a share"] < found.others["error without a view"]
     assert cells["network"].figure == pytest.approx(found.figure)
-    assert cells["client"].status == "nothing received"
+    assert cells["client"].status == "does not apply"
+    assert "this party gets none" in cells["client"].reason
 
 
 def test_messages_of_one_size_tell_nothing(audit):
-    for one in audit.cells("full-he", lambda name, number: None):
-        assert one.status == "nothing received"
-        assert "nothing that this party gets of clients differs" in one.reason
+    cells = {one.party: one for one in audit.cells("full-he", lambda name, number: None)}
+    for party in ("aggregator", "network"):
+        assert cells[party].status == "nothing received"
+        assert "nothing that this party gets of clients differs" in cells[party].reason
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "part"),
+    [
+        ("mask-crypt", {}, "ranking"),
+        ("sense-crypt", {"encryption": "kahe"}, "sensitivity"),
+    ],
+)
+def test_positions_and_sizes_in_the_clear_are_looked_at_too(digits, small, method, settings, part):
+    trial = Trial(method, MethodSettings().changed(method, settings), small, digits, 0)
+    told = []
+    for victim in (0, 1):
+        view = View(trial.record, trial.method, party_named("aggregator"), victim)
+        facts = clear_facts(view, trial.layout, 10)
+        told.append([value for name, value in facts.items() if name.split()[1] == part])
+    assert len(told[0]) % (1 + 2 + 10) == 0
+    assert told[0] != told[1]
 
 
 def test_facts_are_of_the_victims_messages_and_not_of_values(trial_of):

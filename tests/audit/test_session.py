@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from shieldfl.audit import session
+from shieldfl.audit import session, views
 from shieldfl.audit.audit_config import AuditConfig
 from shieldfl.audit.result import AuditResult, Cell
 from shieldfl.audit.session import AuditInterrupted, run_audit
@@ -84,13 +84,21 @@ def test_what_was_not_attacked_is_never_called_chance(status):
 
 def test_a_server_that_plants_a_layer_is_tried_in_federations_of_its_own(small):
     result = run_audit(
-        replace(small, trials=1, samples=2), ["full-he"], ["robbing-the-fed"], ["aggregator", "other-clients"]
+        replace(small, trials=1, samples=2),
+        ["full-he"],
+        ["robbing-the-fed"],
+        ["aggregator", "client", "other-clients"],
     )
     undefended = cell(result, "fedavg", "aggregator", "robbing-the-fed")
     assert undefended.figure > 0.9
     assert undefended.others["PSNR"] > 30
     assert undefended.example is not None
     assert cell(result, "full-he", "aggregator", "robbing-the-fed").status == "nothing received"
+    others = cell(result, "full-he", "client", "robbing-the-fed")
+    assert others.form == "sum of 3, round 1"
+    assert others.figure > 3 * others.chance
+    # What encryption rounds is told from what a sample has put into a row.
+    assert cell(result, "full-he", "other-clients", "robbing-the-fed").figure > 0.9
 
 
 def test_time_that_is_over_leaves_what_was_not_attacked_marked(small):
@@ -122,7 +130,25 @@ def test_a_method_that_fails_is_left_out_with_its_reason(small, monkeypatch):
     monkeypatch.setattr(session, "Trial", failing)
     result = run_audit(replace(small, trials=1), ["full-he"], ["ilrg"], ["other-clients"])
     assert cell(result, "full-he", "other-clients").status == "not attacked"
-    assert result.notes == ["full-he: left out from trial 1 on: no such thing"]
+    assert cell(result, "full-he", "other-clients").reason == "no such thing"
+    assert "full-he: left out from trial 1 on: no such thing" in result.notes
+    assert any("no cell is marked all" in note for note in result.notes)
+
+
+def test_a_method_without_a_view_is_left_out_with_its_reason_and_others_are_attacked(small, monkeypatch):
+    real = views._placed
+
+    def placed(numbers, disclosure, method):
+        if method.name == "mask-crypt":
+            raise ParameterError("no view of it")
+        return real(numbers, disclosure, method)
+
+    monkeypatch.setattr(views, "_placed", placed)
+    result = run_audit(replace(small, trials=1), ["mask-crypt"], ["ilrg"], ["client", "aggregator"])
+    assert cell(result, "fedavg", "aggregator").status == "attacked"
+    for party in ("client", "aggregator"):
+        assert cell(result, "mask-crypt", party).status == "not attacked"
+        assert cell(result, "mask-crypt", party).reason == "no view of it"
 
 
 @pytest.mark.parametrize(
@@ -133,6 +159,8 @@ def test_a_method_that_fails_is_left_out_with_its_reason(small, monkeypatch):
         (["ilrg"], ["aunt"], "no party 'aunt'"),
         (["ilrg"], [], "name a party"),
         ([], ["aggregator"], "name an attack"),
+        (["ilrg"], ["aggregator", "aggregator"], "each party and each attack once"),
+        (["membership", "membership"], ["aggregator"], "each party and each attack once"),
     ],
 )
 def test_names_that_there_are_not_are_refused_before_anything_runs(small, attacks, parties, message):

@@ -24,12 +24,14 @@ __all__ = ["AttackedTrial", "planted_trial"]
 
 _SEVERAL = "all that this party has is sums over several clients, in which images are not searched for"
 
+_SYNTHETIC = "what this party has of a client's update is of rounds on synthetic data alone"
+
 
 class AttackedTrial:
     """One trial, attacked: what is the same to several parties is attacked once.
 
     Attacks on images take minutes where those on labels take milliseconds: they are tried on one client, of a party's
-    messages and of its sums on the first each, and not on sums over several clients.
+    messages and of its sums on the first each. On sums over several clients those alone are tried that plant a layer.
     """
 
     def __init__(self, trial: Trial, seed: int) -> None:
@@ -55,8 +57,11 @@ class AttackedTrial:
             changes = [known for known, _ in self._trial.observed(party, victim)]
             sources: set[str] = set()
             for known in changes:
+                if known.synthetic:
+                    yield "", _SYNTHETIC
+                    continue
                 if attack.recovers == "images":
-                    if len(known.clients) > 1:
+                    if len(known.clients) > 1 and not isinstance(attack, ModelPlantingAttack):
                         yield "", _SEVERAL
                         continue
                     if known.source in sources:

@@ -58,7 +58,8 @@ class AuditConfig(Settings):
     budget_minutes: Annotated[
         Positive,
         about(
-            "No further federation is begun after this time; each is one trial for every client.",
+            "For all attacks; each federation is one trial for every client. An attack that runs federations of its "
+            "own ends the method that it is at.",
             panel=_EFFORT,
         ),
     ] = 5.0

@@ -25,6 +25,7 @@ from shieldfl.errors import WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.parameter_layout import ParameterLayout
+from shieldfl.roles.message import Part
 from shieldfl.simulation.data import Dataset
 
 __all__ = ["LabelDistributionAudit", "clear_facts"]
@@ -35,13 +36,18 @@ _ALPHA = 0.5
 _SAMPLES = 32
 _OF_VALUES = ("values", "update")
 """Parts that are the update itself, which other attacks look at."""
+_LARGEST = 1e6
+"""Above which a part of 8 or 16 bytes is taken for no numbers."""
+_FEWEST_POSITIONS = 5
+"""Of a list, so that no other part passes for one."""
 
 
 def clear_facts(view: View, layout: ParameterLayout, classes: int) -> dict[str, float]:
     """Return, by name, numbers about the victim's messages that are not values of its update.
 
-    Of every part its length in bytes; of a part that is a mask of the parameters also its share of each tensor, and of
-    each class's weights in the last layer.
+    Of every part its length in bytes, and the number or two that it is where it is so short; of a mask of the
+    parameters, a list of positions, or a number for each parameter also its share of each tensor, and of each class's
+    weights in the last layer.
     """
     facts: dict[str, float] = {}
     for number, one in enumerate(
@@ -50,14 +56,40 @@ def clear_facts(view: View, layout: ParameterLayout, classes: int) -> dict[str, 
         for name, part in one.message.items():
             if name in _OF_VALUES:
                 continue
-            facts[f"{number} {name} bytes"] = float(len(part))
-            try:
-                mask = Mask.from_bytes(part, expected_size=layout.size)
-            except WireFormatError:
-                continue
-            shares = mask_view(mask.to_bool(), layout, classes)
-            facts |= {f"{number} {name} {place}": float(share) for place, share in enumerate(shares)}
+            said = [float(len(part)), *_few_numbers(part)]
+            spread = _spread(part, layout.size)
+            if spread is not None:
+                said += mask_view(spread, layout, classes).tolist()
+            facts |= {f"{number} {name} {place}": value for place, value in enumerate(said)}
     return facts
+
+
+def _few_numbers(part: Part) -> list[float]:
+    """Return the whole number, or the two others, that a part is; none of a longer one."""
+    kinds = {8: np.int64, 16: np.float64}
+    if len(part) not in kinds:
+        return []
+    numbers = np.frombuffer(part, kinds[len(part)]).astype(np.float64)
+    return numbers.tolist() if (np.abs(numbers) < _LARGEST).all() else []
+
+
+def _spread(part: Part, size: int) -> NDArray[np.float64] | None:
+    """Return how much of a part is of each parameter (P,), 0 or 1, or 1 on average; None where it is of none."""
+    try:
+        return Mask.from_bytes(part, expected_size=size).to_bool().astype(np.float64)
+    except WireFormatError:
+        pass
+    if len(part) == 4 * size:
+        sizes = np.abs(np.frombuffer(part, np.float32).astype(np.float64))
+        return sizes / sizes.mean() if np.isfinite(sizes).all() and sizes.any() else None
+    if len(part) % 4 or not _FEWEST_POSITIONS <= len(part) // 4 <= size:
+        return None
+    positions = np.frombuffer(part, np.uint32)
+    if positions.max() >= size or len(np.unique(positions)) < positions.size:
+        return None
+    chosen = np.zeros(size)
+    chosen[positions] = 1.0
+    return chosen
 
 
 def _is_of(step: str, details: tuple[int | str, ...], victim: int) -> bool:
@@ -132,7 +164,10 @@ class LabelDistributionAudit(FederationAttack):
         views, attacked = (
             np.array([[facts.get(fact, 0.0) for fact in names] for facts in both]) for both in (own, others)
         )
-        if not names or not (views != views[0]).any():
+        if not names:
+            why = "it looks at the messages of clients, and this party gets none: what clients are sent is left out"
+            return Cell(name, self.name, party.name, "does not apply", why)
+        if not (views != views[0]).any():
             why = "beside values of updates, nothing that this party gets of clients differs from one to another"
             return Cell(name, self.name, party.name, "nothing received", why)
         attacker = LabelInference.fitted(views, own_truth)

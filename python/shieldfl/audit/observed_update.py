@@ -40,7 +40,7 @@ class ObservedUpdate:
     sample_shape: tuple[int, ...]
     classes: int
     noise_deviation: float = 0.0
-    """Of the noise on each known value of ``change``; 0 where values are exact."""
+    """Of the noise, or of what encryption rounded, on each known value of ``change``; 0 where values are exact."""
     value_range: tuple[float, float] = (0.0, 1.0)
     """Of a sample's features; public, as the normalisation is."""
 

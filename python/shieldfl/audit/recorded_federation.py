@@ -21,6 +21,9 @@ __all__ = ["AGGREGATOR", "AUTHORITY", "Delivery", "Record", "RecordedFederation"
 AGGREGATOR = "aggregator"
 AUTHORITY = "key authority"
 
+_QUESTIONS = ("global_model", "merged_model")
+"""Steps that ask a client in this process for what it has: no message goes to anybody by them."""
+
 Role = TypeVar("Role")
 
 
@@ -54,8 +57,10 @@ class Record:
 
     deliveries: list[Delivery] = field(default_factory=list)
     models: dict[tuple[str, int], FloatVector] = field(default_factory=dict)
-    """By role and round: the global parameters (P,) that the role has when that round begins; no entry for a role that
-    never has them. The model behind the last round stands under the round that would come next."""
+    """By client or aggregator, and round: the global parameters (P,) that the role has when that round begins; no entry
+    for a role that never has them. The model behind the last round stands under the round that would come next."""
+    authority_has: set[int] = field(default_factory=set)
+    """Rounds that begin with models of the key authority: of every client the one that it is sent."""
     own_updates: dict[tuple[int, int], LocalUpdate] = field(default_factory=dict)
     """By client and round: what its training gave, which that client alone has."""
     disclosures: dict[tuple[int, int], Disclosure] = field(default_factory=dict)
@@ -75,6 +80,9 @@ class _Recorded:
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._role, name)
         if not callable(found):
+            return found
+
+        if name in _QUESTIONS:
             return found
 
         def step(*arguments: Any, **options: Any) -> Any:
@@ -143,10 +151,7 @@ class RecordedFederation(EmbeddedFederation):
         if method.aggregator_has_model:
             models[AGGREGATOR, round_number] = self._parameters(self.aggregator.newest_model())
         elif self.authority is not None and not method.clients_open:
-            # Whose models are of clusters has several, each in the message for its clients.
-            newest = self.authority.newest_model()
-            if "parameters" in newest:
-                models[AUTHORITY, round_number] = self._parameters(newest)
+            self.record.authority_has.add(round_number)
 
     def _parameters(self, model: Message) -> FloatVector:
         parameters: FloatVector = model.vector("parameters", np.float32, self.initial.parameters.size).copy()

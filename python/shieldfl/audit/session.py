@@ -99,15 +99,24 @@ class _Session:
             raise ParameterError("name a party at least: nobody has a view otherwise")
         if not attacks:
             raise ParameterError("name an attack at least")
+        if len(set(parties)) < len(parties) or len(set(attacks)) < len(attacks):
+            raise ParameterError(
+                "name each party and each attack once: what is tried twice would count as two tries"
+            )
         self._share = 60 * config.budget_minutes / len(attacks)
         self._dataset = load_dataset(config.dataset, config.data_dir)
         self._tries: dict[tuple[str, str, str], Tries] = {}
         self._cells: dict[tuple[str, str, str], Cell] = {}
         """By method, attack and party: of the attacks that are not on updates."""
-        self._running = list(self._names)
+        self._left_out: dict[str, str] = {}
+        """Methods that failed in a trial, and why."""
         self.result = AuditResult(
             asdict(config), describe_environment(), self._dataset.description, model_kind(config)
         )
+        if "aggregator" not in parties:
+            self.result.notes.append(
+                f"what the aggregator gets of {UNDEFENDED} was not asked for: without it no cell is marked all"
+            )
 
     def attack_updates(self) -> None:
         """Run federations and attack them, until each attack has had its share of the time, or all trials."""
@@ -121,8 +130,9 @@ class _Session:
                     return time.monotonic() - began > self._share
 
                 # Another method first in each trial: time may end amid one.
-                turn = number % max(1, len(self._running))
-                for name in (*self._running[turn:], *self._running[:turn]):
+                running = [name for name in self._names if name not in self._left_out]
+                turn = number % max(1, len(running))
+                for name in (*running[turn:], *running[:turn]):
                     if not is_over():
                         self._attack(name, number, attack, honest, is_over)
                 spent[attack] = time.monotonic() - began
@@ -139,13 +149,14 @@ class _Session:
         self._on_trial(name, number)
         try:
             trial = self._trial(name, number, attack, honest)
+            received = {party: trial.received(party) for party in self._parties}
         except ShieldError as error:
-            self._running.remove(name)
+            self._left_out[name] = str(error)
             self.result.notes.append(f"{name}: left out from trial {number + 1} on: {error}")
             return
         for party in self._parties:
             found = self._tries.setdefault((name, attack.name, party.name), Tries())
-            found.received = found.received or trial.received(party)
+            found.received = found.received or received[party]
             for form, outcome in trial.outcomes(party, attack, is_over):
                 if isinstance(outcome, str):
                     found.reason = found.reason or outcome
@@ -189,12 +200,12 @@ class _Session:
                 for party in self._parties:
                     tries = self._tries.get((name, attack.name, party.name))
                     result.cells.append(
-                        _not_reached(name, attack.name, party.name)
+                        self._not_reached(name, attack.name, party.name)
                         if tries is None
                         else tries.cell(name, attack, party.name, self._config.seed)
                     )
         result.cells += [
-            self._cells.get((name, kind.name, party.name)) or _not_reached(name, kind.name, party.name)
+            self._cells.get((name, kind.name, party.name)) or self._not_reached(name, kind.name, party.name)
             for kind in self._on_methods
             for name in self._names
             for party in self._parties
@@ -202,6 +213,6 @@ class _Session:
         result.seconds = seconds
         return result
 
-
-def _not_reached(method: str, attack: str, party: str) -> Cell:
-    return Cell(method, attack, party, "not attacked", "time was over before this method's turn")
+    def _not_reached(self, method: str, attack: str, party: str) -> Cell:
+        why = self._left_out.get(method, "the audit ended before this method's turn")
+        return Cell(method, attack, party, "not attacked", why)

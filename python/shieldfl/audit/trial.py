@@ -162,13 +162,16 @@ class Trial:
         if start is not None:
             load_flat(model, start)
         low, high = self.dataset.feature_range or (torch.tensor(0.0), torch.tensor(1.0))
+        # The mean of several clients' steps, each from its own batch, is one step from all of their samples.
+        samples = self.config.batch_size * len(known.clients)
         return ObservedUpdate(
             model,
             known.change,
             known.known,
-            self.config,
-            self.config.batch_size * len(known.clients),
+            replace(self.config, batch_size=samples),
+            samples,
             self.dataset.feature_shape,
             self.dataset.classes,
+            noise_deviation=known.deviation,
             value_range=(float(low.min()), float(high.max())),
         )

@@ -33,9 +33,7 @@ class Tries:
             if not self.received:
                 why = "no value of a client's update, and no sum with it, came to this party"
                 return Cell(method, attack.name, party, "nothing received", why)
-            return Cell(
-                method, attack.name, party, "not attacked", "the budget was over before the first try"
-            )
+            return Cell(method, attack.name, party, "not attacked", "the audit ended before the first try")
         means = {form: float(np.mean([one.figure for one in found])) for form, found in self.outcomes.items()}
         form = max(means, key=lambda name: means[name])
         found = self.outcomes[form]

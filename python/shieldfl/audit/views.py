@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,7 +29,7 @@ class KnownChange:
 
     round: int
     clients: tuple[int, ...]
-    """Whose; the values are the mean over them."""
+    """Whose; the values are the mean over them, at each position over those of them that sent a value there."""
     change: FloatVector
     """(P,); 0 where nothing is known."""
     known: NDArray[np.bool_]
@@ -37,6 +38,10 @@ class KnownChange:
     """The global parameters (P,) that the round began with; None where the party does not have them."""
     source: str
     """How the party has it: ``message`` or ``sum``."""
+    synthetic: bool = False
+    """Whether all of them trained on synthetic data alone in this round: it is no change of their own samples."""
+    deviation: float = 0.0
+    """Of what the values are off by because clients rounded them to encrypt them."""
 
 
 class View:
@@ -78,16 +83,22 @@ class View:
     def model(self, round_number: int) -> FloatVector | None:
         """Return the global parameters (P,) that a round begins with, where the party has them.
 
-        After the last round: what it came to. Whoever reads the channel has them where a message brings them.
+        After the last round: what it came to. Whoever reads the channel has them where a message brings them. Of the
+        models of several clusters it is the victim's, where the party has that.
         """
         models = self._record.models
-        for role in self._roles:
-            if (role, round_number) in models:
-                return models[role, round_number]
+        victims = models.get((client_name(self.victim), round_number))
+        found = [models[role, round_number] for role in sorted(self._roles) if (role, round_number) in models]
+        if victims is not None and any(np.array_equal(one, victims) for one in found):
+            return victims
+        if found:
+            return found[0]
+        if AUTHORITY in self._roles and round_number in self._record.authority_has:
+            return victims
         if self.party.reads_channel:
             return self._model_on_the_way(round_number)
         if self.party.has_last_model and round_number == self._last_round + 1:
-            return models.get((client_name(self.victim), round_number))
+            return victims
         return None
 
     @property
@@ -117,39 +128,94 @@ class View:
 
     def _from_messages(self) -> Iterator[KnownChange]:
         for one in self.deliveries:
-            if one.step != "receive" or self.victim not in one.details[1:]:
-                continue
-            message = one.message
-            part = next((name for name in _NUMBERS if name in message), None)
-            disclosure = self._record.disclosures.get((self.victim, one.round))
-            if part is None or disclosure is None:
-                continue
-            known, values = _placed(np.frombuffer(message[part], np.float32), disclosure, self._method)
-            if known.any():
+            found = self._numbers(one, self.victim)
+            if found is not None and found[0].any():
+                known, values = found
                 change = np.zeros(known.size, dtype=np.float32)
                 change[known] = values
                 yield KnownChange(
-                    one.round, (self.victim,), change, known, self.model(one.round), source="message"
+                    one.round,
+                    (self.victim,),
+                    change,
+                    known,
+                    self.model(one.round),
+                    source="message",
+                    synthetic=self._record.disclosures[self.victim, one.round].synthetic,
                 )
+
+    def _numbers(
+        self, delivery: Delivery, client: int
+    ) -> tuple[NDArray[np.bool_], NDArray[np.float32]] | None:
+        """Return the positions (P,) of the numbers that a message of this client has, and these; None for another."""
+        disclosure = self._record.disclosures.get((client, delivery.round))
+        if delivery.step != "receive" or client not in delivery.details[1:] or disclosure is None:
+            return None
+        message = delivery.message
+        part = next((name for name in _NUMBERS if name in message), None)
+        if part is None:
+            return None
+        return _placed(np.frombuffer(message[part], np.float32), disclosure, self._method)
 
     def _from_sums(self) -> Iterator[KnownChange]:
         """Yield the mean over the clients of a sum that are not the party's own, from the models before and after."""
-        plan = self._method.plan
         for number, participants in sorted(self._record.participants.items()):
             before, after = self.model(number), self.model(number + 1)
             if self.victim not in participants or before is None or after is None:
                 continue
-            mean = (after.astype(np.float64) - before) / plan.server_learning_rate
-            others = participants
-            if self._method.averages_all:
-                others = tuple(one for one in participants if one not in self.clients)
-                own = [self._record.own_updates[one, number] for one in participants if one in self.clients]
-                total = mean * len(participants) - sum(
-                    one.parameters.astype(np.float64) - before for one in own
-                )
-                mean = total / len(others)
-            moved = np.ones(plan.parameters, dtype=np.bool_)
-            yield KnownChange(number, others, mean.astype(np.float32), moved, before, source="sum")
+            mean = (after.astype(np.float64) - before) / self._method.plan.server_learning_rate
+            if not mean.any():
+                continue  # a cluster of too few clients keeps its model
+            together = self._in_one_sum(number, participants, after)
+            if self.victim not in together:
+                continue
+            senders = {one: self._positions_sent(one, number) for one in together}
+            by_all = self._method.own_settings.get("divisor") == "participants"
+            total = mean * (len(together) if by_all else np.sum([*senders.values()], axis=0))
+            others = tuple(one for one in together if one not in self.clients)
+            for one in together:
+                if one in self.clients:
+                    total -= np.where(senders[one], self._sent(one, number, before), 0.0)
+            left = np.sum([senders[one] for one in others], axis=0)
+            change = np.divide(total, left, out=np.zeros_like(total), where=left > 0)
+            synthetic = all(self._record.disclosures[one, number].synthetic for one in others)
+            yield KnownChange(
+                number,
+                others,
+                change.astype(np.float32),
+                left > 0,
+                before,
+                source="sum",
+                synthetic=synthetic,
+                deviation=self._rounding * math.sqrt(len(together)) / len(others),
+            )
+
+    @property
+    def _rounding(self) -> float:
+        """The deviation of one client's encrypted value, which is even within a step; 0 where steps are not stated."""
+        bits = self._method.own_settings.get("fraction_bits")
+        return 0.0 if bits is None else 2.0**-bits / math.sqrt(12)
+
+    def _in_one_sum(self, number: int, participants: Sequence[int], after: FloatVector) -> tuple[int, ...]:
+        """Return those whose round ended with this model: all, but where there are clusters."""
+        models = self._record.models
+        return tuple(
+            one for one in participants if np.array_equal(models[client_name(one), number + 1], after)
+        )
+
+    def _positions_sent(self, client: int, number: int) -> NDArray[np.bool_]:
+        """Return at which positions (P,) a sum has a value of a client."""
+        if self._method.averages_all:
+            return np.ones(self._method.plan.parameters, dtype=np.bool_)
+        return ~self._record.disclosures[client, number].kept.to_bool()
+
+    def _sent(self, client: int, number: int, before: FloatVector) -> NDArray[np.float64]:
+        """Return what a client of the party has added to a sum (P,), with the noise that it knows of."""
+        sent = self._record.own_updates[client, number].parameters.astype(np.float64) - before
+        for one in self._record.deliveries:
+            if one.round == number and (found := self._numbers(one, client)) is not None:
+                known, values = found
+                sent[known] = values
+        return sent
 
     def parts(self, name: str) -> Sequence[tuple[int, bytes]]:
         """Return, by round, the victim's message parts of a name that the party has got, such as ``mask``."""

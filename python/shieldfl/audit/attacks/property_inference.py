@@ -44,8 +44,10 @@ The sizes in bytes of a client's messages are such numbers as they are."""
 _PENALTIES = tuple(10.0**power for power in range(-2, 6))
 
 
-def mask_view(chosen: NDArray[np.bool_], layout: ParameterLayout, classes: int) -> Floats:
-    """Describe a set of positions (P,), or votes for them: its share of each tensor, and of each class's last weights.
+def mask_view(
+    chosen: NDArray[np.bool_] | NDArray[np.float64], layout: ParameterLayout, classes: int
+) -> Floats:
+    """Describe a set of positions (P,), votes, or sizes: the mean in each tensor, and each class's last weights.
 
     Returns (tensors + classes,). Raises ParameterError where the model's last layer has no row for each class.
     """

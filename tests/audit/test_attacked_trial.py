@@ -1,0 +1,42 @@
+"""Which updates of a trial are attacked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from shieldfl.audit.attacked_trial import AttackedTrial
+from shieldfl.audit.attacks.ilrg import Ilrg
+from shieldfl.audit.attacks.offered import attacks_named
+from shieldfl.audit.outcome import Outcome
+from shieldfl.audit.parties import party_named
+from shieldfl.audit.trial import Trial
+from shieldfl.methods.settings import MethodSettings
+
+
+@pytest.fixture
+def first_on_synthetic(digits, small) -> Trial:
+    """Plain averaging whose clients say that their first round was on synthetic data alone."""
+    trial = Trial("fedavg", MethodSettings(), small, digits, 0)
+    stated = trial.record.disclosures
+    stated |= {key: replace(one, synthetic=key[1] == 1) for key, one in stated.items()}
+    return trial
+
+
+@pytest.mark.parametrize("party", ["aggregator", "other-clients"])
+def test_rounds_on_synthetic_data_are_not_held_against_the_clients_own(first_on_synthetic, party):
+    attacked = AttackedTrial(first_on_synthetic, seed=0)
+    found = list(attacked.outcomes(party_named(party), Ilrg(), lambda: False))
+    forms = {form for form, outcome in found if isinstance(outcome, Outcome)}
+    assert forms
+    assert all("round 2" in form for form in forms)
+    assert any("synthetic data alone" in outcome for _, outcome in found if isinstance(outcome, str))
+
+
+def test_images_are_searched_for_in_the_first_round_on_the_client_s_own_data(first_on_synthetic):
+    (search,) = attacks_named(["inverting"])
+    search = replace(search, iterations=1)
+    attacked = AttackedTrial(first_on_synthetic, seed=0)
+    found = list(attacked.outcomes(party_named("aggregator"), search, lambda: False))
+    assert [form for form, outcome in found if isinstance(outcome, Outcome)] == ["update, round 2"]
