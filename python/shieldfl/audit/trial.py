@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -90,6 +90,7 @@ class Trial:
     dataset : that private samples are drawn from.
     number : of the trial, which decides samples, models and seeds.
     planted : what clients train from, where the attacker chose it, and so knows it; None for the configuration's model.
+    batches : each client's samples, positions in the training set; None draws them without regard to their labels.
 
     Raises as :func:`shieldfl.simulation.driver.run_methods` does.
     """
@@ -102,6 +103,7 @@ class Trial:
         dataset: Dataset,
         number: int,
         planted: nn.Module | None = None,
+        batches: Sequence[NDArray[np.int64]] | None = None,
     ) -> None:
         run_config = config.run_config(number)
         kind = model_kind(config)
@@ -111,7 +113,7 @@ class Trial:
         self.model = adapt_model(name, plain, settings)
         """That clients train: its parameters are overwritten."""
         self._chosen = None if planted is None else flatten(self.model)
-        self._batches = private_batches(dataset, self.config)
+        self._batches = private_batches(dataset, self.config) if batches is None else batches
         self.method: Method = planned_method(name, self.config, settings, dataset, self.model, None)
         measured = replace(
             dataset,
