@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import permutations
 
 from scipy.stats import binomtest
@@ -37,11 +38,13 @@ def agreement(paper: Sequence[float], ours: Sequence[float], tolerance: float = 
     return "order" if ordered and all(ours[i] < ours[j] for i, j in ordered) else "no"
 
 
+@cache
 def most_bound(successes: int, tried: int) -> float:
     """Return the upper end of a one-sided 95 % interval of a rate (Clopper, Pearson); 1 where nothing was tried."""
     return float(binomtest(successes, tried).proportion_ci(0.9, "exact").high) if tried else 1.0
 
 
+@cache
 def least_bound(successes: int, tried: int) -> float:
     """Return the lower end of a one-sided 95 % interval of a rate; 0 where nothing was tried."""
     return float(binomtest(successes, tried).proportion_ci(0.9, "exact").low) if tried else 0.0
