@@ -43,7 +43,8 @@ DIFFERENCES = (
     "batch 32 and rate 0.01, rho 0.5 (its two tables share a row there), the first round of an untrained model.",
     "One step on a batch of each client's share, Dirichlet with alpha 0.5 as in most of the paper's tables; the paper "
     "trains 5 epochs, and does not name the alpha of table 4.",
-    "The paper's server has the model, ours has not: the authority opens sums. Both are attacked.",
+    "iLRG reads the model's last layer, which neither the paper's aggregator nor ours is sent: whoever opens sums has "
+    "it. Attacked is the view as it is, with a model drawn anew, and that of an aggregator that has the model.",
     "No noise, as in the paper's section 5.4.",
 )
 

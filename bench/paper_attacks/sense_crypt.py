@@ -21,7 +21,8 @@ DIFFERENCES = (
     "held against its own batch without encryption as well.",
     "First round of an untrained model, one step on a batch of 30 drawn uniformly, rate 0.1; one cluster; budgets down "
     "to 1/32 (ours stop at 0.1 by default).",
-    "The paper's server has the model, ours has not: the authority opens sums. Both are attacked.",
+    "iLRG reads the model's last layer, which the aggregator is not sent in the clear. Attacked is the view as it is, "
+    "with a model drawn anew, and that of an aggregator that has the model.",
     "ResNet-50 on CIFAR-100 is not run: CIFAR-100 is not among the data at hand.",
 )
 
