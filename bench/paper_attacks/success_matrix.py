@@ -127,14 +127,15 @@ class Matrix:
                     break
 
 
-def least(counts: dict[Cell, Counts], along: str) -> tuple[float | None, bool]:
+def least(counts: dict[Cell, Counts], along: str) -> tuple[float | None, float | None]:
     """Return the least noise multiplier (``sigma``) or share (``eta``) at which an attack fails, the other being zero.
 
-    That is the first cell with a rate below 0.5 %, as the paper scans its matrix, and whether the tries show it. All
-    encrypted is below by itself; None where no cell is.
+    The first is that of the first cell with a rate below 0.5 %, as the paper scans its matrix; the second that of the
+    first cell whose tries show it. Where all is encrypted both hold; None where no cell is so.
     """
     other = {"sigma": "eta", "eta": "sigma"}[along]
-    for cell in sorted(counts):
-        if getattr(cell, other) == 0 and counts[cell].is_near_zero:
-            return getattr(cell, along), counts[cell].shows_near_zero
-    return (1.0, True) if along == "eta" else (None, False)
+    line = [cell for cell in sorted(counts) if getattr(cell, other) == 0]
+    end = 1.0 if along == "eta" else None
+    near_zero = (getattr(cell, along) for cell in line if counts[cell].is_near_zero)
+    shown = (getattr(cell, along) for cell in line if counts[cell].shows_near_zero)
+    return next(near_zero, end), next(shown, end)

@@ -78,21 +78,21 @@ def test_a_coarse_matrix_tries_often_where_it_is_in_doubt(part):
     often = {(cell.sigma, cell.eta) for cell, found in counts.items() if found.tried > 20}
     assert often == {(0.005, 0.0), (0.0, 0.6)}
     assert all(found.tried == 600 for found in counts.values() if found.tried > 20)
-    assert matrix.least(counts, "sigma") == (0.005, True)
-    assert matrix.least(counts, "eta") == (0.6, True)
+    assert matrix.least(counts, "sigma") == (0.005, 0.005)
+    assert matrix.least(counts, "eta") == (0.6, 0.6)
 
 
 def test_few_tries_give_a_least_value_that_is_not_shown(part):
     matrix = part("success_matrix")
-    assert matrix.least(counts_of(matrix, 0.01, 0.4, most=5), "sigma") == (0.01, False)
+    assert matrix.least(counts_of(matrix, 0.01, 0.4, most=5), "sigma") == (0.01, None)
 
 
 def test_where_all_is_encrypted_nothing_is_tried(part):
     matrix = part("success_matrix")
     counts = counts_of(matrix, math.inf, math.inf, most=3, stops_early=False)
     assert all(cell.eta < 1 and found.tried == 3 for cell, found in counts.items())
-    assert matrix.least(counts, "eta") == (1.0, True)
-    assert matrix.least(counts, "sigma") == (None, False)
+    assert matrix.least(counts, "eta") == (1.0, 1.0)
+    assert matrix.least(counts, "sigma") == (None, None)
 
 
 def test_when_time_is_over_no_further_try_is_begun(part):
