@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -90,7 +90,7 @@ class Trial:
     dataset : that private samples are drawn from.
     number : of the trial, which decides samples, models and seeds.
     planted : what clients train from, where the attacker chose it, and so knows it; None for the configuration's model.
-    batches : positions of each client's samples in the training set; None draws them.
+    batches : each client's samples, positions in the training set; None draws them without regard to their labels.
 
     Raises as :func:`shieldfl.simulation.driver.run_methods` does.
     """
@@ -103,7 +103,7 @@ class Trial:
         dataset: Dataset,
         number: int,
         planted: nn.Module | None = None,
-        batches: list[NDArray[np.int64]] | None = None,
+        batches: Sequence[NDArray[np.int64]] | None = None,
     ) -> None:
         run_config = config.run_config(number)
         kind = model_kind(config)

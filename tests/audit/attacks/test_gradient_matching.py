@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 from audit.small_updates import digits_range, drawn, relu_model, sigmoid_model, trained
 from shieldfl.audit.attacks.gradient_matching import Dlg, Idlg
 from shieldfl.audit.image_scores import psnr
+from shieldfl.training.models import build_model
 
 
 @pytest.mark.parametrize("attack", [Dlg(iterations=40), Idlg(iterations=40, starts=1)])
@@ -65,3 +67,11 @@ def test_says_where_it_cannot_be_tried():
     assert "Linear" in (Idlg().inapplicable(trained(model, features[:1], labels[:1])) or "")
     assert Idlg().inapplicable(trained(relu_model(), features[:1], labels[:1])) is None
     assert Dlg().inapplicable(trained(model, features, labels)) is None
+
+
+def test_a_model_on_channels_last_memory_is_searched_too():
+    model = build_model("lenet5", (3, 12, 12), 10, 0)
+    update = trained(model, torch.rand(1, 3, 12, 12), torch.tensor([4]))
+    images = Dlg(iterations=1, starts=1).recover(update, seed=0).images
+    assert images is not None
+    assert images.shape == (1, 3, 12, 12)

@@ -126,7 +126,8 @@ def _least(
         value = distance()
         gradients = torch.autograd.grad(value, variables)
         for variable, gradient in zip(variables, gradients, strict=True):
-            variable.grad = gradient
+            # L-BFGS takes no other memory format, and models on channels-last memory give such gradients.
+            variable.grad = gradient.contiguous()
         value = value.detach()
         if float(value) < least:
             best, least = [variable.detach().clone() for variable in variables], float(value)
