@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -16,7 +16,7 @@ from shieldfl.audit.observed_update import FloatVector, ObservedUpdate
 from shieldfl.selection import top_k
 from shieldfl.settings import TrainingSettings
 
-__all__ = ["CLIP_NORM", "Batch", "Encrypted", "Pool", "Victim", "gradient_of"]
+__all__ = ["CLIP_NORM", "Batch", "Encrypted", "Pool", "Victim", "gradient_of", "random_where_hidden"]
 
 CLIP_NORM = 4.7
 """C of the paper, for each sample's gradient."""
@@ -118,6 +118,16 @@ class Victim:
     @cached_property
     def _noise(self) -> FloatVector:
         return np.random.default_rng(self.seed).standard_normal(self._plain.size, dtype=np.float32)
+
+
+def random_where_hidden(observed: ObservedUpdate, seed: int) -> ObservedUpdate:
+    """Take what is hidden for random values, as large as what is known, and match these as well.
+
+    Alt-FL's attacker cannot tell encrypted values from random ones (section III).
+    """
+    largest = np.abs(observed.change[observed.known]).max()
+    values = np.random.default_rng(seed).normal(0.0, largest, observed.change.size).astype(np.float32)
+    return replace(observed.filled(values), known=np.ones(values.size, dtype=np.bool_))
 
 
 class Pool:

@@ -166,6 +166,14 @@ def test_the_largest_magnitudes_are_hidden(victim):
     assert victim.observed(0.0, 1.0) is None
 
 
+def test_hidden_values_can_be_matched_as_random_ones(victim, part):
+    observed = victim.observed(0.0, 0.25)
+    matched = part("victims").random_where_hidden(observed, 0)
+    assert matched.known.all()
+    np.testing.assert_array_equal(matched.change[observed.known], observed.change[observed.known])
+    assert np.abs(matched.change[~observed.known] - observed.change[~observed.known]).min() > 0
+
+
 def test_the_pool_finds_what_the_audit_finds(part, digits):
     images = digits.train_features[:200]
     pool = part("victims").Pool(images)
