@@ -31,7 +31,7 @@ def test_parties_that_have_the_model_get_the_figure_and_others_nothing(audit):
         "aggregator-and-client",
         "outsider",
     }
-    assert cells["aggregator"].status == cells["network"].status == "nothing received"
+    assert cells["aggregator"].status == cells["network"].status == "does not apply"
     assert "the model is that of fedavg" in cells["client"].form
     assert cells["client"].tries == 6 * 400
     assert cells["client"].chance == 0.01

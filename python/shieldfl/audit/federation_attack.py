@@ -29,6 +29,8 @@ class FederationAttack(ABC):
     name: ClassVar[str]
     """As in tables and on the command line."""
     source: ClassVar[str]
+    measured_by: ClassVar[str]
+    """The name of its figure."""
 
     def __init__(
         self, config: AuditConfig, settings: MethodSettings, dataset: Dataset, parties: Sequence[Party]

@@ -30,7 +30,6 @@ from shieldfl.simulation.data import Dataset
 
 __all__ = ["LabelDistributionAudit", "clear_facts"]
 
-_MEASURED_BY = "correlation"
 _ALPHA = 0.5
 """Dirichlet concentration of the clients' labels."""
 _SAMPLES = 32
@@ -107,6 +106,7 @@ class LabelDistributionAudit(FederationAttack):
     source: ClassVar[str] = (
         "Ateniese et al., Hacking smart machines with smarter ones, 2015, section 3; the views are ours"
     )
+    measured_by: ClassVar[str] = "correlation"
 
     def __init__(
         self, config: AuditConfig, settings: MethodSettings, dataset: Dataset, parties: Sequence[Party]
@@ -179,7 +179,7 @@ class LabelDistributionAudit(FederationAttack):
             self.name,
             party.name,
             "attacked",
-            measured_by=_MEASURED_BY,
+            measured_by=self.measured_by,
             figure=value,
             low=low,
             high=high,

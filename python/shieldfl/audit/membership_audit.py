@@ -29,7 +29,6 @@ from shieldfl.training.models import build_model
 
 __all__ = ["MembershipAudit"]
 
-_MEASURED_BY = "TPR at 1 % FPR"
 _FALSE_POSITIVES = 0.01
 _CANDIDATES = 400
 """Samples of which each is in a federation or not, by a coin: enough for the share of false positives of 1 %."""
@@ -60,6 +59,7 @@ class MembershipAudit(FederationAttack):
     source: ClassVar[str] = (
         "Carlini et al., Membership inference attacks from first principles, 2022, algorithm 1"
     )
+    measured_by: ClassVar[str] = "TPR at 1 % FPR"
 
     def __init__(
         self, config: AuditConfig, settings: MethodSettings, dataset: Dataset, parties: Sequence[Party]
@@ -113,7 +113,7 @@ class MembershipAudit(FederationAttack):
                 self.name,
                 party.name,
                 "attacked",
-                measured_by=_MEASURED_BY,
+                measured_by=self.measured_by,
                 figure=rate.value,
                 low=rate.low,
                 high=rate.high,
@@ -127,8 +127,8 @@ class MembershipAudit(FederationAttack):
                 method,
                 self.name,
                 party.name,
-                "nothing received",
-                "this party never has the model of a round's end",
+                "does not apply",
+                "it is on the model of a round's end, which this party never has",
             )
             for party in self._parties
         ]

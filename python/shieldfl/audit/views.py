@@ -217,14 +217,6 @@ class View:
                 sent[known] = values
         return sent
 
-    def parts(self, name: str) -> Sequence[tuple[int, bytes]]:
-        """Return, by round, the victim's message parts of a name that the party has got, such as ``mask``."""
-        return [
-            (one.round, bytes(one.message[name]))
-            for one in self.deliveries
-            if one.step == "receive" and self.victim in one.details[1:] and name in one.message
-        ]
-
 
 def _placed(
     numbers: NDArray[np.float32], disclosure: Disclosure, method: Method

@@ -25,6 +25,7 @@ from shieldfl.audit.report.findings import findings
 from shieldfl.audit.report.page import write_report
 from shieldfl.audit.report.reading import MEANINGS
 from shieldfl.audit.result import Cell
+from shieldfl.audit.session import FEDERATION_ATTACKS
 from shieldfl.errors import ParameterError
 
 FILES = ["audit.json", "cells.csv", "index.html"]
@@ -80,7 +81,8 @@ def test_page_says_what_came_out_and_on_what(page: str) -> None:
 
 
 def test_each_figure_has_a_meaning() -> None:
-    assert set(MEANINGS) == set(FIGURES.values())
+    own = {kind.measured_by for kind in FEDERATION_ATTACKS.values()}
+    assert set(MEANINGS) == {*FIGURES.values(), *own}
 
 
 def rows_of(page: str, attack: str) -> dict[str, list[str]]:

@@ -54,7 +54,10 @@ def test_an_attack_that_fails_without_protection_is_called_too_weak() -> None:
 @pytest.mark.parametrize(
     ("cells", "said"),
     [
-        ([cell("top-2", "ilrg", "client", "some")], "It was not tried on plain averaging"),
+        (
+            [cell("top-2", "ilrg", "client", "some")],
+            "There is no figure of it for the aggregator of plain averaging",
+        ),
         ([Cell("top-2", "ilrg", "client", "does not apply", "why")], "could be tried on no protected update"),
         (
             [replace(cell("top-2", "ilrg", "client"), low=-float("inf"), high=float("inf"), tries=1)],

@@ -12,7 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 from shieldfl.audit.attack import UpdateAttack
 from shieldfl.errors import ParameterError
 
-__all__ = ["GROUP", "attack_names", "attacks_named"]
+__all__ = ["GROUP", "attacks_named"]
 
 GROUP = "shieldfl.attacks"
 _BUILT_IN = {
@@ -36,11 +36,6 @@ def _offers() -> dict[str, EntryPoint]:
             )
         offers[one.name] = one
     return offers
-
-
-def attack_names() -> tuple[str, ...]:
-    """Return the names of all attacks, whether or not they can be loaded."""
-    return tuple(_offers())
 
 
 def attacks_named(names: Iterable[str]) -> tuple[UpdateAttack, ...]:

@@ -58,7 +58,9 @@ def _undefended(result: AuditResult, table: AttackTable) -> str:
     """Say what the attack is worth, by what it gets of plain averaging."""
     cell = result.undefended(table.attack)
     if cell is None:
-        return "It was not tried on plain averaging for the aggregator, so nothing says how good it is."
+        return (
+            "There is no figure of it for the aggregator of plain averaging, so nothing says how good it is."
+        )
     figures = f"{cell.measured_by} {cell.figure:.2f}, chance {cell.chance:.2f}"
     verdict = result.verdict(cell)
     if verdict == "too few trials":

@@ -27,6 +27,10 @@ MEANINGS = {
     "are, 0 to 1. Chance is the best that one number, the same for every class, comes to, in hindsight.",
     "IIP": "Image identification precision: the share of the recovered images whose nearest, in a pool of the client's "
     "images and public ones, is one of the client's, 0 to 1. Chance is the client's share of that pool.",
+    "correlation": "Of the shares of the classes that are predicted of clients with the true ones, both without the "
+    "mean of the clients that the attacker learned from, -1 to 1. Chance is 0.",
+    "TPR at 1 % FPR": "The share of a model's training samples that are found where one in a hundred others is taken "
+    "for one, 0 to 1. Chance is 1 %.",
 }
 """What figures are, by name, and chance beside them."""
 _UNITS = {"PSNR": " dB"}
