@@ -26,9 +26,9 @@ from shieldfl.audit.attacks.membership import train_shadows, update_alignment
 from shieldfl.audit.attacks.property_inference import infer_labels, mask_view, update_view
 from shieldfl.audit.attacks.robbing_the_fed import RobbingTheFed, expected_share
 from shieldfl.audit.attacks.trap_weights import CuriousAbandonHonesty
-from shieldfl.audit.epsilon_bounds import Guesses, bound_from_one_run
-from shieldfl.audit.membership_scores import Rate, membership_figures
-from shieldfl.audit.observed_update import ObservedUpdate
+from shieldfl.audit.epsilon.bounds import Guesses, bound_from_one_run
+from shieldfl.audit.scores.membership_scores import Rate, membership_figures
+from shieldfl.audit.views.observed_update import ObservedUpdate
 from shieldfl.benchmarks.target import Target, at_most
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import Noise

@@ -17,7 +17,7 @@ from shieldfl.audit.attacks.gradient_matching import Dlg
 from shieldfl.audit.attacks.inverting_gradients import Inverting
 from shieldfl.audit.attacks.robbing_the_fed import RobbingTheFed
 from shieldfl.audit.attacks.trap_weights import CuriousAbandonHonesty
-from shieldfl.audit.image_scores import psnr
+from shieldfl.audit.scores.image_scores import psnr
 from shieldfl.simulation.data import Dataset, load_dataset
 from shieldfl.training.models import build_model
 

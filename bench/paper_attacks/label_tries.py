@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from torch import nn
 
+from shieldfl.audit.attacker.guesses import guesses
 from shieldfl.audit.attacks.ilrg import Ilrg
-from shieldfl.audit.guesses import guesses
-from shieldfl.audit.intervals import bootstrap_interval
-from shieldfl.audit.label_scores import LabelScores, label_floors, label_scores
-from shieldfl.audit.parties import party_named
-from shieldfl.audit.trial import Trial
+from shieldfl.audit.scores.intervals import bootstrap_interval
+from shieldfl.audit.scores.label_scores import LabelScores, label_floors, label_scores
+from shieldfl.audit.views.parties import party_named
+from shieldfl.audit.views.trial import Trial
 from shieldfl.training.models import build_model
 
 __all__ = ["AS_IN_PAPERS", "Figure", "LabelTries", "first_model", "label_tries"]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from paper_attacks.agreement import agreement
 from paper_attacks.label_tries import AS_IN_PAPERS, LabelTries, first_model, label_tries
 from shieldfl.audit.audit_config import AuditConfig
-from shieldfl.audit.trial import Trial
+from shieldfl.audit.views.trial import Trial
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.data import Dataset, load_dataset

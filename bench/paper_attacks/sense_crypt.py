@@ -6,7 +6,7 @@ from typing import Any
 
 from paper_attacks.label_tries import AS_IN_PAPERS, Figure, LabelTries, first_model, label_tries
 from shieldfl.audit.audit_config import AuditConfig
-from shieldfl.audit.trial import Trial
+from shieldfl.audit.views.trial import Trial
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.data import load_dataset
 

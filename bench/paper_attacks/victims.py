@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.functional import cross_entropy, normalize
 
-from shieldfl.audit.observed_update import FloatVector, ObservedUpdate
+from shieldfl.audit.views.observed_update import FloatVector, ObservedUpdate
 from shieldfl.selection import top_k
 from shieldfl.settings import TrainingSettings
 
@@ -133,8 +133,8 @@ def random_where_hidden(observed: ObservedUpdate, seed: int) -> ObservedUpdate:
 class Pool:
     """Images (n, *sample_shape) among which the nearest to a recovered one is looked for, by correlation.
 
-    It does what :func:`shieldfl.audit.image_scores.identified` does with that distance, and keeps what is the same in
-    thousands of tries.
+    It does what :func:`shieldfl.audit.scores.image_scores.identified` does with that distance, and keeps what is the
+    same in thousands of tries.
     """
 
     def __init__(self, images: torch.Tensor) -> None:

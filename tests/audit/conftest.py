@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from shieldfl.audit.audit_config import AuditConfig
-from shieldfl.audit.trial import Trial
+from shieldfl.audit.views.trial import Trial
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.data import Dataset, load_dataset
 

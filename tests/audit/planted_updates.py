@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from shieldfl.audit.observed_update import ObservedUpdate
+from shieldfl.audit.views.observed_update import ObservedUpdate
 from shieldfl.settings import TrainingSettings
 from shieldfl.simulation.data import Dataset
 from shieldfl.torch_bridge import flatten

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from shieldfl.audit.observed_update import ObservedUpdate
+from shieldfl.audit.views.observed_update import ObservedUpdate
 from shieldfl.settings import TrainingSettings
 from shieldfl.simulation.data import Dataset, load_dataset
 from shieldfl.torch_bridge import flatten

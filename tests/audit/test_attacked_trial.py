@@ -9,9 +9,9 @@ import pytest
 from shieldfl.audit.attacked_trial import AttackedTrial
 from shieldfl.audit.attacks.ilrg import Ilrg
 from shieldfl.audit.attacks.offered import attacks_named
-from shieldfl.audit.outcome import Outcome
-from shieldfl.audit.parties import party_named
-from shieldfl.audit.trial import Trial
+from shieldfl.audit.scores.outcome import Outcome
+from shieldfl.audit.views.parties import party_named
+from shieldfl.audit.views.trial import Trial
 from shieldfl.methods.settings import MethodSettings
 
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 from hashlib import sha256
 
 from shieldfl.audit.attack import ModelPlantingAttack, UpdateAttack
+from shieldfl.audit.attacker.guesses import exposed_elsewhere, guesses
 from shieldfl.audit.audit_config import AuditConfig
-from shieldfl.audit.guesses import exposed_elsewhere, guesses
-from shieldfl.audit.observed_update import ObservedUpdate
-from shieldfl.audit.outcome import Outcome, image_outcome, label_outcome
-from shieldfl.audit.parties import Party
-from shieldfl.audit.trial import Trial, model_kind
-from shieldfl.audit.views import KnownChange
+from shieldfl.audit.scores.outcome import Outcome, image_outcome, label_outcome
+from shieldfl.audit.views.observed_update import ObservedUpdate
+from shieldfl.audit.views.parties import Party
+from shieldfl.audit.views.trial import Trial, model_kind
+from shieldfl.audit.views.view import KnownChange
 from shieldfl.errors import ShieldError
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.data import Dataset

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from shieldfl.audit.audit_config import AuditConfig
-from shieldfl.audit.parties import Party
 from shieldfl.audit.result import Cell
+from shieldfl.audit.views.parties import Party
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.data import Dataset
 

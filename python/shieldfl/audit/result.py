@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from shieldfl.audit.outcome import Example
+from shieldfl.audit.scores.outcome import Example
 
 __all__ = ["FEWEST_TRIES", "UNDEFENDED", "AuditResult", "Cell", "Verdict"]
 

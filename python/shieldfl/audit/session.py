@@ -8,15 +8,15 @@ from dataclasses import asdict
 
 from shieldfl.audit.attack import ModelPlantingAttack, UpdateAttack
 from shieldfl.audit.attacked_trial import AttackedTrial, planted_trial
+from shieldfl.audit.attacks.label_distribution_audit import LabelDistributionAudit
+from shieldfl.audit.attacks.membership_audit import MembershipAudit
 from shieldfl.audit.attacks.offered import attacks_named
 from shieldfl.audit.audit_config import AuditConfig
 from shieldfl.audit.federation_attack import FederationAttack
-from shieldfl.audit.label_distribution_audit import LabelDistributionAudit
-from shieldfl.audit.membership_audit import MembershipAudit
-from shieldfl.audit.parties import party_named
 from shieldfl.audit.result import UNDEFENDED, AuditResult, Cell
-from shieldfl.audit.trial import Trial, model_kind
 from shieldfl.audit.tries import Tries
+from shieldfl.audit.views.parties import party_named
+from shieldfl.audit.views.trial import Trial, model_kind
 from shieldfl.errors import ParameterError, ShieldError
 from shieldfl.methods.discovery import checked_methods
 from shieldfl.methods.settings import MethodSettings

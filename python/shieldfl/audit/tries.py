@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from shieldfl.audit.attack import UpdateAttack
-from shieldfl.audit.intervals import bootstrap_interval
-from shieldfl.audit.outcome import FIGURES, Outcome
 from shieldfl.audit.result import Cell
+from shieldfl.audit.scores.intervals import bootstrap_interval
+from shieldfl.audit.scores.outcome import FIGURES, Outcome
 
 __all__ = ["Tries"]
 

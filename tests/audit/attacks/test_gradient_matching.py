@@ -9,7 +9,7 @@ from torch import nn
 
 from audit.small_updates import digits_range, drawn, relu_model, sigmoid_model, trained
 from shieldfl.audit.attacks.gradient_matching import Dlg, Idlg
-from shieldfl.audit.image_scores import psnr
+from shieldfl.audit.scores.image_scores import psnr
 from shieldfl.training.models import build_model
 
 

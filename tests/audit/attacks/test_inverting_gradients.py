@@ -11,8 +11,8 @@ from torch import nn
 
 from audit.small_updates import ONE_STEP, digits_range, drawn, sigmoid_model, trained
 from shieldfl.audit.attacks.inverting_gradients import Inverting, total_variation
-from shieldfl.audit.image_scores import matched, psnr
-from shieldfl.audit.observed_update import ObservedUpdate
+from shieldfl.audit.scores.image_scores import matched, psnr
+from shieldfl.audit.views.observed_update import ObservedUpdate
 from shieldfl.settings import TrainingSettings
 
 ATTACK = Inverting(iterations=120, smoothness=1e-4)

@@ -20,11 +20,11 @@ from PIL import Image
 
 from audit.report.made_up_audits import audit_of, audit_of_one_try, cell, example, small_audit
 from page_reader import PageReader, assert_needs_nothing_from_elsewhere
-from shieldfl.audit.outcome import FIGURES
 from shieldfl.audit.report.findings import findings
 from shieldfl.audit.report.page import write_report
 from shieldfl.audit.report.reading import MEANINGS
 from shieldfl.audit.result import Cell
+from shieldfl.audit.scores.outcome import FIGURES
 from shieldfl.audit.session import FEDERATION_ATTACKS
 from shieldfl.errors import ParameterError
 

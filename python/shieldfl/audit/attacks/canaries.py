@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.audit.epsilon_bounds import EpsilonBound, Guesses, bound_from_one_run
+from shieldfl.audit.epsilon.bounds import EpsilonBound, Guesses, bound_from_one_run
 from shieldfl.errors import ParameterError
 
 __all__ = [
@@ -122,7 +122,7 @@ def audit_sum(
     canaries : DiracCanaries
         Of the norm that the mechanism clips to.
     delta, unit, claimed, confidence
-        As for :func:`shieldfl.audit.epsilon_bounds.bound_from_one_run`.
+        As for :func:`shieldfl.audit.epsilon.bounds.bound_from_one_run`.
     shares : sequence of float
         Of the canaries to guess, each in (0, 1]: few where a mechanism shows little, all where it shows all. They are
         settled before the run.

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from shieldfl.audit.attack import Recovered, UpdateAttack
-from shieldfl.audit.last_layer import last_layer
-from shieldfl.audit.observed_update import ObservedUpdate
-from shieldfl.audit.simulated_training import SimulatedTraining
+from shieldfl.audit.attacker.last_layer import last_layer
+from shieldfl.audit.attacker.simulated_training import SimulatedTraining
+from shieldfl.audit.views.observed_update import ObservedUpdate
 
 __all__ = ["Dlg", "Idlg"]
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from shieldfl.audit.attack import Recovered, UpdateAttack
-from shieldfl.audit.last_layer import last_layer
-from shieldfl.audit.observed_update import ObservedUpdate
+from shieldfl.audit.attacker.last_layer import last_layer
+from shieldfl.audit.views.observed_update import ObservedUpdate
 
 __all__ = ["Ilrg", "whole_counts"]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 from torch import nn
 
-from shieldfl.audit.observed_update import ObservedUpdate
+from shieldfl.audit.views.observed_update import ObservedUpdate
 from shieldfl.errors import ParameterError
 from shieldfl.sensitivity.per_sample_gradients import each_gradient
 from shieldfl.training.sgd import outputs_of

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from shieldfl.audit.observed_update import ObservedUpdate
+from shieldfl.audit.views.observed_update import ObservedUpdate
 
 __all__ = ["RowGradients", "in_front", "means_of_known", "missing_layer"]
 

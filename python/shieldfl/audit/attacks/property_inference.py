@@ -20,7 +20,7 @@ from sklearn.linear_model import RidgeCV
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from shieldfl.audit.observed_update import ObservedUpdate
+from shieldfl.audit.views.observed_update import ObservedUpdate
 from shieldfl.errors import ParameterError
 from shieldfl.parameter_layout import ParameterLayout
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from shieldfl.audit.attack import ModelPlantingAttack, Recovered
 from shieldfl.audit.attacks.planted_layer import RowGradients, in_front, missing_layer
-from shieldfl.audit.observed_update import ObservedUpdate
+from shieldfl.audit.views.observed_update import ObservedUpdate
 from shieldfl.errors import ParameterError
 
 __all__ = ["RobbingTheFed", "expected_share"]

@@ -6,7 +6,6 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from shieldfl.audit.parties import PARTIES
 from shieldfl.audit.report.chart import draw_chart, say_chart
 from shieldfl.audit.report.csv_tables import cells_csv
 from shieldfl.audit.report.examples import ShownExample, shown_examples
@@ -22,6 +21,7 @@ from shieldfl.audit.report.reading import (
     word,
 )
 from shieldfl.audit.result import AuditResult
+from shieldfl.audit.views.parties import PARTIES
 from shieldfl.errors import ParameterError
 from shieldfl.reporting.figure_style import LIGHT
 from shieldfl.reporting.output_files import write_whole

@@ -13,7 +13,7 @@ import typer
 from msgspec import Meta
 
 from shieldfl.audit.audit_config import AuditConfig
-from shieldfl.audit.epsilon_config import EpsilonConfig
+from shieldfl.audit.epsilon.config import EpsilonConfig
 from shieldfl.cli.audit.epsilon import measure
 from shieldfl.cli.failures import Terminated, failures_on_stderr, interruptible
 from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
@@ -123,8 +123,8 @@ def _run(
 ) -> None:
     # torch takes seconds to load, and --help does not need it.
     from shieldfl.audit.attacks.offered import attacks_named
-    from shieldfl.audit.parties import party_named
     from shieldfl.audit.session import FEDERATION_ATTACKS, AuditInterrupted, run_audit
+    from shieldfl.audit.views.parties import party_named
     from shieldfl.cli.audit.progress import AuditProgress
     from shieldfl.cli.audit.table import print_audit
 

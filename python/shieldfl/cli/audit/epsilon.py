@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shieldfl.audit.audit_config import AuditConfig
-from shieldfl.audit.epsilon_config import EpsilonConfig
+from shieldfl.audit.epsilon.config import EpsilonConfig
 from shieldfl.cli.audit.progress import AuditProgress
 from shieldfl.cli.json_output import is_stdout, write_json
 from shieldfl.cli.result_console import result_console, result_table
 from shieldfl.methods.settings import MethodSettings
 
 if TYPE_CHECKING:
-    from shieldfl.audit.epsilon_claims import ClaimedEpsilon, EpsilonResult
+    from shieldfl.audit.epsilon.claims import ClaimedEpsilon, EpsilonResult
 
 __all__ = ["measure"]
 
@@ -28,7 +28,7 @@ def measure(
     json_file: Path | None,
 ) -> None:
     """Measure, print and write what came of it. Raises DisprovedError, after that, where a claim is too low."""
-    from shieldfl.audit.epsilon_claims import check_claims, measure_epsilons  # torch takes seconds to load
+    from shieldfl.audit.epsilon.claims import check_claims, measure_epsilons  # torch takes seconds to load
 
     with AuditProgress(config.budget_minutes) as progress:
         result = measure_epsilons(config, measurement, methods, settings, progress)

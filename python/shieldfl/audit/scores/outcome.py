@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from shieldfl.audit.attack import Recovered
-from shieldfl.audit.image_scores import DISTANCES, identified, matched, psnr
-from shieldfl.audit.label_scores import Counts, label_scores
-from shieldfl.audit.trial import Truth
+from shieldfl.audit.scores.image_scores import DISTANCES, identified, matched, psnr
+from shieldfl.audit.scores.label_scores import Counts, label_scores
+from shieldfl.audit.views.trial import Truth
 
 __all__ = ["FIGURES", "Example", "Outcome", "image_outcome", "label_outcome"]
 

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from audit.small_updates import ONE_STEP, drawn, relu_model, sigmoid_model, trained
-from shieldfl.audit.observed_update import ObservedUpdate
-from shieldfl.audit.simulated_training import SimulatedTraining
+from shieldfl.audit.attacker.simulated_training import SimulatedTraining
+from shieldfl.audit.views.observed_update import ObservedUpdate
 from shieldfl.settings import TrainingSettings
 from shieldfl.torch_bridge import flatten
 from shieldfl.training.models import build_model

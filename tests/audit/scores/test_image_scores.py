@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from shieldfl.audit.image_scores import identified, matched, psnr, ssim
+from shieldfl.audit.scores.image_scores import identified, matched, psnr, ssim
 from shieldfl.errors import ParameterError
 
 

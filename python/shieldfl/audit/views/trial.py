@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from shieldfl.audit.audit_config import AuditConfig
-from shieldfl.audit.observed_update import ObservedUpdate
-from shieldfl.audit.parties import Party
-from shieldfl.audit.recorded_federation import Record, RecordedFederation
-from shieldfl.audit.views import KnownChange, View
+from shieldfl.audit.views.observed_update import ObservedUpdate
+from shieldfl.audit.views.parties import Party
+from shieldfl.audit.views.recorded_federation import Record, RecordedFederation
+from shieldfl.audit.views.view import KnownChange, View
 from shieldfl.errors import ParameterError, PrecisionWarning
 from shieldfl.methods.model_adaptation import adapt_model
 from shieldfl.methods.protocol.method import Method

@@ -17,10 +17,10 @@ from shieldfl.audit.attacks.property_inference import (
 )
 from shieldfl.audit.audit_config import AuditConfig
 from shieldfl.audit.federation_attack import FederationAttack
-from shieldfl.audit.parties import Party
 from shieldfl.audit.result import Cell
-from shieldfl.audit.trial import Trial
-from shieldfl.audit.views import View
+from shieldfl.audit.views.parties import Party
+from shieldfl.audit.views.trial import Trial
+from shieldfl.audit.views.view import View
 from shieldfl.errors import WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.settings import MethodSettings

@@ -13,12 +13,12 @@ from torch import nn
 from shieldfl.audit.attacks.membership import Shadows, train_shadows
 from shieldfl.audit.audit_config import AuditConfig
 from shieldfl.audit.federation_attack import FederationAttack
-from shieldfl.audit.membership_scores import membership_figures
-from shieldfl.audit.parties import Party
-from shieldfl.audit.recorded_federation import RecordedFederation
 from shieldfl.audit.result import UNDEFENDED, Cell
-from shieldfl.audit.trial import model_kind
-from shieldfl.audit.views import View
+from shieldfl.audit.scores.membership_scores import membership_figures
+from shieldfl.audit.views.parties import Party
+from shieldfl.audit.views.recorded_federation import RecordedFederation
+from shieldfl.audit.views.trial import model_kind
+from shieldfl.audit.views.view import View
 from shieldfl.errors import ParameterError
 from shieldfl.methods.model_adaptation import adapt_model
 from shieldfl.methods.settings import MethodSettings

@@ -12,7 +12,7 @@ from torch import nn
 
 from audit.planted_updates import observed_step
 from shieldfl.audit.attacks.membership import Shadows, confidence_scores, train_shadows, update_alignment
-from shieldfl.audit.membership_scores import membership_figures
+from shieldfl.audit.scores.membership_scores import membership_figures
 from shieldfl.errors import ParameterError
 from shieldfl.settings import TrainingSettings
 from shieldfl.simulation.data import load_dataset

@@ -10,8 +10,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.audit.parties import Party
-from shieldfl.audit.recorded_federation import AGGREGATOR, AUTHORITY, Delivery, Record, client_name
+from shieldfl.audit.views.parties import Party
+from shieldfl.audit.views.recorded_federation import AGGREGATOR, AUTHORITY, Delivery, Record, client_name
 from shieldfl.errors import ParameterError
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.method import Method

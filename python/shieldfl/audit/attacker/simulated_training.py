@@ -11,7 +11,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy
 
-from shieldfl.audit.observed_update import ObservedUpdate
+from shieldfl.audit.views.observed_update import ObservedUpdate
 
 __all__ = ["SimulatedTraining"]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from shieldfl.audit.epsilon_bounds import Guesses, bound_from_one_run, bound_from_rates, one_run_p_value
+from shieldfl.audit.epsilon.bounds import Guesses, bound_from_one_run, bound_from_rates, one_run_p_value
 from shieldfl.errors import ParameterError
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shieldfl.audit.recorded_federation import AGGREGATOR, AUTHORITY, client_name
+from shieldfl.audit.views.recorded_federation import AGGREGATOR, AUTHORITY, client_name
 from shieldfl.errors import ParameterError
 
 __all__ = ["PARTIES", "Party", "party_named"]

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from shieldfl.audit.last_layer import last_layer
-from shieldfl.audit.observed_update import FloatVector, ObservedUpdate
+from shieldfl.audit.attacker.last_layer import last_layer
+from shieldfl.audit.views.observed_update import FloatVector, ObservedUpdate
 from shieldfl.errors import ParameterError
 from shieldfl.torch_bridge import flatten
 from shieldfl.training.sgd import train_locally

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from shieldfl.audit.intervals import bootstrap_interval, wilson_interval
+from shieldfl.audit.scores.intervals import bootstrap_interval, wilson_interval
 from shieldfl.errors import ParameterError
 
 

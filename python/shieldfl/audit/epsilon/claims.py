@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from shieldfl.audit.attacks.canaries import SHARES, count_guesses
 from shieldfl.audit.audit_config import AuditConfig
-from shieldfl.audit.canary_federation import CanaryFederation, clipped_to
-from shieldfl.audit.epsilon_bounds import EpsilonBound, Guesses, bound_from_one_run
-from shieldfl.audit.epsilon_config import EpsilonConfig
+from shieldfl.audit.epsilon.bounds import EpsilonBound, Guesses, bound_from_one_run
+from shieldfl.audit.epsilon.canary_federation import CanaryFederation, clipped_to
+from shieldfl.audit.epsilon.config import EpsilonConfig
 from shieldfl.errors import DisprovedError, ShieldError
 from shieldfl.methods.discovery import checked_methods, method_class
 from shieldfl.methods.settings import MethodSettings

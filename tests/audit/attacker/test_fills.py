@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from audit.small_updates import ONE_STEP, digits, drawn, relu_model, trained
-from shieldfl.audit.fills import by_class_sums, with_last_exposed, with_own_expectation, with_zeros
-from shieldfl.audit.observed_update import ObservedUpdate
+from shieldfl.audit.attacker.fills import by_class_sums, with_last_exposed, with_own_expectation, with_zeros
+from shieldfl.audit.views.observed_update import ObservedUpdate
 from shieldfl.errors import ParameterError
 from shieldfl.settings import TrainingSettings
 from shieldfl.torch_bridge import flatten

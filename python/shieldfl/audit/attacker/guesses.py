@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
-from shieldfl.audit.fills import by_class_sums, with_last_exposed, with_own_expectation, with_zeros
-from shieldfl.audit.observed_update import FloatVector, ObservedUpdate
-from shieldfl.audit.views import KnownChange
+from shieldfl.audit.attacker.fills import by_class_sums, with_last_exposed, with_own_expectation, with_zeros
+from shieldfl.audit.views.observed_update import FloatVector, ObservedUpdate
+from shieldfl.audit.views.view import KnownChange
 
 __all__ = ["exposed_elsewhere", "guesses"]
 

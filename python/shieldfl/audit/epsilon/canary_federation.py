@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from shieldfl.audit.audit_config import AuditConfig
-from shieldfl.audit.epsilon_config import EpsilonConfig
-from shieldfl.audit.parties import party_named
-from shieldfl.audit.recorded_federation import RecordedFederation
-from shieldfl.audit.views import KnownChange, View
+from shieldfl.audit.epsilon.config import EpsilonConfig
+from shieldfl.audit.views.parties import party_named
+from shieldfl.audit.views.recorded_federation import RecordedFederation
+from shieldfl.audit.views.view import KnownChange, View
 from shieldfl.errors import PolicyError
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from shieldfl.audit.attacks.membership_audit import MembershipAudit
 from shieldfl.audit.audit_config import AuditConfig
-from shieldfl.audit.membership_audit import MembershipAudit
-from shieldfl.audit.parties import PARTIES
+from shieldfl.audit.views.parties import PARTIES
 from shieldfl.errors import ParameterError
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.data import Dataset

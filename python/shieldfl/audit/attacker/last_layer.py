@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from shieldfl.audit.observed_update import ObservedUpdate
+from shieldfl.audit.views.observed_update import ObservedUpdate
 
 __all__ = ["LastLayer", "last_layer"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from shieldfl.audit.attacks.label_distribution_audit import LabelDistributionAudit, clear_facts
 from shieldfl.audit.audit_config import AuditConfig
-from shieldfl.audit.label_distribution_audit import LabelDistributionAudit, clear_facts
-from shieldfl.audit.parties import party_named
-from shieldfl.audit.trial import Trial
-from shieldfl.audit.views import View
+from shieldfl.audit.views.parties import party_named
+from shieldfl.audit.views.trial import Trial
+from shieldfl.audit.views.view import View
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.data import Dataset
 

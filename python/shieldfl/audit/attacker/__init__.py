@@ -1,0 +1,1 @@
+"""What an attacker knows and puts where values are hidden."""

@@ -1,0 +1,1 @@
+"""What an epsilon must at least be, measured, beside what is claimed."""

@@ -1,0 +1,1 @@
+"""What parties of a federation get: recorded, and cut into views."""
