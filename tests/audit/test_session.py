@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from shieldfl.audit import session, views
+from shieldfl.audit import session
 from shieldfl.audit.audit_config import AuditConfig
 from shieldfl.audit.result import AuditResult, Cell
 from shieldfl.audit.session import AuditInterrupted, run_audit
+from shieldfl.audit.views import view as views
 from shieldfl.errors import ParameterError
 
 PARTIES = ("aggregator", "client", "other-clients", "authority", "network", "outsider")
