@@ -13,6 +13,7 @@ from shieldfl.audit.result import AuditResult, Cell
 from shieldfl.audit.session import AuditInterrupted, run_audit
 from shieldfl.audit.views import view as views
 from shieldfl.errors import ParameterError
+from shieldfl.methods.discovery import method_names
 
 PARTIES = ("aggregator", "client", "other-clients", "authority", "network", "outsider")
 
@@ -71,6 +72,22 @@ def test_figures_are_plain_json(counted):
 def test_the_same_seed_gives_the_same_figures(small, counted):
     again = run_audit(replace(small, trials=3), ["full-he"], ["ilrg"], ["aggregator"])
     assert cell(again, "fedavg", "aggregator") == cell(counted, "fedavg", "aggregator")
+
+
+def test_a_last_layer_that_is_computed_of_others_is_not_counted_by_its_weights(small):
+    result = run_audit(replace(small, trials=1, rounds=1), ["dict-pfl"], ["ilrg"], ["other-clients"])
+    found = cell(result, "dict-pfl", "other-clients")
+    assert found.status == "does not apply"
+    assert "not those of a Linear with a bias" in found.reason
+
+
+@pytest.mark.slow
+def test_every_method_is_attacked_for_every_party(small):
+    names = method_names()
+    result = run_audit(replace(small, trials=1), names, ["ilrg", "robbing-the-fed"], PARTIES)
+    assert not result.notes
+    assert len(result.cells) == 2 * len(names) * len(PARTIES)
+    assert {one.status for one in result.cells} <= {"attacked", "nothing received", "does not apply"}
 
 
 def test_one_try_has_no_verdict():

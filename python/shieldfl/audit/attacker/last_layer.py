@@ -44,8 +44,9 @@ def last_layer(observed: ObservedUpdate) -> LastLayer | None:
     """Find the last layer; None where what returns the model's outputs is no Linear with one for each class.
 
     What comes after it, other than a change of shape, would make the equations of the attacks false: it is the Linear
-    whose outputs the model returns, on noise.
+    whose outputs the model returns, on noise. Nor are they of a layer whose weight is computed of other parameters.
     """
+    parameters = {name for name, _ in observed.model.named_parameters()}
     model = deepcopy(observed.model).eval()
     made: dict[str, torch.Tensor] = {}
     for name, module in model.named_modules():
@@ -60,5 +61,7 @@ def last_layer(observed: ObservedUpdate) -> LastLayer | None:
         if logits.numel() == outputs.numel() and torch.equal(logits.ravel(), outputs.ravel()):
             layer = model.get_submodule(name)
             prefix = f"{name}." if name else ""
-            return LastLayer(f"{prefix}weight", None if layer.bias is None else f"{prefix}bias")
+            bias = None if layer.bias is None else f"{prefix}bias"
+            is_own = parameters >= {f"{prefix}weight"} | ({bias} if bias else set())
+            return LastLayer(f"{prefix}weight", bias) if is_own else None
     return None
