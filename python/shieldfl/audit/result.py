@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from shieldfl.audit.scores.outcome import Example
 
-__all__ = ["FEWEST_TRIES", "UNDEFENDED", "AuditResult", "Cell", "Verdict"]
+__all__ = ["FEWEST_TRIES", "NOT_TRIED", "UNDEFENDED", "AuditResult", "Cell", "Verdict"]
 
 UNDEFENDED = "fedavg"
 """Plain averaging: what every audit runs beside the methods that it is asked for."""
@@ -18,6 +18,9 @@ FEWEST_TRIES = 5
 """Below which no interval is believed: the bootstrap draws from nothing but the tries that there are."""
 
 Status = Literal["attacked", "nothing received", "does not apply", "not attacked"]
+NOT_TRIED = ("does not apply", "not attacked")
+"""What a cell may be without anything being known."""
+
 Verdict = Literal["chance", "some", "all", "too few trials", "not attacked"]
 
 

@@ -73,6 +73,10 @@ def test_ctrl_c_prints_what_was_attacked_by_then(monkeypatch, tmp_path):
         (("--method", "fedmagic"), "--method", "unknown method 'fedmagic'"),
         (("--clients", "2"), "--", "no round can start"),
         (("--budget-minutes", "0"), "--budget-minutes", "above 0"),
+        (("--epsilon", "--attack", "dlg"), "--attack", "not with --epsilon"),
+        (("--epsilon", "--trials", "3"), "--trials", "not with --epsilon"),
+        (("--epsilon", "--report", "folder"), "--report", "not with --epsilon"),
+        (("--canaries", "5"), "--canaries", "goes with --epsilon"),
     ],
 )
 def test_wrong_usage_is_named_with_exit_code_2(arguments, option, message):
@@ -81,3 +85,10 @@ def test_wrong_usage_is_named_with_exit_code_2(arguments, option, message):
     text = " ".join(done.stderr.replace("│", " ").split())
     assert option in text
     assert message in text
+
+
+def test_an_audit_that_attacked_nothing_fails_with_the_reason(tmp_path):
+    done = audit("--method", "full-he", "--samples", "500", "--json", tmp_path / "a.json")
+    assert done.exit_code == 1
+    assert "nothing was attacked: fedavg: left out from trial 1 on: 4 clients of 500 samples" in done.stderr
+    assert json.loads((tmp_path / "a.json").read_text())["cells"]

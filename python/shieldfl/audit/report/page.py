@@ -20,7 +20,7 @@ from shieldfl.audit.report.reading import (
     others_text,
     word,
 )
-from shieldfl.audit.result import AuditResult
+from shieldfl.audit.result import NOT_TRIED, AuditResult
 from shieldfl.audit.views.parties import PARTIES
 from shieldfl.errors import ParameterError
 from shieldfl.reporting.figure_style import LIGHT
@@ -100,7 +100,7 @@ def _notes(result: AuditResult) -> list[str]:
     """Return what the audit noted, and why there is no figure where an attack was not tried."""
     reasons: dict[str, list[str]] = {}
     for cell in result.cells:
-        if cell.status in ("does not apply", "not attacked"):
+        if cell.status in NOT_TRIED:
             methods = reasons.setdefault(f"{cell.attack}, {cell.status}: {cell.reason}", [])
             if cell.method not in methods:
                 methods.append(cell.method)

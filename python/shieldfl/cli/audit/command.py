@@ -18,13 +18,13 @@ from shieldfl.cli.audit.epsilon import measure
 from shieldfl.cli.failures import Terminated, failures_on_stderr, interruptible
 from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
 from shieldfl.cli.run.options import Assignments, Report, apply_assignments
-from shieldfl.cli.setting_options import given_settings, with_options
-from shieldfl.errors import ParameterError
+from shieldfl.cli.setting_options import given_settings, is_given, with_options
+from shieldfl.errors import ParameterError, ShieldError
 from shieldfl.installing import require
 from shieldfl.methods.discovery import checked_methods, method_names, names_with_epsilon
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.reporting.output_files import kept_folder
-from shieldfl.settings import Settings, Text, about
+from shieldfl.settings import Settings, Text, about, settings_of
 
 __all__ = ["audit"]
 
@@ -71,6 +71,7 @@ class Attacked(Settings):
 
 @with_options((Attacked, "Attacks"), (EpsilonConfig, "Epsilon"), (AuditConfig, "Audit"))
 def audit(
+    context: typer.Context,
     *,
     assignments: Assignments = None,
     json_file: JsonFile = None,
@@ -86,10 +87,7 @@ def audit(
     attacked = given_settings(Attacked, settings)
     config = given_settings(AuditConfig, settings)
     measurement = given_settings(EpsilonConfig, settings)
-    if attacked.epsilon and report is not None:
-        raise typer.BadParameter(
-            "there is no report of bounds: write them with --json", param_hint="--report"
-        )
+    _check_together(context, attacked)
     with interruptible(), failures_on_stderr():
         for package in ("torch", "opacus", "dp_accounting", "scipy"):
             require(package)
@@ -104,6 +102,26 @@ def audit(
         methods = _named(attacked.methods or method_names())
         given = apply_assignments(MethodSettings(), assignments or (), methods)
         _run(config, attacked, methods, given, json_file, report)
+
+
+_OF_ATTACKS = {
+    **{"report": "--report", "attacks": "--attack", "parties": "--party"},
+    **{name: "--" + name for name in ("dataset", "model", "samples", "trials")},
+}
+"""Parameters of attacks on data, and their options."""
+
+
+def _check_together(context: typer.Context, attacked: Attacked) -> None:
+    """Raise typer.BadParameter for options that the others leave without a use."""
+    for name, option in _OF_ATTACKS.items():
+        if attacked.epsilon and is_given(context, name):
+            raise typer.BadParameter(
+                "it goes with attacks on data, and not with --epsilon", param_hint=option
+            )
+    for setting in settings_of(EpsilonConfig).values():
+        if not attacked.epsilon and is_given(context, setting.name):
+            option = "--" + setting.name.replace("_", "-")
+            raise typer.BadParameter("it goes with --epsilon", param_hint=option)
 
 
 def _named(methods: Sequence[str]) -> tuple[str, ...]:
@@ -123,6 +141,7 @@ def _run(
 ) -> None:
     # torch takes seconds to load, and --help does not need it.
     from shieldfl.audit.attacks.offered import attacks_named
+    from shieldfl.audit.result import NOT_TRIED
     from shieldfl.audit.session import FEDERATION_ATTACKS, AuditInterrupted, run_audit
     from shieldfl.audit.views.parties import party_named
     from shieldfl.cli.audit.progress import AuditProgress
@@ -156,6 +175,8 @@ def _run(
                 typer.echo(f"report: {page}", err=True)
     if not is_stdout(json_file):
         print_audit(result)
+    if stopped is None and all(cell.status in NOT_TRIED for cell in result.cells):
+        raise ShieldError(f"nothing was attacked: {(*result.notes, result.cells[0].reason)[0]}")
     if stopped is not None:
         kind = Terminated if isinstance(stopped.__cause__, Terminated) else KeyboardInterrupt
         raise kind(f"{stopped}: what was attacked by then is kept") from stopped

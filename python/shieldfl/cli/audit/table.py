@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from shieldfl.audit.result import AuditResult, Cell, Verdict
+from shieldfl.audit.result import NOT_TRIED, AuditResult, Cell, Verdict
 from shieldfl.cli.result_console import result_console, result_table
 
 __all__ = ["print_audit"]
@@ -48,13 +48,10 @@ def print_audit(result: AuditResult) -> None:
         soft_wrap=True,
     )
     reasons = dict.fromkeys(
-        f"{cell.attack} on {cell.method}: {cell.reason}" for cell in result.cells if cell.status in _NOT_TRIED
+        f"{cell.attack} on {cell.method}: {cell.reason}" for cell in result.cells if cell.status in NOT_TRIED
     )
     for note in (*result.notes, *reasons):
         console.print(f"- {note}", soft_wrap=True)
-
-
-_NOT_TRIED = ("does not apply", "not attacked")
 
 
 def _shown(result: AuditResult, cell: Cell) -> Text:
