@@ -1,10 +1,14 @@
-"""A report as a browser lays it out, from a telephone to a large screen."""
+"""A report as a browser lays it out, from a telephone to a large screen.
+
+Where there is a browser, one page in one width is looked at in every run of the tests; the others are slow ones.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +20,6 @@ from reporting.headless_browser import Browser, open_browser
 from shieldfl.simulation.report.page import write_report
 from shieldfl.simulation.run_result import RunResult
 from simulation.report.made_up_runs import SIXTEEN, changed, run_of, run_of_sixteen
-
-pytestmark = pytest.mark.slow
 
 WIDTHS = (390, 800, 1280, 1920)
 LEAST_LETTERS = 9.0
@@ -58,16 +60,28 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return {name: write_report(make(), tmp_path_factory.mktemp(name))[-1] for name, make in RUNS.items()}
+def page_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    @cache
+    def page(name: str) -> Path:
+        return write_report(RUNS[name](), tmp_path_factory.mktemp(name))[-1]
+
+    return page
 
 
 @pytest.fixture(
-    params=[(name, width) for name in RUNS for width in WIDTHS], ids=lambda case: f"{case[0]}-{case[1]}"
+    params=[
+        pytest.param(
+            (name, width),
+            id=f"{name}-{width}",
+            marks=() if (name, width) == ("three", 1280) else pytest.mark.slow,
+        )
+        for name in RUNS
+        for width in WIDTHS
+    ]
 )
-def shown(request: pytest.FixtureRequest, browser: Browser, pages: dict[str, Path]) -> Browser:
+def shown(request: pytest.FixtureRequest, browser: Browser, page_of: Callable[[str], Path]) -> Browser:
     name, width = request.param
-    browser.show(pages[name], width)
+    browser.show(page_of(name), width)
     # What is folded away at first is looked at, too.
     browser.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
     return browser
@@ -156,23 +170,25 @@ def test_names_and_heads_stay_where_a_table_is_moved(shown: Browser) -> None:
         assert table["share"] < 0.55, table
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 1920])
 @pytest.mark.parametrize("name", RUNS)
 def test_on_a_desktop_no_column_of_the_first_table_is_out_of_sight(
-    browser: Browser, pages: dict[str, Path], name: str, width: int
+    browser: Browser, page_of: Callable[[str], Path], name: str, width: int
 ) -> None:
-    browser.show(pages[name], width)
+    browser.show(page_of(name), width)
     width, room = measure(
         browser, 'const box = document.querySelector(".scroll"); return [box.scrollWidth, box.clientWidth];'
     )
     assert width <= room
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
 def test_all_methods_are_in_sight_without_scripts(
-    browser: Browser, pages: dict[str, Path], width: int
+    browser: Browser, page_of: Callable[[str], Path], width: int
 ) -> None:
-    browser.show(pages["sixteen"], width, scripts=False)
+    browser.show(page_of("sixteen"), width, scripts=False)
     names = measure(
         browser,
         """const box = document.querySelector(".scroll"), outer = box.getBoundingClientRect();
@@ -184,12 +200,13 @@ def test_all_methods_are_in_sight_without_scripts(
     assert names == SIXTEEN
 
 
-def test_a_dark_screen_gets_dark_drawings(browser: Browser, pages: dict[str, Path]) -> None:
+@pytest.mark.slow
+def test_a_dark_screen_gets_dark_drawings(browser: Browser, page_of: Callable[[str], Path]) -> None:
     read = f"""const text = {SHOWN_DRAWINGS}[0].querySelector("text"), path = {SHOWN_DRAWINGS}[0].querySelector("path");
         return [getComputedStyle(text).fill, getComputedStyle(path).fill, getComputedStyle(document.body).color];"""
     colours = {}
     for dark in (False, True):
-        browser.show(pages["three"], 1280, dark=dark)
+        browser.show(page_of("three"), 1280, dark=dark)
         colours[dark] = measure(browser, read)
         letters, background, page_letters = colours[dark]
         assert letters == page_letters
