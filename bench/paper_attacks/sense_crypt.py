@@ -23,7 +23,7 @@ DIFFERENCES = (
     "to 1/32 (ours stop at 0.1 by default).",
     "iLRG reads the model's last layer, which the aggregator is not sent in the clear. Attacked is the view as it is, "
     "with a model drawn anew, and that of an aggregator that has the model.",
-    "ResNet-50 on CIFAR-100 is not run: CIFAR-100 is not among the data at hand.",
+    "ResNet-50 on CIFAR-100 is not run: nothing was measured on CIFAR-100.",
 )
 
 

@@ -34,12 +34,12 @@ class PoolState {
   Request claim(std::size_t most);
   void forget_requests() { requests.clear(); }
 
-  // Waits for a change after which `done` holds; `lock` holds `mutex`. Until a time that never comes, because
+  // Waits for a change after which `done` holds; `lock` holds `mutex`. By the hour, because
   // std::condition_variable::wait is the one function of the C++ library that this core would need of GCC 12:
-  // a wheel without it runs where that library is older. wait_until is compiled from its header.
+  // a wheel without it runs where that library is older. wait_for is compiled from its header.
   template <typename Done>
   void wait(std::unique_lock<std::mutex>& lock, Done done) {
-    changed.wait_until(lock, std::chrono::steady_clock::time_point::max(), done);
+    while (!done()) changed.wait_for(lock, std::chrono::hours(1));
   }
 
   // In a child process, with `mutex` held: there are no threads, and every entry is the parent's.

@@ -37,6 +37,20 @@ def test_an_error_keeps_what_ended_and_says_where(tmp_path):
     }
 
 
+def test_a_folder_that_cannot_be_written_in_the_end_either_hides_no_error(tmp_path, monkeypatch):
+    def full(*what):
+        raise DataError("the disk is full")
+
+    def fuller(*what):
+        raise DataError("it is still full")
+
+    monkeypatch.setattr("shieldfl.simulation.written_run.WrittenRun.finish", fuller)
+    with pytest.raises(DataError, match="the disk is full") as failed:
+        sf.run(regression(), ["fedavg"], on_round=full, **QUICK | {"folder": str(tmp_path / "run")})
+    assert [len(method.rounds) for method in failed.value.ended.result.methods] == [1]
+    assert "it is still full" in failed.value.__notes__
+
+
 def test_an_error_before_a_method_of_a_later_seed_keeps_the_seeds_before():
     built = []
 

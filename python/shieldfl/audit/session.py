@@ -108,8 +108,8 @@ class _Session:
         self._tries: dict[tuple[str, str, str], Tries] = {}
         self._cells: dict[tuple[str, str, str], Cell] = {}
         """By method, attack and party: of the attacks that are not on updates."""
-        self._left_out: dict[str, str] = {}
-        """Methods that failed in a trial, and why."""
+        self._left_out: dict[tuple[str, str], str] = {}
+        """Methods that failed in a trial, by the attack that chose its model, "" for none, and why."""
         self.result = AuditResult(
             asdict(config), describe_environment(), self._dataset.description, model_kind(config)
         )
@@ -130,7 +130,8 @@ class _Session:
                     return time.monotonic() - began > self._share
 
                 # Another method first in each trial: time may end amid one.
-                running = [name for name in self._names if name not in self._left_out]
+                whose = _model_of(attack)
+                running = [name for name in self._names if (name, whose) not in self._left_out]
                 turn = number % max(1, len(running))
                 for name in (*running[turn:], *running[:turn]):
                     if not is_over():
@@ -151,8 +152,9 @@ class _Session:
             trial = self._trial(name, number, attack, honest)
             received = {party: trial.received(party) for party in self._parties}
         except ShieldError as error:
-            self._left_out[name] = str(error)
-            self.result.notes.append(f"{name}: left out from trial {number + 1} on: {error}")
+            self._left_out[name, _model_of(attack)] = str(error)
+            under = f" under {attack.name}" if _model_of(attack) else ""
+            self.result.notes.append(f"{name}: left out{under} from trial {number + 1} on: {error}")
             return
         for party in self._parties:
             found = self._tries.setdefault((name, attack.name, party.name), Tries())
@@ -214,5 +216,11 @@ class _Session:
         return result
 
     def _not_reached(self, method: str, attack: str, party: str) -> Cell:
-        why = self._left_out.get(method, "the audit ended before this method's turn")
+        own = self._left_out.get((method, attack), "the audit ended before this method's turn")
+        why = self._left_out.get((method, ""), own)
         return Cell(method, attack, party, "not attacked", why)
+
+
+def _model_of(attack: UpdateAttack) -> str:
+    """Return which federations an attack is on: its own by name, or "" for those whose model nobody has altered."""
+    return attack.name if isinstance(attack, ModelPlantingAttack) else ""

@@ -264,18 +264,16 @@ def _written(
         if on_round is not None:
             on_round(method, record)
 
-    measured = result
     try:
         yield tell
-    except RunInterrupted as error:
-        measured = error.result
+    except BaseException as error:
+        kept = error if isinstance(error, RunInterrupted) else getattr(error, "ended", None)
+        try:
+            written.finish(result if kept is None else kept.result)
+        except ShieldError as another:  # such as the full disk that ended the run
+            error.add_note(str(another))
         raise
-    except ShieldError as error:
-        measured = result if error.ended is None else error.ended.result
-        raise
-    finally:
-        if measured.methods:
-            written.finish(measured)
+    written.finish(result)
 
 
 def _check_data(

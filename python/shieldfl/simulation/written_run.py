@@ -85,6 +85,8 @@ class WrittenRun:
         """Add a round's line, unless it has one. Raises DataError."""
         if (method, record.round) in self._known:
             return
+        if self._for_tensorboard:  # before the line, which says that the round need not be told again
+            self._add_scalars(method, record)
         line = json.dumps(plain_json({"method": method, **flat_record(record)}), allow_nan=False)
         try:
             with (self._folder / _ROUNDS).open("a", encoding="utf-8") as file:
@@ -93,8 +95,6 @@ class WrittenRun:
                 os.fsync(file.fileno())
         except OSError as error:
             raise self._failed() from error
-        if self._for_tensorboard:
-            self._add_scalars(method, record)
         self._known.add((method, record.round))
 
     def _add_scalars(self, method: str, record: RoundRecord) -> None:
@@ -113,10 +113,18 @@ class WrittenRun:
             raise self._failed() from error
 
     def finish(self, result: RunResult) -> None:
-        """Write down what the run measured, also one that was interrupted. Raises DataError."""
+        """Write down what the run measured, if anything, also one that was interrupted. Raises DataError."""
         try:
-            write_whole(self._folder / _RESULT, _text(result.to_json()))
-            write_whole(self._folder / _TABLE, rounds_csv(result))
+            if result.methods:
+                write_whole(self._folder / _RESULT, _text(result.to_json()))
+                write_whole(self._folder / _TABLE, rounds_csv(result))
+        except OSError as error:
+            raise self._failed() from error
+        finally:
+            self._close_writers()
+
+    def _close_writers(self) -> None:
+        try:
             for writer in self._writers.values():
                 writer.close()
         except OSError as error:

@@ -75,6 +75,7 @@ def test_ctrl_c_prints_what_was_attacked_by_then(monkeypatch, tmp_path):
         (("--budget-minutes", "0"), "--budget-minutes", "above 0"),
         (("--epsilon", "--attack", "dlg"), "--attack", "not with --epsilon"),
         (("--epsilon", "--trials", "3"), "--trials", "not with --epsilon"),
+        (("--epsilon", "--learning-rate", "1"), "--learning-rate", "not with --epsilon"),
         (("--epsilon", "--report", "folder"), "--report", "not with --epsilon"),
         (("--canaries", "5"), "--canaries", "goes with --epsilon"),
     ],

@@ -18,7 +18,7 @@ _EXPECTED_OVER = 4
 
 
 def exposed_elsewhere(known: KnownChange, others: Sequence[KnownChange]) -> FloatVector | None:
-    """Return what was exposed of the same clients' changes in the other rounds, (P,), nearest round last to be taken.
+    """Return what was exposed of the same clients' changes in the other rounds, (P,): the nearest round's.
 
     NaN where no other round exposed a position; None where nothing was.
     """

@@ -20,7 +20,7 @@ from shieldfl.audit.federation_attack import FederationAttack
 from shieldfl.audit.result import Cell
 from shieldfl.audit.views.parties import Party
 from shieldfl.audit.views.trial import Trial
-from shieldfl.audit.views.view import View
+from shieldfl.audit.views.view import PARTS_OF_VALUES, View
 from shieldfl.errors import WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.settings import MethodSettings
@@ -33,8 +33,6 @@ __all__ = ["LabelDistributionAudit", "clear_facts"]
 _ALPHA = 0.5
 """Dirichlet concentration of the clients' labels."""
 _SAMPLES = 32
-_OF_VALUES = ("values", "update")
-"""Parts that are the update itself, which other attacks look at."""
 _LARGEST = 1e6
 """Above which a part of 8 or 16 bytes is taken for no numbers."""
 _FEWEST_POSITIONS = 5
@@ -53,7 +51,7 @@ def clear_facts(view: View, layout: ParameterLayout, classes: int) -> dict[str, 
         one for one in view.deliveries if _is_of(one.step, one.details, view.victim)
     ):
         for name, part in one.message.items():
-            if name in _OF_VALUES:
+            if name in PARTS_OF_VALUES:
                 continue
             said = [float(len(part)), *_few_numbers(part)]
             spread = _spread(part, layout.size)

@@ -96,7 +96,9 @@ class MembershipAudit(FederationAttack):
         chosen = self._first_half()
         first = self._train(method, chosen, self._config.seed)
         same = ""
-        if method != UNDEFENDED:
+        if method == UNDEFENDED:
+            self._plain = first
+        else:
             self._plain = self._plain or self._train(UNDEFENDED, chosen, self._config.seed)
             apart = _apart(first.model, self._plain.model)
             if apart is not None and apart < _ALIKE:

@@ -53,7 +53,9 @@ def draw_chart(table: AttackTable, theme: Theme, shape: Shape = WIDE) -> Figure:
     axes.plot([], [], "|", color=theme.text, markersize=11.0, markeredgewidth=1.6, label="chance")
     axes.set_yticks([])
     axes.set_ylim(row * len(lanes), -2.0)
-    axes.set_xlim(-0.02, 1.02)
+    ends = (value for cell in table.cells.values() for value in (cell.low, cell.figure))
+    lowest = min(filter(math.isfinite, ends), default=0.0)  # a correlation may be negative
+    axes.set_xlim(min(lowest, 0.0) - 0.02, 1.02)
     axes.xaxis.set_major_locator(FixedLocator([0.0, 0.25, 0.5, 0.75, 1.0]))
     axes.set_xlabel(f"{table.measured_by}, mean over the tries")
     add_grid(axes, theme, "x")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from shieldfl.audit.result import AuditResult
@@ -20,9 +19,5 @@ def cells_csv(result: AuditResult) -> str:
 
 
 def _line(facts: dict[str, Any]) -> dict[str, Any]:
-    others = facts.pop("others")
-    return {name: _plain(value) for name, value in (facts | others).items()}
-
-
-def _plain(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    others: dict[str, Any] = facts.pop("others")
+    return facts | others

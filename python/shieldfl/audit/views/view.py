@@ -17,9 +17,9 @@ from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.method import Method
 from shieldfl.training.local_update import FloatVector
 
-__all__ = ["KnownChange", "View"]
+__all__ = ["PARTS_OF_VALUES", "KnownChange", "View"]
 
-_NUMBERS = ("values", "update")
+PARTS_OF_VALUES = ("values", "update")
 """The parts of a client's message that may hold numbers of its update as they are."""
 
 
@@ -151,7 +151,7 @@ class View:
         if delivery.step != "receive" or client not in delivery.details[1:] or disclosure is None:
             return None
         message = delivery.message
-        part = next((name for name in _NUMBERS if name in message), None)
+        part = next((name for name in PARTS_OF_VALUES if name in message), None)
         if part is None:
             return None
         return _placed(np.frombuffer(message[part], np.float32), disclosure, self._method)

@@ -106,7 +106,10 @@ def audit(
 
 _OF_ATTACKS = {
     **{"report": "--report", "attacks": "--attack", "parties": "--party"},
-    **{name: "--" + name for name in ("dataset", "model", "samples", "trials")},
+    **{
+        name.replace("-", "_"): "--" + name
+        for name in ("dataset", "data-dir", "model", "samples", "learning-rate", "trials")
+    },
 }
 """Parameters of attacks on data, and their options."""
 
