@@ -84,10 +84,11 @@ def test_a_last_layer_that_is_computed_of_others_is_not_counted_by_its_weights(s
 @pytest.mark.slow
 def test_every_method_is_attacked_for_every_party(small):
     names = method_names()
-    result = run_audit(replace(small, trials=1), names, ["ilrg", "robbing-the-fed"], PARTIES)
+    config = replace(small, trials=1, budget_minutes=1000.0)  # however busy the machine is
+    result = run_audit(config, names, ["ilrg", "robbing-the-fed"], PARTIES)
     assert not result.notes
     assert len(result.cells) == 2 * len(names) * len(PARTIES)
-    assert {one.status for one in result.cells} <= {"attacked", "nothing received", "does not apply"}
+    assert [one for one in result.cells if one.status == "not attacked"] == []
 
 
 def test_one_try_has_no_verdict():

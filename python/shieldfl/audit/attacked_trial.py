@@ -39,10 +39,12 @@ class AttackedTrial:
         self._seed = seed
         self._known: dict[bytes, Outcome | str] = {}
 
-    def received(self, party: Party) -> bool:
-        """Say whether the party knows a value of any client's update, or of a sum with it."""
-        clients = range(self._trial.config.clients)
-        return any(True for victim in clients for _ in self._trial.observed(party, victim))
+    def _victims(self, attack: UpdateAttack) -> range:
+        return range(self._trial.config.clients if attack.recovers == "labels" else 1)
+
+    def received(self, party: Party, attack: UpdateAttack) -> bool:
+        """Say whether the party knows a value of an update of those that are attacked, or of a sum with it."""
+        return any(True for victim in self._victims(attack) for _ in self._trial.observed(party, victim))
 
     def outcomes(
         self, party: Party, attack: UpdateAttack, is_over: Callable[[], bool]
@@ -51,9 +53,8 @@ class AttackedTrial:
 
         It ends early, before an attack that has not been done yet, where time is over.
         """
-        clients = self._trial.config.clients
         tried: set[bytes] = set()
-        for victim in range(clients if attack.recovers == "labels" else 1):
+        for victim in self._victims(attack):
             changes = [known for known, _ in self._trial.observed(party, victim)]
             sources: set[str] = set()
             for known in changes:

@@ -150,7 +150,7 @@ class _Session:
         self._on_trial(name, number)
         try:
             trial = self._trial(name, number, attack, honest)
-            received = {party: trial.received(party) for party in self._parties}
+            received = {party: trial.received(party, attack) for party in self._parties}
         except ShieldError as error:
             self._left_out[name, _model_of(attack)] = str(error)
             under = f" under {attack.name}" if _model_of(attack) else ""
