@@ -44,7 +44,7 @@ class AttackedTrial:
 
     def received(self, party: Party, attack: UpdateAttack) -> bool:
         """Say whether the party knows a value of an update of those that are attacked, or of a sum with it."""
-        return any(True for victim in self._victims(attack) for _ in self._trial.observed(party, victim))
+        return any(True for victim in self._victims(attack) for _ in self._trial.changes(party, victim))
 
     def outcomes(
         self, party: Party, attack: UpdateAttack, is_over: Callable[[], bool]
@@ -55,7 +55,7 @@ class AttackedTrial:
         """
         tried: set[bytes] = set()
         for victim in self._victims(attack):
-            changes = [known for known, _ in self._trial.observed(party, victim)]
+            changes = list(self._trial.changes(party, victim))
             sources: set[str] = set()
             for known in changes:
                 if known.synthetic:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -16,15 +16,11 @@ from shieldfl.audit.federation_attack import FederationAttack
 from shieldfl.audit.result import UNDEFENDED, Cell
 from shieldfl.audit.scores.membership_scores import membership_figures
 from shieldfl.audit.views.parties import Party
-from shieldfl.audit.views.recorded_federation import RecordedFederation
-from shieldfl.audit.views.trial import model_kind
+from shieldfl.audit.views.trial import model_kind, recorded_run
 from shieldfl.audit.views.view import View
 from shieldfl.errors import ParameterError
-from shieldfl.methods.model_adaptation import adapt_model
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.data import Dataset
-from shieldfl.simulation.driver import planned_method
-from shieldfl.simulation.method_run import MethodRun
 from shieldfl.training.models import build_model
 
 __all__ = ["MembershipAudit"]
@@ -158,19 +154,12 @@ class MembershipAudit(FederationAttack):
         config = replace(self._run_config, seed=seed)
         dataset = self._dataset
         plain = build_model(str(config.model), dataset.feature_shape, dataset.classes, self._config.seed)
-        model = adapt_model(name, plain, self._settings)
-        method = planned_method(name, config, self._settings, dataset, model, None)
         parts = np.array_split(self._candidates[positions].numpy(), config.clients)
-        measured = replace(
-            dataset, test_features=dataset.test_features[:1], test_labels=dataset.test_labels[:1]
-        )
-        run = MethodRun(method, config, measured, model, parts, None, None, federation=RecordedFederation)
-        run.run(None)
+        run, method, model, record = recorded_run(name, self._settings, config, dataset, plain, parts)
         state = run.global_model()
         if state is None:
             raise ParameterError(f"{name} has no one model at its end: each client, or cluster, has its own")
         model.load_state_dict(state)
-        record = cast(RecordedFederation, run.federation).record
         knowing = {
             party.name
             for party in self._parties

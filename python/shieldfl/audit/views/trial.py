@@ -27,10 +27,10 @@ from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.data import Dataset
 from shieldfl.simulation.driver import planned_method
 from shieldfl.simulation.method_run import MethodRun
-from shieldfl.torch_bridge import ParameterLayout, flatten, load_flat, parameter_layout
+from shieldfl.torch_bridge import ParameterLayout, load_flat, parameter_layout
 from shieldfl.training.models import build_model, default_model
 
-__all__ = ["Trial", "Truth", "drawn_anew", "model_kind", "private_batches"]
+__all__ = ["Trial", "Truth", "drawn_anew", "model_kind", "private_batches", "recorded_run"]
 
 _MEASURED = 64
 """Test samples that a trial's models are measured on: nobody looks at their accuracy."""
@@ -80,6 +80,34 @@ def model_kind(config: AuditConfig) -> str:
     return config.model or ("small-mlp" if config.dataset == "digits" else default_model(config.dataset))
 
 
+def recorded_run(
+    name: str,
+    settings: MethodSettings,
+    config: RunConfig,
+    dataset: Dataset,
+    plain: nn.Module,
+    batches: Sequence[NDArray[np.int64]],
+) -> tuple[MethodRun, Method, nn.Module, Record]:
+    """Run a method's federation with everything recorded.
+
+    Returns the run, its method, the module that clients trained, whose parameters are overwritten, and the record.
+    ``batches`` are each client's samples. Raises as :func:`shieldfl.simulation.driver.run_methods` does.
+    """
+    model = adapt_model(name, plain, settings)
+    method = planned_method(name, config, settings, dataset, model, None)
+    measured = replace(
+        dataset,
+        test_features=dataset.test_features[:_MEASURED],
+        test_labels=dataset.test_labels[:_MEASURED],
+    )
+    run = MethodRun(method, config, measured, model, batches, None, None, federation=RecordedFederation)
+    with warnings.catch_warnings():
+        # What rounding loses, attackers do not get.
+        warnings.simplefilter("ignore", PrecisionWarning)
+        run.run(None)
+    return run, method, model, cast(RecordedFederation, run.federation).record
+
+
 class Trial:
     """A method's federation, run and recorded.
 
@@ -110,31 +138,11 @@ class Trial:
         self.config = replace(run_config, model=kind)
         self.dataset = dataset
         plain = planted or build_model(kind, dataset.feature_shape, dataset.classes, self.config.seed)
-        self.model = adapt_model(name, plain, settings)
-        """That clients train: its parameters are overwritten."""
-        self._chosen = None if planted is None else flatten(self.model)
         self._batches = private_batches(dataset, self.config) if batches is None else batches
-        self.method: Method = planned_method(name, self.config, settings, dataset, self.model, None)
-        measured = replace(
-            dataset,
-            test_features=dataset.test_features[:_MEASURED],
-            test_labels=dataset.test_labels[:_MEASURED],
+        run, self.method, self.model, self.record = recorded_run(
+            name, settings, self.config, dataset, plain, self._batches
         )
-        run = MethodRun(
-            self.method,
-            self.config,
-            measured,
-            self.model,
-            self._batches,
-            None,
-            None,
-            federation=RecordedFederation,
-        )
-        with warnings.catch_warnings():
-            # What rounding loses, attackers do not get.
-            warnings.simplefilter("ignore", PrecisionWarning)
-            run.run(None)
-        self.record: Record = cast(RecordedFederation, run.federation).record
+        self._chosen = None if planted is None else run.federation.initial.parameters
 
     @property
     def layout(self) -> ParameterLayout:
@@ -150,9 +158,13 @@ class Trial:
     def _drawn_anew(self) -> nn.Module:
         return drawn_anew(self.model, self.config.seed + _OF_THE_ATTACKER)
 
+    def changes(self, party: Party, victim: int) -> Iterator[KnownChange]:
+        """Yield every update of a client, or sum with it, of which a party knows a value."""
+        return View(self.record, self.method, party, victim).changes()
+
     def observed(self, party: Party, victim: int) -> Iterator[tuple[KnownChange, ObservedUpdate]]:
         """Yield what a party can attack of a client: every update, or sum, of which it knows a value."""
-        for known in View(self.record, self.method, party, victim).changes():
+        for known in self.changes(party, victim):
             yield known, self.as_update(known)
 
     def as_update(self, known: KnownChange) -> ObservedUpdate:

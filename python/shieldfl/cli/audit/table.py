@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
+from shieldfl.audit.report.reading import attack_tables, figure_text
 from shieldfl.audit.result import NOT_TRIED, AuditResult, Cell, Verdict
 from shieldfl.cli.result_console import result_console, result_table
 
@@ -16,30 +17,20 @@ _COLOURS: dict[Verdict, str] = {
     "too few trials": "dim",
     "not attacked": "dim",
 }
-_MARKS: dict[Verdict, str] = {
-    "all": "all",
-    "some": "some",
-    "chance": "chance",
-    "too few trials": "too few",
-    "not attacked": "not attacked",
-}
 
 
 def print_audit(result: AuditResult) -> None:
     """Print a table for each attack, what its cells mean, and what was left out."""
     console = result_console()
     console.print(f"{result.dataset}; {result.model}; {result.seconds:.0f} s")
-    attacks = dict.fromkeys(cell.attack for cell in result.cells)
-    parties = list(dict.fromkeys(cell.party for cell in result.cells))
-    for attack in attacks:
-        cells = {(cell.method, cell.party): cell for cell in result.cells if cell.attack == attack}
-        measured = next((cell.measured_by for cell in cells.values() if cell.measured_by), "no figure")
+    for attack in attack_tables(result):
+        measured = attack.measured_by or "no figure"
         console.print(
-            f"\n{attack}: {measured} (what a guess without the update has), n tries", soft_wrap=True
+            f"\n{attack.attack}: {measured} (what a guess without the update has), n tries", soft_wrap=True
         )
-        table = result_table(["method", *parties])
-        for method in dict.fromkeys(cell.method for cell in cells.values()):
-            table.add_row(method, *(_shown(result, cells[method, party]) for party in parties))
+        table = result_table(["method", *attack.parties])
+        for method in attack.methods:
+            table.add_row(method, *(_shown(result, cell) for cell in attack.of_method(method)))
         console.print(table)
     console.print(
         "all: no less than of plain averaging; some: above chance, by the 95 % interval; chance: not above it by this "
@@ -60,5 +51,5 @@ def _shown(result: AuditResult, cell: Cell) -> Text:
         return Text("-", style=_COLOURS["chance"])
     if cell.status != "attacked":
         return Text(cell.status, style=_COLOURS[verdict])
-    figure = f"{cell.figure:.2f} ({cell.chance:.2f}) n={cell.tries} {_MARKS[verdict]}"
-    return Text(figure, style=_COLOURS[verdict])
+    mark = "too few" if verdict == "too few trials" else verdict
+    return Text(f"{figure_text(cell)} n={cell.tries} {mark}", style=_COLOURS[verdict])
