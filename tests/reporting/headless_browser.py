@@ -14,7 +14,23 @@ from typing import Any
 
 import pytest
 
-__all__ = ["Browser", "open_browser"]
+__all__ = [
+    "LEAST_LETTERS",
+    "SHOWN_DRAWINGS",
+    "WIDTHS",
+    "Browser",
+    "assert_nothing_overflows",
+    "measure",
+    "open_browser",
+    "show_all",
+]
+
+WIDTHS = (390, 800, 1280, 1920)
+"""In CSS pixels, from a telephone to a large screen."""
+LEAST_LETTERS = 9.0
+SHOWN_DRAWINGS = (
+    """[...document.querySelectorAll("svg")].filter(one => one.getBoundingClientRect().width > 0)"""
+)
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 _OPTIONS = (
@@ -128,3 +144,30 @@ def open_browser(profile: Path) -> Iterator[Browser]:
         if process.poll() is None:
             process.kill()
             process.wait()
+
+
+def measure(browser: Browser, expression: str) -> Any:
+    """Return what statements of JavaScript return on the page that is shown."""
+    return browser.evaluate(f"(() => {{ {expression} }})()")
+
+
+def show_all(browser: Browser, page: Path, width: int) -> Browser:
+    """Show a page with what is folded away at first, which is looked at, too."""
+    browser.show(page, width)
+    browser.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+    return browser
+
+
+def assert_nothing_overflows(shown: Browser) -> None:
+    """Fail where the page is wider than the window, or anything on it is cut at the right."""
+    width, room = shown.evaluate(
+        "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
+    )
+    assert width <= room
+    cut = measure(
+        shown,
+        """return [...document.querySelectorAll("main *")]
+        .filter(one => !one.closest(".scroll, svg") && one.getBoundingClientRect().right > innerWidth + 0.5)
+        .map(one => one.outerHTML.slice(0, 80));""",
+    )
+    assert cut == []

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")
 
 from audit.report.made_up_audits import audit_of_one_try, audit_of_sixteen, small_audit
-from reporting.headless_browser import Browser, open_browser
+from reporting.headless_browser import (
+    LEAST_LETTERS,
+    SHOWN_DRAWINGS,
+    WIDTHS,
+    Browser,
+    assert_nothing_overflows,
+    measure,
+    open_browser,
+    show_all,
+)
 from shieldfl.audit.report.page import write_report
 
 pytestmark = pytest.mark.slow
 
-WIDTHS = (390, 800, 1280, 1920)
-LEAST_LETTERS = 9.0
 AUDITS = {"one": audit_of_one_try, "small": small_audit, "sixteen": audit_of_sixteen}
-SHOWN_DRAWINGS = (
-    """[...document.querySelectorAll("svg")].filter(one => one.getBoundingClientRect().width > 0)"""
-)
 
 
 @pytest.fixture(scope="module")
@@ -40,28 +43,11 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 )
 def shown(request: pytest.FixtureRequest, browser: Browser, pages: dict[str, Path]) -> Browser:
     name, width = request.param
-    browser.show(pages[name], width)
-    # What is folded away at first is looked at, too.
-    browser.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
-    return browser
-
-
-def measure(browser: Browser, expression: str) -> Any:
-    return browser.evaluate(f"(() => {{ {expression} }})()")
+    return show_all(browser, pages[name], width)
 
 
 def test_the_page_never_overflows(shown: Browser) -> None:
-    width, room = shown.evaluate(
-        "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
-    )
-    assert width <= room
-    cut = measure(
-        shown,
-        """return [...document.querySelectorAll("main *")]
-        .filter(one => !one.closest(".scroll, svg") && one.getBoundingClientRect().right > innerWidth + 0.5)
-        .map(one => one.outerHTML.slice(0, 80));""",
-    )
-    assert cut == []
+    assert_nothing_overflows(shown)
 
 
 def test_each_chart_is_whole_with_letters_of_a_readable_size_and_none_on_another(shown: Browser) -> None:

@@ -10,28 +10,30 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")
 
-from reporting.headless_browser import Browser, open_browser
+from reporting.headless_browser import (
+    LEAST_LETTERS,
+    SHOWN_DRAWINGS,
+    WIDTHS,
+    Browser,
+    assert_nothing_overflows,
+    measure,
+    open_browser,
+    show_all,
+)
 from shieldfl.simulation.report.page import write_report
 from shieldfl.simulation.run_result import RunResult
 from simulation.report.made_up_runs import SIXTEEN, changed, run_of, run_of_sixteen
 
-WIDTHS = (390, 800, 1280, 1920)
-LEAST_LETTERS = 9.0
 RUNS = {
     "one": lambda: run_of("fedavg"),
     "three": lambda: run_of("fedavg", "selective-shield", "full-he"),
     "sixteen": run_of_sixteen,
 }
-
-SHOWN_DRAWINGS = (
-    """[...document.querySelectorAll("svg")].filter(one => one.getBoundingClientRect().width > 0)"""
-)
 
 
 def run_of_long_names() -> RunResult:
@@ -81,28 +83,11 @@ def page_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 )
 def shown(request: pytest.FixtureRequest, browser: Browser, page_of: Callable[[str], Path]) -> Browser:
     name, width = request.param
-    browser.show(page_of(name), width)
-    # What is folded away at first is looked at, too.
-    browser.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
-    return browser
-
-
-def measure(browser: Browser, expression: str) -> Any:
-    return browser.evaluate(f"(() => {{ {expression} }})()")
+    return show_all(browser, page_of(name), width)
 
 
 def test_the_page_never_overflows(shown: Browser) -> None:
-    width, room = shown.evaluate(
-        "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
-    )
-    assert width <= room
-    cut = measure(
-        shown,
-        """return [...document.querySelectorAll("main *")]
-        .filter(one => !one.closest(".scroll, svg") && one.getBoundingClientRect().right > innerWidth + 0.5)
-        .map(one => one.outerHTML.slice(0, 80));""",
-    )
-    assert cut == []
+    assert_nothing_overflows(shown)
 
 
 def test_each_plot_is_shown_once_and_whole_with_letters_of_a_readable_size(shown: Browser) -> None:
