@@ -13,7 +13,13 @@ from types import FrameType
 from shieldfl.errors import ShieldError
 from shieldfl.installing import extra_of, how_to_install
 
-__all__ = ["Terminated", "failures_on_stderr", "interruptible", "missing_extra_message"]
+__all__ = [
+    "Terminated",
+    "failures_on_stderr",
+    "interruptible",
+    "kind_of_interruption",
+    "missing_extra_message",
+]
 
 # Of a write, whose error does not name the file.
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
@@ -60,6 +66,14 @@ _NOTHING_KEPT = "interrupted: nothing was written"
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM, which ends a command as Ctrl-C does."""
+
+
+def kind_of_interruption(error: BaseException) -> type[KeyboardInterrupt]:
+    """Return Terminated where SIGTERM is behind an error, by the causes that it was raised from; else Ctrl-C's kind."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, Terminated):
+        cause = cause.__cause__
+    return KeyboardInterrupt if cause is None else Terminated
 
 
 @contextmanager

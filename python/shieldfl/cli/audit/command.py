@@ -15,7 +15,7 @@ from msgspec import Meta
 from shieldfl.audit.audit_config import AuditConfig
 from shieldfl.audit.epsilon.config import EpsilonConfig
 from shieldfl.cli.audit.epsilon import measure
-from shieldfl.cli.failures import Terminated, failures_on_stderr, interruptible
+from shieldfl.cli.failures import failures_on_stderr, interruptible, kind_of_interruption
 from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
 from shieldfl.cli.run.options import Assignments, Report, apply_assignments
 from shieldfl.cli.setting_options import given_settings, is_given, with_options
@@ -181,5 +181,5 @@ def _run(
     if stopped is None and all(cell.status in NOT_TRIED for cell in result.cells):
         raise ShieldError(f"nothing was attacked: {(*result.notes, result.cells[0].reason)[0]}")
     if stopped is not None:
-        kind = Terminated if isinstance(stopped.__cause__, Terminated) else KeyboardInterrupt
+        kind = kind_of_interruption(stopped)
         raise kind(f"{stopped}: what was attacked by then is kept") from stopped

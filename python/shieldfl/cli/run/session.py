@@ -10,7 +10,7 @@ from pathlib import Path
 
 import typer
 
-from shieldfl.cli.failures import Terminated
+from shieldfl.cli.failures import kind_of_interruption
 from shieldfl.cli.json_output import is_stdout, write_json
 from shieldfl.cli.run.progress import RoundProgress
 from shieldfl.cli.run.table import print_compared, print_run
@@ -69,10 +69,7 @@ def ended_by(stopped: RunInterrupted | ShieldError, where: str, kept: str) -> Ke
     """Return what the command ends by: of the kind that stopped the run, with where that was and what was kept."""
     if isinstance(stopped, ShieldError):
         return ShieldError(f"{where}: {stopped}; {kept}")
-    cause: BaseException | None = stopped
-    while cause is not None and not isinstance(cause, Terminated):
-        cause = cause.__cause__
-    return (KeyboardInterrupt if cause is None else Terminated)(f"{where}: {kept}")
+    return kind_of_interruption(stopped)(f"{where}: {kept}")
 
 
 def check_named(methods: Sequence[str]) -> None:
