@@ -91,6 +91,38 @@ def test_every_method_is_attacked_for_every_party(small):
     assert [one for one in result.cells if one.status == "not attacked"] == []
 
 
+def test_who_opens_sums_is_who_has_them(small):
+    """The aggregator of full-he has nothing where clients or the authority open, and all sums where it opens them."""
+    for opener, sees in (("clients", ()), ("authority", ("authority",)), ("aggregator", ("aggregator",))):
+        config = replace(small, trials=1, rounds=1, opener=opener)
+        result = run_audit(config, ["full-he"], ["ilrg"], ["aggregator", "authority"])
+        assert (
+            cell(result, "fedavg", "aggregator").status == "attacked"
+        )  # nobody opens, and so nobody is refused
+        for party in ("aggregator", "authority"):
+            found = cell(result, "full-he", party)
+            assert found.status == ("attacked" if party in sees else "nothing received")
+            assert found.form.startswith("sum of 4" if party in sees else "")
+
+
+def test_an_opener_that_a_method_does_not_have_leaves_it_out_with_its_reason(small):
+    result = run_audit(replace(small, trials=1, opener="aggregator"), ["dict-pfl"], ["ilrg"], ["aggregator"])
+    assert "cannot open sums" in cell(result, "dict-pfl", "aggregator").reason
+
+
+def test_a_federation_that_several_attacks_are_on_is_told_of_once(small):
+    told: list[tuple[str, int]] = []
+    run_audit(
+        replace(small, rounds=1, samples=1),
+        ["full-he"],
+        ["ilrg", "idlg", "robbing-the-fed"],
+        ["aggregator"],
+        on_trial=lambda method, trial: told.append((method, trial)),
+    )
+    # One that nobody has altered, and one whose first model is the attacker's.
+    assert sorted(told) == sorted([("fedavg", 0), ("full-he", 0), ("fedavg", 1), ("full-he", 1)] * 2)
+
+
 def test_one_try_has_no_verdict():
     one = Cell("m", "ilrg", "aggregator", "attacked", figure=1.0, chance=0.1, tries=1)
     assert one.verdict(None) == "too few trials"

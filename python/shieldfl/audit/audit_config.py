@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -55,6 +55,14 @@ class AuditConfig(Settings):
             panel=_TRAINED,
         ),
     ] = 3
+    opener: Annotated[
+        Literal["authority", "clients", "aggregator"] | None,
+        about(
+            "Who opens sums, and so has the models: the key authority, or each client or the aggregator alone, for "
+            "which clients need keys of their own. By default clients where they have such keys, else the authority.",
+            panel=_TRAINED,
+        ),
+    ] = None
     budget_minutes: Annotated[
         Positive,
         about(
@@ -92,6 +100,7 @@ class AuditConfig(Settings):
             batch_size=self.samples,
             learning_rate=self.learning_rate,
             momentum=0.0,
+            opener=self.opener,
             seed=self.seed + trial,
             threads=self.threads,
         )

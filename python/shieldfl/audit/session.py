@@ -147,7 +147,6 @@ class _Session:
         is_over: Callable[[], bool],
     ) -> None:
         """Attack one federation of a method; one of its own where the attack chooses the first model."""
-        self._on_trial(name, number)
         try:
             trial = self._trial(name, number, attack, honest)
             received = {party: trial.received(party, attack) for party in self._parties}
@@ -171,8 +170,10 @@ class _Session:
         how = self._settings, self._config, self._dataset, number
         seed = self._config.seed + number
         if isinstance(attack, ModelPlantingAttack):
+            self._on_trial(name, number)
             return AttackedTrial(planted_trial(attack, name, *how), seed)
         if name not in honest:
+            self._on_trial(name, number)
             honest[name] = AttackedTrial(Trial(name, *how), seed)
         return honest[name]
 

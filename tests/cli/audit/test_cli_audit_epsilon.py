@@ -15,6 +15,7 @@ pytest.importorskip("typer")
 from typer.testing import CliRunner, Result
 
 from audit.seeded_noise import seed_noise
+from shieldfl.audit.epsilon import claims
 from shieldfl.cli.app import app
 from shieldfl.methods.selective_shield.client import SelectiveShieldClient
 from shieldfl.privacy.accountant import epsilon_of
@@ -123,3 +124,24 @@ def test_options_are_checked(tmp_path):
     assert epsilon("dp-fedavg", "--canaries", "0").exit_code == 2
     assert epsilon("dp-fedavg", "--report", str(tmp_path)).exit_code == 2
     assert epsilon("dp-fedavg", "--set", "dp-sgd.delta=0.1").exit_code == 2
+
+
+def test_ctrl_c_keeps_what_had_ended(monkeypatch, tmp_path):
+    real = claims.CanaryFederation
+
+    def stopped(name, *others):
+        if name == "dp-sgd":
+            raise KeyboardInterrupt
+        return real(name, *others)
+
+    monkeypatch.setattr(claims, "CanaryFederation", stopped)
+    written = tmp_path / "e.json"
+    done = epsilon("dp-fedavg,dp-sgd", "--canaries", "20", "--rounds", "1", "--json", str(written))
+    assert done.exit_code == 130
+    assert done.stderr.splitlines() == [
+        "shieldfl: the measurement was interrupted: what was measured by then is kept"
+    ]
+    assert bounds_of(done.stdout)[0] > 0
+    assert "- dp-sgd: not measured: the measurement was interrupted before it had ended" in done.stdout
+    first, second = json.loads(written.read_text())["claims"]
+    assert (first["status"], second["status"]) == ("measured", "not measured")

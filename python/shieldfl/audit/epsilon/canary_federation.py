@@ -24,6 +24,7 @@ from shieldfl.audit.views.parties import party_named
 from shieldfl.audit.views.recorded_federation import RecordedFederation
 from shieldfl.audit.views.view import KnownChange, View
 from shieldfl.errors import PolicyError
+from shieldfl.methods.discovery import method_class
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.plan import FederationPlan
@@ -155,6 +156,7 @@ class CanaryFederation:
             server_learning_rate=1.0,
             parameters=parameters,
             samples=samples,
+            opener=audit.opener if method_class(name).schemes else None,
         )
         return make_method(name, settings, plan)
 

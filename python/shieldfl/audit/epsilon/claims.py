@@ -24,7 +24,7 @@ from shieldfl.settings import plain_settings, settings_of
 from shieldfl.simulation.driver import describe_environment
 from shieldfl.simulation.torch_threads import torch_threads
 
-__all__ = ["ClaimedEpsilon", "EpsilonResult", "check_claims", "measure_epsilons"]
+__all__ = ["ClaimedEpsilon", "EpsilonInterrupted", "EpsilonResult", "check_claims", "measure_epsilons"]
 
 _DELTA = 1e-5
 """In the place of a delta of 1/N: with no other samples than canaries, that would be so large that nothing follows."""
@@ -94,6 +94,14 @@ def check_claims(result: EpsilonResult) -> None:
         raise DisprovedError("; ".join(told))
 
 
+class EpsilonInterrupted(KeyboardInterrupt):
+    """Ctrl-C during a measurement: what had ended by then is in ``result``, the other methods are not measured."""
+
+    def __init__(self, result: EpsilonResult) -> None:
+        super().__init__("the measurement was interrupted")
+        self.result = result
+
+
 def measure_epsilons(
     audit: AuditConfig,
     config: EpsilonConfig,
@@ -113,30 +121,43 @@ def measure_epsilons(
     on_federation : told, before it begins, of each federation: method and number.
 
     A method that claims nothing, or whose claim cannot be measured so, comes with the reason, and that never means that
-    it holds. Each bound is wrong with a chance of 5 % at most. Raises ParameterError for unknown methods.
+    it holds. Each bound is wrong with a chance of 5 % at most. Raises ParameterError for unknown methods, and
+    EpsilonInterrupted.
     """
     names = checked_methods(methods)
     settings = settings or MethodSettings()
-    federation = {"clients": audit.clients, "min_clients": audit.min_clients, "rounds": audit.rounds}
+    federation = {name: getattr(audit, name) for name in ("clients", "min_clients", "rounds", "opener")}
     measurement = asdict(config) | {"seed": audit.seed}
     result = EpsilonResult(federation, measurement, describe_environment())
     began = time.monotonic()
-    with torch_threads(audit.threads or 1):
-        for name in names:
-            try:
-                claim = _measured(
-                    name,
-                    _with_delta(name, settings),
-                    audit,
-                    config,
-                    on_federation,
-                    began + 60 * audit.budget_minutes,
-                )
-            except ShieldError as error:
-                claim = ClaimedEpsilon(name, "not measured", f"the federation stopped: {error}")
-            result.claims.append(claim)
+    ends = began + 60 * audit.budget_minutes
+    try:
+        with torch_threads(audit.threads or 1):
+            for name in names:
+                result.claims.append(_claim(name, settings, audit, config, on_federation, ends))
+    except KeyboardInterrupt as error:
+        # Of a method that is cut off amid its federations nothing is told: fewer canaries would give another bound.
+        ended = {claim.method for claim in result.claims}
+        why = "the measurement was interrupted before it had ended"
+        result.claims += [ClaimedEpsilon(name, "not measured", why) for name in names if name not in ended]
+        result.seconds = time.monotonic() - began
+        raise EpsilonInterrupted(result) from error
     result.seconds = time.monotonic() - began
     return result
+
+
+def _claim(
+    name: str,
+    settings: MethodSettings,
+    audit: AuditConfig,
+    config: EpsilonConfig,
+    on_federation: Callable[[str, int], None],
+    ends: float,
+) -> ClaimedEpsilon:
+    try:
+        return _measured(name, _with_delta(name, settings), audit, config, on_federation, ends)
+    except ShieldError as error:
+        return ClaimedEpsilon(name, "not measured", f"the federation stopped: {error}")
 
 
 def _with_delta(name: str, settings: MethodSettings) -> MethodSettings:

@@ -20,6 +20,7 @@ from shieldfl.audit.views.parties import Party
 from shieldfl.audit.views.recorded_federation import Record, RecordedFederation
 from shieldfl.audit.views.view import KnownChange, View
 from shieldfl.errors import ParameterError, PrecisionWarning
+from shieldfl.methods.discovery import method_class
 from shieldfl.methods.model_adaptation import adapt_model
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.settings import MethodSettings
@@ -93,6 +94,8 @@ def recorded_run(
     Returns the run, its method, the module that clients trained, whose parameters are overwritten, and the record.
     ``batches`` are each client's samples. Raises as :func:`shieldfl.simulation.driver.run_methods` does.
     """
+    if not method_class(name).schemes:
+        config = replace(config, opener=None)  # nobody opens anything, whoever opens elsewhere
     model = adapt_model(name, plain, settings)
     method = planned_method(name, config, settings, dataset, model, None)
     measured = replace(

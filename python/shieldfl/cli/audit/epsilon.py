@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from shieldfl.audit.audit_config import AuditConfig
 from shieldfl.audit.epsilon.config import EpsilonConfig
 from shieldfl.cli.audit.progress import AuditProgress
+from shieldfl.cli.failures import kind_of_interruption
 from shieldfl.cli.json_output import is_stdout, write_json
 from shieldfl.cli.result_console import result_console, result_table
 from shieldfl.methods.settings import MethodSettings
@@ -27,14 +28,25 @@ def measure(
     settings: MethodSettings,
     json_file: Path | None,
 ) -> None:
-    """Measure, print and write what came of it. Raises DisprovedError, after that, where a claim is too low."""
-    from shieldfl.audit.epsilon.claims import check_claims, measure_epsilons  # torch takes seconds to load
+    """Measure, print and write what came of it, also of a measurement that is interrupted.
 
-    with AuditProgress(config.budget_minutes) as progress:
-        result = measure_epsilons(config, measurement, methods, settings, progress)
+    Raises DisprovedError, after that, where a claim is too low; KeyboardInterrupt.
+    """
+    # torch takes seconds to load
+    from shieldfl.audit.epsilon.claims import EpsilonInterrupted, check_claims, measure_epsilons
+
+    stopped: EpsilonInterrupted | None = None
+    try:
+        with AuditProgress(config.budget_minutes) as progress:
+            result = measure_epsilons(config, measurement, methods, settings, progress)
+    except EpsilonInterrupted as error:
+        stopped, result = error, error.result
     write_json(result.to_json(), json_file)
     if not is_stdout(json_file):
         _print(result)
+    if stopped is not None:
+        kind = kind_of_interruption(stopped)
+        raise kind(f"{stopped}: what was measured by then is kept") from stopped
     check_claims(result)
 
 
