@@ -106,8 +106,8 @@ PYTHON_LAYERS = {
     | {"toml_files", "torch_bridge", "training"},
     # Attacks on what methods send: what is attacked knows nothing of them.
     "audit": CORE_SIDE
-    | {"losses", "methods", "parameter_layout", "privacy", "reporting", "roles", "scheme", "sensitivity"}
-    | {"settings", "simulation", "torch_bridge", "training"},
+    | {"losses", "methods", "parameter_layout", "privacy", "reference", "reporting", "roles", "scheme"}
+    | {"sensitivity", "settings", "simulation", "torch_bridge", "training"},
     # The package itself, "", is what users import: what stands on top may use it.
     "benchmarks": CORE_SIDE | {"_seal_baseline", "roles", "scheme", "settings"},
     "cli": CORE_SIDE

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
-from attacks.ckks_cryptanalysis import BatchFrame, ask_for_secret, open_batch, secret_from_sum, with_weight
+from attacks.ckks_cryptanalysis import with_weight
 from core.wire_twin import reseal
 from methods.honest_outcome import assert_same_model, honest_outcome
 from methods.method_conformance import SteppedRun
 from methods.variants import CLIENTS, every_variant, labelled
+from shieldfl.audit.protocol.ckks_frames import BatchFrame, ask_for_secret, open_batch, secret_from_sum
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.roles.message import Message
 

@@ -206,7 +206,7 @@ def test_a_method_without_a_view_is_left_out_with_its_reason_and_others_are_atta
     ("attacks", "parties", "message"),
     [
         (["guessing"], ["aggregator"], "unknown attack 'guessing': choose from ilrg"),
-        (["ilrg", "ilrg"], ["aggregator"], "each once"),
+        (["ilrg", "ilrg"], ["aggregator"], "each attack once"),
         (["ilrg"], ["aunt"], "no party 'aunt'"),
         (["ilrg"], [], "name a party"),
         ([], ["aggregator"], "name an attack"),

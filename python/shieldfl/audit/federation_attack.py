@@ -31,6 +31,8 @@ class FederationAttack(ABC):
     source: ClassVar[str]
     measured_by: ClassVar[str]
     """The name of its figure."""
+    is_told: ClassVar[bool] = False
+    """Whether the forms of its cells are noted for every reader: they say what the attack came to, in words."""
 
     def __init__(
         self, config: AuditConfig, settings: MethodSettings, dataset: Dataset, parties: Sequence[Party]

@@ -8,11 +8,8 @@ from dataclasses import asdict
 
 from shieldfl.audit.attack import ModelPlantingAttack, UpdateAttack
 from shieldfl.audit.attacked_trial import AttackedTrial, planted_trial
-from shieldfl.audit.attacks.label_distribution_audit import LabelDistributionAudit
-from shieldfl.audit.attacks.membership_audit import MembershipAudit
-from shieldfl.audit.attacks.offered import attacks_named
+from shieldfl.audit.attacks.offered import sorted_attacks
 from shieldfl.audit.audit_config import AuditConfig
-from shieldfl.audit.federation_attack import FederationAttack
 from shieldfl.audit.result import UNDEFENDED, AuditResult, Cell
 from shieldfl.audit.tries import Tries
 from shieldfl.audit.views.parties import party_named
@@ -24,12 +21,7 @@ from shieldfl.simulation.data import load_dataset
 from shieldfl.simulation.driver import describe_environment
 from shieldfl.simulation.torch_threads import torch_threads
 
-__all__ = ["FEDERATION_ATTACKS", "AuditInterrupted", "run_audit"]
-
-FEDERATION_ATTACKS: dict[str, type[FederationAttack]] = {
-    kind.name: kind for kind in (LabelDistributionAudit, MembershipAudit)
-}
-"""The attacks that have federations of their own, by name."""
+__all__ = ["AuditInterrupted", "run_audit"]
 
 
 class AuditInterrupted(KeyboardInterrupt):
@@ -91,18 +83,16 @@ class _Session:
     ) -> None:
         self._config, self._settings, self._on_trial = config, settings, on_trial
         self._names = checked_methods(dict.fromkeys([UNDEFENDED, *methods]))
-        on_updates = [name for name in attacks if name not in FEDERATION_ATTACKS]
-        self._on_updates = attacks_named(on_updates) if on_updates else ()
-        self._on_methods = [kind for name, kind in FEDERATION_ATTACKS.items() if name in attacks]
-        self._parties = tuple(party_named(name) for name in parties)
-        if not self._parties:
-            raise ParameterError("name a party at least: nobody has a view otherwise")
         if not attacks:
             raise ParameterError("name an attack at least")
         if len(set(parties)) < len(parties) or len(set(attacks)) < len(attacks):
             raise ParameterError(
                 "name each party and each attack once: what is tried twice would count as two tries"
             )
+        self._on_updates, self._on_methods = sorted_attacks(attacks)
+        self._parties = tuple(party_named(name) for name in parties)
+        if not self._parties:
+            raise ParameterError("name a party at least: nobody has a view otherwise")
         self._share = 60 * config.budget_minutes / len(attacks)
         self._dataset = load_dataset(config.dataset, config.data_dir)
         self._tries: dict[tuple[str, str, str], Tries] = {}
@@ -213,6 +203,12 @@ class _Session:
             for name in self._names
             for party in self._parties
         ]
+        told = [
+            cell
+            for cell in result.cells
+            if cell.attack in {kind.name for kind in self._on_methods if kind.is_told}
+        ]
+        result.notes += _in_words(told)
         result.seconds = seconds
         return result
 
@@ -225,3 +221,15 @@ class _Session:
 def _model_of(attack: UpdateAttack) -> str:
     """Return which federations an attack is on: its own by name, or "" for those whose model nobody has altered."""
     return attack.name if isinstance(attack, ModelPlantingAttack) else ""
+
+
+def _in_words(cells: Sequence[Cell]) -> list[str]:
+    """Say what attacks came to, what is the same of several methods once."""
+    methods: dict[tuple[str, str, str], list[str]] = {}
+    for cell in cells:
+        if cell.status == "attacked":
+            methods.setdefault((cell.attack, cell.party, cell.form), []).append(cell.method)
+    return [
+        f"{attack} for {party} on {', '.join(names)}: {form}"
+        for (attack, party, form), names in methods.items()
+    ]

@@ -19,7 +19,8 @@ from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.message import Message
-from shieldfl.training.local_update import FloatVector, LocalUpdate, PrivateSteps, StartingPoint
+from shieldfl.training.drawn_update import contraction
+from shieldfl.training.local_update import FloatVector, LocalUpdate, StartingPoint
 
 __all__ = ["MethodCase", "SteppedRun", "contraction", "initial_model"]
 
@@ -57,21 +58,6 @@ def initial_model(size: int, buffers: int) -> GlobalModel:
     return GlobalModel(
         generator.normal(0.0, 0.3, size).astype(np.float32),
         generator.normal(0.0, 0.3, buffers).astype(np.float32),
-    )
-
-
-def contraction(round_number: int, client: int, start: StartingPoint) -> LocalUpdate:
-    """Go a tenth of the way to a target that is the client's own in this round; random scores up to 1."""
-    generator = np.random.default_rng([round_number, client])
-    vectors = (start.parameters, start.buffers)
-    targets = [generator.normal(0.0, 1.0, one.size).astype(np.float32) for one in vectors]
-    scores = generator.random(start.parameters.size, dtype=np.float32)
-    step = np.float32(0.1)
-    return start.trained(
-        start.parameters + step * (targets[0] - start.parameters),
-        start.buffers + step * (targets[1] - start.buffers),
-        scores,
-        None if start.noise is None else PrivateSteps(steps=2, sample_rate=0.5),
     )
 
 

@@ -20,12 +20,12 @@ from PIL import Image
 
 from audit.report.made_up_audits import audit_of, audit_of_one_try, cell, example, small_audit
 from page_reader import PageReader, assert_needs_nothing_from_elsewhere
+from shieldfl.audit.attacks.offered import BUILT_IN, sorted_attacks
 from shieldfl.audit.report.findings import findings
 from shieldfl.audit.report.page import write_report
 from shieldfl.audit.report.reading import MEANINGS
 from shieldfl.audit.result import Cell
 from shieldfl.audit.scores.outcome import FIGURES
-from shieldfl.audit.session import FEDERATION_ATTACKS
 from shieldfl.errors import ParameterError
 
 FILES = ["audit.json", "cells.csv", "index.html"]
@@ -81,7 +81,7 @@ def test_page_says_what_came_out_and_on_what(page: str) -> None:
 
 
 def test_each_figure_has_a_meaning() -> None:
-    own = {kind.measured_by for kind in FEDERATION_ATTACKS.values()}
+    own = {kind.measured_by for kind in sorted_attacks(BUILT_IN)[1]}
     assert set(MEANINGS) == {*FIGURES.values(), *own}
 
 

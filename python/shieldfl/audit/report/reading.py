@@ -31,6 +31,8 @@ MEANINGS = {
     "mean of the clients that the attacker learned from, -1 to 1. Chance is 0.",
     "TPR at 1 % FPR": "The share of a model's training samples that are found where one in a hundred others is taken "
     "for one, 0 to 1. Chance is 1 %.",
+    "values told": "The share of a client's encrypted values that a lie of the aggregator's tells, to a hundredth of "
+    "their root mean square, 0 to 1. Chance is what the mean of all clients tells, as an honest round opens it.",
 }
 """What figures are, by name, and chance beside them."""
 _UNITS = {"PSNR": " dB"}

@@ -47,7 +47,8 @@ class Attacked(Settings):
             "ilrg counts labels, in milliseconds. dlg, idlg and inverting search for images, which takes seconds for "
             "each. robbing-the-fed and curious-abandon-honesty are of a server that chooses the first model. "
             "label-distribution looks at what is clear beside updates, such as masks and sizes, and membership at the "
-            "last model; both run federations of their own.",
+            "last model; both run federations of their own. lone-total, few-total, second-total, late-total, "
+            "invented-clients and tampered-ciphertext are lies of an aggregator to the method's own roles.",
             options=("--attack",),
         ),
     ] = ("ilrg",)
@@ -143,19 +144,15 @@ def _run(
     report: Path | None,
 ) -> None:
     # torch takes seconds to load, and --help does not need it.
-    from shieldfl.audit.attacks.offered import attacks_named
+    from shieldfl.audit.attacks.offered import sorted_attacks
     from shieldfl.audit.result import NOT_TRIED
-    from shieldfl.audit.session import FEDERATION_ATTACKS, AuditInterrupted, run_audit
+    from shieldfl.audit.session import AuditInterrupted, run_audit
     from shieldfl.audit.views.parties import party_named
     from shieldfl.cli.audit.progress import AuditProgress
     from shieldfl.cli.audit.table import print_audit
 
     for names, check, option in (
-        (
-            [one for one in attacked.attacks if one not in FEDERATION_ATTACKS] or ["ilrg"],
-            attacks_named,
-            "--attack",
-        ),
+        (attacked.attacks, sorted_attacks, "--attack"),
         (attacked.parties, lambda found: [party_named(one) for one in found], "--party"),
     ):
         try:

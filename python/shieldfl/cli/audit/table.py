@@ -38,11 +38,17 @@ def print_audit(result: AuditResult) -> None:
         "to attack. A figure is that of the strongest of several forms, and so lies above chance by chance as well.",
         soft_wrap=True,
     )
-    reasons = dict.fromkeys(
-        f"{cell.attack} on {cell.method}: {cell.reason}" for cell in result.cells if cell.status in NOT_TRIED
-    )
-    for note in (*result.notes, *reasons):
+    for note in (*result.notes, *_reasons(result)):
         console.print(f"- {note}", soft_wrap=True)
+
+
+def _reasons(result: AuditResult) -> list[str]:
+    """Say why there is no figure, what is the same of several methods once."""
+    methods: dict[tuple[str, str], dict[str, None]] = {}
+    for cell in result.cells:
+        if cell.status in NOT_TRIED:
+            methods.setdefault((cell.attack, cell.reason), {})[cell.method] = None
+    return [f"{attack} on {', '.join(names)}: {reason}" for (attack, reason), names in methods.items()]
 
 
 def _shown(result: AuditResult, cell: Cell) -> Text:

@@ -1,0 +1,210 @@
+"""A dishonest aggregator, and a client that it has on its side: they hold what they were sent, and ask for more."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from shieldfl.errors import ShieldError, WireFormatError
+from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
+from shieldfl.methods.protocol.embedded_roles import EmbeddedRoles
+from shieldfl.methods.protocol.enrolling_client import EnrollingClient
+from shieldfl.methods.protocol.list_authority import HISTORY
+from shieldfl.methods.protocol.reports import Note, Reporter
+from shieldfl.methods.protocol.steps import AggregatorSteps, ClientSteps
+from shieldfl.roles.message import Message
+from shieldfl.roles.role_state import SEALING_KEY_BYTES
+from shieldfl.training.local_update import FloatVector
+
+__all__ = ["LyingAggregator", "Question"]
+
+Messages = Mapping[int, Message]
+Role = TypeVar("Role", bound=Reporter)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a key authority can be asked: a closed phase's result, or, where it opens nothing, a list of clients."""
+
+    phase: str
+    round: int
+    closed: Message
+    asked: Message
+    model: Message
+    """The global model that the round has begun with."""
+    aggregator: AggregatorSteps
+    """That closed the phase: where the aggregator opens, it alone opens the answer."""
+    reader: ClientSteps
+    """A client as it was then: where clients open, it opens the answer."""
+
+
+class LyingAggregator:
+    """Does all that the honest aggregator of a federation does, and tells a lie before the last phase's result leaves.
+
+    Every other sum it makes with a copy of the honest role, from that one's state, so that the round goes on as if
+    nothing had been asked. It has a client on its side, the reader, that opens what clients may open; the policies that
+    this one's own code keeps, such as the fewest clients of a sum, are left out.
+
+    Parameters
+    ----------
+    roles : of the federation; this takes the honest aggregator's place in it.
+    reader : the client.
+    changes : returns what each client's training has changed of the model in this round, (P,), by client. Of these a
+        lie may use the reader's.
+    lie : is told of the last phase before its result leaves: with this and the phase's name.
+    alter : what is taken in the place of a client's message: of phase, client and message.
+    """
+
+    def __init__(
+        self,
+        roles: EmbeddedRoles,
+        reader: int,
+        changes: Callable[[], Mapping[int, FloatVector]],
+        lie: Callable[[LyingAggregator, str], None],
+        alter: Callable[[LyingAggregator, str, int, Message], Message] = lambda liar, phase, client, sent: (
+            sent
+        ),
+    ) -> None:
+        self.roles, self.reader = roles, reader
+        self.honest: Any = roles.aggregator
+        self._changes, self._lie, self._alter = changes, lie, alter
+        self.round = 0
+        self.first = Message()
+        """What the clients of the round were sent first; nothing where there is no key authority."""
+        self.sent: dict[int, Message] = {}
+        """By client: its message of the phase, as it was sent."""
+        self.answers: dict[str, Message | None] = {}
+        """By phase of the round: what clients got for the one before."""
+        self._taken: dict[int, Message] = {}
+        self.refused: ShieldError | None = None
+        """What the honest role has refused a message with that was put in another one's place; it took that one."""
+        self.kept: dict[int, Question] = {}
+        """By client: a question of an earlier round that a lie comes back to."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.honest, name)
+
+    @property
+    def own_change(self) -> FloatVector:
+        """What the reader's own training has changed, (P,)."""
+        return self._changes()[self.reader]
+
+    def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
+        """Begin to collect, and remember how."""
+        self.honest.begin_phase(phase, round_number, answer)
+        if round_number != self.round:
+            self.round, self.answers = round_number, {}
+            self.first = self._first_message()
+        self.answers[phase] = answer
+        self.sent, self._taken, self.refused = {}, {}, None
+
+    def receive(self, phase: str, client: int, message: Message) -> None:
+        """Take a message, or another one in its place."""
+        taken = self._alter(self, phase, client, message)
+        try:
+            self.honest.receive(phase, client, taken)
+        except ShieldError as error:
+            if taken is message:
+                raise
+            self.refused, taken = error, message
+            self.honest.receive(phase, client, message)
+        self.sent[client], self._taken[client] = message, taken
+
+    def close(self, phase: str) -> Message:
+        """Close a phase; tell the lie where it is the last."""
+        result: Message = self.honest.close(phase)
+        if phase == self.roles.method.phases[-1].name:
+            self._lie(self, phase)
+        return result
+
+    def question(self, phase: str, messages: Messages | None = None) -> Question:
+        """Sum messages of the phase that runs, None for those that were taken; return what asks for their sum.
+
+        Raises what an honest aggregator refuses messages with.
+        """
+        copied = _copied(self.honest, self.roles.new_aggregator())
+        copied.begin_phase(phase, self.round, self.answers[phase])
+        for client, message in (self._taken if messages is None else messages).items():
+            copied.receive(phase, client, Message.from_bytes(message.to_bytes()))
+        closed = copied.close(phase)
+        method = self.roles.method
+        opens_apart = method.clients_open or method.aggregator_opens
+        asked = copied.request(phase) if opens_apart else closed
+        reader = _copied(self.roles.clients[self.reader], self.roles.new_client(self.reader))
+        return Question(phase, self.round, closed, asked, self._model(), copied, reader)
+
+    def _first_message(self) -> Message:
+        """Return what clients of the round were sent first: it is begun again, as it was."""
+        authority = self.roles.authority
+        if authority is None:
+            return Message()
+        signed = authority.begin_round(self.round, None, self.honest.model_digest())
+        own = self.honest.newest_model() if self.roles.method.aggregator_opens else Message()
+        return Message({**own, **signed})
+
+    def _model(self) -> Message:
+        roles, method = self.roles, self.roles.method
+        if method.aggregator_has_model:
+            newest: Message = self.honest.newest_model()
+            return newest
+        if method.clients_open:
+            return roles.clients[self.reader].global_model(Message())
+        assert roles.authority is not None
+        return roles.authority.newest_model()
+
+    def model_of(self, client: int) -> FloatVector:
+        """Return the global model that a client's round has begun with, (P,)."""
+        return self._parameters(client, self._model())
+
+    def changed_since(self, question: Question, client: int) -> FloatVector:
+        """Return what the model has changed by since a question's round began, (P,)."""
+        return self.model_of(client) - self._parameters(client, question.model)
+
+    def _parameters(self, client: int, model: Message) -> FloatVector:
+        part = self.roles.method.message_for(client, model)
+        found: FloatVector = part.vector("parameters", np.float32, self.roles.method.plan.parameters).copy()
+        return found
+
+    def answer(self, question: Question, victim: int) -> FloatVector:
+        """Ask the key authority, and return what the model changes by that the victim would have then, (P,).
+
+        Raises what it refuses with, and WireFormatError for a sum that opens to nothing which can be used.
+        """
+        authority = self.roles.authority
+        assert authority is not None
+        answer = authority.answer(question.phase, Message.from_bytes(question.asked.to_bytes()))
+        opened = self._opened(question, answer)
+        return self._parameters(victim, opened) - self._parameters(victim, question.model)
+
+    def _opened(self, question: Question, answer: Message) -> Message:
+        method, phase = self.roles.method, question.phase
+        if method.aggregator_opens:
+            opener = question.aggregator
+            assert isinstance(opener, CollectingAggregator)
+            assert opener._opening is not None
+            opener._opening._keys._min_clients = 1  # its own policy, which a liar does not keep
+            return opener.open(phase, answer)
+        if not method.clients_open:
+            return answer
+        reader = question.reader
+        assert isinstance(reader, EnrollingClient)
+        assert reader._opening is not None
+        reader._opening.keys._min_clients = 1
+        reader.report()
+        reader.end_round(Message({**question.closed, HISTORY: question.asked[HISTORY], **answer}))
+        if reader._opening.newest_spoiled(phase) == question.round:
+            raise WireFormatError(
+                "; ".join(one.text for one in reader.report().notes if isinstance(one, Note))
+            )
+        return reader.global_model(Message())
+
+
+def _copied(role: Role, new: Role) -> Role:
+    """Return ``new``, which stands where the other one does."""
+    key = secrets.token_bytes(SEALING_KEY_BYTES) if role.needs_sealing else None
+    new.restore(role.state(key), key)
+    return new
