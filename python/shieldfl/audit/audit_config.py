@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from shieldfl.errors import ParameterError
-from shieldfl.settings import Count, Positive, Seed, Settings, Threads, about
+from shieldfl.settings import Count, Positive, Seed, Settings, Text, Threads, about
 from shieldfl.simulation import DATASETS
 from shieldfl.simulation.config import RunConfig
 from shieldfl.training import MODELS
@@ -17,6 +17,7 @@ __all__ = ["AuditConfig"]
 
 _TRAINED = "What is attacked"
 _EFFORT = "Effort"
+_FOLDER = "Checkpoint"
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,20 @@ class AuditConfig(Settings):
         Count, about("Most federations of each method, each with other data, model and seed.", panel=_EFFORT)
     ] = 25
     seed: Annotated[Seed, about("Of the first federation; the others count on from it.", panel=_EFFORT)] = 0
+    folder: Annotated[
+        Text | None,
+        about(
+            "A folder of this audit alone: settings, versions and the commit; a line for each federation that was "
+            "attacked, as it ends (attacked.jsonl), with the images that it recovered; in the end every figure "
+            "(result.json).",
+            metavar="DIR",
+            panel=_FOLDER,
+        ),
+    ] = None
+    resume: Annotated[
+        bool,
+        about("Go on with the audit in the folder, under the settings that it began with.", panel=_FOLDER),
+    ] = False
     threads: Annotated[
         Threads | None,
         about("Of training and of the core; default as many as the work is worth.", panel=_EFFORT),
@@ -86,6 +101,8 @@ class AuditConfig(Settings):
             raise ParameterError(
                 f"min_clients is {self.min_clients}, above the number of clients ({self.clients}): no round can start"
             )
+        if self.resume and self.folder is None:
+            raise ParameterError("there is nothing to resume from: name the audit's folder, too (--folder)")
 
     def run_config(self, trial: int) -> RunConfig:
         """Return the configuration of one trial's federation: every client takes one step of plain SGD in a round."""

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 from shieldfl.audit.attack import ModelPlantingAttack, UpdateAttack
 from shieldfl.audit.attacked_trial import AttackedTrial, planted_trial
 from shieldfl.audit.attacks.offered import sorted_attacks
 from shieldfl.audit.audit_config import AuditConfig
 from shieldfl.audit.result import UNDEFENDED, AuditResult, Cell
-from shieldfl.audit.tries import Tries
+from shieldfl.audit.tries import Found, Tries
 from shieldfl.audit.views.parties import party_named
 from shieldfl.audit.views.trial import Trial, model_kind
+from shieldfl.audit.written_audit import Attacked, WrittenAudit, audit_identity
 from shieldfl.errors import ParameterError, ShieldError
 from shieldfl.methods.discovery import checked_methods
 from shieldfl.methods.settings import MethodSettings
@@ -54,6 +57,9 @@ def run_audit(
 
     Raises ParameterError for unknown names and what methods refuse, DataError, AuditInterrupted. A method of which a
     trial fails is left out from there on, and a note says why.
+
+    With a folder, what has ended is written down there, and the same audit goes on from it where the config says so.
+    Raises what :class:`WrittenAudit` does.
     """
     session = _Session(config, methods, attacks, parties, settings or MethodSettings(), on_trial)
     began = time.monotonic()
@@ -95,6 +101,12 @@ class _Session:
             raise ParameterError("name a party at least: nobody has a view otherwise")
         self._share = 60 * config.budget_minutes / len(attacks)
         self._dataset = load_dataset(config.dataset, config.data_dir)
+        self._written: WrittenAudit | None = None
+        if config.folder is not None:
+            identity = audit_identity(config, self._names, attacks, parties, settings, self._dataset)
+            self._written = WrittenAudit(Path(config.folder), identity, resume=config.resume)
+        self._earlier: defaultdict[str, float] = defaultdict(float)
+        """By attack: seconds that an earlier process has spent on it."""
         self._tries: dict[tuple[str, str, str], Tries] = {}
         self._cells: dict[tuple[str, str, str], Cell] = {}
         """By method, attack and party: of the attacks that are not on updates."""
@@ -116,15 +128,15 @@ class _Session:
             for attack in self._on_updates:
                 began = time.monotonic() - spent[attack]
 
-                def is_over(began: float = began) -> bool:
-                    return time.monotonic() - began > self._share
+                def is_over(began: float = began, name: str = attack.name) -> bool:
+                    return self._earlier[name] + time.monotonic() - began > self._share
 
                 # Another method first in each trial: time may end amid one.
                 whose = _model_of(attack)
                 running = [name for name in self._names if (name, whose) not in self._left_out]
                 turn = number % max(1, len(running))
                 for name in (*running[turn:], *running[:turn]):
-                    if not is_over():
+                    if self._has_ended(name, attack.name, number) or not is_over():
                         self._attack(name, number, attack, honest, is_over)
                 spent[attack] = time.monotonic() - began
 
@@ -137,22 +149,54 @@ class _Session:
         is_over: Callable[[], bool],
     ) -> None:
         """Attack one federation of a method; one of its own where the attack chooses the first model."""
-        try:
-            trial = self._trial(name, number, attack, honest)
-            received = {party: trial.received(party, attack) for party in self._parties}
-        except ShieldError as error:
-            self._left_out[name, _model_of(attack)] = str(error)
+        ended = self._ended(name, attack.name, number)
+        if ended is not None:
+            for whose, kept in ended.found.items():
+                self._tries_of(name, attack, whose).add(kept)
+        else:
+            began = time.monotonic()
+            ended = Attacked(name, attack.name, number)
+            try:
+                trial = self._trial(name, number, attack, honest)
+                received = {party: trial.received(party, attack) for party in self._parties}
+            except ShieldError as error:
+                ended.left_out = str(error)
+            else:
+                for party in self._parties:
+                    found = ended.found[party.name] = Found(received[party])
+                    tries = self._tries_of(name, attack, party.name)
+                    tries.add(found)
+                    for form, outcome in trial.outcomes(party, attack, is_over):
+                        one = (
+                            Found(reason=outcome)
+                            if isinstance(outcome, str)
+                            else Found(outcomes=[(form, outcome)])
+                        )
+                        found.join(one)
+                        tries.add(one)
+            self._keep(ended, began)
+        if ended.left_out is not None:
+            self._left_out[name, _model_of(attack)] = ended.left_out
             under = f" under {attack.name}" if _model_of(attack) else ""
-            self.result.notes.append(f"{name}: left out{under} from trial {number + 1} on: {error}")
-            return
-        for party in self._parties:
-            found = self._tries.setdefault((name, attack.name, party.name), Tries())
-            found.received = found.received or received[party]
-            for form, outcome in trial.outcomes(party, attack, is_over):
-                if isinstance(outcome, str):
-                    found.reason = found.reason or outcome
-                else:
-                    found.outcomes.setdefault(form, []).append(outcome)
+            self.result.notes.append(f"{name}: left out{under} from trial {number + 1} on: {ended.left_out}")
+
+    def _tries_of(self, method: str, attack: UpdateAttack, party: str) -> Tries:
+        return self._tries.setdefault((method, attack.name, party), Tries())
+
+    def _has_ended(self, method: str, attack: str, trial: int = -1) -> bool:
+        return self._written is not None and self._written.ended(method, attack, trial) is not None
+
+    def _ended(self, method: str, attack: str, trial: int = -1) -> Attacked | None:
+        """Return what an earlier process has ended, and count its time; None for what is still to do."""
+        ended = None if self._written is None else self._written.ended(method, attack, trial)
+        if ended is not None:
+            self._earlier[attack] += ended.seconds
+        return ended
+
+    def _keep(self, ended: Attacked, began: float) -> None:
+        ended.seconds = time.monotonic() - began
+        if self._written is not None:
+            self._written.add(ended)
 
     def _trial(
         self, name: str, number: int, attack: UpdateAttack, honest: dict[str, AttackedTrial]
@@ -173,17 +217,24 @@ class _Session:
             attack = kind(self._config, self._settings, self._dataset, self._parties)
             began = time.monotonic()
             for name in self._names:
-                if time.monotonic() - began > self._share:
+                spent = self._earlier[kind.name] + time.monotonic() - began
+                if spent > self._share and not self._has_ended(name, kind.name):
                     break
-                self._on_trial(name, 0)
-                try:
-                    cells = attack.cells(name, self._on_trial)
-                except ShieldError as error:
-                    why = str(error)
-                    cells = [
-                        Cell(name, kind.name, party.name, "does not apply", why) for party in self._parties
-                    ]
-                self._cells |= {(name, kind.name, cell.party): cell for cell in cells}
+                ended = self._ended(name, kind.name)
+                if ended is None:
+                    ended = Attacked(name, kind.name, -1)
+                    begins = time.monotonic()
+                    self._on_trial(name, 0)
+                    try:
+                        ended.cells = attack.cells(name, self._on_trial)
+                    except ShieldError as error:
+                        why = str(error)
+                        ended.cells = [
+                            Cell(name, kind.name, party.name, "does not apply", why)
+                            for party in self._parties
+                        ]
+                    self._keep(ended, begins)
+                self._cells |= {(name, kind.name, cell.party): cell for cell in ended.cells}
 
     def finished(self, seconds: float) -> AuditResult:
         """Return the result, with a cell for everything that was asked for."""
@@ -209,7 +260,9 @@ class _Session:
             if cell.attack in {kind.name for kind in self._on_methods if kind.is_told}
         ]
         result.notes += _in_words(told)
-        result.seconds = seconds
+        result.seconds = seconds + sum(self._earlier.values())
+        if self._written is not None:
+            self._written.finish(result)
         return result
 
     def _not_reached(self, method: str, attack: str, party: str) -> Cell:
@@ -228,8 +281,11 @@ def _in_words(cells: Sequence[Cell]) -> list[str]:
     methods: dict[tuple[str, str, str], list[str]] = {}
     for cell in cells:
         if cell.status == "attacked":
-            methods.setdefault((cell.attack, cell.party, cell.form), []).append(cell.method)
+            methods.setdefault((cell.attack, cell.form, cell.party), []).append(cell.method)
+    parties: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for (attack, form, party), names in methods.items():
+        parties.setdefault((attack, form, tuple(names)), []).append(party)
     return [
-        f"{attack} for {party} on {', '.join(names)}: {form}"
-        for (attack, party, form), names in methods.items()
+        f"{attack} on {', '.join(names)}, for {' and '.join(who)}: {form}"
+        for (attack, form, names), who in parties.items()
     ]

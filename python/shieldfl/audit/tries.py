@@ -11,7 +11,25 @@ from shieldfl.audit.result import Cell
 from shieldfl.audit.scores.intervals import bootstrap_interval
 from shieldfl.audit.scores.outcome import FIGURES, Outcome
 
-__all__ = ["Tries"]
+__all__ = ["Found", "Tries"]
+
+
+@dataclass
+class Found:
+    """What one attack came to on one trial, for one party."""
+
+    received: bool = False
+    """Whether the party knows a value of the client's update, or of a sum with it."""
+    reason: str = ""
+    """Why the attack does not apply, where it does not."""
+    outcomes: list[tuple[str, Outcome]] = field(default_factory=list)
+    """With their forms, in the order in which they came."""
+
+    def join(self, more: Found) -> None:
+        """Add what came later of the same trial."""
+        self.received = self.received or more.received
+        self.reason = self.reason or more.reason
+        self.outcomes += more.outcomes
 
 
 @dataclass
@@ -24,6 +42,13 @@ class Tries:
     """Why the attack did not apply, where it did not."""
     received: bool = False
     """Whether the party ever knew a value of the client's update, or of a sum with it."""
+
+    def add(self, found: Found) -> None:
+        """Add what came of one more trial, or of a part of one."""
+        self.received = self.received or found.received
+        self.reason = self.reason or found.reason
+        for form, outcome in found.outcomes:
+            self.outcomes.setdefault(form, []).append(outcome)
 
     def cell(self, method: str, attack: UpdateAttack, party: str, seed: int) -> Cell:
         """Return what came of it: the form with the highest mean."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from typing import Any
 
 from shieldfl.build_info import machine_facts
 from shieldfl.errors import DataError, PolicyError
+from shieldfl.reporting.line_file import LineFile
 from shieldfl.reporting.output_files import write_whole
 from shieldfl.settings import plain_settings
 from shieldfl.simulation.config import RunConfig
@@ -20,7 +20,7 @@ from shieldfl.simulation.report.csv_tables import flat_record, rounds_csv
 from shieldfl.simulation.results import RoundRecord
 from shieldfl.simulation.run_result import RunResult, plain_json
 
-__all__ = ["WrittenRun"]
+__all__ = ["WrittenRun", "commit_facts", "json_text"]
 
 _SETTINGS, _ROUNDS, _RESULT, _TABLE = "settings.json", "rounds.jsonl", "result.json", "rounds.csv"
 _EVENTS = "tensorboard"
@@ -43,6 +43,7 @@ class WrittenRun:
     def __init__(self, config: RunConfig, methods: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
         assert config.folder is not None
         self._folder = Path(config.folder)
+        self._lines = LineFile(self._folder / _ROUNDS)
         self._known: set[tuple[str, int]] = set()
         """Rounds that have a line: a run that is gone on with tells of them again."""
         self._for_tensorboard = config.tensorboard
@@ -58,8 +59,8 @@ class WrittenRun:
                     "folder"
                 )
             if not self._known:
-                facts = {"environment": dict(environment), "machine": machine_facts(), **_commit()}
-                write_whole(self._folder / _SETTINGS, _text(stated | facts))
+                facts = {"environment": dict(environment), "machine": machine_facts(), **commit_facts()}
+                write_whole(self._folder / _SETTINGS, json_text(stated | facts))
         except OSError as error:
             raise self._failed() from error
 
@@ -70,14 +71,7 @@ class WrittenRun:
 
     def _cut_short(self) -> None:
         """Read which rounds have a line, and drop one that was cut off as it was written."""
-        path = self._folder / _ROUNDS
-        if not path.exists():
-            return
-        lines = path.read_bytes().splitlines(keepends=True)
-        whole = [line for line in lines if line.endswith(b"\n")]
-        if len(whole) < len(lines):
-            write_whole(path, b"".join(whole))
-        for line in whole:
+        for line in self._lines.whole_lines():
             read = json.loads(line)
             self._known.add((read["method"], read["round"]))
 
@@ -89,10 +83,7 @@ class WrittenRun:
             self._add_scalars(method, record)
         line = json.dumps(plain_json({"method": method, **flat_record(record)}), allow_nan=False)
         try:
-            with (self._folder / _ROUNDS).open("a", encoding="utf-8") as file:
-                file.write(line + "\n")
-                file.flush()
-                os.fsync(file.fileno())
+            self._lines.add(line)
         except OSError as error:
             raise self._failed() from error
         self._known.add((method, record.round))
@@ -116,7 +107,7 @@ class WrittenRun:
         """Write down what the run measured, if anything, also one that was interrupted. Raises DataError."""
         try:
             if result.methods:
-                write_whole(self._folder / _RESULT, _text(result.to_json()))
+                write_whole(self._folder / _RESULT, json_text(result.to_json()))
                 write_whole(self._folder / _TABLE, rounds_csv(result))
         except OSError as error:
             raise self._failed() from error
@@ -131,11 +122,12 @@ class WrittenRun:
             raise self._failed() from error
 
 
-def _text(content: Mapping[str, Any]) -> str:
+def json_text(content: Mapping[str, Any]) -> str:
+    """Return plain JSON types as a file of a run's folder has them."""
     return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
 
-def _commit() -> dict[str, Any]:
+def commit_facts() -> dict[str, Any]:
     """Return the commit that the folder of the call is at, and whether files differ from it; nothing elsewhere."""
     git = shutil.which("git")
     if git is None:

@@ -130,7 +130,7 @@ def test_a_tampered_ciphertext_tells_the_key_of_ckks_and_with_it_an_update():
     assert found.figure == 0.0
 
 
-def test_plain_averaging_needs_no_lie_and_a_method_without_keys_has_none(monkeypatch):
+def test_plain_averaging_needs_no_lie_and_a_method_without_keys_has_none():
     config = AuditConfig(threads=1, budget_minutes=100.0)
     result = run_audit(config, ["full-he", "dp-fedavg"], ["lone-total"], [one.name for one in PARTIES])
     found = {(cell.method, cell.party): cell for cell in result.cells}
@@ -138,9 +138,11 @@ def test_plain_averaging_needs_no_lie_and_a_method_without_keys_has_none(monkeyp
     assert "no keys" in found["dp-fedavg", "aggregator"].reason
     assert found["full-he", "authority"].status == "does not apply"
     assert "ask for aggregator-and-client" in found["full-he", "authority"].reason
-    (told,) = [note for note in result.notes if "full-he" in note and "aggregator-and-client" in note]
+    bare, told = result.notes
+    both = "for aggregator and aggregator-and-client"
+    assert bare.startswith(f"lone-total on fedavg, {both}: no lie is needed")
     assert told.startswith(
-        "lone-total for aggregator-and-client on full-he: refused with PolicyError: the list"
+        f"lone-total on full-he, {both}: refused with PolicyError: the list names 1 clients"
     )
 
 

@@ -65,6 +65,38 @@ def test_ctrl_c_prints_what_was_attacked_by_then(monkeypatch, tmp_path):
     assert json.loads((tmp_path / "a.json").read_text())["notes"]
 
 
+def test_an_audit_that_was_stopped_goes_on_in_its_folder(monkeypatch, tmp_path):
+    folder = tmp_path / "audit"
+    arguments = (*SMALL, "--method", "full-he", "--party", "aggregator", "--folder", folder)
+    whole = audit(*arguments[:-2], "--json", tmp_path / "whole.json")
+    real, made = session.Trial, []
+
+    def stopped(name, *others):
+        made.append(name)
+        if len(made) == 2:
+            raise KeyboardInterrupt
+        return real(name, *others)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "Trial", stopped)
+        done = audit(*arguments)
+    assert done.exit_code == 130
+    assert done.stderr.splitlines()[-1].endswith("the same command with --resume goes on from the folder")
+    again = audit(*arguments)
+    assert again.exit_code == 1
+    assert "go on with an audit by --resume" in again.stderr
+    other = audit(*arguments, "--resume", "--seed", "7")
+    assert other.exit_code == 1
+    assert other.stderr.splitlines() == [
+        f"shieldfl: the audit in {folder} differs in seed: an audit goes on with what it began with; name another "
+        "folder for another audit"
+    ]
+    resumed = audit(*arguments, "--resume", "--json", tmp_path / "resumed.json")
+    assert resumed.exit_code == whole.exit_code == 0
+    cells = [json.loads((tmp_path / name).read_text())["cells"] for name in ("whole.json", "resumed.json")]
+    assert cells[0] == cells[1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "option", "message"),
     [
@@ -78,6 +110,9 @@ def test_ctrl_c_prints_what_was_attacked_by_then(monkeypatch, tmp_path):
         (("--epsilon", "--learning-rate", "1"), "--learning-rate", "not with --epsilon"),
         (("--epsilon", "--report", "folder"), "--report", "not with --epsilon"),
         (("--canaries", "5"), "--canaries", "goes with --epsilon"),
+        (("--epsilon", "--folder", "folder"), "--folder", "not with --epsilon"),
+        (("--resume",), "--", "nothing to resume from"),
+        (("--opener", "aunt"), "--opener", "authority"),
     ],
 )
 def test_wrong_usage_is_named_with_exit_code_2(arguments, option, message):

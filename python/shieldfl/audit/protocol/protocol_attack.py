@@ -29,6 +29,7 @@ _ALL = 0.9
 """Of a client's encrypted values: whoever is told so many has its update. The rest may have been rounded."""
 _MOST_ROUNDS = 4 * FEWEST_TRIES
 """Of all federations together: methods that alternate have rounds in which nothing is encrypted."""
+_NO_LIE = "no lie is needed: each client's message has its update in the clear"
 _NOTHING = "nothing was encrypted in a round that this lie can be told in"
 _SECRET = "aggregator-and-client"
 """The party that lies and has a client, which opens what clients may."""
@@ -122,15 +123,15 @@ class ProtocolAttack(FederationAttack):
     def cells(self, method: str, on_federation: Callable[[str, int], None]) -> list[Cell]:
         """Return a cell for each party. Raises ParameterError for a method without keys."""
         if not method_class(method).schemes and method != UNDEFENDED:
-            raise ParameterError(f"{method} has no keys: there is nothing that a lie could have opened")
-        on_federation(method, 0)
+            raise ParameterError("the method has no keys: there is nothing that a lie could have opened")
 
         def made(parameters: int) -> PlayedFederation:
             return PlayedFederation.set_up(method, self._settings, self._config, parameters)
 
         federation = made(self.parameters)
         if method == UNDEFENDED:
-            return [self._cell(method, party.name, self._read(federation), True) for party in self._parties]
+            tries = self._read(federation)
+            return [self._cell(method, party.name, tries, True) for party in self._parties]
         why = self.inapplicable(federation)
         if why is not None:
             raise ParameterError(why)
@@ -226,7 +227,9 @@ class ProtocolAttack(FederationAttack):
             high=interval.high,
             chance=float(np.mean([one.told_honestly for one in tries])),
             tries=len(tries),
-            form=self._in_words(max(tries, key=lambda one: one.told), reads),
+            form=_NO_LIE
+            if method == UNDEFENDED
+            else self._in_words(max(tries, key=lambda one: one.told), reads),
         )
 
     @staticmethod

@@ -109,7 +109,7 @@ _OF_ATTACKS = {
     **{"report": "--report", "attacks": "--attack", "parties": "--party"},
     **{
         name.replace("-", "_"): "--" + name
-        for name in ("dataset", "data-dir", "model", "samples", "learning-rate", "trials")
+        for name in ("dataset", "data-dir", "model", "samples", "learning-rate", "trials", "folder", "resume")
     },
 }
 """Parameters of attacks on data, and their options."""
@@ -179,4 +179,5 @@ def _run(
         raise ShieldError(f"nothing was attacked: {(*result.notes, result.cells[0].reason)[0]}")
     if stopped is not None:
         kind = kind_of_interruption(stopped)
-        raise kind(f"{stopped}: what was attacked by then is kept") from stopped
+        how = "" if config.folder is None else "; the same command with --resume goes on from the folder"
+        raise kind(f"{stopped}: what was attacked by then is kept{how}") from stopped
