@@ -16,7 +16,7 @@ from shieldfl.audit.protocol.protocol_attack import ProtocolAttack, share_told
 from shieldfl.audit.result import Cell
 from shieldfl.audit.session import run_audit
 from shieldfl.audit.views.parties import PARTIES, party_named
-from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.errors import ParameterError, PolicyError, RangeError
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.authority_store import AuthorityStore
 
@@ -89,20 +89,30 @@ def without_a_least_number(monkeypatch):
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("opener", ["clients", "aggregator"])
 def test_full_he_tells_nothing_by_any_lie_where_clients_enrol(lie, opener):
-    for cell in cells(lie, opener=opener):
+    alone, with_client = cells(lie, opener=opener)
+    assert (alone.status == "does not apply") == LIES[lie].needs_client
+    for cell in (with_client,) if LIES[lie].needs_client else (alone, with_client):
         assert (cell.status, cell.figure, cell.tries) == ("attacked", 0.0, 5)
         assert cell.form.startswith(("refused with PolicyError: ", "refused with WireFormatError: "))
         assert cell.verdict(None) == "chance"
 
 
-@pytest.mark.parametrize("lie", ["lone-total", "few-total"])
-def test_a_sum_of_too_few_tells_an_update_where_the_authority_does_not_count(lie, without_a_least_number):
-    alone, with_client = cells(lie)
+def test_a_sum_of_one_tells_its_update_where_the_authority_does_not_count(without_a_least_number):
+    alone, with_client = cells("lone-total")
     assert (alone.figure, with_client.figure) == (0.0, 1.0)
     assert with_client.form == "obtained: single update of client 0, 100% of its encrypted values"
     assert alone.form.startswith("answered, and the answer is for clients to open")
     assert verdicts([alone, with_client]) == ["chance", "some"]
-    assert verdicts(cells(lie, opener="aggregator")) == ["some", "some"]
+    assert verdicts(cells("lone-total", opener="aggregator")) == ["some", "some"]
+
+
+@pytest.mark.parametrize("opener", ["clients", "aggregator"])
+def test_a_sum_of_two_tells_the_others_update_where_the_authority_does_not_count(
+    opener, without_a_least_number
+):
+    alone, with_client = cells("few-total", opener=opener)
+    assert alone.status == "does not apply"
+    assert (with_client.figure, with_client.verdict(None)) == (1.0, "some")
 
 
 @pytest.mark.parametrize("lie", ["second-total", "late-total"])
@@ -125,9 +135,25 @@ def test_invented_clients_tell_an_update_wherever_anybody_may_encrypt(method):
 
 
 def test_a_tampered_ciphertext_tells_the_key_of_ckks_and_with_it_an_update():
-    assert [cell.figure for cell in cells("tampered-ciphertext", encryption="ckks")] == [0.0, 1.0]
-    (_, found) = cells("tampered-ciphertext", encryption="pads")
-    assert found.figure == 0.0
+    for encryption, told in (("ckks", 1.0), ("pads", 0.0)):
+        _, found = cells("tampered-ciphertext", encryption=encryption)
+        assert found.figure == told
+
+
+def test_a_round_that_does_not_run_is_no_lie_that_was_refused(monkeypatch):
+    monkeypatch.setattr(PlayedFederation, "begin_round", fails)
+    with pytest.raises(RangeError, match="of no lie"):
+        cells("lone-total")
+
+
+def fails(*arguments):
+    raise RangeError("of no lie")
+
+
+def test_roles_of_another_package_are_not_played(monkeypatch):
+    monkeypatch.setattr("shieldfl.audit.protocol.played_federation.EnrollingClient", str)
+    with pytest.raises(ParameterError, match="none of this package's"):
+        cells("lone-total")
 
 
 def test_plain_averaging_needs_no_lie_and_a_method_without_keys_has_none():

@@ -12,8 +12,10 @@ import numpy as np
 from shieldfl.audit.audit_config import AuditConfig
 from shieldfl.errors import ShieldError
 from shieldfl.methods.discovery import method_class
+from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.protocol.driver import RoundDriver
 from shieldfl.methods.protocol.embedded_roles import EmbeddedRoles
+from shieldfl.methods.protocol.enrolling_client import EnrollingClient
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.registry import make_method
@@ -86,6 +88,16 @@ class PlayedFederation(EmbeddedRoles):
         Raises as making one does.
         """
         return cls(name, settings, config, parameters, _kept(name, settings, config, parameters))
+
+    def unplayable(self) -> str | None:
+        """Say in one sentence why a liar cannot play these roles, which another package may have made; None if it can.
+
+        It opens answers by code of its own, which follows that of this package's roles.
+        """
+        clients_fit = all(isinstance(one, EnrollingClient) for one in self.clients)
+        if clients_fit and isinstance(self.aggregator, CollectingAggregator):
+            return None
+        return "the roles of this method are none of this package's, for which lies are written"
 
     def run_round(self) -> ShieldError | None:
         """Run the next round with all clients; return what ended it, where something did."""

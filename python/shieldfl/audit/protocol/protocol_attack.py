@@ -30,7 +30,6 @@ _ALL = 0.9
 _MOST_ROUNDS = 4 * FEWEST_TRIES
 """Of all federations together: methods that alternate have rounds in which nothing is encrypted."""
 _NO_LIE = "no lie is needed: each client's message has its update in the clear"
-_NOTHING = "nothing was encrypted in a round that this lie can be told in"
 _SECRET = "aggregator-and-client"
 """The party that lies and has a client, which opens what clients may."""
 
@@ -94,6 +93,8 @@ class ProtocolAttack(FederationAttack):
     """Of the model; few, since Paillier takes milliseconds for each."""
     rounds_back: ClassVar[int] = 0
     """How many rounds before the lie the victim has sent what it is about."""
+    needs_client: ClassVar[bool] = False
+    """Whether the aggregator cannot tell it without a client on its side."""
     in_first_rounds: ClassVar[bool] = False
     """Whether the lie is of a federation's first round alone where clients open: later ones need what they opened."""
 
@@ -132,11 +133,13 @@ class ProtocolAttack(FederationAttack):
         if method == UNDEFENDED:
             tries = self._read(federation)
             return [self._cell(method, party.name, tries, True) for party in self._parties]
-        why = self.inapplicable(federation)
+        why = federation.unplayable() or self.inapplicable(federation)
         if why is not None:
             raise ParameterError(why)
         size = self.size_for(federation)
         tries = self._told(lambda: made(size))
+        if not tries:
+            raise ParameterError("nothing was encrypted in a round that this lie can be told in")
         opens = federation.method.aggregator_opens
         return [self._cell(method, party.name, tries, opens) for party in self._parties]
 
@@ -197,7 +200,10 @@ class ProtocolAttack(FederationAttack):
 
         federation.aggregator = self._liar(federation, tell)
         for _ in range(_MOST_ROUNDS):
+            before = len(tries)
             ended = federation.run_round()
+            if ended is not None and len(tries) == before:
+                raise ended  # of no lie's doing
             if len(tries) == FEWEST_TRIES:
                 break
             # A lie that was answered leaves a federation in which nothing fits any more.
@@ -211,8 +217,9 @@ class ProtocolAttack(FederationAttack):
         if party not in (_SECRET, "aggregator"):
             why = f"it is a lie of the aggregator's, with a client or without: ask for {_SECRET}"
             return Cell(method, self.name, party, "does not apply", why)
-        if not tries:
-            return Cell(method, self.name, party, "does not apply", _NOTHING)
+        if self.needs_client and party != _SECRET and method != UNDEFENDED:
+            why = f"the aggregator cannot tell this lie without a client on its side: ask for {_SECRET}"
+            return Cell(method, self.name, party, "does not apply", why)
         reads = opens or party == _SECRET
         figures = [one.told if reads else 0.0 for one in tries]
         interval = bootstrap_interval(figures, "mean", self._config.seed)

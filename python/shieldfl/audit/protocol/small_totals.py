@@ -29,6 +29,7 @@ class FewTotal(ProtocolAttack):
 
     name: ClassVar[str] = "few-total"
     source: ClassVar[str] = "docs/threat-model.md: no sum of fewer than min_clients is opened"
+    needs_client: ClassVar[bool] = True
 
     @classmethod
     def inapplicable(cls, federation: PlayedFederation) -> str | None:

@@ -32,6 +32,7 @@ class TamperedCiphertext(ProtocolAttack):
 
     name: ClassVar[str] = "tampered-ciphertext"
     source: ClassVar[str] = "docs/threat-model.md: one client that tampers with its own ckks ciphertexts"
+    needs_client: ClassVar[bool] = True
 
     @classmethod
     def size_for(cls, federation: PlayedFederation) -> int:
