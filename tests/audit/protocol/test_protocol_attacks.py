@@ -17,8 +17,10 @@ from shieldfl.audit.result import Cell
 from shieldfl.audit.session import run_audit
 from shieldfl.audit.views.parties import PARTIES, party_named
 from shieldfl.errors import ParameterError, PolicyError, RangeError
+from shieldfl.methods.protocol.enrolling_client import EnrollingClient
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.authority_store import AuthorityStore
+from shieldfl.roles.message import Message
 
 LIES = {kind.name: kind for kind in sorted_attacks(BUILT_IN)[1] if issubclass(kind, ProtocolAttack)}
 BOTH = ("aggregator", "aggregator-and-client")
@@ -134,6 +136,23 @@ def test_invented_clients_tell_an_update_wherever_anybody_may_encrypt(method):
     assert "does not open to sums of values in range" in enrolled.form
 
 
+@pytest.mark.parametrize("opener", ["aggregator", "authority"])
+def test_invented_clients_tell_an_update_where_the_authority_enrols_whoever_asks(monkeypatch, opener):
+    """In the place of clients that have not come yet: of the victims of five lies the first one alone has enrolled."""
+    honest = EnrollingClient.enrolment
+
+    def set_up(*how):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                EnrollingClient, "enrolment", lambda one: honest(one) if one.index == 0 else Message()
+            )
+            return PlayedFederation(*how)
+
+    monkeypatch.setattr(PlayedFederation, "set_up", set_up)
+    _, found = cells("invented-clients", opener=opener)
+    assert found.form == "obtained: single update of client 0, 100% of its encrypted values"
+
+
 def test_a_tampered_ciphertext_tells_the_key_of_ckks_and_with_it_an_update():
     for encryption, told in (("ckks", 1.0), ("pads", 0.0)):
         _, found = cells("tampered-ciphertext", encryption=encryption)
@@ -184,10 +203,19 @@ def test_what_is_told_is_counted_where_it_was_encrypted():
     assert share_told(None, change, encrypted) == 0.0
 
 
-def test_rounds_in_which_nothing_is_encrypted_are_no_tries():
-    _, found = cells("lone-total", "alt-fl-pi")
+@pytest.mark.parametrize("lie", [name for name in LIES if name != "invented-clients"])
+@pytest.mark.parametrize("encryption", ["kahe", "ckks"])
+def test_rounds_in_which_nothing_is_encrypted_are_no_tries(lie, encryption):
+    _, found = cells(lie, "alt-fl-pi", encryption)
     assert found.tries == 5
     assert not np.isnan(found.chance)
+
+
+def test_invented_clients_that_cannot_follow_a_federation_are_not_said_to_be_refused():
+    with pytest.raises(ParameterError, match="nothing was encrypted in a round that this lie can be told in"):
+        cells("invented-clients", "alt-fl-pi", "kahe")
+    _, found = cells("invented-clients", "alt-fl-pi", "ckks")
+    assert found.figure == 1.0
 
 
 def test_a_frame_has_the_checksum_of_the_wire_format():

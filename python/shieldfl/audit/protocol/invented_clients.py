@@ -47,13 +47,11 @@ class InventedClients(ProtocolAttack):
         assert authority is not None
         request = client.enrolment()
         if request:
-            with suppress(
-                ShieldError
-            ):  # it is enrolled already, or enrolment has ended: frames may still be made
+            with suppress(ShieldError):  # without it frames are made all the same
                 client.enrolled(authority.enrol(index, request))
         model = method.message_for(index, liar.first)
         start = client.begin_round(liar.round, len(liar.sent), model)
-        update = contraction(liar.round, index, start)
+        update = contraction(liar.round, len(liar.sent) + index, start)
         client.finish_training(update)
         assert isinstance(client, EnrollingClient)
         client._opening = None  # it was granted nothing to open, and goes on by what others say of it

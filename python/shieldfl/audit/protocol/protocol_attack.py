@@ -184,6 +184,8 @@ class ProtocolAttack(FederationAttack):
             victim = len(tries) % (len(liar.roles.clients) - 1)
             about = past[max(len(past) - 1 - self.rounds_back, 0)]
             encrypted = about.encrypted[victim]
+            if not encrypted.any() and not self.rounds_back:
+                return
             guess: FloatVector | None = None
             refusal = ""
             try:
@@ -207,7 +209,7 @@ class ProtocolAttack(FederationAttack):
             if len(tries) == FEWEST_TRIES:
                 break
             # A lie that was answered leaves a federation in which nothing fits any more.
-            if ended is not None or self.in_first_rounds:
+            if ended is not None or (self.in_first_rounds and federation.method.clients_open):
                 federation = made()
                 past.clear()
                 federation.aggregator = self._liar(federation, tell)

@@ -7,7 +7,13 @@ from typing import ClassVar
 import numpy as np
 
 from shieldfl import ckks
-from shieldfl.audit.protocol.ckks_frames import ask_for_secret, open_batch, resealed, secret_from_sum
+from shieldfl.audit.protocol.ckks_frames import (
+    BatchFrame,
+    ask_for_secret,
+    open_batch,
+    resealed,
+    secret_from_sum,
+)
 from shieldfl.audit.protocol.lying_aggregator import LyingAggregator
 from shieldfl.audit.protocol.played_federation import PlayedFederation
 from shieldfl.audit.protocol.protocol_attack import ProtocolAttack
@@ -48,6 +54,8 @@ class TamperedCiphertext(ProtocolAttack):
         parameters = liar.roles.method.purposes["update"]
         frame = bytes(message[_PART])
         if isinstance(parameters, ckks.Parameters):
+            if not BatchFrame(frame, parameters).count:
+                return message  # of a round in which nothing is encrypted
             altered = ask_for_secret(frame, parameters, _LOG2_SIZE)
         else:
             flipped = bytearray(frame)
