@@ -127,7 +127,7 @@ def test_a_second_sum_tells_an_update_where_the_authority_forgets(lie, method, f
     assert "single update of client" in found.form
 
 
-@pytest.mark.parametrize("method", ["full-he", "mask-crypt", "selective-shield"])
+@pytest.mark.parametrize("method", ["full-he", "mask-crypt", "selective-shield", "sense-crypt"])
 def test_invented_clients_tell_an_update_wherever_anybody_may_encrypt(method):
     alone, found = cells("invented-clients", method, "ckks")
     assert (alone.figure, found.figure) == (0.0, 1.0)
@@ -170,7 +170,7 @@ def fails(*arguments):
 
 
 def test_roles_of_another_package_are_not_played(monkeypatch):
-    monkeypatch.setattr("shieldfl.audit.protocol.played_federation.EnrollingClient", str)
+    monkeypatch.setattr("shieldfl.audit.protocol.played_federation.TrainingClient", str)
     with pytest.raises(ParameterError, match="none of this package's"):
         cells("lone-total")
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import ClassVar
 
 from shieldfl.audit.protocol.lying_aggregator import LyingAggregator
 from shieldfl.audit.protocol.protocol_attack import ProtocolAttack
 from shieldfl.errors import ShieldError
 from shieldfl.methods.protocol.client_opening import OPENED
-from shieldfl.methods.protocol.enrolling_client import EnrollingClient
 from shieldfl.methods.protocol.steps import ClientSteps
+from shieldfl.methods.protocol.training_client import TrainingClient
 from shieldfl.roles.message import Message
 from shieldfl.training.drawn_update import contraction
 from shieldfl.training.local_update import FloatVector
@@ -52,8 +53,13 @@ class InventedClients(ProtocolAttack):
         model = method.message_for(index, liar.first)
         start = client.begin_round(liar.round, len(liar.sent), model)
         update = contraction(liar.round, len(liar.sent) + index, start)
+        replaced = liar.roles.clients[index]
+        assert isinstance(client, TrainingClient)
+        assert isinstance(replaced, TrainingClient)
+        if replaced.trained_scores.size:
+            # Where each client chooses what it encrypts, that is public, and the same is chosen in its place.
+            update = replace(update, scores=replaced.trained_scores)
         client.finish_training(update)
-        assert isinstance(client, EnrollingClient)
         client._opening = None  # it was granted nothing to open, and goes on by what others say of it
         for earlier, answer in liar.answers.items():
             if earlier != OPENED:

@@ -15,9 +15,9 @@ from shieldfl.methods.discovery import method_class
 from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.protocol.driver import RoundDriver
 from shieldfl.methods.protocol.embedded_roles import EmbeddedRoles
-from shieldfl.methods.protocol.enrolling_client import EnrollingClient
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.plan import FederationPlan
+from shieldfl.methods.protocol.training_client import TrainingClient
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.message import Message
@@ -94,7 +94,7 @@ class PlayedFederation(EmbeddedRoles):
 
         It opens answers by code of its own, which follows that of this package's roles.
         """
-        clients_fit = all(isinstance(one, EnrollingClient) for one in self.clients)
+        clients_fit = all(isinstance(one, TrainingClient) for one in self.clients)
         if clients_fit and isinstance(self.aggregator, CollectingAggregator):
             return None
         return "the roles of this method are none of this package's, for which lies are written"
