@@ -127,7 +127,7 @@ def test_a_second_sum_tells_an_update_where_the_authority_forgets(lie, method, f
     assert "single update of client" in found.form
 
 
-@pytest.mark.parametrize("method", ["full-he", "mask-crypt", "selective-shield", "sense-crypt"])
+@pytest.mark.parametrize("method", ["full-he", "mask-crypt", "selective-shield"])
 def test_invented_clients_tell_an_update_wherever_anybody_may_encrypt(method):
     alone, found = cells("invented-clients", method, "ckks")
     assert (alone.figure, found.figure) == (0.0, 1.0)
