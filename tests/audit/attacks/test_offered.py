@@ -13,6 +13,10 @@ from shieldfl.audit.protocol.small_totals import LoneTotal
 from shieldfl.errors import ParameterError
 
 
+class NoAttack:
+    """Something else."""
+
+
 class OwnLie(LoneTotal):
     """A lie of another package's."""
 
@@ -29,7 +33,7 @@ class OwnCount(Ilrg):
 def _offers(monkeypatch):
     own = [
         EntryPoint(name, f"{__name__}:{kind}", GROUP)
-        for name, kind in (("own-lie", "OwnLie"), ("own-count", "OwnCount"), ("no-attack", "dict"))
+        for name, kind in (("own-lie", "OwnLie"), ("own-count", "OwnCount"), ("no-attack", "NoAttack"))
     ]
     monkeypatch.setattr(offered, "entry_points", lambda group: own if group == GROUP else [])
 
