@@ -40,7 +40,8 @@ py::bytes encrypt_insecure(const py::bytes& public_key, const Array<double>& val
   const mask::Bitset* const positions = mask ? &*mask : nullptr;
   const auto in = view(values);
   const NewBytes frame(encryptor.frame_bytes(in.size(), positions, weight.has_value()));
-  encryptor.encrypt(in, positions, {round, weight, false, threads}, seeds, frame.memory);
+  encryptor.encrypt(scheme::ValuePieces<double>(in), positions, {round, weight, false, threads}, seeds,
+                    frame.memory);
   return frame.object;
 }
 
@@ -64,7 +65,8 @@ py::bytes enrolled_encrypt_insecure(const py::bytes& public_key, const std::vect
   InsecureTestRandom seeds(seed);
   const auto in = view(values);
   const NewBytes frame(encryptor.frame_bytes(in.size(), nullptr, weight.has_value()));
-  encryptor.encrypt(client_keys, in, nullptr, {.weight = weight}, seeds, frame.memory);
+  encryptor.encrypt(client_keys, scheme::ValuePieces<double>(in), nullptr, {.weight = weight}, seeds,
+                    frame.memory);
   return frame.object;
 }
 

@@ -171,7 +171,7 @@ class CkksEncryptor:
     def __init__(self, key: CkksPublicKey) -> None: ...
     def encrypt(
         self,
-        values: NDArray[np.float32] | NDArray[np.float64],
+        pieces: list[NDArray[np.float32]] | list[NDArray[np.float64]],
         mask: Bitset | None,
         weight: float | None,
         round: int,
@@ -289,7 +289,7 @@ class KaheEncryptor:
     def encrypt(
         self,
         client_keys: Sequence[ClientKey],
-        values: NDArray[np.float32] | NDArray[np.float64],
+        pieces: list[NDArray[np.float32]] | list[NDArray[np.float64]],
         mask: Bitset | None,
         weight: float | None,
         round: int,
@@ -420,7 +420,7 @@ class PadsEncryptor:
     def encrypt(
         self,
         client_keys: Sequence[ClientKey],
-        values: NDArray[np.float32] | NDArray[np.float64],
+        pieces: list[NDArray[np.float32]] | list[NDArray[np.float64]],
         mask: Bitset | None,
         weight: float | None,
         round: int,
@@ -574,7 +574,7 @@ class PaillierEncryptor:
     def __init__(self, key: PaillierPublicKey) -> None: ...
     def encrypt(
         self,
-        values: NDArray[np.float32] | NDArray[np.float64],
+        pieces: list[NDArray[np.float32]] | list[NDArray[np.float64]],
         mask: Bitset | None,
         weight: float | None,
         round: int,
