@@ -88,8 +88,11 @@ SHIELDFL_ROTATION_INLINE typename Lanes<T>::Vector pair_lanes(typename Lanes<T>:
                                                               Numbers<kLane...> /*lanes*/) {
   using Bits = typename Lanes<T>::BitVector;
   const Bits signs = {((kLane & kDistance) != 0 ? kSign<T> : typename Lanes<T>::Bits{0})...};
-  const typename Lanes<T>::Vector partners =
-      __builtin_shufflevector(x, x, static_cast<int>(kLane ^ kDistance)...);
+#ifdef __clang__
+  const auto partners = __builtin_shufflevector(x, x, (kLane ^ kDistance)...);
+#else
+  const auto partners = __builtin_shuffle(x, Bits{(kLane ^ kDistance)...});
+#endif
   return partners + (typename Lanes<T>::Vector)((Bits)x ^ signs);
 }
 
