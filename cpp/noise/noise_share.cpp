@@ -17,52 +17,49 @@
 namespace shieldfl::noise {
 namespace {
 
-// Rounding, or rounding and noise, of blocks, one after the other. Owns what is secret on the way.
-class BlockRounder {
+// Rounds and noises blocks, one after the other. Owns what is secret on the way.
+class BlockNoiser {
  public:
-  BlockRounder(const Seed& rounding_seed, double steps)
-      : seed_(rounding_seed),
-        steps_(steps),
+  BlockNoiser(const Seed& rounding_seed, const Seed& noise_seed, const NoiseTable& table,
+              const ShareBounds& bounds)
+      : rounding_seed_(rounding_seed),
+        noise_seed_(noise_seed),
+        table_(table),
+        bounds_(bounds),
         kernels_(share_kernels(instruction_set())),
         values_(kNoiseBlock),
-        words_(kNoiseBlock) {}
+        words_(kNoiseBlock),
+        rounded_(kNoiseBlock),
+        sums_(kNoiseBlock) {}
 
-  // The squared norm of the rounded block whose rotated values are in `memory`.
-  std::uint64_t squares(std::size_t block, std::span<const std::int32_t> memory) {
-    const std::size_t groups = read(block, memory);
-    return kernels_.rounded_squares(values_.data(), words_.data(), groups, steps_);
-  }
-
-  // Puts the share in the place of the rotated values.
-  void replace(std::size_t block, std::span<std::int32_t> memory, const Seed& noise_seed,
-               const NoiseTable& table, const ShareBounds& bounds) {
-    const std::size_t groups = read(block, memory);
-    rounded_.resize(kNoiseBlock);
-    sums_.resize(kNoiseBlock);
-    kernels_.round(values_.data(), rounded_.data(), words_.data(), groups, steps_, bounds.most_rounded);
-    RandomStream stream(noise_seed, block);
-    const std::span words = std::span(words_).first(groups * kDrawWordsPerGroup);
-    stream.fill({reinterpret_cast<std::uint8_t*>(words.data()), words.size_bytes()});
-    table.add_draws_vartime(std::span(rounded_).first(words.size()), std::span(sums_).first(words.size()),
-                            words, stream, bounds.most_sent);
+  // Puts the share in the place of the rotated floats in `memory`: kNoiseBlock of them, or what is left at
+  // the end. Returns the squared norm that they had when they were rounded.
+  std::uint64_t apply(std::size_t block, std::span<std::int32_t> memory) {
+    const std::size_t groups = (memory.size() + kShareGroup - 1) / kShareGroup;
+    const std::size_t padded = groups * kShareGroup;
+    std::memcpy(values_.data(), memory.data(), memory.size_bytes());
+    std::fill(values_.data() + memory.size(), values_.data() + padded, 0.0F);
+    RandomStream rounding(rounding_seed_, block);
+    fill(rounding, groups * kRoundingWordsPerGroup);
+    const std::uint64_t squares = kernels_.round(values_.data(), rounded_.data(), words_.data(), groups,
+                                                 bounds_.steps_per_unit, bounds_.most_rounded);
+    RandomStream noise(noise_seed_, block);
+    fill(noise, groups * kDrawWordsPerGroup);
+    table_.add_draws_vartime(std::span(rounded_).first(padded), std::span(sums_).first(padded),
+                             std::span(words_).first(padded), noise, bounds_.most_sent);
     std::copy_n(sums_.begin(), memory.size(), memory.begin());
+    return squares;
   }
 
  private:
-  // Fills the values, with zeros up to whole groups, and the words that round them. Returns the groups.
-  std::size_t read(std::size_t block, std::span<const std::int32_t> memory) {
-    const std::size_t groups = (memory.size() + kShareGroup - 1) / kShareGroup;
-    std::memcpy(values_.data(), memory.data(), memory.size_bytes());
-    std::fill(values_.begin() + static_cast<std::ptrdiff_t>(memory.size()),
-              values_.begin() + static_cast<std::ptrdiff_t>(groups * kShareGroup), 0.0F);
-    RandomStream stream(seed_, block);
-    stream.fill({reinterpret_cast<std::uint8_t*>(words_.data()),
-                 groups * kRoundingWordsPerGroup * sizeof(std::uint64_t)});
-    return groups;
+  void fill(RandomStream& stream, std::size_t words) {
+    stream.fill({reinterpret_cast<std::uint8_t*>(words_.data()), words * sizeof(std::uint64_t)});
   }
 
-  const Seed& seed_;
-  double steps_;
+  const Seed& rounding_seed_;
+  const Seed& noise_seed_;
+  const NoiseTable& table_;
+  const ShareBounds& bounds_;
   const ShareKernels& kernels_;
   SecretVector<float> values_;
   SecretVector<std::uint64_t> words_;
@@ -70,24 +67,20 @@ class BlockRounder {
   SecretVector<std::int32_t> sums_;
 };
 
-// Calls use(rounder, block, its part of `memory`) for all blocks.
-template <typename Memory, typename Use>
-void for_blocks(Memory memory, const Seed& rounding_seed, double steps, std::size_t threads, Use use) {
-  parallel_for(memory.size(), threads, kNoiseBlock, [&](std::size_t begin, std::size_t end) {
-    BlockRounder rounder(rounding_seed, steps);
+// Rounds and noises the rotated floats in the memory of `share`; returns their squared norm when rounded.
+ring::UInt128 round_and_noise(std::span<std::int32_t> share, const ShareBounds& bounds,
+                              const NoiseTable& table, SeedSource& seeds, std::size_t threads) {
+  const Seed rounding_seed = seeds.next();
+  const Seed noise_seed = seeds.next();
+  std::vector<std::uint64_t> squares((share.size() + kNoiseBlock - 1) / kNoiseBlock);
+  const std::size_t used = threads_for(threads, share.size(), kValuesWorthNoise);
+  parallel_for(share.size(), used, kNoiseBlock, [&](std::size_t begin, std::size_t end) {
+    BlockNoiser noiser(rounding_seed, noise_seed, table, bounds);
     for (std::size_t start = begin; start < end; start += kNoiseBlock) {
-      use(rounder, start / kNoiseBlock, memory.subspan(start, std::min(kNoiseBlock, end - start)));
+      const auto part = share.subspan(start, std::min(kNoiseBlock, end - start));
+      squares[start / kNoiseBlock] = noiser.apply(start / kNoiseBlock, part);
     }
   });
-}
-
-ring::UInt128 rounded_squares(std::span<const std::int32_t> memory, const Seed& rounding_seed, double steps,
-                              std::size_t threads) {
-  std::vector<std::uint64_t> squares((memory.size() + kNoiseBlock - 1) / kNoiseBlock);
-  for_blocks(memory, rounding_seed, steps, threads,
-             [&](BlockRounder& rounder, std::size_t block, std::span<const std::int32_t> part) {
-               squares[block] = rounder.squares(block, part);
-             });
   ring::UInt128 total = 0;
   for (const std::uint64_t square : squares) total += square;
   return total;
@@ -116,28 +109,16 @@ ShareFacts noise_share_vartime(std::span<const float> update, std::span<std::int
   ShareFacts facts{measure_clipping(update, bounds.clip_norm, threads), 0};
   // Floats in the memory that is to hold integers of the same size: a second array would cost as much again.
   static_assert(sizeof(float) == sizeof(std::int32_t));
-  rotate(update, std::span(reinterpret_cast<float*>(share.data()), share.size()), rotation_seed,
-         facts.clipping.factor, threads);
-
-  const std::size_t used = threads_for(threads, update.size(), kValuesWorthNoise);
+  const std::span rotated(reinterpret_cast<float*>(share.data()), share.size());
   try {
-    for (;;) {
-      const Seed rounding_seed = seeds.next();
+    while (facts.roundings < kMostRoundings) {
+      rotate(update, rotated, rotation_seed, facts.clipping.factor, threads);
       ++facts.roundings;
-      if (rounded_squares(share, rounding_seed, bounds.steps_per_unit, used) > bounds.norm_bound_squared) {
-        if (facts.roundings < kMostRoundings) continue;
-        throw Error(ErrorCode::kRange,
-                    "the rounded update was longer than its bound in all of " +
-                        std::to_string(kMostRoundings) +
-                        " roundings: raise norm_bound_squared, or lower the clipping norm");
-      }
-      const Seed noise_seed = seeds.next();
-      for_blocks(share, rounding_seed, bounds.steps_per_unit, used,
-                 [&](BlockRounder& rounder, std::size_t block, std::span<std::int32_t> part) {
-                   rounder.replace(block, part, noise_seed, table, bounds);
-                 });
-      return facts;
+      if (round_and_noise(share, bounds, table, seeds, threads) <= bounds.norm_bound_squared) return facts;
     }
+    throw Error(ErrorCode::kRange, "the rounded update was longer than its bound in all of " +
+                                       std::to_string(kMostRoundings) +
+                                       " roundings: raise norm_bound_squared, or lower the clipping norm");
   } catch (...) {
     secure_wipe(share.data(), share.size_bytes());
     throw;

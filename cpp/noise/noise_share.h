@@ -18,7 +18,7 @@
 
 namespace shieldfl::noise {
 
-// How often rounding is drawn again before it is given up.
+// How often rounding is drawn before it is given up.
 inline constexpr unsigned kMostRoundings = 1000;
 
 // The most steps that a clipping norm may have, and the most that it may be itself. So no sum of the rotation
@@ -47,9 +47,10 @@ struct ShareFacts {
 // 3. each value brought within -most_rounded and most_rounded, a draw from `table` added, and the sum brought
 //    within -most_sent and most_sent.
 //
-// One seed is drawn for each rounding and then one for the noise; block b of 4096 values reads stream b of
-// them, so that the share does not depend on `threads` (0 means threads_for()). What a cache sees depends on
-// the noise (noise_table.h), and how often rounding was drawn depends on the update.
+// Each time anew a seed is drawn for rounding and one for the noise, which are made in one pass: the noise on
+// a rounding that is too long is thrown away with it. Block b of 4096 values reads stream b of either seed,
+// so that the share does not depend on `threads` (0 means threads_for()). What a cache sees depends on the
+// noise (noise_table.h), and how often rounding was drawn depends on the update.
 //
 // The memory of `share` holds the rotated update meanwhile; it is wiped where an Error is thrown after that.
 // Throws Error: kParameter where measure_clipping does, when steps_per_unit is not positive and finite, when

@@ -156,8 +156,8 @@ SHIELDFL_ROTATION_INLINE void transform_tile(T* values) {
 template <typename T>
 void transform(T* values, unsigned log2_count) {
   constexpr unsigned kLog2Tile = std::countr_zero(Lanes<T>::kCount) + kMostStages;
-  // 16 KiB, which fit the first cache: all their stages before the next ones.
-  constexpr unsigned kLog2Near = sizeof(T) == 4 ? 12 : 11;
+  // Some KiB, which stay in the first cache: all their stages before the next ones.
+  constexpr unsigned kLog2Near = kLog2Tile + (SHIELDFL_ROTATION_BYTES == 64 ? 1 : 2) * kMostStages;
   if (log2_count < kLog2Tile) return transform_few(values, std::size_t{1} << log2_count);
   const unsigned log2_near = log2_count < kLog2Near ? log2_count : kLog2Near;
   const std::size_t near = std::size_t{1} << log2_near;

@@ -19,18 +19,16 @@ inline constexpr std::size_t kDrawWordsPerGroup = kShareGroup;
 inline constexpr double kMostRounded = 0x1p29;
 
 struct ShareKernels {
-  // The sum of the squares of what `round` would write without a bound. Precondition: it is below 2^64.
-  std::uint64_t (*rounded_squares)(const float* values, const std::uint64_t* words, std::size_t groups,
-                                   double steps);
-
   // With x = values[i] * steps, rounded to double, and its fraction f = x - floor(x): rounded[i] is
   // floor(x) + 1 where (r + 1/2) 2^-32 < f, else floor(x); then brought within -most and most. Value i of a
   // group takes the low half of word i as r, or from the eighth value on the high half of word i - 8. So an
-  // integer stays what it is, and the mean is x up to 2^-33. Precondition: |x| < kMostRounded.
+  // integer stays what it is, and the mean is x up to 2^-33. Returns the sum of the squares of what the
+  // integers were before they were brought within bounds. Preconditions: |x| < kMostRounded, and the sum is
+  // below 2^64.
   //
   // No branch and no address depends on values or words.
-  void (*round)(const float* values, std::int32_t* rounded, const std::uint64_t* words, std::size_t groups,
-                double steps, std::int32_t most);
+  std::uint64_t (*round)(const float* values, std::int32_t* rounded, const std::uint64_t* words,
+                         std::size_t groups, double steps, std::int32_t most);
 
   // sums[i] = values[i] + a draw, brought within -most and most. Word w, one a value, chooses bucket b: its
   // bits from bit 1 on, as many as `bucket_mask` has. The draw's magnitude is b where w's high half is below

@@ -4,6 +4,6 @@
 
 namespace shieldfl::noise {
 
-const ShareKernels kShareKernelsAvx2 = {rounded_squares, round, add_draws_vartime};
+const ShareKernels kShareKernelsAvx2 = {round, add_draws_vartime};
 
 }  // namespace shieldfl::noise

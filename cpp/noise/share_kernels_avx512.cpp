@@ -4,6 +4,6 @@
 
 namespace shieldfl::noise {
 
-const ShareKernels kShareKernelsAvx512 = {rounded_squares, round, add_draws_vartime};
+const ShareKernels kShareKernelsAvx512 = {round, add_draws_vartime};
 
 }  // namespace shieldfl::noise

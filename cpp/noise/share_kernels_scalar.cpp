@@ -4,6 +4,6 @@
 
 namespace shieldfl::noise {
 
-const ShareKernels kShareKernelsScalar = {rounded_squares, round, add_draws_vartime};
+const ShareKernels kShareKernelsScalar = {round, add_draws_vartime};
 
 }  // namespace shieldfl::noise

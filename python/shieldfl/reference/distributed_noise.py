@@ -114,23 +114,20 @@ def noise_share(
     """Return the share of an update that is within its norm, and how often rounding was drawn."""
     values = rotated(clipped, rotation_seed)
     blocks = [values[start : start + _BLOCK] for start in range(0, values.size, _BLOCK)]
-    tries = 0
-    while True:
-        seed = next(seeds)
-        tries += 1
+    for tries, (rounding_seed, noise_seed) in enumerate(zip(seeds, seeds, strict=False), start=1):
         integers = [
-            rounded(block, steps_per_unit, chacha20_words(seed, index)) for index, block in enumerate(blocks)
+            rounded(block, steps_per_unit, chacha20_words(rounding_seed, index))
+            for index, block in enumerate(blocks)
         ]
-        if sum(value**2 for block in integers for value in block) <= norm_bound_squared:
-            break
-    seed = next(seeds)
-    share: list[int] = []
-    for index, block in enumerate(integers):
-        short = [_within(value, most_rounded) for value in block]
-        share += [
-            _within(value, most_sent) for value in added_draws(short, table, chacha20_words(seed, index))
-        ]
-    return share, tries
+        if sum(value**2 for block in integers for value in block) > norm_bound_squared:
+            continue
+        share: list[int] = []
+        for index, block in enumerate(integers):
+            short = [_within(value, most_rounded) for value in block]
+            noised = added_draws(short, table, chacha20_words(noise_seed, index))
+            share += [_within(value, most_sent) for value in noised]
+        return share, tries
+    raise ValueError("all seeds are used up")
 
 
 def _within(value: int, most: int) -> int:
