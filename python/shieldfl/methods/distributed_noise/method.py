@@ -55,7 +55,7 @@ class DdpFedAvg(MaskedAverage):
     )
     privacy_reading = PrivacyReading(
         "client",
-        "everybody else",
+        "all but authority and aggregator together",
         "all updates of a client are zeroed out, K stays",
         "ε is of what opened sums, and with them the global model, tell: each has the noise of all its clients, and is "
         "charged that of min_clients, less those that may collude. Single updates are hidden by encryption alone, "

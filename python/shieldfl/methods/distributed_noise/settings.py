@@ -11,7 +11,7 @@ from shieldfl.methods.noised_average.settings import DpFedAvgSettings
 from shieldfl.privacy.discrete_sums import Distribution
 from shieldfl.scheme.interface import KeyBits
 from shieldfl.scheme.registry import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS, encryptions
-from shieldfl.settings import Positive, about
+from shieldfl.settings import Delta, Positive, about
 
 __all__ = ["DdpFedAvgSettings"]
 
@@ -31,6 +31,10 @@ class DdpFedAvgSettings(DpFedAvgSettings):
         Positive | None,
         about("Instead of z: what a client that takes part in every round may spend."),
     ] = None
+    delta: Annotated[
+        Delta,
+        about("Of the stated epsilon; a thousandth of it is for draws that are off their distribution."),
+    ] = 1e-5
     mechanism: Annotated[Distribution, about("What each client's share of the noise is drawn from.")] = (
         "skellam"
     )
@@ -38,8 +42,8 @@ class DdpFedAvgSettings(DpFedAvgSettings):
         int,
         Meta(ge=0, lt=2**31),
         about(
-            "Clients of a sum that may tell others what noise they drew: the other min_clients less so many have noise "
-            "enough."
+            "How many clients of a sum may tell others what noise they drew: shares are sized for min_clients less "
+            "these."
         ),
     ] = 0
     encryption: Annotated[str, about("The scheme, and its packing.", choices=encryptions)] = (
