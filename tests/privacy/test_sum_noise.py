@@ -83,7 +83,9 @@ def test_the_table_is_as_near_its_distribution_as_is_charged(distribution):
 @pytest.mark.parametrize(("epsilon", "rounds"), [(0.5, 1), (3.0, 20), (8.0, 100)])
 def test_a_target_is_reached_and_not_by_far(distribution, epsilon, rounds):
     shape = {"dimension": 20_000, "honest_clients": 10}
-    found = multiplier_for(epsilon, DELTA, rounds, distribution=distribution, **shape)
+    found = multiplier_for(
+        epsilon, DELTA, rounds, lambda one: planned(distribution, noise_multiplier=one, **shape)
+    )
     plan = planned(distribution, noise_multiplier=found, **shape)
     assert 0.9 * epsilon < plan.epsilon(rounds, DELTA) <= epsilon
     assert planned(distribution, noise_multiplier=0.9 * found, **shape).epsilon(rounds, DELTA) > epsilon
@@ -100,7 +102,7 @@ def test_more_colluders_mean_larger_shares_and_an_opened_share_costs_more():
     ratio = float(fewer.share_variance) / other**2 / (float(honest.share_variance) / norm**2)
     assert ratio == pytest.approx(2.0)
     plan = planned(noise_multiplier=20.0, dimension=100, honest_clients=9)
-    whole, share = (epsilon_of({one: 1}, DELTA) for one in (plan.charge, plan.charge_of_share))
+    whole, share = plan.epsilon(1, DELTA), plan.epsilon_of_single_uploads(1, DELTA)
     # A ninth of the variance: a third of the multiplier.
     assert share == pytest.approx(epsilon_of({Noise(20.0 / 3.0, "client"): 1}, DELTA), rel=0.05)
     assert share > 2.5 * whole
@@ -116,10 +118,14 @@ def test_what_cannot_be_says_what_would_do():
     with pytest.raises(ParameterError, match=r"take at most \d") as refused:
         planned(noise_multiplier=1e6)
     planned(noise_multiplier=float(str(refused.value).rpartition(" ")[2]))
+
+    def small(noise_multiplier):
+        return planned(noise_multiplier=noise_multiplier, dimension=10, honest_clients=2)
+
     with pytest.raises(ParameterError, match="reaches epsilon 200"):
-        multiplier_for(200.0, DELTA, 10, distribution="skellam", dimension=10, honest_clients=2)
+        multiplier_for(200.0, DELTA, 10, small)
     with pytest.raises(ParameterError, match="allow a larger epsilon"):
-        multiplier_for(1e-12, DELTA, 10, distribution="skellam", dimension=10, honest_clients=2)
+        multiplier_for(1e-12, DELTA, 10, small)
 
 
 def test_too_little_noise_has_no_figure():

@@ -57,10 +57,10 @@ def divergences_of_sum(
 def _skellam_divergences(
     alphas: NDArray[np.float64], variance: int, norm_squared: int, dimension: int
 ) -> NDArray[np.float64]:
-    """Corollary 3.6 of the Skellam paper, which is of whole orders, and lines between them.
+    """The Skellam paper's bound for vectors, which is of whole orders, and lines between them.
 
-    (alpha - 1) times the divergence is convex in alpha and 0 at 1 (van Erven and Harremoës 2014, theorem 11 and
-    corollary 2), so that the line between two whole orders bounds it.
+    (alpha - 1) times the divergence is convex in alpha and 0 at 1 (van Erven and Harremoës 2014), so that the line
+    between two whole orders bounds it.
     """
     # Of integers no magnitude is above its square.
     summed = min(math.sqrt(dimension * norm_squared), float(norm_squared))
@@ -79,7 +79,7 @@ def _skellam_divergences(
 
 
 def _concentrated(clients: int, share_variance: int, norm_squared: int, dimension: int) -> float:
-    """Theorem 1 of the discrete Gaussian paper: the sum is (eps^2 / 2)-concentrated private; return eps.
+    """The discrete Gaussian paper's theorem on sums: they are (eps^2 / 2)-concentrated private; return eps.
 
     A sum of discrete Gaussians is none itself; ``excess`` is by how much its logarithm may be off.
     """
@@ -95,8 +95,8 @@ def _concentrated(clients: int, share_variance: int, norm_squared: int, dimensio
 def rounded_norm_squared(norm: float, dimension: int) -> int:
     """Return what the squared L2 norm of a vector of at most this norm, in steps, may be once it is rounded.
 
-    The bound of the discrete Gaussian paper's proposition on conditional randomised rounding with beta = exp(-1/2):
-    rounding that is drawn again above it comes to an end soon.
+    The discrete Gaussian paper's bound for conditional randomised rounding, with beta = exp(-1/2): rounding that is
+    drawn again above it comes to an end soon.
     """
     root = math.sqrt(dimension)
     likely = norm**2 + dimension / 4.0 + (norm + root / 2.0)
@@ -116,8 +116,8 @@ def most_rotated(norm: float, dimension: int) -> int:
 def log2_tail(distribution: Distribution, variance: int, beyond: int) -> float:
     """Return log2 of a bound of the chance that a draw is larger in magnitude than ``beyond``, at least 0.
 
-    Chernoff's bound: of the discrete Gaussian by its being subgaussian (Canonne, Kamath and Steinke 2020, lemma on its
-    moment generating function), of Skellam by its own moment generating function exp(variance (cosh t - 1)).
+    Chernoff's bound: of the discrete Gaussian by its being subgaussian (Canonne, Kamath and Steinke 2020), of Skellam by
+    its own moment generating function, exp(variance (cosh t - 1)).
     """
     first = beyond + 1.0
     if distribution == "skellam":

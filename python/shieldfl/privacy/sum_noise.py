@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -106,16 +107,14 @@ class SumNoise:
             math.log2(self.honest_clients * self.dimension) + _LOG2_LEFT_OUT + 1.0,
         )
 
-    @property
-    def charge_of_share(self) -> NoiseOfSum:
-        """What one client's own upload would be charged, were it opened alone."""
-        charge = self.charge
-        alone = charge.log2_distance - math.log2(self.honest_clients)
-        return replace(charge, honest_clients=1, log2_distance=alone)
-
     def epsilon(self, rounds: int, delta: float) -> float:
         """Return what so many opened sums cost together; infinite where there is too little noise for any figure."""
         return epsilon_of({self.charge: rounds}, delta)
+
+    def epsilon_of_single_uploads(self, rounds: int, delta: float) -> float:
+        """Return what so many uploads of a client would cost if each were opened alone, with its own share of noise."""
+        alone = self.charge.log2_distance - math.log2(self.honest_clients)
+        return epsilon_of({replace(self.charge, honest_clients=1, log2_distance=alone): rounds}, delta)
 
     def added_delta(self, rounds: int, delta: float) -> float | None:
         """Return what so many sums take of delta for draws that are off, as in :func:`epsilon_of`.
@@ -151,26 +150,17 @@ def multiplier_for(
     epsilon: float,
     delta: float,
     rounds: int,
-    *,
-    distribution: Distribution,
-    dimension: int,
-    honest_clients: int,
+    planned: Callable[[float], SumNoise],
 ) -> float:
     """Find the least noise multiplier that keeps ``rounds`` opened sums within (epsilon, delta).
 
-    It never spends more; less where a value takes a bit more from there on, with which there is less to round. Raises
-    ParameterError for arguments out of range and where no noise is enough.
+    ``planned`` returns the plan of a multiplier. It never spends more; less where a value takes a bit more from there
+    on, with which there is less to round. Raises ParameterError for arguments out of range and where no noise is
+    enough.
     """
 
     def is_enough(multiplier: float) -> bool:
-        plan = planned_sum_noise(
-            distribution,
-            clip_norm=1.0,
-            noise_multiplier=multiplier,
-            dimension=dimension,
-            honest_clients=honest_clients,
-        )
-        return plan.epsilon(rounds, delta) <= epsilon
+        return planned(multiplier).epsilon(rounds, delta) <= epsilon
 
     # What noise without a grid needs is nearly enough, and never more than enough.
     least = noise_multiplier_for(epsilon, delta, rounds)
@@ -189,9 +179,9 @@ def multiplier_for(
 @lru_cache(maxsize=256)
 def planned_sum_noise(
     distribution: Distribution,
+    noise_multiplier: float,
     *,
     clip_norm: float,
-    noise_multiplier: float,
     dimension: int,
     honest_clients: int,
 ) -> SumNoise:
@@ -202,8 +192,8 @@ def planned_sum_noise(
     Parameters
     ----------
     distribution : of the noise.
-    clip_norm : L2, of an update.
     noise_multiplier : the deviation of the honest clients' noise over the clipping norm, above 0.
+    clip_norm : L2, of an update.
     dimension : values of an update.
     honest_clients : the fewest of a sum.
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shieldfl.masks import Mask
@@ -69,25 +70,17 @@ class DdpFedAvg(MaskedAverage):
 
     def __init__(self, name: str, settings: DdpFedAvgSettings, plan: FederationPlan) -> None:
         self._target_epsilon = settings.target_epsilon
-        shape = {
-            "dimension": plan.parameters,
-            "honest_clients": fewest_honest(plan.min_clients, settings.colluders),
-        }
-        if settings.target_epsilon is not None:
-            multiplier = multiplier_for(
-                settings.target_epsilon,
-                settings.delta,
-                plan.rounds,
-                distribution=settings.mechanism,
-                **shape,
-            )
-            settings = replace(settings, noise_multiplier=multiplier, target_epsilon=None)
-        self.noise = planned_sum_noise(
+        planned = partial(
+            planned_sum_noise,
             settings.mechanism,
             clip_norm=settings.clip_norm,
-            noise_multiplier=settings.noise_multiplier,
-            **shape,
+            dimension=plan.parameters,
+            honest_clients=fewest_honest(plan.min_clients, settings.colluders),
         )
+        if settings.target_epsilon is not None:
+            multiplier = multiplier_for(settings.target_epsilon, settings.delta, plan.rounds, planned)
+            settings = replace(settings, noise_multiplier=multiplier, target_epsilon=None)
+        self.noise = planned(settings.noise_multiplier)
         zone = Mask.full(plan.parameters).resized(plan.update_size)
         encryption = EncryptionSettings(self.noise.value_bits, 0, settings.encryption, settings.key_bits)
         super().__init__(name, settings, plan, zone, encryption=encryption, sends_rest=False)
@@ -117,11 +110,13 @@ class DdpFedAvg(MaskedAverage):
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:
         """Return the settings, with what they come to."""
         noise, rounds = self.noise, self.plan.rounds
+        alone = noise.epsilon_of_single_uploads(rounds, self.delta)
         return asdict(self._settings) | {
             "target_epsilon": self._target_epsilon,
             "weights": "uniform",
             "honest_clients_charged": noise.honest_clients,
             "noise_multiplier_of_one_share": noise.noise_multiplier / math.sqrt(noise.honest_clients),
+            "epsilon_if_single_uploads_are_opened": alone if math.isfinite(alone) else None,
             "added_delta": noise.added_delta(rounds, self.delta),
             "steps_per_unit": noise.steps_per_unit,
             "bits_of_a_value": noise.value_bits,
