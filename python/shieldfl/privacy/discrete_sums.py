@@ -116,8 +116,8 @@ def most_rotated(norm: float, dimension: int) -> int:
 def log2_tail(distribution: Distribution, variance: int, beyond: int) -> float:
     """Return log2 of a bound of the chance that a draw is larger in magnitude than ``beyond``, at least 0.
 
-    Chernoff's bound: of the discrete Gaussian by its being subgaussian (Canonne, Kamath and Steinke 2020), of Skellam by
-    its own moment generating function, exp(variance (cosh t - 1)).
+    Chernoff's bound: of the discrete Gaussian by its being subgaussian (Canonne, Kamath and Steinke 2020), of Skellam
+    by its own moment generating function, exp(variance (cosh t - 1)).
     """
     first = beyond + 1.0
     if distribution == "skellam":
