@@ -8,8 +8,10 @@
 // distribution, and bounds their distance from it.
 //
 // The table is public, but the address of what is looked up depends on the draw: whoever sees which lines of
-// a cache this processor reads learns about the noise. Hence the names. All else takes the same time for all
-// draws, but for one block of 4096 in about a million, where more than 32 bits of u have to be compared.
+// a cache this processor reads learns about the noise. Hence the names. (A draw without such an address would
+// have to be compared with every cumulative probability: thousands of steps where the deviation is a
+// thousand.) All else takes the same time for all draws, but for one block of 4096 in about a million, where
+// more than 32 bits of u have to be compared.
 #pragma once
 
 #include <cstddef>

@@ -29,16 +29,19 @@ struct RotationKernels {
   void (*combine_rows)(T* values, std::size_t stride, unsigned stages, std::size_t columns);
 };
 
-// Rows are powers of two apart, so that in a cache they compete for the same places: eight have room there, while
-// sixteen take two and a half times as long.
+// Rows are powers of two apart, so that in a cache they compete for the same places: eight have room there,
+// while sixteen take two and a half times as long.
 inline constexpr unsigned kMostStages = 3;
 
-extern const RotationKernels<float> kFloatRotationScalar;
-extern const RotationKernels<float> kFloatRotationAvx2;
-extern const RotationKernels<float> kFloatRotationAvx512;
-extern const RotationKernels<double> kDoubleRotationScalar;
-extern const RotationKernels<double> kDoubleRotationAvx2;
-extern const RotationKernels<double> kDoubleRotationAvx512;
+using FloatRotationKernels = RotationKernels<float>;
+using DoubleRotationKernels = RotationKernels<double>;
+
+extern const FloatRotationKernels kFloatRotationScalar;
+extern const FloatRotationKernels kFloatRotationAvx2;
+extern const FloatRotationKernels kFloatRotationAvx512;
+extern const DoubleRotationKernels kDoubleRotationScalar;
+extern const DoubleRotationKernels kDoubleRotationAvx2;
+extern const DoubleRotationKernels kDoubleRotationAvx512;
 
 // Precondition: this processor supports `set`.
 template <typename T>

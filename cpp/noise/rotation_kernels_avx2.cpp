@@ -4,7 +4,7 @@
 
 namespace shieldfl::noise {
 
-const RotationKernels<float> kFloatRotationAvx2 = {scale_and_sign, transform, combine_rows};
-const RotationKernels<double> kDoubleRotationAvx2 = {scale_and_sign, transform, combine_rows};
+const FloatRotationKernels kFloatRotationAvx2 = {scale_and_sign, transform, combine_rows};
+const DoubleRotationKernels kDoubleRotationAvx2 = {scale_and_sign, transform, combine_rows};
 
 }  // namespace shieldfl::noise

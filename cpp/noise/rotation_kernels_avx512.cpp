@@ -4,7 +4,7 @@
 
 namespace shieldfl::noise {
 
-const RotationKernels<float> kFloatRotationAvx512 = {scale_and_sign, transform, combine_rows};
-const RotationKernels<double> kDoubleRotationAvx512 = {scale_and_sign, transform, combine_rows};
+const FloatRotationKernels kFloatRotationAvx512 = {scale_and_sign, transform, combine_rows};
+const DoubleRotationKernels kDoubleRotationAvx512 = {scale_and_sign, transform, combine_rows};
 
 }  // namespace shieldfl::noise

@@ -4,7 +4,7 @@
 
 namespace shieldfl::noise {
 
-const RotationKernels<float> kFloatRotationScalar = {scale_and_sign, transform, combine_rows};
-const RotationKernels<double> kDoubleRotationScalar = {scale_and_sign, transform, combine_rows};
+const FloatRotationKernels kFloatRotationScalar = {scale_and_sign, transform, combine_rows};
+const DoubleRotationKernels kDoubleRotationScalar = {scale_and_sign, transform, combine_rows};
 
 }  // namespace shieldfl::noise

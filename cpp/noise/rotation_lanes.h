@@ -3,10 +3,8 @@
 // another instruction set.
 #pragma once
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 
 #include "noise/rotation_kernels.h"
 
@@ -72,14 +70,29 @@ SHIELDFL_ROTATION_INLINE void cross(Vector* x) {
   }
 }
 
+// The lanes' numbers as arguments of a template.
+template <std::size_t... kLane>
+struct Numbers {};
+
+template <std::size_t kCount, std::size_t... kLane>
+struct NumbersBelow : NumbersBelow<kCount - 1, kCount - 1, kLane...> {};
+
+template <std::size_t... kLane>
+struct NumbersBelow<0, kLane...> {
+  using Type = Numbers<kLane...>;
+};
+
 // A stage within a vector: a lane has the sum with its partner, or what is left of the partner without it.
 template <typename T, std::size_t kDistance, std::size_t... kLane>
 SHIELDFL_ROTATION_INLINE typename Lanes<T>::Vector pair_lanes(typename Lanes<T>::Vector x,
-                                                              std::index_sequence<kLane...> /*lanes*/) {
+                                                              Numbers<kLane...> /*lanes*/) {
   using Bits = typename Lanes<T>::BitVector;
   const Bits signs = {((kLane & kDistance) != 0 ? kSign<T> : typename Lanes<T>::Bits{0})...};
-  const typename Lanes<T>::Vector partners =
-      __builtin_shufflevector(x, x, static_cast<int>(kLane ^ kDistance)...);
+#ifdef __clang__
+  const auto partners = __builtin_shufflevector(x, x, (kLane ^ kDistance)...);
+#else
+  const auto partners = __builtin_shuffle(x, Bits{(kLane ^ kDistance)...});
+#endif
   return partners + (typename Lanes<T>::Vector)((Bits)x ^ signs);
 }
 
@@ -87,7 +100,7 @@ template <typename T, std::size_t kDistance = 1>
 SHIELDFL_ROTATION_INLINE typename Lanes<T>::Vector within(typename Lanes<T>::Vector x) {
   if constexpr (kDistance < Lanes<T>::kCount) {
     return within<T, 2 * kDistance>(
-        pair_lanes<T, kDistance>(x, std::make_index_sequence<Lanes<T>::kCount>{}));
+        pair_lanes<T, kDistance>(x, typename NumbersBelow<Lanes<T>::kCount>::Type{}));
   } else {
     return x;
   }
@@ -155,7 +168,7 @@ SHIELDFL_ROTATION_INLINE void transform_tile(T* values) {
 
 template <typename T>
 void transform(T* values, unsigned log2_count) {
-  constexpr unsigned kLog2Tile = std::countr_zero(Lanes<T>::kCount) + kMostStages;
+  constexpr unsigned kLog2Tile = __builtin_ctzll(Lanes<T>::kCount) + kMostStages;
   // Some KiB, which stay in the first cache: all their stages before the next ones.
   constexpr unsigned kLog2Near = kLog2Tile + (SHIELDFL_ROTATION_BYTES == 64 ? 1 : 2) * kMostStages;
   if (log2_count < kLog2Tile) return transform_few(values, std::size_t{1} << log2_count);

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from shieldfl.errors import ParameterError
-from shieldfl.privacy.noise_table import NoiseTable
+from shieldfl.privacy.noise_table import NoiseTable, _tail, _Weights
 from shieldfl.reference.distributed_noise import AliasTable
 
 VARIANCES = [Fraction(1, 128), Fraction(1, 100), Fraction(7, 9), Fraction(25), Fraction(1000, 3)]
@@ -68,8 +68,16 @@ def test_wide_tables_have_the_right_moments(distribution: Any, variance: int) ->
     assert table.log2_distance < -120
 
 
+def test_weights_that_are_too_inexact_cut_nothing() -> None:
+    assert _tail(_Weights([800, 400, 100], 10), 1) == Fraction(2 * 110 * 390, 280 * (1600 - 30))
+    assert _tail(_Weights([800, 400, 100], 150), 1) == 1
+
+
 def test_a_table_of_the_same_distribution_is_made_once() -> None:
-    assert NoiseTable.skellam(Fraction(5)) is NoiseTable.skellam(Fraction(5))
+    table = NoiseTable.skellam(Fraction(5))
+    assert NoiseTable.skellam(Fraction(5)) is table
+    with pytest.raises(ValueError, match="read-only"):
+        table.high[0] = 0
     assert repr(NoiseTable.skellam(Fraction(5, 2))) == "NoiseTable('skellam', variance=5/2, most=34)"
 
 

@@ -77,6 +77,37 @@ TEST(a_rotation_is_the_product_of_its_two_transforms) {
   }
 }
 
+// More values than are transformed at once, stage by stage: each value is the same, to the last bit.
+template <typename T>
+void check_stages(std::size_t count) {
+  const Seed seed = seed_of(4);
+  const auto values = known_values<T>(count, 1.0, count);
+  auto expected = values;
+  const std::size_t part = std::bit_floor(count);
+  for (std::uint64_t t = 0; t < 2; ++t) {
+    T* const x = expected.data() + (t == 0 ? 0 : count - part);
+    RandomStream stream(seed, t);
+    std::vector<std::uint8_t> bits((part + 7) / 8);
+    stream.fill(bits);
+    const T norm = static_cast<T>(1.0 / std::sqrt(static_cast<double>(part)));
+    for (std::size_t i = 0; i < part; ++i) x[i] *= (bits[i / 8] >> (i % 8)) % 2 != 0 ? -norm : norm;
+    for (std::size_t distance = 1; distance < part; distance *= 2) {
+      for (std::size_t i = 0; i < part; ++i) {
+        if ((i & distance) != 0) continue;
+        const T a = x[i];
+        x[i] = a + x[i + distance];
+        x[i + distance] = a - x[i + distance];
+      }
+    }
+  }
+  CHECK(rotated(values, seed, 2) == expected);
+}
+
+TEST(long_rotations_are_those_of_their_stages) {
+  check_stages<float>((std::size_t{1} << 19) + 3);   // 3 stages behind the first 16
+  check_stages<double>((std::size_t{1} << 19) + 3);  // 4 behind the first 15
+}
+
 TEST(the_inverse_undoes_a_rotation) {
   for (const std::size_t count : {1, 2, 3, 100, 4097, 40'000, 70'001, 140'000}) {
     const Seed seed = seed_of(7);

@@ -12,10 +12,10 @@ of m over that of 0: the true weights, and ŵ_m for those computed, which are in
 |ŵ_m - w_m| <= ε for each m; Σ for the sum over all integers y from -most to most of ŵ_|y|. The total variation distance
 of a draw from the true distribution is at most the sum of three parts, each computed in fractions:
 
-1. *The tail that is cut*, P(|y| > most). For both distributions the ratio w_(m+1) / w_m falls with m: for the
-   Gaussian it is exp(-(2 m + 1) / (2 σ²)); for ratios of Bessel functions see Amos, "Computation of modified Bessel
-   functions and their ratios" (1974). So a geometric series bounds the tail, by 2 w_(most+1) / (1 - w_(most+1) /
-   w_most) over the sum of all weights. ``most`` is the least for which that is at most 2^-121.
+1. *The tail that is cut*, P(|y| > most). For both distributions the ratio w_(m+1) / w_m is below 1 and falls with m:
+   for the Gaussian it is exp(-(2 m + 1) / (2 σ²)); for ratios of Bessel functions see Amos, "Computation of modified
+   Bessel functions and their ratios" (1974). So a geometric series bounds the tail, by 2 w_(most+1) / (1 -
+   w_(most+1) / w_most) over the sum of all weights. ``most`` is the least for which that is at most 2^-121.
 2. *The weights*: two distributions whose weights differ by E in all, and have a sum of at least Σ, differ by E / Σ.
 3. *The multiples*: every probability is rounded down to one and what is left goes to 0, in all less than 2^-128.
 """
@@ -73,6 +73,9 @@ class NoiseTable:
         The largest magnitude that a draw can have.
     log2_distance : float
         The base-2 logarithm of the total variation distance of one draw from the true distribution, at most.
+    high, low, others : ndarray of uint64, uint64 and uint32
+        Of each bucket the threshold's high and low word and the other magnitude; read-only.
+    core : the core's own copy of these
     """
 
     def __init__(self, distribution: Distribution, variance: Fraction) -> None:
@@ -91,6 +94,8 @@ class NoiseTable:
         # Upwards, by more than the logarithm's own rounding.
         self.log2_distance = math.log2(math.ceil(distance * _UNIT)) - math.log2(_UNIT) + 2.0**-40
         self.high, self.low, self.others = _columns(_rounded_probabilities(weights.values[: self.most + 1]))
+        for column in (self.high, self.low, self.others):
+            column.setflags(write=False)  # a table is remembered, and its next user gets the same
         self.core = _core.NoiseTable(self.high, self.low, self.others)
 
     @staticmethod
@@ -141,7 +146,8 @@ def _skellam_weights(variance: Fraction) -> _Weights:
 
     Rounding down a sum of positive terms makes it smaller by a part of 1 / min f' at most, where f' are all the rounded
     numbers. All is linear and positive, so f' is below f by a part of K / min f' at most, and f'_k / f'_0 off by twice
-    that. Weights are at most 1, so that relative errors are absolute ones, too; dividing adds less than u.
+    that. Weights are at most 1, so that relative errors are absolute ones, too; dividing, and the product of the two
+    errors, add less than 2 u.
     """
     reach = _far_out(float(variance))
     scaled, divisor = 2 * variance.denominator, variance.numerator
@@ -158,7 +164,7 @@ def _skellam_weights(variance: Fraction) -> _Weights:
     eta = (2 * (count + 1) / variance + 1) * Fraction(_UNIT, min(values[: count + 1]))
     relative = 2 * count * eta + Fraction(2 * reach, smallest)
     return _Weights(
-        [value * _UNIT // first for value in values[: count + 1]], math.ceil(relative * _UNIT) + 1
+        [value * _UNIT // first for value in values[: count + 1]], math.ceil(relative * _UNIT) + 2
     )
 
 
@@ -188,7 +194,7 @@ def _tail(weights: _Weights, most: int) -> Fraction:
     beyond = weights.values[most + 1] + weights.error
     last = weights.values[most] - weights.error
     if beyond >= last:
-        return Fraction(1)
+        return Fraction(1)  # the weights are too inexact to tell
     part = _sum(weights.values[: most + 1]) - (2 * most + 1) * weights.error
     return Fraction(2 * beyond * last, (last - beyond) * part)
 
