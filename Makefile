@@ -164,6 +164,7 @@ lint: $(VENV)/installed  ## formatting, style, types
 	$(BIN)/ruff check python tests bench examples
 	$(BIN)/ruff format --check python tests bench examples
 	$(BIN)/mypy
+	MYPYPATH=python $(BIN)/mypy tests/typed_calls.py
 	$(BIN)/python -m mypy.stubtest shieldfl._core shieldfl._seal_baseline --allowlist tests/stub_differences.txt \
 	  --mypy-config-file tests/stub_check.ini
 	$(BIN)/clang-format --dry-run --Werror $$(find cpp -name '*.h' -o -name '*.cpp')

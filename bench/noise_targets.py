@@ -1,22 +1,37 @@
-"""Clipping and Gaussian noise beside torch's, on one thread each."""
+"""Clipping and Gaussian noise beside torch's, and a share of distributed noise beside others: on one thread each."""
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from fractions import Fraction
 
 import numpy as np
 
-from shieldfl.benchmarks.target import Target, at_least
+from shieldfl.benchmarks.target import Target, at_least, at_most
 from shieldfl.benchmarks.turns import median_seconds_in_turns
+from shieldfl.privacy.discrete_gaussian import discrete_gaussian_noise
+from shieldfl.privacy.mechanisms import clip_and_noise
+from shieldfl.privacy.noise_share import mean_of_total, noise_share
+from shieldfl.privacy.noise_table import NoiseTable
 from sizes import Sizes
 
 NORM = 1.0
 DEVIATION = 0.01
+FRACTION_BITS = 18
+STEPS = 2.0**FRACTION_BITS
+NOISE_STEPS = 1000
+ROTATION_SEED = bytes(range(32))
 
 
 def measure(sizes: Sizes) -> Iterator[Target]:
-    """Yield the line of this page."""
+    """Yield the lines of this page."""
+    yield from _gaussian(sizes)
+    yield from _share(sizes)
+
+
+def _gaussian(sizes: Sizes) -> Iterator[Target]:
     name = f"clip and Gaussian noise, {sizes.noise:,} values, against torch"
     if importlib.util.find_spec("torch") is None:
         yield at_least(name, None, 2, 4, "torch is not installed: pip install torch")
@@ -33,8 +48,6 @@ def measure(sizes: Sizes) -> Iterator[Target]:
 
 def _seconds(sizes: Sizes) -> dict[str, float]:
     import torch
-
-    from shieldfl.privacy.mechanisms import clip_and_noise
 
     vector = np.random.default_rng(3).standard_normal(sizes.noise, dtype=np.float32)
     tensor = torch.from_numpy(vector)
@@ -63,3 +76,129 @@ def _check(noised: np.ndarray, vector: np.ndarray) -> None:
     error = DEVIATION / np.sqrt(vector.size)
     assert abs(noise.mean()) < 6 * error
     assert abs(noise.std() - DEVIATION) < 6 * error
+
+
+def _share(sizes: Sizes) -> Iterator[Target]:
+    """All that a client does to its update for distributed noise, with a deviation of NOISE_STEPS steps.
+
+    NumPy's noise is what NumPy has: normal draws from a fast generator, rounded, for which no proof speaks.
+    """
+    vector = np.random.default_rng(4).standard_normal(sizes.noise, dtype=np.float32)
+    table = NoiseTable.discrete_gaussian(Fraction(NOISE_STEPS**2))
+    bound = int((NORM * STEPS) ** 2) + vector.size
+
+    def ours() -> np.ndarray:
+        return noise_share(
+            vector,
+            clip_norm=NORM,
+            steps_per_unit=STEPS,
+            rotation_seed=ROTATION_SEED,
+            norm_bound_squared=bound,
+            most_rounded=2**20,
+            most_sent=2**20,
+            table=table,
+            threads=1,
+        )[0]
+
+    def exact() -> np.ndarray:
+        return discrete_gaussian_noise(vector, NORM, NOISE_STEPS / STEPS, FRACTION_BITS, threads=1)[0]
+
+    functions = {
+        "ours": ours,
+        "exact": exact,
+        "butterflies": lambda: _numpy_share(vector, _butterflies),
+        "products": lambda: _numpy_share(vector, _matrix_products),
+    }
+    _check_share(ours(), vector)
+    _check_transforms()
+    seconds = median_seconds_in_turns(functions, sizes.repetitions, clock=time.process_time)
+    each = {name: f"{1e9 * value / vector.size:.2f} ns a value" for name, value in seconds.items()}
+    what = f"clip, rotate, round and discrete noise, {vector.size:,} values"
+    yield at_most(
+        f"{what}, over discrete noise drawn exactly without a table",
+        seconds["ours"] / seconds["exact"],
+        1,
+        0.25,
+        note=f"{each['ours']} beside {each['exact']}",
+    )
+    yield at_least(
+        f"{what}, against NumPy's butterflies and rounded normal noise",
+        seconds["butterflies"] / seconds["ours"],
+        10,
+        note=f"{each['ours']} beside {each['butterflies']}; {each['products']} where NumPy multiplies by small"
+        " Hadamard matrices",
+    )
+
+
+def _check_share(share: np.ndarray, vector: np.ndarray) -> None:
+    """What is left when the clipped vector is taken off has the deviation of the noise and of rounding."""
+    mean = mean_of_total(
+        share.astype(np.float64), clients=1, steps_per_unit=STEPS, rotation_seed=ROTATION_SEED
+    )
+    noise = mean * STEPS - vector * (NORM * STEPS / np.linalg.norm(vector.astype(np.float64)))
+    assert abs(noise.std() / NOISE_STEPS - 1) < 6 / np.sqrt(2 * vector.size)
+
+
+def _check_transforms() -> None:
+    values = np.random.default_rng(5).standard_normal(2**11, dtype=np.float32)
+    expected = _hadamard_matrix(11) @ values
+    for transform in (_butterflies, _matrix_products):
+        np.testing.assert_allclose(transform(values.copy()), expected, atol=1e-3)
+
+
+def _numpy_share(vector: np.ndarray, transform: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Clip, rotate, scale, round and noise by passes over the whole vector, with NumPy's generator."""
+    random = np.random.default_rng(6)
+    count = 2 ** (vector.size.bit_length() - 1)
+    norm = float(np.linalg.norm(vector))
+    values = vector * np.float32(min(1.0, NORM / norm) * STEPS)
+    for start in (0, values.size - count):
+        part = values[start : start + count]
+        bits = np.unpackbits(np.frombuffer(random.bytes(-(-count // 8)), np.uint8), count=count)
+        signs = np.array([1, -1], np.float32) / np.float32(np.sqrt(count))
+        part *= signs[bits]
+        part[:] = transform(part)
+    values += random.random(values.size, dtype=np.float32)
+    np.floor(values, out=values)
+    assert np.dot(values, values) < 2 * (NORM * STEPS) ** 2 + vector.size
+    noise = random.standard_normal(values.size, dtype=np.float32)
+    noise *= NOISE_STEPS
+    values += np.rint(noise, out=noise)
+    return values.astype(np.int32)
+
+
+def _butterflies(values: np.ndarray) -> np.ndarray:
+    """The fast Walsh-Hadamard transform in place, stage after stage."""
+    kept = np.empty(values.size // 2, dtype=values.dtype)
+    distance = 1
+    while distance < values.size:
+        pairs = values.reshape(-1, 2, distance)
+        differences = kept.reshape(-1, distance)
+        np.subtract(pairs[:, 0], pairs[:, 1], out=differences)
+        pairs[:, 0] += pairs[:, 1]
+        pairs[:, 1] = differences
+        distance *= 2
+    return values
+
+
+def _matrix_products(values: np.ndarray) -> np.ndarray:
+    """The same as products with Hadamard matrices of 16 rows, by BLAS: more additions, but fewer passes."""
+    size, left = values.size, 1
+    while left < size:
+        rows = min(16, size // left)
+        matrix = _hadamard_matrix(rows.bit_length() - 1)
+        right = size // (left * rows)
+        values = (
+            np.matmul(matrix, values.reshape(left, rows, right))
+            if right > 1
+            else values.reshape(-1, rows) @ matrix
+        )
+        left *= rows
+    return values.reshape(-1)
+
+
+def _hadamard_matrix(log2_rows: int) -> np.ndarray:
+    matrix = np.ones((1, 1), dtype=np.float32)
+    for _ in range(log2_rows):
+        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
+    return matrix

@@ -50,10 +50,13 @@ def anchors_of(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+LONG_EXAMPLES = ("docs/paillier.md-0",)
+"""Of several seconds each."""
 EXAMPLES = [
-    pytest.param(code, id=f"{name_of(page)}-{number}")
+    pytest.param(code, id=name, marks=pytest.mark.slow if name in LONG_EXAMPLES else ())
     for page in PAGES
     for number, code in enumerate(PROGRAM.findall(text_of(page)))
+    for name in (f"{name_of(page)}-{number}",)
 ]
 
 

@@ -122,6 +122,8 @@ CLASSES = settings_classes()
 ENDS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     "delta": ((5e-324, 0.9999999999999999), (0.0, -1e-5, 1.0)),
     "noise_multiplier": ((0.0, 1e300), (-5e-324, math.inf)),
+    "DdpFedAvgSettings.noise_multiplier": ((5e-324, 1e300), (0.0, -1.0, math.inf)),
+    "colluders": ((0,), (-1,)),
     "clip_norm": ((5e-324, 1e300), (0.0, -1.0, math.inf)),
     "min_clients": ((1,), (0, -1)),
     "value_bits": ((2, 40), (1, 41)),
@@ -162,7 +164,14 @@ def test_what_is_beyond_a_bound_or_of_another_type_is_refused(kind: type[Setting
 
 @pytest.mark.parametrize("name", ENDS)
 def test_the_ends_of_ranges_are_these(name: str) -> None:
-    found = [one for kind in CLASSES for one in settings_of(kind).values() if one.name == name]
+    *owner, own_name = name.split(".")
+    found = [
+        setting
+        for kind in CLASSES
+        if owner in ([], [kind.__name__]) and (owner or f"{kind.__name__}.{name}" not in ENDS)
+        for setting in settings_of(kind).values()
+        if setting.name == own_name
+    ]
     taken, refused_ones = ENDS[name]
     assert found
     for setting in found:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import shieldfl as sf
-from shieldfl.array_view import as_update
+from shieldfl.array_view import as_pieces, as_update
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -71,3 +71,9 @@ def test_other_arrays_are_refused_with_numpys_call(array, call):
 def test_masks_take_bool_tensors():
     assert sf.Mask.from_bool(torch.tensor([True, False, True])).to_indices().tolist() == [0, 2]
     assert sf.Mask.from_indices(torch.tensor([2, 0]), 3).count == 2
+
+
+def test_arrays_and_tensors_may_be_pieces_of_one_update():
+    pieces = [torch.ones(3), np.zeros(2, np.float32)]
+    assert [piece.size for piece in as_pieces(pieces)] == [3, 2]
+    assert as_pieces(pieces)[0].__array_interface__["data"][0] == pieces[0].data_ptr()

@@ -78,9 +78,9 @@ void bind_encryptor(py::module_& module) {
   const auto bind_encrypt = [&encryptor]<typename T>(T) {
     encryptor.def(
         "encrypt",
-        [](const ckks::Encryptor& self, const Array<T>& values, const mask::Bitset* mask,
+        [](const ckks::Encryptor& self, const Pieces<T>& pieces, const mask::Bitset* mask,
            std::optional<double> weight, std::uint64_t round, bool clip, std::size_t threads) {
-          const auto in = view(values);
+          const auto in = view(pieces);
           const NewBytes frame(self.frame_bytes(in.size(), mask, weight.has_value()));
           scheme::ValueCounts counts;
           {
@@ -90,7 +90,7 @@ void bind_encryptor(py::module_& module) {
           }
           return py::make_tuple(frame.object, tuple_of(counts));
         },
-        py::arg("values").noconvert(), py::arg("mask").none(true), py::arg("weight").none(true),
+        py::arg("pieces").noconvert(), py::arg("mask").none(true), py::arg("weight").none(true),
         py::arg("round"), py::arg("clip"), py::arg("threads"));
   };
   bind_encrypt(float{});

@@ -81,10 +81,10 @@ void bind_encryptor(py::module_& module, const std::string& prefix) {
         "encrypt",
         // The keys are copies: another thread may move the client's own on meanwhile, and what is refused
         // here does not.
-        [](const Encryptor& self, std::vector<enrolled::ClientKey> client_keys, const Array<T>& values,
+        [](const Encryptor& self, std::vector<enrolled::ClientKey> client_keys, const Pieces<T>& pieces,
            const mask::Bitset* mask, std::optional<double> weight, std::uint64_t round,
            const py::buffer& purpose, std::uint32_t part, bool clip, std::size_t threads) {
-          const auto in = view(values);
+          const auto in = view(pieces);
           const enrolled::EncryptOptions options{fixed<Id>(purpose, "a purpose's id"), part, weight, clip,
                                                  threads};
           const NewBytes frame(self.frame_bytes(in.size(), mask, weight.has_value()));
@@ -97,7 +97,7 @@ void bind_encryptor(py::module_& module, const std::string& prefix) {
           }
           return py::make_tuple(frame.object, tuple_of(counts));
         },
-        py::arg("client_keys"), py::arg("values").noconvert(), py::arg("mask").none(true),
+        py::arg("client_keys"), py::arg("pieces").noconvert(), py::arg("mask").none(true),
         py::arg("weight").none(true), py::arg("round"), py::arg("purpose"), py::arg("part"), py::arg("clip"),
         py::arg("threads"));
   };

@@ -149,10 +149,10 @@ template <typename T>
 void bind_encrypt(py::class_<paillier::Encryptor>& encryptor) {
   encryptor.def(
       "encrypt",
-      [](const paillier::Encryptor& self, const Array<T>& values, const mask::Bitset* mask,
+      [](const paillier::Encryptor& self, const Pieces<T>& pieces, const mask::Bitset* mask,
          std::optional<double> weight, std::uint64_t round, bool clip, std::size_t threads,
          bool lookups_vartime, RandomizerPool* pool) {
-        const auto in = view(values);
+        const auto in = view(pieces);
         const NewBytes frame(self.frame_bytes(in.size(), mask, weight.has_value()));
         scheme::ValueCounts counts;
         {
@@ -163,7 +163,7 @@ void bind_encrypt(py::class_<paillier::Encryptor>& encryptor) {
         }
         return py::make_tuple(frame.object, tuple_of(counts));
       },
-      py::arg("values").noconvert(), py::arg("mask").none(true), py::arg("weight").none(true),
+      py::arg("pieces").noconvert(), py::arg("mask").none(true), py::arg("weight").none(true),
       py::arg("round"), py::arg("clip"), py::arg("threads"), py::arg("lookups_vartime") = false,
       py::arg("pool").none(true) = nullptr);
   encryptor.def(

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "bindings/array_view.h"
 #include "bindings/released_interpreter.h"
@@ -21,9 +22,21 @@
 #include "common/wire.h"
 #include "mask/bitset.h"
 #include "scheme/round_sum.h"
+#include "scheme/value_pieces.h"
 #include "scheme/value_reader.h"
 
 namespace shieldfl::bindings {
+
+// An update in as many arrays as whoever has it likes, one after the other.
+template <typename T>
+using Pieces = std::vector<Array<T>>;
+
+template <typename T>
+scheme::ValuePieces<T> view(const Pieces<T>& pieces) {
+  std::vector<std::span<const T>> spans;
+  for (const Array<T>& piece : pieces) spans.push_back(view(piece));
+  return scheme::ValuePieces<T>(std::move(spans));
+}
 
 // A frame with its checked view. The view refers to the bytes object, which therefore lives as long.
 template <typename View>

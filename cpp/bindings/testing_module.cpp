@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "bindings/array_view.h"
+#include "bindings/public_seed.h"
 #include "bindings/translate_errors.h"
 #include "ckks/block_reader.h"
 #include "ckks/decryptor.h"
@@ -15,6 +16,7 @@
 #include "kahe/encryptor.h"
 #include "noise/gaussian.h"
 #include "noise/grid_noise.h"
+#include "noise/noise_share.h"
 #include "pads/encryptor.h"
 #include "paillier/decryptor.h"
 #include "paillier/engine.h"
@@ -40,7 +42,8 @@ py::bytes encrypt_insecure(const py::bytes& public_key, const Array<double>& val
   const mask::Bitset* const positions = mask ? &*mask : nullptr;
   const auto in = view(values);
   const NewBytes frame(encryptor.frame_bytes(in.size(), positions, weight.has_value()));
-  encryptor.encrypt(in, positions, {round, weight, false, threads}, seeds, frame.memory);
+  encryptor.encrypt(scheme::ValuePieces<double>(in), positions, {round, weight, false, threads}, seeds,
+                    frame.memory);
   return frame.object;
 }
 
@@ -64,7 +67,8 @@ py::bytes enrolled_encrypt_insecure(const py::bytes& public_key, const std::vect
   InsecureTestRandom seeds(seed);
   const auto in = view(values);
   const NewBytes frame(encryptor.frame_bytes(in.size(), nullptr, weight.has_value()));
-  encryptor.encrypt(client_keys, in, nullptr, {.weight = weight}, seeds, frame.memory);
+  encryptor.encrypt(client_keys, scheme::ValuePieces<double>(in), nullptr, {.weight = weight}, seeds,
+                    frame.memory);
   return frame.object;
 }
 
@@ -141,6 +145,21 @@ py::tuple clip_and_add_discrete_gaussian_insecure(const Array<float>& values, do
       view(values), mutable_view(noised), norm, fraction_bits, {variance_numerator, variance_denominator},
       seeds, threads);
   return py::make_tuple(std::move(noised), clipping.original_norm, clipping.was_clipped());
+}
+
+py::tuple noise_share_insecure(const Array<float>& update, double clip_norm, double steps_per_unit,
+                               const py::bytes& rotation_seed, std::uint64_t norm_bound_squared,
+                               std::int32_t most_rounded, std::int32_t most_sent,
+                               const std::vector<Array<std::uint64_t>>& thresholds,
+                               const Array<std::uint32_t>& others, std::uint64_t seed, std::size_t threads) {
+  const noise::NoiseTable table(view(thresholds.at(0)), view(thresholds.at(1)), view(others));
+  Array<std::int32_t> share(update.size());
+  InsecureTestRandom seeds(seed);
+  const noise::ShareFacts facts =
+      noise::noise_share_vartime(view(update), mutable_view(share),
+                                 {clip_norm, steps_per_unit, norm_bound_squared, most_rounded, most_sent},
+                                 public_seed(rotation_seed), table, seeds, threads);
+  return py::make_tuple(std::move(share), facts.roundings);
 }
 
 // (1 + plaintext n) base^exponent modulo n^2 for each exponent and plaintext, all as little-endian words, by
@@ -234,4 +253,8 @@ PYBIND11_MODULE(_testing, module) {
              py::arg("values").noconvert(), py::arg("norm"), py::arg("fraction_bits"),
              py::arg("variance_numerator"), py::arg("variance_denominator"), py::arg("seed"),
              py::arg("threads") = 1);
+  module.def("noise_share_insecure", &noise_share_insecure, py::arg("update").noconvert(),
+             py::arg("clip_norm"), py::arg("steps_per_unit"), py::arg("rotation_seed"),
+             py::arg("norm_bound_squared"), py::arg("most_rounded"), py::arg("most_sent"),
+             py::arg("thresholds"), py::arg("others"), py::arg("seed"), py::arg("threads") = 1);
 }

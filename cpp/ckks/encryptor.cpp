@@ -26,7 +26,7 @@ std::size_t Encryptor::frame_bytes(std::uint64_t size, const mask::Bitset* mask,
 }
 
 template <typename T>
-scheme::ValueCounts Encryptor::encrypt(std::span<const T> values, const mask::Bitset* mask,
+scheme::ValueCounts Encryptor::encrypt(const scheme::ValuePieces<T>& values, const mask::Bitset* mask,
                                        const EncryptOptions& options, SeedSource& seeds,
                                        std::span<std::uint8_t> frame) const {
   const ParameterFacts& facts = key_->parameters()->facts();
@@ -59,10 +59,10 @@ scheme::ValueCounts Encryptor::encrypt(std::span<const T> values, const mask::Bi
   return counts;
 }
 
-template scheme::ValueCounts Encryptor::encrypt(std::span<const float>, const mask::Bitset*,
+template scheme::ValueCounts Encryptor::encrypt(const scheme::ValuePieces<float>&, const mask::Bitset*,
                                                 const EncryptOptions&, SeedSource&,
                                                 std::span<std::uint8_t>) const;
-template scheme::ValueCounts Encryptor::encrypt(std::span<const double>, const mask::Bitset*,
+template scheme::ValueCounts Encryptor::encrypt(const scheme::ValuePieces<double>&, const mask::Bitset*,
                                                 const EncryptOptions&, SeedSource&,
                                                 std::span<std::uint8_t>) const;
 

@@ -10,6 +10,7 @@
 #include "ckks/keys.h"
 #include "common/random.h"
 #include "mask/bitset.h"
+#include "scheme/value_pieces.h"
 #include "scheme/value_reader.h"
 
 namespace shieldfl::ckks {
@@ -38,7 +39,7 @@ class Encryptor {
   // holds is of no use to anybody. The result depends on the seed and the values alone, not on the number of
   // threads.
   template <typename T>
-  scheme::ValueCounts encrypt(std::span<const T> values, const mask::Bitset* mask,
+  scheme::ValueCounts encrypt(const scheme::ValuePieces<T>& values, const mask::Bitset* mask,
                               const EncryptOptions& options, SeedSource& seeds,
                               std::span<std::uint8_t> frame) const;
 

@@ -15,6 +15,7 @@
 #include "enrolled/context.h"
 #include "mask/bitset.h"
 #include "packed/payload_encryption.h"
+#include "scheme/value_pieces.h"
 #include "scheme/value_reader.h"
 
 namespace shieldfl::enrolled {
@@ -58,7 +59,7 @@ class Encryptor {
   // is NaN, infinite or, unless `clip`, out of range; what `frame` then holds is of no use to anybody. The
   // result depends on seeds, keys and values alone, not on the number of threads.
   template <typename T>
-  scheme::ValueCounts encrypt(std::span<const ClientKey> client_keys, std::span<const T> values,
+  scheme::ValueCounts encrypt(std::span<const ClientKey> client_keys, const scheme::ValuePieces<T>& values,
                               const mask::Bitset* mask, const EncryptOptions& options, SeedSource& seeds,
                               std::span<std::uint8_t> frame) const {
     check_client_keys(client_keys, key_->id());

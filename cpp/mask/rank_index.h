@@ -20,6 +20,7 @@ class RankIndex {
   explicit RankIndex(const Bitset& mask, std::size_t threads = 0);
   RankIndex(Bitset&&, std::size_t = 0) = delete;
 
+  [[nodiscard]] std::uint64_t size() const { return mask_->size(); }
   [[nodiscard]] std::uint64_t count() const noexcept { return before_.back(); }
   // The number of chosen positions in the blocks before `block`, which is at most the number of blocks.
   [[nodiscard]] std::uint64_t rank_of_block(std::uint64_t block) const {

@@ -17,6 +17,7 @@
 #include "mask/rank_index.h"
 #include "parallel/parallel_for.h"
 #include "scheme/field_reader.h"
+#include "scheme/value_pieces.h"
 
 namespace shieldfl::packed {
 
@@ -31,7 +32,7 @@ struct IntegerRows {
 // What is encrypted. Refers to all it is given.
 template <typename T>
 struct Plaintext {
-  std::span<const T> values;
+  scheme::ValuePieces<T> values;
   const mask::Bitset* mask;  // null for all positions
   scheme::FixedPoint fixed_point;
   scheme::Layout layout;

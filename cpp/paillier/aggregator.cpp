@@ -29,7 +29,8 @@ std::vector<std::int64_t> quantise(const Parameters& parameters, ClearFields<T> 
   std::uint64_t refused = kNone;
   const std::size_t used = threads_for(threads, clear.size(), kValuesWorthQuantising);
   parallel_for(clear.size(), used, kAtOnce, [&](std::size_t begin, std::size_t end) {
-    scheme::ValueReader<T> reader(clear, nullptr, parameters.fixed_point(), 1.0, false);
+    scheme::ValueReader<T> reader(scheme::ValuePieces<T>(clear), nullptr, parameters.fixed_point(), 1.0,
+                                  false);
     reader.read(begin, std::span(integers).subspan(begin, end - begin));
     const std::lock_guard lock(refused_mutex);
     refused = std::min(refused, reader.refused_position);

@@ -104,7 +104,7 @@ std::size_t Encryptor::frame_bytes(std::uint64_t size, const mask::Bitset* mask,
 }
 
 template <typename T>
-scheme::ValueCounts Encryptor::encrypt(std::span<const T> values, const mask::Bitset* mask,
+scheme::ValueCounts Encryptor::encrypt(const scheme::ValuePieces<T>& values, const mask::Bitset* mask,
                                        const EncryptOptions& options, SeedSource& seeds, RandomizerPool* pool,
                                        std::span<std::uint8_t> frame) const {
   const Parameters& parameters = key_->parameters();
@@ -185,7 +185,7 @@ scheme::ValueCounts Encryptor::encrypt_in_union(std::span<const T> values, const
 }
 
 #define SHIELDFL_ENCRYPT(T)                                                                            \
-  template scheme::ValueCounts Encryptor::encrypt(std::span<const T>, const mask::Bitset*,             \
+  template scheme::ValueCounts Encryptor::encrypt(const scheme::ValuePieces<T>&, const mask::Bitset*,  \
                                                   const EncryptOptions&, SeedSource&, RandomizerPool*, \
                                                   std::span<std::uint8_t>) const;                      \
   template scheme::ValueCounts Encryptor::encrypt_in_union(                                            \

@@ -12,6 +12,7 @@
 #include "paillier/keys.h"
 #include "paillier/randomizer_pool.h"
 #include "paillier/union_order.h"
+#include "scheme/value_pieces.h"
 #include "scheme/value_reader.h"
 
 namespace shieldfl::paillier {
@@ -43,7 +44,7 @@ class Encryptor {
   // value is NaN, infinite or, unless `clip`, out of range; what `frame` then holds is of no use to anybody.
   // Without a pool the result depends on the seed and the values alone, not on the number of threads.
   template <typename T>
-  scheme::ValueCounts encrypt(std::span<const T> values, const mask::Bitset* mask,
+  scheme::ValueCounts encrypt(const scheme::ValuePieces<T>& values, const mask::Bitset* mask,
                               const EncryptOptions& options, SeedSource& seeds, RandomizerPool* pool,
                               std::span<std::uint8_t> frame) const;
 

@@ -36,14 +36,14 @@ void UnionFieldReader<T>::read(std::uint64_t first, std::span<std::int64_t> out)
     if (mask_.test(position)) gathered_[field] = values_[position];
   });
 
-  scheme::ValueReader<T> reader(gathered_, nullptr, fixed_point_, 1.0, clip_);
+  scheme::ValueReader<T> reader(scheme::ValuePieces<T>(gathered_), nullptr, fixed_point_, 1.0, clip_);
   reader.read(0, out);
   counts += reader.counts;
   if (reader.refused_position == reader.kNone) return;
   // The lowest position is not the first one in this order.
   visit([&](std::size_t field, std::uint32_t position) {
-    scheme::ValueReader<T> one(std::span<const T>(gathered_).subspan(field, 1), nullptr, fixed_point_, 1.0,
-                               clip_);
+    scheme::ValueReader<T> one(scheme::ValuePieces<T>(std::span<const T>(gathered_).subspan(field, 1)),
+                               nullptr, fixed_point_, 1.0, clip_);
     one.read(0, out.subspan(field, 1));
     if (one.refused_position != one.kNone)
       refused_position = std::min<std::uint64_t>(refused_position, position);

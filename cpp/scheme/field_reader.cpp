@@ -1,14 +1,15 @@
 #include "scheme/field_reader.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace shieldfl::scheme {
 
 template <typename T>
-FieldReader<T>::FieldReader(std::span<const T> values, const mask::RankIndex* ranks,
+FieldReader<T>::FieldReader(ValuePieces<T> values, const mask::RankIndex* ranks,
                             const FixedPoint& fixed_point, const Layout& layout,
                             std::optional<std::int64_t> weight, bool clip)
-    : reader_(values, ranks, fixed_point,
+    : reader_(std::move(values), ranks, fixed_point,
               weight ? static_cast<double>(*weight) * fixed_point.weight_step() : 1.0, clip),
       value_count_(layout.value_count),
       field_count_(layout.field_count()),

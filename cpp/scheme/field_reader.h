@@ -8,6 +8,7 @@
 #include "mask/rank_index.h"
 #include "scheme/fixed_point.h"
 #include "scheme/layout.h"
+#include "scheme/value_pieces.h"
 #include "scheme/value_reader.h"
 
 namespace shieldfl::scheme {
@@ -18,7 +19,7 @@ class FieldReader {
  public:
   // `ranks`: of the mask; null for all positions. `weight`: as FixedPoint::quantise_weight gives it; there is
   // one if and only if the layout is weighted. `clip`: saturate what is out of range, instead of refusing it.
-  FieldReader(std::span<const T> values, const mask::RankIndex* ranks, const FixedPoint& fixed_point,
+  FieldReader(ValuePieces<T> values, const mask::RankIndex* ranks, const FixedPoint& fixed_point,
               const Layout& layout, std::optional<std::int64_t> weight, bool clip);
 
   // Writes block number `block` of as many fields as `out` has entries, zeros behind the last field, and

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "common/cpu_features.h"
@@ -13,9 +14,9 @@
 namespace shieldfl::scheme {
 
 template <typename T>
-ValueReader<T>::ValueReader(std::span<const T> values, const mask::RankIndex* ranks,
+ValueReader<T>::ValueReader(ValuePieces<T> values, const mask::RankIndex* ranks,
                             const FixedPoint& fixed_point, double weight, bool clip)
-    : values_(values),
+    : values_(std::move(values)),
       ranks_(ranks),
       factor_(std::ldexp(weight, static_cast<int>(fixed_point.fraction_bits))),
       max_magnitude_(static_cast<double>(fixed_point.max_magnitude())),
@@ -27,10 +28,10 @@ template <typename T>
 void ValueReader<T>::read(std::uint64_t first, std::span<std::int64_t> out) {
   std::span<const T> chosen;
   if (ranks_ == nullptr) {
-    chosen = values_.subspan(first, out.size());
+    chosen = values_.read(first, out.size(), gathered_);
   } else {
     gathered_.resize(out.size());
-    ranks_->gather_values(values_, first, out.size(), gathered_.data());
+    values_.gather(*ranks_, first, gathered_);
     chosen = gathered_;
   }
   const QuantiseKernels& kernels = quantise_kernels(instruction_set());

@@ -7,6 +7,7 @@
 #include "common/secure_memory.h"
 #include "mask/rank_index.h"
 #include "scheme/fixed_point.h"
+#include "scheme/value_pieces.h"
 
 namespace shieldfl::scheme {
 
@@ -31,7 +32,7 @@ class ValueReader {
  public:
   // `ranks`: of the mask; null for all positions. `weight` scales the values and is a multiple of
   // the weights' step. `clip`: saturate what is out of range, instead of refusing it.
-  ValueReader(std::span<const T> values, const mask::RankIndex* ranks, const FixedPoint& fixed_point,
+  ValueReader(ValuePieces<T> values, const mask::RankIndex* ranks, const FixedPoint& fixed_point,
               double weight, bool clip);
 
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
@@ -47,7 +48,7 @@ class ValueReader {
  private:
   void read_one_by_one(std::uint64_t first, std::span<const T> chosen, std::span<std::int64_t> out);
 
-  std::span<const T> values_;
+  ValuePieces<T> values_;
   const mask::RankIndex* ranks_;
   double factor_;
   double max_magnitude_;

@@ -1,10 +1,11 @@
 from collections.abc import Sequence
 from mmap import mmap
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+_Real = TypeVar("_Real", np.float32, np.float64)
 _Buffer = bytes | bytearray | memoryview | mmap
 
 __version__: str
@@ -30,6 +31,26 @@ def clip_and_add_discrete_gaussian_vartime(
     variance_denominator: int,
     threads: int = 0,
 ) -> tuple[NDArray[np.float64], float, bool]: ...
+def rotate(
+    values: NDArray[_Real], seed: bytes, inverse: bool, factor: float, threads: int = 0
+) -> NDArray[_Real]: ...
+
+class NoiseTable:
+    def __init__(
+        self, high: NDArray[np.uint64], low: NDArray[np.uint64], others: NDArray[np.uint32]
+    ) -> None: ...
+
+def noise_share_vartime(
+    update: NDArray[np.float32],
+    clip_norm: float,
+    steps_per_unit: float,
+    rotation_seed: bytes,
+    norm_bound_squared: int,
+    most_rounded: int,
+    most_sent: int,
+    table: NoiseTable,
+    threads: int = 0,
+) -> tuple[NDArray[np.int32], float, bool, int]: ...
 
 class FrameSummary:
     @property
@@ -171,7 +192,7 @@ class CkksEncryptor:
     def __init__(self, key: CkksPublicKey) -> None: ...
     def encrypt(
         self,
-        values: NDArray[np.float32] | NDArray[np.float64],
+        pieces: list[NDArray[np.float32]] | list[NDArray[np.float64]],
         mask: Bitset | None,
         weight: float | None,
         round: int,
@@ -289,7 +310,7 @@ class KaheEncryptor:
     def encrypt(
         self,
         client_keys: Sequence[ClientKey],
-        values: NDArray[np.float32] | NDArray[np.float64],
+        pieces: list[NDArray[np.float32]] | list[NDArray[np.float64]],
         mask: Bitset | None,
         weight: float | None,
         round: int,
@@ -420,7 +441,7 @@ class PadsEncryptor:
     def encrypt(
         self,
         client_keys: Sequence[ClientKey],
-        values: NDArray[np.float32] | NDArray[np.float64],
+        pieces: list[NDArray[np.float32]] | list[NDArray[np.float64]],
         mask: Bitset | None,
         weight: float | None,
         round: int,
@@ -574,7 +595,7 @@ class PaillierEncryptor:
     def __init__(self, key: PaillierPublicKey) -> None: ...
     def encrypt(
         self,
-        values: NDArray[np.float32] | NDArray[np.float64],
+        pieces: list[NDArray[np.float32]] | list[NDArray[np.float64]],
         mask: Bitset | None,
         weight: float | None,
         round: int,

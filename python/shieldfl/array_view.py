@@ -15,9 +15,11 @@ from shieldfl.errors import ArrayTypeError, ParameterError, WireFormatError
 
 __all__ = [
     "Buffer",
+    "Pieces",
     "Tensor",
     "Update",
     "as_frame",
+    "as_pieces",
     "as_real",
     "as_threads",
     "as_unsigned",
@@ -44,6 +46,9 @@ class Tensor(Protocol):
 
 Update = NDArray[np.float32] | NDArray[np.float64] | Tensor
 """What is encrypted: for type checkers; what may really go in is for :func:`as_update` to say."""
+
+Pieces = list[NDArray[np.float32]] | list[NDArray[np.float64]]
+"""An update in as many vectors as its owner has, one after the other; as :func:`as_pieces` returns it."""
 
 _MOST_THREADS = 1024
 
@@ -113,6 +118,27 @@ def as_update(values: Any) -> NDArray[np.float32] | NDArray[np.float64]:
     if array.size == 0:
         raise ParameterError("the update has no values: pass a vector with at least one")
     return array
+
+
+def as_pieces(values: Any) -> Pieces:
+    """Check a model update, in one vector or in a list of several, one after the other, all of one dtype.
+
+    Raises as :func:`as_update`; the positions of values are counted through all of them.
+    """
+    if not isinstance(values, list | tuple):
+        only: list[Any] = [as_update(values)]
+        return only
+    pieces = [
+        as_vector(piece, (np.float32, np.float64), f"piece {number} of the update")
+        for number, piece in enumerate(values)
+    ]
+    if len({piece.dtype for piece in pieces}) > 1:
+        raise ArrayTypeError(
+            "the pieces of the update have several dtypes: make them all float32, or all float64"
+        )
+    if not any(piece.size for piece in pieces):
+        raise ParameterError("the update has no values: pass at least one")
+    return pieces
 
 
 def as_unsigned(value: Any, what: str) -> int:

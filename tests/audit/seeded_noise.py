@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from itertools import count
 from typing import Any
 
 import numpy as np
 import pytest
 
+from shieldfl import _testing
+from shieldfl.methods.distributed_noise import client
 from shieldfl.privacy import mechanisms
+from shieldfl.privacy.noise_table import NoiseTable
 
 __all__ = ["seed_noise"]
 
@@ -30,5 +35,16 @@ class _SeededCore:
 
 
 def seed_noise(patch: pytest.MonkeyPatch, factor: float = 1.0) -> None:
-    """Draw clients' Gaussian noise from a generator with a seed, ``factor`` times as large as it should be."""
+    """Draw clients' noise from generators with seeds, ``factor`` times as large as it should be."""
     patch.setattr(mechanisms, "_core", _SeededCore(mechanisms._core, factor))
+    seeds = count(1)
+
+    def noise_share(update: np.ndarray, *, table: NoiseTable, threads: int | None, **numbers: Any) -> tuple:
+        make = NoiseTable.skellam if table.distribution == "skellam" else NoiseTable.discrete_gaussian
+        drawn = make(table.variance * Fraction(factor) ** 2)
+        columns = [drawn.high, drawn.low]
+        return _testing.noise_share_insecure(
+            update, **numbers, thresholds=columns, others=drawn.others, seed=next(seeds)
+        )
+
+    patch.setattr(client, "noise_share", noise_share)

@@ -25,6 +25,7 @@ def blocks():
     return re.findall(r"^```bash\n(.*?)^```$", doc("docs/authority.md"), re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.slow
 def test_what_the_page_says_to_type_runs(tmp_path):
     """As written, but for the ports, which others on this machine may have."""
     prepare, serve, run = blocks()

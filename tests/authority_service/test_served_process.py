@@ -222,6 +222,7 @@ def test_an_operator_enrols_and_revokes(folder, tmp_path):
     assert "under another name" in command("enrol", folder, "clinic", public, code=1).stderr
 
 
+@pytest.mark.slow
 def test_certificates_are_renewed(folder, process):
     assert process.stop() == 0
     before = (folder / "tls" / "server.crt").read_bytes()

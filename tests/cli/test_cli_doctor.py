@@ -120,6 +120,7 @@ def test_every_scheme_is_tried_with_every_set(real: Done):
     assert all(check["milliseconds"] > 0 for check in tried.values() if not check["skipped"])
 
 
+@pytest.mark.slow
 def test_a_forced_set_is_shown(tmp_path: Path):
     done = doctor_process(tmp_path / "facts.json", SHIELDFL_SIMD="scalar")
     assert (done.code, done.stderr) == (0, "")
@@ -128,6 +129,7 @@ def test_a_forced_set_is_shown(tmp_path: Path):
     assert re.search(r"in use +scalar, which SHIELDFL_SIMD forces", done.stdout)
 
 
+@pytest.mark.slow
 def test_numpy_typer_and_rich_are_enough(tmp_path: Path):
     done = doctor_process(
         tmp_path / "facts.json", ("torch", "msgspec", "cryptography", "matplotlib", "jinja2")

@@ -77,6 +77,18 @@ class SchemeConformance:
         assert total.count == chosen.sum()
         self.check(authority.open(total), self.expected(authority.public_key.parameters, update[chosen]))
 
+    @pytest.mark.parametrize("masked", [False, True])
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    def test_an_update_in_pieces_is_the_update(self, authority, dtype, masked):
+        rng = np.random.default_rng(8)
+        update = rng.uniform(-3, 3, self.large_size).astype(dtype)
+        mask = sf.Mask.from_bool(rng.random(update.size) < 0.3) if masked else None
+        ends = [0, 1, 1, 900, 5000, 5003]
+        pieces = np.split(update, ends)
+        in_pieces = authority.open(self.total(authority, [pieces], mask=mask))
+        chosen = update if mask is None else mask.gather(update)
+        self.check(in_pieces, self.expected(authority.public_key.parameters, chosen))
+
     def test_full_mask_and_no_mask_can_be_summed(self, authority):
         update = np.linspace(-1, 1, 100)
         encryptor = self.scheme.Encryptor(authority.public_key)

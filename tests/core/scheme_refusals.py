@@ -78,6 +78,20 @@ class SchemeRefusals:
         assert isinstance(caught.value, TypeError)
         assert isinstance(caught.value, sf.ParameterError)
 
+    def test_wrong_pieces_are_refused_by_their_number(self, encryptor):
+        floats = np.zeros(3, np.float32)
+        with pytest.raises(sf.ArrayTypeError, match="piece 1 of the update has dtype int64"):
+            encryptor.encrypt([floats, np.zeros(3, np.int64)])
+        with pytest.raises(sf.ArrayTypeError, match="several dtypes"):
+            encryptor.encrypt([floats, np.zeros(3)])
+        for empty in ([], [floats[:0], floats[:0]]):
+            with pytest.raises(sf.ParameterError, match="no values"):
+                encryptor.encrypt(empty)
+        with pytest.raises(sf.RangeError, match="at position 4 "):
+            encryptor.encrypt([floats, np.array([0, np.nan], np.float32)])
+        with pytest.raises(sf.ParameterError, match="5 and 6 positions"):
+            encryptor.encrypt([floats, floats], sf.Mask.full(5))
+
     def test_unaligned_and_masked_arrays_are_refused(self, encryptor):
         unaligned = np.frombuffer(bytes(41), np.float32, offset=1, count=10)
         with pytest.raises(sf.ArrayTypeError, match="aligned"):

@@ -52,5 +52,6 @@ def test_encrypting_takes_the_memory_of_the_frame(key_file):
     assert 0.9 < measured(ENCRYPT, key_file, CIPHERTEXTS) <= 1.1
 
 
+@pytest.mark.slow
 def test_adding_bytes_copies_nothing(key_file):
     assert measured(ADD, key_file, FEWER_CIPHERTEXTS) < 0.1

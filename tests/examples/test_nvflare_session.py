@@ -69,6 +69,7 @@ def test_a_served_authority_answers_and_sites_open_the_weighted_mean(federation)
             np.testing.assert_allclose(mean[name], array, atol=2**-19)
 
 
+@pytest.mark.slow
 def test_who_has_no_certificate_of_the_authority_gets_no_answer(federation, tmp_path):
     other = tmp_path / "other"
     module("key_authority").make(

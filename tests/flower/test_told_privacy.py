@@ -54,6 +54,16 @@ def test_a_run_with_noise_says_what_it_has_cost_and_for_whom(caplog):
     assert "against everybody else" in said
 
 
+def test_a_run_whose_sums_have_noise_says_what_they_cost():
+    run = noised_run("ddp-fedavg", (("noise_multiplier", SIGMA),))
+    run.start()
+    session = run.strategy.session
+    assert session.method.opener == "clients"
+    charge = session.method.noise.charge
+    assert run.strategy.privacy_spent.epsilon == pytest.approx(epsilon_of({charge: 3}, DELTA))
+    assert session._told.taken() == dict.fromkeys(ALL, 3)
+
+
 def test_a_client_that_was_left_out_is_charged_for_what_it_sent():
     run = noised_run()
     run.grid.before = loses(2, "train", 2)  # client 2 does not hear of the second round

@@ -25,6 +25,9 @@ from methods.method_conformance import SteppedRun
 from methods.variants import Variant, twins, variants
 from shieldfl import _core, _testing
 from shieldfl.masks import Mask
+from shieldfl.methods.distributed_noise import authority as noisy_authority
+from shieldfl.methods.distributed_noise import client as noisy_client
+from shieldfl.privacy.noise_table import NoiseTable
 from shieldfl.roles.message import Message
 
 GOLDEN = Path(__file__).with_suffix(".json")
@@ -42,8 +45,9 @@ def golden_variants() -> list[Variant]:
     for label in ("clear", "hidden", "hidden-discrete"):
         variant = by_label[f"selective-shield/{label}"].with_settings(**NOISED)
         found.append(dataclasses.replace(variant, label=f"{variant.label}/noised"))
-    noised = by_label["dp-fedavg"].with_others(**NOISED)
-    found.append(dataclasses.replace(noised, label="dp-fedavg/noised"))
+    for label in ("dp-fedavg", "ddp-fedavg"):
+        noised = by_label[label].with_others(**NOISED)
+        found.append(dataclasses.replace(noised, label=f"{label}/noised"))
     return found + twins(found)
 
 
@@ -56,7 +60,7 @@ def _for_five(variant: Variant) -> Variant:
 
 @contextlib.contextmanager
 def noise_from_seeds() -> Iterator[None]:
-    """Within it, the noise of a vector is drawn from a seed that the vector gives."""
+    """Within it, noise is drawn from a seed that its vector gives, and a round's rotation is that of its number."""
 
     def seed_of(values: np.ndarray) -> int:
         return int.from_bytes(hashlib.sha256(values.tobytes()).digest()[:8], "little")
@@ -71,7 +75,19 @@ def noise_from_seeds() -> Iterator[None]:
         *grid, threads = numbers
         return _testing.clip_and_add_discrete_gaussian_insecure(values, *grid, seed_of(values), threads)
 
+    def noise_share(values: np.ndarray, *, table: NoiseTable, threads: int | None, **numbers: Any) -> tuple:
+        columns = [table.high, table.low]
+        return _testing.noise_share_insecure(
+            values, **numbers, thresholds=columns, others=table.others, seed=seed_of(values)
+        )
+
+    def rotation_seed(session: bytes, round_number: int) -> bytes:
+        return bytes([round_number]) * 32
+
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(noisy_client, "noise_share", noise_share)
+        for module in (noisy_client, noisy_authority):
+            patch.setattr(module, "rotation_seed", rotation_seed)
         patch.setattr(_core, "add_gaussian", add_gaussian)
         patch.setattr(_core, "clip_and_add_gaussian", clip_and_add_gaussian)
         patch.setattr(_core, "clip_and_add_discrete_gaussian_vartime", clip_and_add_discrete)

@@ -18,6 +18,8 @@ from shieldfl.privacy.events import (
     EncryptedUpload,
     Noise,
     NoisedUpload,
+    NoiseOfSum,
+    NoiseShareUpload,
     OpenedSum,
     PrivacyEvent,
     ReadSum,
@@ -37,6 +39,8 @@ EVENTS = (
     OpenedSum(2),
     ReadSum(2),
 )
+OF_CLIENTS = (NoiseShareUpload(1, 2, NoiseOfSum("skellam", 3, 400, 1200, 5, -100.0)),)
+"""Of another unit, and so of another account."""
 
 
 def account() -> Account:
@@ -47,7 +51,11 @@ def account() -> Account:
 
 
 def test_every_kind_of_event_is_among_those_tried():
-    assert {type(event) for event in EVENTS} == set(get_args(PrivacyEvent))
+    assert {type(event) for event in (*EVENTS, *OF_CLIENTS)} == set(get_args(PrivacyEvent))
+    one, other = Account((), 1e-5), Account((), 1e-5)
+    one.take(Report(OF_CLIENTS, (), {}))
+    other.restore(AccountState.from_bytes(one.state().to_bytes()))
+    assert other.book.all == OF_CLIENTS
 
 
 def test_an_account_goes_on_where_another_stood():

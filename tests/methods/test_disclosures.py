@@ -67,7 +67,7 @@ def expected_parts(variant: Variant, phase: str, round_number: int) -> set[str]:
         return {"round"} | ({phase} - {"count"}) | ({"weight"} if phase == "scores" else set())
     if variant.method in ("fedavg", "dp-fedavg", "dp-sgd", "alt-fl-si-dp"):
         return {"round", "weight", "update"}
-    sends_rest = variant.method not in ("top-2", "dict-pfl", "batch-crypt")
+    sends_rest = variant.method not in ("top-2", "dict-pfl", "batch-crypt", "ddp-fedavg")
     return {"round", "weight", "ciphertexts"} | ({"values"} if sends_rest else set())
 
 

@@ -102,7 +102,7 @@ class Variant:
 
     @property
     def noisy(self) -> bool:
-        return self.settings.noise_multiplier > 0.0
+        return self.settings.noise_multiplier > 0.0 or self.method == "ddp-fedavg"
 
     def with_settings(self, **changes: object) -> Variant:
         return replace(self, settings=replace(self.settings, **changes))
@@ -133,6 +133,8 @@ class Variant:
 FAINT = {"noise_multiplier": 1e-12, "clip_norm": 100.0}
 # The least multiplier that discrete noise takes; the norm clips no update of these.
 FAINT_DISCRETE = {"noise_distribution": "discrete-gaussian", "noise_multiplier": 2.0**-29, "clip_norm": 8.0}
+# A sum has some noise at least; here shares of a few steps of 2^-25.
+FAINT_IN_SUMS = {"noise_multiplier": 2e-8, "clip_norm": 8.0}
 FAINT_TOLERANCE = 6 * float(np.spacing(np.float32(1.0)))
 
 _SELECTIVE = {
@@ -171,7 +173,7 @@ def variants() -> list[Variant]:
 @functools.cache
 def _variants_once() -> tuple[Variant, ...]:
     settings = SelectiveShieldSettings(threshold=0.5)
-    with_options = ("selective-shield", "sense-crypt")
+    with_options = ("selective-shield", "sense-crypt", "ddp-fedavg")
     found = [
         Variant(name, settings, name).with_others(
             key_bits=2048, width=32, patience_rounds=1, **_WITHOUT_NOISE, **_ENCRYPTED_FIRST
@@ -179,6 +181,7 @@ def _variants_once() -> tuple[Variant, ...]:
         for name in BUILT_IN
         if name not in with_options
     ]
+    found.append(Variant("ddp-fedavg", settings, "ddp-fedavg").with_others(key_bits=2048, **FAINT_IN_SUMS))
     found += [
         Variant(name, settings, f"{name}/{encryption}").with_others(encryption=encryption, key_bits=2048)
         for name, encryption in (("full-he", "paillier-dense"), ("fedml-he", "paillier-dense"))

@@ -19,8 +19,11 @@ from shieldfl.privacy.events import (
     EncryptedUpload,
     Noise,
     NoisedUpload,
+    NoiseOfSum,
+    NoiseShareUpload,
     OpenedSum,
     PrivacyReading,
+    ReadSum,
     SummedUploads,
 )
 
@@ -252,3 +255,55 @@ def test_every_release_costs():
 def test_half_a_reading_is_refused(stated):
     with pytest.raises(ParameterError):
         PrivacyReading(*stated)
+
+
+OF_SUM = NoiseOfSum("skellam", 3, 400, 1200, 5, -100.0)
+
+
+@pytest.mark.parametrize("opened", [(), (OpenedSum(1),), (ReadSum(1),)], ids=["hidden", "opened", "read"])
+def test_a_sum_with_noise_is_charged_once_for_each_upload_whoever_reads_it(opened):
+    figures = spent(NoiseShareUpload(1, 0, OF_SUM), NoiseShareUpload(1, 1, OF_SUM), *opened)
+    once = epsilon_of({OF_SUM: 1}, DELTA)
+    assert figures == PrivacySpent(once, once, once, DELTA, 0, 1)
+    # The largest of all clients: one that takes part in two rounds.
+    again = spent(
+        NoiseShareUpload(1, 0, OF_SUM),
+        *opened,
+        NoiseShareUpload(2, 0, OF_SUM),
+        NoiseShareUpload(2, 1, OF_SUM),
+    )
+    assert again.epsilon == again.of_noise == epsilon_of({OF_SUM: 2}, DELTA)
+    assert again.reason is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        (EncryptedUpload(1, 2), OpenedSum(1)),  # of the same round: some of the sum has no noise
+        (EncryptedUpload(2, 2), OpenedSum(2)),
+        (OpenedSum(3),),
+        (ClearUpload(1, 2),),
+    ],
+)
+def test_a_sum_without_noise_ends_what_holds_against_those_who_see_opened_sums(other):
+    for events in itertools.permutations((NoiseShareUpload(1, 0, OF_SUM), OpenedSum(1), *other)):
+        figures = spent(*events)
+        assert math.isinf(figures.epsilon)
+        assert figures.of_noise == epsilon_of({OF_SUM: 1}, DELTA)
+        assert "without noise" in figures.reason
+
+
+def test_too_little_noise_on_a_sum_is_said_to_be():
+    figures = spent(NoiseShareUpload(1, 0, replace(OF_SUM, share_variance=1)))
+    assert math.isinf(figures.epsilon)
+    assert "too little noise" in figures.reason
+
+
+@pytest.mark.parametrize(
+    "event",
+    [NoiseShareUpload(1, 0, NOISE), NoisedUpload(1, 0, OF_SUM), EncryptedUpload(1, 0, OF_SUM)],
+    ids=["share", "noised", "encrypted"],
+)
+def test_noise_of_a_sum_is_of_sums_alone(event):
+    with pytest.raises(ParameterError, match="what noise it had"):
+        PrivacyBook([event])

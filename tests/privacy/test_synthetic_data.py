@@ -151,6 +151,7 @@ def test_classes_that_the_noise_hides_are_an_error() -> None:
     assert set(fit(*samples(40), epsilon=1e4, steps=1).labels.tolist()) <= set(range(CLASSES))
 
 
+@pytest.mark.slow
 def test_a_model_trained_on_synthetic_digits_reads_real_ones(data_dir: Path) -> None:
     dataset = load_dataset("mnist", data_dir)
     made = fit_synthetic_data(

@@ -30,7 +30,7 @@ TINY = {"clients": 4, "rounds": 2, "local_epochs": 1, "model": "linear", "thread
 
 
 # Privacy noise, and synthetic data made with it, are never the same twice.
-NOISED = ("alt-fl-pi", "alt-fl-si-dp", "alt-fl-si-he", "alt-fl-mp", "dp-fedavg", "dp-sgd")
+NOISED = ("alt-fl-pi", "alt-fl-si-dp", "alt-fl-si-he", "alt-fl-mp", "dp-fedavg", "ddp-fedavg", "dp-sgd")
 
 
 def shield(**changes) -> MethodSettings:

@@ -25,6 +25,7 @@ HIDDEN = {
     "dict-pfl": "all but count",
     "dp-sgd": "nothing",
     "dp-fedavg": "nothing",
+    "ddp-fedavg": "all",
     "alt-fl-si-dp": "nothing",
     # One round of two encrypts.
     "alt-fl-pi": "50.00 %",
@@ -79,13 +80,16 @@ def test_a_run_says_what_is_hidden_and_how_to_read_its_epsilon(name):
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
-def test_who_reads_a_figure_is_told_that_it_says_nothing_of_opened_sums(name):
+def test_who_reads_a_figure_is_told_what_it_says_of_opened_sums(name):
+    """Nothing, or that they are what it is of."""
     kind = method_class(name)
     told = re.search(
         r"opened sums, and with them the (global )?model, tell is not (counted|bounded)",
         kind.privacy_reading.meaning,
     )
-    assert told or not kind.schemes
+    of_sums = "ε is of what opened sums, and with them the global model, tell" in kind.privacy_reading.meaning
+    assert of_sums == (name == "ddp-fedavg")
+    assert told or of_sums or not kind.schemes
 
 
 def test_what_is_readable_beside_values_is_named():

@@ -54,13 +54,14 @@ NOISED = {
     "alt-fl-mp": ("alt-fl-mp", {}, {}),
     "dp-sgd": ("dp-sgd", {}, {}),
     "dp-fedavg": ("dp-fedavg", {"target_epsilon": 8.0}, {"sample_rate": 0.7, "min_clients": 2}),
+    "ddp-fedavg": ("ddp-fedavg", {"target_epsilon": 8.0}, {"sample_rate": 0.7, "min_clients": 2}),
     "full-he, CKKS": ("full-he", {"encryption": "ckks"}, {}),
 }
 # Of a kind with others.
 SLOW = {
     *("full-he, clients open, clients leave", "full-he, pads", "selective-shield, the aggregator opens"),
     *("sense-crypt, kahe", "dict-pfl, the authority opens", "fedml-he", "mask-crypt", "batch-crypt", "top-2"),
-    *("alt-fl-mp", "dp-sgd"),
+    *("alt-fl-mp", "dp-sgd", "ddp-fedavg"),
 }
 OF_NOISE = ("loss", "accuracy", "personalised_accuracy")
 

@@ -56,6 +56,28 @@ def test_models_are_summed_under_every_scheme(scheme, masked):
     torch.testing.assert_close(arrays["b"], sum(one["b"] for one in models), atol=3 * 16 * STEP, rtol=0)
 
 
+def test_tensors_that_serve_as_they_are_are_not_copied():
+    seen = []
+
+    class Recorder:
+        def encrypt(self, pieces, mask, **options):
+            seen.extend(pieces)
+
+    state = {
+        "w": torch.randn(3, 5),
+        "t": torch.randn(4, 3).T,
+        "h": torch.randn(6).half(),
+        "e": torch.zeros(0),
+    }
+    layout = ModelLayout.of(state)
+    layout.encrypt(Recorder(), state)
+    assert [piece.size for piece in seen] == [15, 12, 6, 0]
+    memory = [piece.__array_interface__["data"][0] for piece in seen]
+    assert memory[0] == state["w"].data_ptr()
+    assert memory[1] != state["t"].data_ptr()
+    np.testing.assert_array_equal(np.concatenate(seen), layout.flatten(state))
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_options_of_encryptors_are_handed_on(scheme):
     before = {"w": torch.full((4,), 100.0)}

@@ -227,6 +227,7 @@ def test_evaluation_does_not_touch_statistics_or_modes() -> None:
     assert all(torch.equal(value, state[key]) for key, value in trained.state_dict().items())
 
 
+@pytest.mark.slow
 def test_the_papers_mlp_learns_mnist(data_dir: Path) -> None:
     mnist = load_dataset("mnist", data_dir)
     trained = build_model("mlp", mnist.feature_shape, mnist.classes, 0)

@@ -93,7 +93,7 @@ EncryptedBatch encrypt_batch(const ckks::KeyPair& keys, const std::vector<T>& va
   const ckks::Encryptor encryptor(keys.public_key);
   EncryptedBatch batch;
   batch.frame.resize(encryptor.frame_bytes(values.size(), mask, options.weight.has_value()));
-  batch.counts = encryptor.encrypt(std::span<const T>(values), mask, options, seeds, batch.frame);
+  batch.counts = encryptor.encrypt(scheme::ValuePieces<T>(values), mask, options, seeds, batch.frame);
   return batch;
 }
 

@@ -128,7 +128,7 @@ TEST(encryptors_share_a_public_key) {
       const Values update = update_of(client);
       Frame frame(shared.frame_bytes(update.size(), nullptr, false));
       const Encryptor& encryptor = client % 2 == 0 ? shared : own;
-      (void)encryptor.encrypt(std::span<const double>(update), nullptr, options, seeds, frame);
+      (void)encryptor.encrypt(scheme::ValuePieces<double>(update), nullptr, options, seeds, frame);
       aggregator.add(frame);
     }
   });

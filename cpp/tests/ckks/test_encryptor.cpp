@@ -69,12 +69,13 @@ TEST(frames_fill_the_memory_that_they_are_given_and_no_more) {
   InsecureTestRandom seeds(1);
   InsecureTestRandom same_seeds(1);
   Frame memory(bytes + 2, 0xee);
-  encryptor.encrypt(std::span<const double>(values), nullptr, {}, seeds, std::span(memory).subspan(1, bytes));
+  encryptor.encrypt(scheme::ValuePieces<double>(values), nullptr, {}, seeds,
+                    std::span(memory).subspan(1, bytes));
   CHECK(memory.front() == 0xee && memory.back() == 0xee);
   CHECK(Frame(memory.begin() + 1, memory.end() - 1) == tests::encrypt(keys, values, same_seeds));
   for (const std::size_t wrong : {std::size_t{0}, std::size_t{1}, bytes - 1, bytes + 1}) {
     Frame other(wrong, 0xee);
-    CHECK_THROWS(encryptor.encrypt(std::span<const double>(values), nullptr, {}, seeds, other),
+    CHECK_THROWS(encryptor.encrypt(scheme::ValuePieces<double>(values), nullptr, {}, seeds, other),
                  ErrorCode::kInternal);
     CHECK(other == Frame(wrong, 0xee));
   }

@@ -92,8 +92,8 @@ SecretOperation update_encryption(const char* name, const typename Types::Parame
             return [session, encryptor, key = client_key(*session, 1, variant), values = as_secret(values),
                     options, frame = Frame(encryptor->frame_bytes(size, nullptr, true))]() mutable {
               SecretSeeds seeds;
-              encryptor->encrypt(std::span(&key, 1), std::span<const float>(values), nullptr, options, seeds,
-                                 frame);
+              encryptor->encrypt(std::span(&key, 1), scheme::ValuePieces<float>(values), nullptr, options,
+                                 seeds, frame);
             };
           }};
 }
@@ -109,8 +109,8 @@ struct Opened {
     for (std::uint32_t client = 0; client < 2; ++client) {
       ClientKey key = client_key(session, client, 0);
       Frame frame(encryptor.frame_bytes(values.size(), nullptr, false));
-      encryptor.encrypt(std::span(&key, 1), std::span<const double>(values), nullptr, {.purpose = kUpdate},
-                        seeds, frame);
+      encryptor.encrypt(std::span(&key, 1), scheme::ValuePieces<double>(values), nullptr,
+                        {.purpose = kUpdate}, seeds, frame);
       aggregator.add(frame);
     }
     total = total_of(aggregator);

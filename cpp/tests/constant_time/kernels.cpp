@@ -4,6 +4,8 @@
 #include "common/chacha20_kernels.h"
 #include "common/cpu_features.h"
 #include "noise/noise_kernels.h"
+#include "noise/rotation_kernels.h"
+#include "noise/share_kernels.h"
 #include "ring/bit_packing_kernels.h"
 #include "ring/ntt.h"
 #include "ring/row_kernels.h"
@@ -89,6 +91,25 @@ void add_randomness(std::vector<SecretOperation>& operations) {
                .scale_and_add_gaussian(values.data(), values.data(), words.data(), kGroups, 0.75, 0.01);
          };
        }});
+  operations.push_back({"randomised rounding", [](int variant) {
+                          constexpr std::size_t kGroups = 3;
+                          return
+                              [words = secret_words(variant, noise::kRoundingWordsPerGroup * kGroups),
+                               values = secret_numbers<float>(variant, 1000, noise::kShareGroup * kGroups),
+                               rounded = std::vector<std::int32_t>(noise::kShareGroup * kGroups)]() mutable {
+                                noise::share_kernels(instruction_set())
+                                    .round(values.data(), rounded.data(), words.data(), kGroups, 100.0, 50);
+                              };
+                        }});
+  operations.push_back({"a Walsh-Hadamard transform", [](int variant) {
+                          return [values = secret_numbers<float>(variant, 1000),
+                                  signs = Row(kDegree / 64, 0x123456789abcdef0)]() mutable {
+                            const auto& kernels = noise::rotation_kernels<float>(instruction_set());
+                            kernels.scale_and_sign(values.data(), signs.data(), values.size(), 0.3F);
+                            kernels.transform(values.data(), 8);
+                            kernels.combine_rows(values.data(), kDegree / 8, 3, kDegree / 8);
+                          };
+                        }});
 }
 
 void add_transforms(std::vector<SecretOperation>& operations) {

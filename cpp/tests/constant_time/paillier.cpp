@@ -142,7 +142,7 @@ SecretOperation update_encryption(const char* name, paillier::Randomizer randomi
             return [encryptor, options, values = as_secret(values),
                     frame = Frame(encryptor->frame_bytes(values.size(), nullptr, true))]() mutable {
               SecretSeeds seeds;
-              encryptor->encrypt(std::span<const float>(values), nullptr, options, seeds, nullptr, frame);
+              encryptor->encrypt(scheme::ValuePieces<float>(values), nullptr, options, seeds, nullptr, frame);
             };
           }};
 }
@@ -168,13 +168,12 @@ SecretOperation decryption() {
 std::vector<SecretOperation> paillier_operations() {
   // The shortest modulus that an engine takes, which carries run through all the same. That digits of a
   // secret exponent lie in two words is followed in the powers of one base.
-  return {fixed_base_power(), hiding_plaintexts(),
-          power_of_a_secret("Paillier: powers modulo a secret square", 2, 1), power_of_a_secret_base(),
-          packing()};
+  return {fixed_base_power(), hiding_plaintexts(), power_of_a_secret_base(), packing()};
 }
 
 std::vector<SecretOperation> wide_paillier_operations() {
-  return {power_of_a_secret("Paillier: longer powers modulo a longer secret square", kModulusWords, 2)};
+  return {power_of_a_secret("Paillier: powers modulo a secret square", 2, 1),
+          power_of_a_secret("Paillier: longer powers modulo a longer secret square", kModulusWords, 2)};
 }
 
 std::vector<SecretOperation> long_paillier_operations() {

@@ -70,7 +70,7 @@ SecretOperation update_encryption(const char* name, const ParameterRequest& requ
             return [encryptor, values = as_secret(values), mask, options,
                     frame = Frame(encryptor->frame_bytes(size, &mask, true))]() mutable {
               SecretSeeds seeds;
-              encryptor->encrypt(std::span<const float>(values), &mask, options, seeds, frame);
+              encryptor->encrypt(scheme::ValuePieces<float>(values), &mask, options, seeds, frame);
             };
           }};
 }

@@ -120,7 +120,7 @@ Frame encrypt(const EnrolledSession<Types>& session, std::uint32_t client, const
     keys.back().advance_to(round);
   }
   Frame frame(encryptor.frame_bytes(values.size(), mask, options.weight.has_value()));
-  encryptor.encrypt(keys, std::span<const double>(values), mask, options, seeds, frame);
+  encryptor.encrypt(keys, scheme::ValuePieces<double>(values), mask, options, seeds, frame);
   return frame;
 }
 

@@ -78,7 +78,7 @@ Frame encrypted(const EnrolledSession<Types>& session, std::uint32_t client, con
   Frame frame(encryptor.frame_bytes(values.size(), mask, false));
   KnownSeeds seeds(client);
   const enrolled::ClientKey key = client_key(session, client);
-  encryptor.encrypt(std::span(&key, 1), std::span<const double>(values), mask, options, seeds, frame);
+  encryptor.encrypt(std::span(&key, 1), scheme::ValuePieces<double>(values), mask, options, seeds, frame);
   return frame;
 }
 

@@ -1,10 +1,13 @@
-// Clipped and noised values of fixed seeds, to the last bit.
+// Clipped, rotated and noised values of fixed seeds, to the last bit.
 #include <array>
+#include <cstdint>
 #include <vector>
 
 #include "noise/clipping.h"
 #include "noise/gaussian.h"
 #include "noise/grid_noise.h"
+#include "noise/noise_share.h"
+#include "noise/rotation.h"
 #include "tests/check.h"
 #include "tests/known_bits.h"
 
@@ -48,4 +51,24 @@ TEST(clipping_and_noise_have_known_bits) {
                     {"added", "f2ff42178c7c68e9"},
                     {"clipped, and added", "701ce25e586edeb7"},
                     {"clipped, and added on a grid", "981c7f81e7ed2547"}});
+}
+
+TEST(rotations_and_shares_have_known_bits) {
+  const std::vector<float> values = known_values<float>(300'001, 1.0, 1);
+  const std::vector<double> wide(values.begin(), values.end());
+  InsecureTestRandom seeds(2026);
+  const Seed rotation = seeds.next();
+  std::vector<float> rotated(values.size());
+  noise::rotate<float>(values, rotated, rotation, 0.3, 2);
+  std::vector<double> back(values.size());
+  noise::rotate_back<double>(wide, back, rotation, 0.3, 2);
+  const std::vector<std::uint64_t> high = {1ULL << 63, 0, 3ULL << 62, 1ULL << 60};
+  const noise::NoiseTable table(high, std::vector<std::uint64_t>(4, 77),
+                                std::vector<std::uint32_t>{1, 0, 3, 2});
+  std::vector<std::int32_t> share(values.size());
+  noise::noise_share_vartime(values, share, {50.0, 1e4, ~std::uint64_t{0}, 12'000, 12'001}, rotation, table,
+                             seeds, 2);
+  check_known_bits(
+      "a share", {{"rotated", bits_of(rotated)}, {"back", bits_of(back)}, {"share", bits_of(share)}},
+      {{"rotated", "d4b4b575488e5549"}, {"back", "8c032a33500da6c1"}, {"share", "0e74170e6a29a41f"}});
 }

@@ -72,7 +72,7 @@ Frame encrypt(const paillier::PublicKey& key, const std::vector<T>& values, Seed
               paillier::RandomizerPool* pool = nullptr) {
   const paillier::Encryptor encryptor({std::shared_ptr<void>(), &key});
   Frame frame(encryptor.frame_bytes(values.size(), mask, options.weight.has_value()));
-  encryptor.encrypt(std::span<const T>(values), mask, options, seeds, pool, frame);
+  encryptor.encrypt(scheme::ValuePieces<T>(values), mask, options, seeds, pool, frame);
   return frame;
 }
 

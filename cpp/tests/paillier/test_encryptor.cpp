@@ -64,7 +64,7 @@ TEST(a_paillier_encryptor_tells_the_length_of_its_frames) {
       for (const std::size_t wrong : {std::size_t{0}, encryptor.frame_bytes(size, &mask, false) + 1}) {
         Frame other(wrong, 0xee);
         const Values values(size, 0.5);
-        CHECK_THROWS(encryptor.encrypt(std::span<const double>(values), &mask, {}, seeds, nullptr, other),
+        CHECK_THROWS(encryptor.encrypt(scheme::ValuePieces<double>(values), &mask, {}, seeds, nullptr, other),
                      ErrorCode::kInternal);
         CHECK(other == Frame(wrong, 0xee));
       }
@@ -222,7 +222,8 @@ TEST(clipped_values_are_counted) {
     const std::span<const double> all_values(values);
     const scheme::ValueCounts counts =
         in_union ? encryptor.encrypt_in_union(all_values, order, all, options, seeds, nullptr, frame)
-                 : encryptor.encrypt(all_values, nullptr, options, seeds, nullptr, frame);
+                 : encryptor.encrypt(scheme::ValuePieces<double>(all_values), nullptr, options, seeds,
+                                     nullptr, frame);
     CHECK((counts == scheme::ValueCounts{4, 0, 4}));
     const Integers opened = opened_alone(keys, frame);
     const std::int64_t limit = tests::kDenseParameters.max_magnitude();
@@ -248,7 +249,7 @@ TEST(values_that_round_to_zero_are_counted_in_every_packing) {
       EncryptOptions options;
       options.threads = threads;
       Frame frame(encryptor.frame_bytes(300, nullptr, false));
-      CHECK((encryptor.encrypt(span, nullptr, options, seeds, nullptr, frame) ==
+      CHECK((encryptor.encrypt(scheme::ValuePieces<double>(span), nullptr, options, seeds, nullptr, frame) ==
              scheme::ValueCounts{100, 50, 0}));
       Frame in_union(encryptor.union_frame_bytes(order, some));
       CHECK((encryptor.encrypt_in_union(span, order, some, options, seeds, nullptr, in_union) ==

@@ -52,7 +52,7 @@ Reading plain_reading(const std::vector<T>& values, const std::vector<std::uint6
 template <typename T>
 Reading read_in_pieces(const std::vector<T>& values, const mask::RankIndex* ranks, std::size_t count,
                        std::size_t piece, const FixedPoint& fixed_point, double weight, bool clip) {
-  ValueReader<T> reader(values, ranks, fixed_point, weight, clip);
+  ValueReader<T> reader(ValuePieces<T>(values), ranks, fixed_point, weight, clip);
   std::vector<std::int64_t> integers(count);
   for (std::size_t first = 0; first < count; first += piece) {
     reader.read(first, std::span(integers).subspan(first, std::min(piece, count - first)));
@@ -136,7 +136,7 @@ TEST(a_value_reader_begins_anywhere) {
   const std::vector<std::uint64_t> positions = positions_of(bools);
   const std::vector<double> values = mixed_values<double>(bools.size(), false, generator);
   const Reading expected = plain_reading(values, positions, fixed_point, 1.0, false);
-  ValueReader<double> reader(values, &ranks, fixed_point, 1.0, false);
+  ValueReader<double> reader(ValuePieces<double>(values), &ranks, fixed_point, 1.0, false);
   for (int repetition = 0; repetition < 300; ++repetition) {
     const std::size_t first = generator() % positions.size();
     const std::size_t count = generator() % std::min<std::size_t>(positions.size() - first + 1, 300);
@@ -154,7 +154,7 @@ TEST(the_lowest_refused_position_stands_whatever_order_blocks_are_read_in) {
   std::vector<float> values(1000, 0.0F);
   values[300] = values[310] = values[900] = 8.0F;  // 128: one above the limit
   std::vector<std::int64_t> out(100);
-  ValueReader<float> reader(values, nullptr, fixed_point, 1.0, false);
+  ValueReader<float> reader(ValuePieces<float>(values), nullptr, fixed_point, 1.0, false);
   reader.read(900, out);
   CHECK(reader.refused_position == 900);
   reader.read(300, out);
@@ -166,7 +166,7 @@ TEST(the_lowest_refused_position_stands_whatever_order_blocks_are_read_in) {
   const mask::Bitset mask =
       ~mask::Bitset::from_indices(std::vector<std::int64_t>{0, 1, 300, 310}, values.size());
   const mask::RankIndex ranks(mask, 1);
-  ValueReader<float> masked(values, &ranks, fixed_point, 1.0, false);
+  ValueReader<float> masked(ValuePieces<float>(values), &ranks, fixed_point, 1.0, false);
   for (std::size_t first = 0; first + out.size() <= mask.count(); first += out.size())
     masked.read(first, out);
   masked.read(mask.count() - out.size(), out);

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 import shieldfl._core as _core
-from shieldfl.array_view import as_threads, as_unsigned
+from shieldfl.array_view import Pieces, as_threads, as_unsigned
 from shieldfl.ckks.parameters import Parameters, PublicKey
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask, bits_of
@@ -48,13 +45,13 @@ class Encryptor(SchemeEncryptor[CiphertextBatch]):
 
     def _encrypt(
         self,
-        values: NDArray[np.float32] | NDArray[np.float64],
+        pieces: Pieces,
         mask: _core.Bitset | None,
         weight: float | None,
         round: int,
         clip: bool,
     ) -> Encrypted:
-        return self._core.encrypt(values, mask, weight, round, clip, self._threads)
+        return self._core.encrypt(pieces, mask, weight, round, clip, self._threads)
 
     def _parameters(self) -> Parameters:
         return self.public_key.parameters

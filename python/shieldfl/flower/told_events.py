@@ -14,11 +14,19 @@ from shieldfl.errors import ParameterError, WireFormatError
 from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.account_state import AccountState
 from shieldfl.privacy.book import PrivacyBook, PrivacySpent
-from shieldfl.privacy.events import ClearUpload, EncryptedUpload, Noise, NoisedUpload, PrivacyEvent
+from shieldfl.privacy.events import (
+    ClearUpload,
+    EncryptedUpload,
+    Noise,
+    NoisedUpload,
+    NoiseOfSum,
+    NoiseShareUpload,
+    PrivacyEvent,
+)
 
 __all__ = ["ToldEvents", "UntoldEvents"]
 
-_Upload = ClearUpload | EncryptedUpload | NoisedUpload
+_Upload = ClearUpload | EncryptedUpload | NoiseShareUpload | NoisedUpload
 _Named = list[tuple[str, dict[str, Any]]]
 _MOST_IN_A_REPLY = 256
 """What is left comes with the next one."""
@@ -172,6 +180,9 @@ def _decoded(data: bytes) -> list[_Upload]:
     return found
 
 
-def _is_sane(noise: Noise) -> bool:
+def _is_sane(noise: Noise | NoiseOfSum) -> bool:
     """Say whether a noise is one that somebody could have meant: of others a figure could not be computed."""
+    if isinstance(noise, NoiseOfSum):
+        sizes = (noise.honest_clients, noise.share_variance, noise.norm_bound_squared, noise.dimension)
+        return max(sizes) < 2**63 and noise.log2_distance > -1000.0
     return 1e-6 <= noise.multiplier <= 1e6 and noise.sample_rate >= 1e-9 and noise.steps <= 10**9

@@ -42,6 +42,7 @@ BUILT_IN = {
     "alt-fl-mp": "shieldfl.methods.alt_fl.method:AltFl",
     "dp-sgd": "shieldfl.methods.noised_average.dp_sgd:DpSgdAveraging",
     "dp-fedavg": "shieldfl.methods.noised_average.dp_fedavg:DpFedAvg",
+    "ddp-fedavg": "shieldfl.methods.distributed_noise.method:DdpFedAvg",
 }
 """The methods of this package, read as entry points are: they need no installed metadata."""
 

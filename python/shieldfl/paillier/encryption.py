@@ -6,10 +6,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import shieldfl._core as _core
-from shieldfl.array_view import Update, as_threads, as_unsigned, as_update, as_vector
+from shieldfl.array_view import Pieces, Update, as_threads, as_unsigned, as_update, as_vector
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask, bits_of
 from shieldfl.paillier.parameters import Parameters, PublicKey
@@ -101,14 +100,14 @@ class Encryptor(SchemeEncryptor[CiphertextBatch]):
 
     def _encrypt(
         self,
-        values: NDArray[np.float32] | NDArray[np.float64],
+        pieces: Pieces,
         mask: _core.Bitset | None,
         weight: float | None,
         round: int,
         clip: bool,
     ) -> Encrypted:
         return self._core.encrypt(
-            values, mask, weight, round, clip, self._threads, self._lookups_vartime, self._pool
+            pieces, mask, weight, round, clip, self._threads, self._lookups_vartime, self._pool
         )
 
     def _parameters(self) -> Parameters:
@@ -130,7 +129,7 @@ class Encryptor(SchemeEncryptor[CiphertextBatch]):
         mask : this client's positions; ParameterError for one with a position outside of the union.
         """
         number, values = as_unsigned(round, "round"), as_update(update)
-        with self._locating(values):
+        with self._locating(values.size):
             encrypted = self._core.encrypt_in_union(
                 values,
                 UnionOrder.core_of(order),

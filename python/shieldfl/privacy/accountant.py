@@ -1,8 +1,9 @@
-"""What Gaussian noise costs: one accountant with one set of Rényi orders, Google's dp-accounting, for all methods.
+"""What noise costs: one accountant with one set of Rényi orders, Google's dp-accounting, for all methods.
 
 It adds Rényi divergences, not whole distributions of the privacy loss. That covers discrete noise too, of which each
 order is proved to be bounded as the continuous one's (Canonne, Kamath and Steinke 2020, theorem 4), and noise of many
-multipliers costs no more time than noise of one. The price is a figure above the least that is true, never below:
+multipliers costs no more time than noise of one. Of sums of discrete noise the divergences are those of
+:mod:`shieldfl.privacy.discrete_sums`. The price is a figure above the least that is true, never below:
 docs/threat-model.md says by how much.
 
 There is no amplification by sampling of clients: the aggregator, every client, and whoever sees how many take part
@@ -22,7 +23,8 @@ import numpy.typing as npt
 
 from shieldfl.array_view import as_real
 from shieldfl.errors import ParameterError
-from shieldfl.privacy.events import Noise
+from shieldfl.privacy.discrete_sums import divergences_of_sum
+from shieldfl.privacy.events import Noise, NoiseOfSum
 
 __all__ = ["ORDERS", "epsilon_of", "gaussian_noise_multiplier", "noise_multiplier_for"]
 
@@ -36,21 +38,49 @@ ORDERS = (
 at the end one far below 1: without them none would show under ln(1/delta) / 62."""
 
 _MOST_MULTIPLIER = 1e6
+_SHARE_OF_DISTANCE = 2.0**-10
+"""Of delta, for draws that are not quite of the true distribution."""
 
 
-def epsilon_of(charges: Mapping[Noise, int], delta: float) -> float:
+def epsilon_of(charges: Mapping[Noise | NoiseOfSum, int], delta: float) -> float:
     """Return what releases with such noise cost together, each noise as often as is said; 0 for none.
 
     Every release may depend on all before it. Raises ParameterError for a delta outside (0, 1).
+
+    Where draws are off the true distribution by a distance D in all, what holds for the true one at delta' holds for
+    them at delta' + (1 + exp(epsilon)) D: by D for the one run and by exp(epsilon) D for its neighbour. A thousandth of
+    delta is kept for that; where it is not enough, epsilon is infinite.
     """
     _check_delta(delta)
-    total = sum(
-        count * noise.steps * _divergences(noise.multiplier, noise.sample_rate)
-        for noise, count in charges.items()
-    )
+    total = sum(count * noise.steps * _divergences_of(noise) for noise, count in charges.items())
     if np.ndim(total) == 0:
         return 0.0
-    return float(_library().rdp.compute_epsilon(ORDERS, total, delta)[0])
+    distance = sum(
+        count * 2.0**noise.log2_distance for noise, count in charges.items() if isinstance(noise, NoiseOfSum)
+    )
+    if distance == 0.0:
+        return float(_library().rdp.compute_epsilon(ORDERS, total, delta)[0])
+    kept = delta * _SHARE_OF_DISTANCE
+    epsilon = float(_library().rdp.compute_epsilon(ORDERS, total, delta - kept)[0])
+    return epsilon if math.log(distance) + float(np.logaddexp(0.0, epsilon)) <= math.log(kept) else math.inf
+
+
+def _divergences_of(noise: Noise | NoiseOfSum) -> npt.NDArray[np.float64]:
+    if isinstance(noise, Noise):
+        return _divergences(noise.multiplier, noise.sample_rate)
+    return _divergences_of_sum(noise)
+
+
+@lru_cache(maxsize=4096)
+def _divergences_of_sum(noise: NoiseOfSum) -> npt.NDArray[np.float64]:
+    return divergences_of_sum(
+        noise.distribution,
+        clients=noise.honest_clients,
+        share_variance=noise.share_variance,
+        norm_squared=noise.norm_bound_squared,
+        dimension=noise.dimension,
+        orders=ORDERS,
+    )
 
 
 def noise_multiplier_for(epsilon: float, delta: float, rounds: int) -> float:

@@ -5,6 +5,9 @@ not hide what that model tells. So no epsilon holds for what is sent after the m
 without noise: not for updates with noise, and not for updates from synthetic data alone, from which the model before
 them can be computed. Encryption is no epsilon: what nobody but the key authority can read needs none and gets none.
 
+Where all clients' noise comes together in a sum, the opened sum is what is charged for, and the model that has moved by
+it tells no more than it does. Then an epsilon is against those who see opened sums, and none may be without noise.
+
 Neighbours are two runs with the same participants, in which all that one of the unit, a client or a sample,
 contributes is there, or zeros in its place. A run without the client at all is no neighbour: it would have one
 participant less, which shows in messages, in the noise that SelectiveShield adds (its text under eq. 21:
@@ -16,7 +19,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from shieldfl.errors import ParameterError
 from shieldfl.privacy.accountant import epsilon_of
@@ -27,6 +30,8 @@ from shieldfl.privacy.events import (
     EncryptedUpload,
     Noise,
     NoisedUpload,
+    NoiseOfSum,
+    NoiseShareUpload,
     OpenedSum,
     PrivacyEvent,
     ReadSum,
@@ -35,7 +40,7 @@ from shieldfl.privacy.events import (
 
 __all__ = ["PrivacyBook", "PrivacySpent"]
 
-_Charges = defaultdict[Noise, list[int]]
+_Charges = defaultdict[Noise | NoiseOfSum, list[int]]
 """What one client is charged: by mechanism, of each release how many clients took part, whose noise is as large."""
 
 
@@ -102,6 +107,8 @@ class PrivacyBook:
         self._hidden_noise: set[int] = set()
         """Rounds in which something was encrypted that had noise."""
         self._has_readable_noise = False
+        self._has_shares = False
+        """Whether noise is of sums, so that what is charged for is against those who see opened ones."""
         for event in events:
             self.add(event)
 
@@ -127,6 +134,10 @@ class PrivacyBook:
                 self._hidden_noise |= set() if noise is None else {event.round}
                 covered = noise is not None or event.synthetic
                 (self._with_noise if covered else self._without_noise).add(event.round)
+            case NoiseShareUpload():
+                self._has_shares = True
+                self._hidden_noise.add(event.round)
+                self._with_noise.add(event.round)
             case OpenedSum():
                 self._opened.add(event.round)
             case ReadSum():
@@ -151,11 +162,14 @@ class PrivacyBook:
         self._unit = self._unit if noise is None else noise.unit
         self._events.append(event)
 
-    def _checked_noise(self, event: PrivacyEvent) -> Noise | None:
+    def _checked_noise(self, event: PrivacyEvent) -> Noise | NoiseOfSum | None:
         noise = getattr(event, "noise", None)
-        if isinstance(event, NoisedUpload | DataRelease) and not isinstance(noise, Noise):
+        is_of_sum = isinstance(event, NoiseShareUpload)
+        if is_of_sum != isinstance(noise, NoiseOfSum) or (
+            isinstance(event, NoisedUpload | DataRelease) and not isinstance(noise, Noise)
+        ):
             raise ParameterError("a noised upload or release says what noise it had")
-        if not isinstance(noise, Noise):
+        if not isinstance(noise, Noise | NoiseOfSum):
             return None
         if self._unit not in (None, noise.unit):
             raise ParameterError("noise of clients and noise of samples do not add up: a method has one unit")
@@ -177,7 +191,8 @@ class PrivacyBook:
         """Why no epsilon holds any more, as a sentence: the first such event's; None as long as one may."""
         # A sum of which no upload is known may hold anything.
         noised = self._with_noise - self._without_noise
-        readable = dict.fromkeys(self._read - noised, "an opened sum") | self._clear
+        seen = self._opened if self._has_shares else self._read
+        readable = dict.fromkeys(seen - noised, "an opened sum") | self._clear
         clear = min(readable, default=None)
         opened = min(self._opened - noised, default=None)
         dependent = None
@@ -206,6 +221,8 @@ class PrivacyBook:
         epsilon, reason = own if has_figure else math.nan, self.reason
         if reason is not None:
             epsilon = math.inf
+        elif math.isinf(epsilon):
+            reason = "ε is ∞ because there is too little noise for any figure that delta leaves"
         uploads = Counter(event.client for event in self._events if isinstance(event, NoisedUpload))
         draws = sum(isinstance(event, ClientsDrawn) for event in self._events)
         steps = max(sum(noise.steps * len(stated) for noise, stated in one.items()) for one in charged)
@@ -217,7 +234,7 @@ class PrivacyBook:
         found = {
             frozenset(
                 Counter(
-                    replace(noise, multiplier=noise.multiplier * math.sqrt(count)) if stated else noise
+                    noise.added_by(count) if stated else noise
                     for noise, counts in one.items()
                     for count in counts
                 ).items()
@@ -230,9 +247,9 @@ class PrivacyBook:
     def _charged(self) -> list[_Charges]:
         """Return what each client is charged that has sent noised values, and first, what all others are."""
         everybody: _Charges = defaultdict(list)
-        covered: Counter[Noise] = Counter()
+        covered: Counter[Noise | NoiseOfSum] = Counter()
         participants: dict[int, int] = {}
-        sent: defaultdict[int, Counter[tuple[Noise, int, str | None]]] = defaultdict(Counter)
+        sent: defaultdict[int, Counter[tuple[Noise | NoiseOfSum, int, str | None]]] = defaultdict(Counter)
         for event in self._events:
             match event:
                 case ClientsDrawn(noise=Noise() as noise):
@@ -245,7 +262,7 @@ class PrivacyBook:
                     participants[event.round] = 1 if event.round in participants else max(event.clients, 1)
                 case NoisedUpload():
                     sent[event.client][event.noise, event.round, event.what] += 1
-                case EncryptedUpload(noise=Noise() as noise):
+                case EncryptedUpload(noise=Noise() as noise) | NoiseShareUpload(noise=noise):
                     sent[event.client][noise, event.round, None] += 1
         charged = [everybody]
         for releases in sent.values():

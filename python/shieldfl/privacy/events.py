@@ -6,11 +6,12 @@ What it comes to is for :class:`shieldfl.privacy.book.PrivacyBook`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
 
 from shieldfl.array_view import as_real, as_unsigned
 from shieldfl.errors import ParameterError
+from shieldfl.privacy.discrete_sums import Distribution
 
 __all__ = [
     "NO_NOISE",
@@ -19,6 +20,8 @@ __all__ = [
     "DataRelease",
     "EncryptedUpload",
     "Noise",
+    "NoiseOfSum",
+    "NoiseShareUpload",
     "NoisedUpload",
     "OpenedSum",
     "PrivacyEvent",
@@ -58,6 +61,50 @@ class Noise:
         if as_unsigned(self.steps, "the number of steps") < 1:
             raise ParameterError("noise is drawn in at least 1 step")
 
+    def added_by(self, clients: int) -> Noise:
+        """Return what so many clients' noise comes to where each has added its own."""
+        return replace(self, multiplier=self.multiplier * math.sqrt(clients))
+
+
+@dataclass(frozen=True)
+class NoiseOfSum:
+    """The mechanism of one opened sum: discrete noise on integers, of which every client has added a share.
+
+    It is charged with the shares of the fewest honest clients that a sum has, whoever took part: more only add to it.
+
+    Raises ParameterError for what no mechanism is.
+    """
+
+    distribution: Distribution
+    honest_clients: int
+    """Whose shares are unknown to everybody else, in every sum; at least 1."""
+    share_variance: int
+    """Of one share on each value, in squared steps; at least 1."""
+    norm_bound_squared: int
+    """The largest squared L2 norm of what one client contributes, in squared steps; at least 1."""
+    dimension: int
+    """Values of a vector, at least 1."""
+    log2_distance: float
+    """Of the honest clients' draws of one sum, together, from the true distribution: log2 of the total variation; below
+    0, finite."""
+    unit: ClassVar[Literal["client"]] = "client"
+    steps: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        numbers = (self.honest_clients, self.share_variance, self.norm_bound_squared, self.dimension)
+        if self.distribution not in ("skellam", "discrete-gaussian") or any(
+            as_unsigned(one, "a number of a sum's noise") < 1 for one in numbers
+        ):
+            raise ParameterError("noise of a sum is skellam or discrete-gaussian, and has numbers above 0")
+        if not -math.inf < as_real(self.log2_distance, "the distance") < 0.0:
+            raise ParameterError(
+                "the draws' distance from the true distribution must be below 1, and above 0"
+            )
+
+    def added_by(self, clients: int) -> NoiseOfSum:
+        """Return itself: it is what all clients' noise comes to."""
+        return self
+
 
 @dataclass(frozen=True)
 class EncryptedUpload:
@@ -69,6 +116,18 @@ class EncryptedUpload:
     """What was added to all of them before; None where some have none."""
     synthetic: bool = False
     """Whether they come from training on synthetic data alone."""
+
+
+@dataclass(frozen=True)
+class NoiseShareUpload:
+    """Values of an update left a client, encrypted, with the client's share of the noise that their sum has.
+
+    What the sum tells once it is opened is charged here already, so that no opened one is missed.
+    """
+
+    round: int
+    client: int
+    noise: NoiseOfSum
 
 
 @dataclass(frozen=True)
@@ -138,6 +197,7 @@ class DataRelease:
 
 PrivacyEvent = (
     EncryptedUpload
+    | NoiseShareUpload
     | NoisedUpload
     | ClearUpload
     | OpenedSum

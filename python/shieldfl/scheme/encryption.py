@@ -6,22 +6,20 @@ import mmap
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, Self, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
 
 import shieldfl._core as _core
 from shieldfl.array_view import (
     Buffer,
+    Pieces,
     Update,
     as_frame,
+    as_pieces,
     as_real,
     as_threads,
     as_unsigned,
-    as_update,
     frame_buffer,
     mapped_frame,
 )
@@ -196,7 +194,7 @@ class SchemeEncryptor(Uncopied, Generic[Batch]):
 
     def encrypt(
         self,
-        update: Update,
+        update: Update | Sequence[Update],
         mask: Mask | None = None,
         weight: float | None = None,
         round: int = 0,
@@ -207,7 +205,8 @@ class SchemeEncryptor(Uncopied, Generic[Batch]):
 
         Parameters
         ----------
-        update : float32 or float64 vector, contiguous: NumPy or CPU torch. ArrayTypeError otherwise.
+        update : float32 or float64 vector, contiguous: NumPy or CPU torch; or a list of such vectors, of one dtype,
+            that are the update one after the other. ArrayTypeError otherwise.
         mask : which positions; None for all. ParameterError when its size is not that of the update.
         weight : scales the update and travels encrypted beside it, so that the mean is right whichever clients
             take part. Positive, in steps of ``weight_step``: divide by the largest that any client has. A small
@@ -219,15 +218,15 @@ class SchemeEncryptor(Uncopied, Generic[Batch]):
         round to zero are counted in ``underflowed``; a PrecisionWarning comes, once a round, when these are more
         than a tenth of those that are not zero.
         """
-        values, number = as_update(update), as_unsigned(round, "round")
+        pieces, number = as_pieces(update), as_unsigned(round, "round")
         bits = None if mask is None else bits_of(mask)
         factor = None if weight is None else as_real(weight, "weight")
-        with self._locating(values):
-            encrypted = self._encrypt(values, bits, factor, number, bool(clip))
+        with self._locating(sum(piece.size for piece in pieces)):
+            encrypted = self._encrypt(pieces, bits, factor, number, bool(clip))
         return self._make_batch(encrypted, number)
 
     @contextmanager
-    def _locating(self, values: NDArray[Any]) -> Iterator[None]:
+    def _locating(self, size: int) -> Iterator[None]:
         """Let a RangeError of the core have the value's position, and say what its reader can do."""
         try:
             yield
@@ -237,7 +236,7 @@ class SchemeEncryptor(Uncopied, Generic[Batch]):
                 raise
             text = str(error).replace(_TO_HOLD, _TO_HOLD_BY_SETTINGS if self.speaks_of_settings else _TO_HOLD)
             told = RangeError(text)
-            told.position, told.size = int(found[1]), values.size
+            told.position, told.size = int(found[1]), size
             raise told from None
 
     def _make_batch(self, encrypted: Encrypted, round: int) -> Batch:
@@ -260,7 +259,7 @@ class SchemeEncryptor(Uncopied, Generic[Batch]):
 
     def _encrypt(
         self,
-        values: NDArray[np.float32] | NDArray[np.float64],
+        pieces: Pieces,
         mask: _core.Bitset | None,
         weight: float | None,
         round: int,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import shieldfl._core as _core
-from shieldfl.array_view import Buffer, as_threads, as_unsigned
+from shieldfl.array_view import Buffer, Pieces, as_threads, as_unsigned
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask, bits_of
 from shieldfl.scheme.client_key import EnrolledClientKey
@@ -175,7 +175,7 @@ class EnrolledEncryptor(SchemeEncryptor[Batch]):
 
     def _encrypt(
         self,
-        values: NDArray[np.float32] | NDArray[np.float64],
+        pieces: Pieces,
         mask: _core.Bitset | None,
         weight: float | None,
         round: int,
@@ -183,7 +183,7 @@ class EnrolledEncryptor(SchemeEncryptor[Batch]):
     ) -> Encrypted:
         encrypted: Encrypted = self._core.encrypt(
             self._client_key._cores,
-            values,
+            pieces,
             mask,
             weight,
             round,

@@ -10,7 +10,7 @@ import numpy as np
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.phase import TELL_OPENED
 from shieldfl.methods.protocol.training_client import PUBLIC_PARTS
-from shieldfl.privacy.events import ClearUpload, EncryptedUpload, NoisedUpload, OpenedSum
+from shieldfl.privacy.events import ClearUpload, EncryptedUpload, NoisedUpload, NoiseShareUpload, OpenedSum
 from shieldfl.testing.stepped_run import MethodCase, SteppedRun
 from shieldfl.training.local_update import FloatVector
 
@@ -90,7 +90,8 @@ def check_messages(run: SteppedRun, participants: Sequence[int]) -> None:
 
 def check_records(run: SteppedRun, number: int, participants: Sequence[int]) -> None:
     """Check that every upload and every opened sum of a round is among the events, in the zone that is stated."""
-    uploads = (EncryptedUpload, NoisedUpload, ClearUpload)
+    encrypted = (EncryptedUpload, NoiseShareUpload)
+    uploads = (*encrypted, NoisedUpload, ClearUpload)
     recorded = [event for event in run.account.book.all if getattr(event, "round", None) == number]
     # Introductions are of parts; the update itself is of values.
     updates = [
@@ -98,11 +99,12 @@ def check_records(run: SteppedRun, number: int, participants: Sequence[int]) -> 
     ]
     assert {one.client for one in updates} == set(participants)
     opened = [event for event in recorded if isinstance(event, OpenedSum)]
-    assert bool(opened) == any(isinstance(one, EncryptedUpload) for one in updates)
+    assert bool(opened) == any(isinstance(one, encrypted) for one in updates)
     for one in updates:
         stated = run.clients[one.client].disclosure
         zone = {
             EncryptedUpload: stated.encrypted,
+            NoiseShareUpload: stated.encrypted,
             NoisedUpload: stated.noised,
             ClearUpload: stated.clear,
         }[type(one)]
@@ -114,8 +116,9 @@ def check_records(run: SteppedRun, number: int, participants: Sequence[int]) -> 
 def check_costs(run: SteppedRun) -> None:
     """Check after one round: encryption gets no epsilon, and nothing that can be read costs nothing."""
     spent = run.account.spent()
-    # Where the aggregator opens sums it reads them.
-    shows = not type(run.method).hides_all or run.method.aggregator_opens
+    # Where the aggregator opens sums it reads them. What hides all and has an epsilon has one of its opened sums.
+    kind = type(run.method)
+    shows = not kind.hides_all or run.method.aggregator_opens or kind.privacy_reading.unit is not None
     assert spent.rounds == 1
     assert (spent.epsilon > 0.0) == shows
     assert math.isnan(spent.epsilon) != shows

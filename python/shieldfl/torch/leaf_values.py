@@ -12,6 +12,7 @@ from shieldfl.torch.leaves import dtype_of
 
 __all__ = [
     "array_of",
+    "as_it_lies",
     "check_contiguous",
     "check_present",
     "check_writable",
@@ -63,6 +64,14 @@ def array_of(leaf: Any) -> NDArray[Any]:
     tensor = leaf.detach().resolve_neg().cpu()
     found: NDArray[Any] = (tensor if dtype_of(tensor) in ("float32", "float64") else tensor.float()).numpy()
     return found
+
+
+def as_it_lies(leaf: Any, dtype: Any) -> NDArray[Any] | None:
+    """Return an array's own memory (n,), where it lies in its order and has the dtype; else None."""
+    numbers = array_of(leaf)
+    if numbers.dtype != dtype or not numbers.flags.c_contiguous or not numbers.flags.aligned:
+        return None
+    return numbers.reshape(-1)
 
 
 def same_values(one: Any, other: Any) -> bool:

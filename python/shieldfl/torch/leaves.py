@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Hashable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -108,7 +109,13 @@ def dtype_of(leaf: Any) -> str:
     """Return the name of its dtype, as NumPy and torch both write it, without the byte order; else that of its type."""
     if isinstance(leaf, np.ndarray):
         return str(leaf.dtype.name)
-    return str(leaf.dtype).removeprefix("torch.") if _is_array(leaf) else type(leaf).__name__
+    return _name_of(leaf.dtype) if _is_array(leaf) else type(leaf).__name__
+
+
+@cache
+def _name_of(dtype: Any) -> str:
+    """Return the name of one of torch's dtypes, which takes microseconds to write."""
+    return str(dtype).removeprefix("torch.")
 
 
 def is_float(name: str, leaf: Any) -> bool:

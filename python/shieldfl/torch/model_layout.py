@@ -15,6 +15,7 @@ from shieldfl.errors import ParameterError, WireFormatError
 from shieldfl.masks import Mask, bits_of
 from shieldfl.parameter_layout import ParameterLayout
 from shieldfl.torch.leaf_values import (
+    as_it_lies,
     check_writable,
     copy_into,
     same_values,
@@ -186,7 +187,11 @@ class ModelLayout:
         each; ArrayTypeError for what are no floats, or have no values; RangeError for a float64 that the vector's
         float32 cannot hold. Each names it.
         """
-        return self._vector(self.arrays_of(model))
+        vector = np.empty(self.size, self.vector_dtype)
+        leaves = self.arrays_of(model)
+        for place, (name, part) in zip(self.places, self.slices(), strict=True):
+            scale_into(vector[part], name, leaves[name], None, place.exponent)
+        return vector
 
     def encrypt(
         self, encryptor: Any, model: Any, mask: Mask | None = None, *, since: Any = None, **options: Any
@@ -207,9 +212,9 @@ class ModelLayout:
         """
         if mask is not None:
             bits_of(mask)
-        vector = self._vector(self.arrays_of(model), None if since is None else self.arrays_of(since))
+        pieces = self._pieces(self.arrays_of(model), None if since is None else self.arrays_of(since))
         with self.parameters.naming_tensors():
-            return encryptor.encrypt(vector, mask, **options)
+            return encryptor.encrypt(pieces, mask, **options)
 
     def replaced(self, model: Any, values: NDArray[Any], mask: Mask | None = None) -> dict[str, Any]:
         """Return a model's arrays by name, with decrypted values in the place of its own where the mask chose.
@@ -297,11 +302,16 @@ class ModelLayout:
         """Yield the name of each array and its slice of the vector, in order."""
         return self.parameters.slices()
 
-    def _vector(self, leaves: Mapping[str, Any], since: Mapping[str, Any] | None = None) -> NDArray[Any]:
-        vector = np.empty(self.size, self.vector_dtype)
-        for place, (name, part) in zip(self.places, self.slices(), strict=True):
-            scale_into(vector[part], name, leaves[name], since and since[name], place.exponent)
-        return vector
+    def _pieces(self, leaves: Mapping[str, Any], since: Mapping[str, Any] | None) -> list[NDArray[Any]]:
+        """Return the vector's slices (place.size,), one after the other; arrays that serve as they are, uncopied."""
+        pieces, dtype = [], self.vector_dtype
+        for place, (name, _) in zip(self.places, self.slices(), strict=True):
+            piece = None if since is not None or place.exponent else as_it_lies(leaves[name], dtype)
+            if piece is None:
+                piece = np.empty(place.size, dtype)
+                scale_into(piece, name, leaves[name], since and since[name], place.exponent)
+            pieces.append(piece)
+        return pieces
 
     def arrays_of(self, model: Any, *, overwritten: bool = False) -> dict[str, Any]:
         """Return a model's arrays by name, once they are those of the layout. Raises as :meth:`flatten`.

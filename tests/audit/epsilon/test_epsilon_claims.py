@@ -50,6 +50,7 @@ def measured(
     [
         ("dp-fedavg", "client", {}, {}, 0.5),
         ("dp-fedavg", "client", {}, {"clients": 100, "min_clients": 1, "sample_rate": 0.5, "rounds": 4}, 0.5),
+        ("ddp-fedavg", "client", {}, {"clients": 30, "min_clients": 30}, 0.5),
         ("dp-sgd", "sample", {}, {}, 0.5),
         ("dp-sgd", "sample", {"noise_multiplier": 0.5}, {"steps": 2}, 0.1),
         ("alt-fl-si-dp", "sample", {}, {}, 0.5),
@@ -74,7 +75,7 @@ def test_the_claim_is_that_of_the_methods_own_account(monkeypatch):
     assert bound.delta == 1e-5
 
 
-@pytest.mark.parametrize(("method", "multiplier"), [("dp-fedavg", 2.0), ("dp-sgd", 2.0)])
+@pytest.mark.parametrize(("method", "multiplier"), [("dp-fedavg", 2.0), ("ddp-fedavg", 2.2), ("dp-sgd", 2.0)])
 def test_a_tenth_of_the_noise_is_caught(monkeypatch, method, multiplier):
     seed_noise(monkeypatch, factor=0.1)
     with pytest.raises(DisprovedError, match=f"{method} claims epsilon 2"):

@@ -35,6 +35,7 @@ def test_draws_pictures(fleet: Path, tmp_path: Path) -> None:
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
 
+@pytest.mark.slow
 def test_writes_a_report_of_several_fleets_and_schemes(fleet: Path, tmp_path: Path) -> None:
     profile = save_made_up_profile(tmp_path / "profile.json")
     folder, figures = tmp_path / "new" / "report", tmp_path / "figures.json"

@@ -63,6 +63,7 @@ def page_of(folder: Path) -> str:
     return (folder / "index.html").read_text()
 
 
+@pytest.mark.slow
 def test_writes_every_picture_of_every_fleet_and_scheme(two_fleets: tuple[FleetSimulation, Path]) -> None:
     _, folder = two_fleets
     assert {path.name for path in folder.iterdir()} == {

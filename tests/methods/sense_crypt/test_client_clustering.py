@@ -318,5 +318,6 @@ def test_label_groups_of_digits_are_found():
     assert not cluster_clients(hidden, noise_deviation=1e-3 * sigma).labels.any()
 
 
+@pytest.mark.slow
 def test_label_groups_of_mnist_are_found(data_dir):
     check_groups(*grouped_sensitivities(load_dataset("mnist", data_dir), 600))

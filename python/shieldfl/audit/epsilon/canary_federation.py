@@ -1,4 +1,4 @@
-"""A federation whose data are canaries, run by a method's own roles, and what its aggregator can tell of each.
+"""A federation whose data are canaries, run by a method's own roles, and what others can tell of each.
 
 Canaries are samples or clients, as the method's claim has its unit, and each is there or zeroed out by a coin, as the
 claim has its neighbours. What a canary contributes is above the norm that the method clips to, and its alone at its
@@ -99,7 +99,8 @@ class CanaryFederation:
     Where canaries are samples, one client is none of theirs: the witness, whose samples are known to everybody and have
     a gradient only where the model has moved at a canary's position. Its messages show what sums tell that the model
     has moved by; so do those of rounds on synthetic data, which are of the same kind: public, and not released by
-    anybody. Where canaries are clients there is no witness, and what sums tell is not measured.
+    anybody. Where canaries are clients there is no witness: what sums tell is measured where nothing but ciphertexts
+    leaves a client, on the models that all get.
 
     Parameters
     ----------
@@ -201,10 +202,13 @@ class CanaryFederation:
     def evidence(self) -> list[Evidence]:
         """Return, (m,) each, what the aggregator can tell of every canary's presence from messages.
 
-        The first is of the canary's own client; where canaries are samples, the second is of the witness. Positive
+        The first is of the canary's own client; where canaries are samples, the second is of the witness. Where these
+        are clients that send ciphertexts alone, it is what one of the others can tell from models instead. Positive
         where presence is likelier, 0 where no number came.
         """
-        return [self._of_owners(), self._of_witness()] if self._has_witness else [self._of_owners()]
+        if self._has_witness:
+            return [self._of_owners(), self._of_witness()]
+        return [self._of_sums() if self.method.hides_all else self._of_owners()]
 
     def _of_owners(self) -> Evidence:
         # What an included canary adds to one message, after clipping.
@@ -217,6 +221,16 @@ class CanaryFederation:
                     continue  # what its own data are makes no difference
                 there = seen.change[positions].astype(np.float64) / added
                 evidence[positions] += np.where(seen.known[positions], there - 0.5, 0.0)
+        return evidence
+
+    def _of_sums(self) -> Evidence:
+        evidence: Evidence = np.zeros(len(self.included))
+        for canary in range(len(self.included)):
+            view = View(self._federation.record, self.method, party_named("client"), canary)
+            for seen in view.changes():
+                # A mean of the others, of whom this one alone moves its position.
+                there = float(seen.change[canary]) * len(seen.clients) / self._norm
+                evidence[canary] += there - 0.5 if seen.known[canary] else 0.0
         return evidence
 
     def _of_witness(self) -> Evidence:

@@ -42,7 +42,8 @@ class ClaimedEpsilon:
     """Why nothing was measured; empty where something was."""
     unit: str | None = None
     adversary: str | None = None
-    """Against whom the claim is; the aggregator, for whom it is measured, is always among these."""
+    """Against whom the claim is. The aggregator, for whom it is measured, is always among these; where it reads nothing
+    it is measured for one of the clients, who is."""
     neighbours: str | None = None
     canaries: int = 0
     federations: int = 0
@@ -194,7 +195,9 @@ def _measured(
             return replace(claim, status="claims nothing", reason=reason)
         found = federation.evidence()
         if not any(map(np.any, found)):
-            why = "no number of a client's update came to the aggregator in a message"
+            why = (
+                "no number of a client's update came to the aggregator in a message, and no model to a client"
+            )
             return replace(claim, reason=why)
         included.append(federation.included)
         evidence.append(found)

@@ -59,7 +59,8 @@ def _print(result: EpsilonResult) -> None:
     if measured:
         console.print(result_table(_HEADS, map(_row, measured), words=("unit", "adversary")))
         console.print(
-            "measured: what ε must at least be, at 95 % confidence, by guesses of the aggregator which canaries were "
+            "measured: what ε must at least be, at 95 % confidence, by guesses of the aggregator, or of a "
+            "client where that reads ciphertexts alone, which canaries were "
             "there. Where a claim is true, the chance of a figure above it is 5 % at most, for each method. A figure "
             "below a claim proves nothing: a better guess may lie above.",
             soft_wrap=True,

@@ -35,6 +35,7 @@ class MaskedAverageClient(TrainingClient):
     zone : the N positions, of parameters and then buffers, that are encrypted from the first round on; None where a
         phase decides.
     sends_rest : whether values outside of the zone are sent.
+    shares_buffers : whether the global model has them.
     """
 
     changes: ClassVar = {"zone": Mask | None}
@@ -51,8 +52,9 @@ class MaskedAverageClient(TrainingClient):
         zone: Mask | None,
         *,
         sends_rest: bool = True,
+        shares_buffers: bool = True,
     ) -> None:
-        super().__init__(index, initial, context)
+        super().__init__(index, initial, context, shares_buffers=shares_buffers)
         self.weight = weight
         self.zone = self._settled = zone
         self._sends_rest = sends_rest

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import abc
-from typing import ClassVar
-
-import numpy as np
 
 from shieldfl.methods.fedavg import FedAvg, FedAvgClient
 from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.local_buffers import LocalBuffers
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.roles.message import Message
-from shieldfl.stateful import refuse_unless
-from shieldfl.training.local_update import FloatVector, StartingPoint
+from shieldfl.training.local_update import FloatVector
 
 __all__ = ["NoisedAverage", "NoisedAverageClient"]
 
 
-class NoisedAverageClient(FedAvgClient):
+class NoisedAverageClient(LocalBuffers, FedAvgClient):
     """Sends the whole update of its parameters, noised; keeps its buffers, which are statistics without noise.
 
     Parameters
@@ -25,8 +22,6 @@ class NoisedAverageClient(FedAvgClient):
     index : its number.
     initial, weight, context : as for :class:`FedAvgClient`.
     """
-
-    changes: ClassVar = {"_buffers": FloatVector}
 
     def __init__(
         self,
@@ -38,11 +33,6 @@ class NoisedAverageClient(FedAvgClient):
         super().__init__(index, initial, weight, context, shares_buffers=False)
         self._buffers = initial.buffers
 
-    def check_changed(self) -> None:
-        """Raise WireFormatError for buffers of another model, or that are not finite."""
-        super().check_changed()
-        refuse_unless(self._buffers.size == self._buffer_count and bool(np.isfinite(self._buffers).all()))
-
     def _make(self, phase: str, answer: Message | None) -> Message:
         with self.clock.stage("encrypt"):
             sent = self._protect(self._difference())
@@ -51,14 +41,6 @@ class NoisedAverageClient(FedAvgClient):
     @abc.abstractmethod
     def _protect(self, update: FloatVector) -> FloatVector:
         """Return what is sent, float32 (P,); state it."""
-
-    def _end_round(self, answer: Message) -> None:
-        """Go on with the buffers of this round's training."""
-        self._buffers = self.update.buffers
-
-    def _merged_model(self, current: GlobalModel) -> StartingPoint:
-        """The global parameters with the client's own buffers."""
-        return current.starting_point(self._buffers)
 
 
 class NoisedAverage(FedAvg):

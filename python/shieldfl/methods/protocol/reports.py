@@ -21,6 +21,7 @@ from shieldfl.privacy.events import (
     ClearUpload,
     EncryptedUpload,
     NoisedUpload,
+    NoiseShareUpload,
     OpenedSum,
     PrivacyEvent,
     ReadSum,
@@ -71,6 +72,7 @@ class _Untold:
 
     clear: ClearUpload | None = None
     encrypted: EncryptedUpload | None = None
+    shared: NoiseShareUpload | None = None
     noised: NoisedUpload | None = None
     opened: OpenedSum | None = None
     summed: SummedUploads | None = None
@@ -84,6 +86,7 @@ class _Untold:
         kinds = (
             ClearUpload,
             EncryptedUpload,
+            NoiseShareUpload,
             NoisedUpload,
             OpenedSum,
             SummedUploads,

@@ -19,7 +19,7 @@ from shieldfl.methods.protocol.invited import check_invited
 from shieldfl.methods.protocol.missed_rounds import missed_parts
 from shieldfl.methods.protocol.replies import Replies
 from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.privacy.events import ClearUpload, EncryptedUpload, NoisedUpload
+from shieldfl.privacy.events import ClearUpload, EncryptedUpload, Noise, NoisedUpload, NoiseShareUpload
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import INVITED
 from shieldfl.stateful import refuse_unless
@@ -277,15 +277,19 @@ class TrainingClient(EnrollingClient):
         encrypts_buffers = self._buffer_count > 0 and now.buffers == "encrypted"
         noise = now.noise if now.encrypts_noised and now.encrypted.count else None
         if noise is not None:
-            self.record(EncryptedUpload(self.round, self.index, noise, now.synthetic))
+            self.record(self._encrypted_event(noise, now.synthetic))
         if encrypts_buffers or (now.encrypted.count and noise is None):
             # Statistics of the data have no noise, whatever the parameters have.
-            self.record(EncryptedUpload(self.round, self.index, None, now.synthetic))
+            self.record(self._encrypted_event(None, now.synthetic))
         if now.noised.count and now.noise is not None:
             self.record(NoisedUpload(self.round, self.index, now.noise))
         without_proof = now.noised.count and now.noise is None
         if now.clear.count or without_proof or (self._buffer_count and now.buffers in ("clear", "noised")):
             self.record(ClearUpload(self.round, self.index, synthetic=now.synthetic))
+
+    def _encrypted_event(self, noise: Noise | None, synthetic: bool) -> EncryptedUpload | NoiseShareUpload:
+        """Return that values left encrypted, with this noise on all of them, or none."""
+        return EncryptedUpload(self.round, self.index, noise, synthetic)
 
     def _tells(self, part: str) -> bool:
         """Say whether a message part that travels in the clear depends on the data: all that is not public does."""

@@ -1,0 +1,128 @@
+#include "noise/noise_share.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "common/cpu_features.h"
+#include "common/error.h"
+#include "common/secure_memory.h"
+#include "noise/rotation.h"
+#include "noise/share_kernels.h"
+#include "parallel/parallel_for.h"
+#include "ring/modulus.h"
+
+namespace shieldfl::noise {
+namespace {
+
+// Rounds and noises blocks, one after the other. Owns what is secret on the way.
+class BlockNoiser {
+ public:
+  BlockNoiser(const Seed& rounding_seed, const Seed& noise_seed, const NoiseTable& table,
+              const ShareBounds& bounds)
+      : rounding_seed_(rounding_seed),
+        noise_seed_(noise_seed),
+        table_(table),
+        bounds_(bounds),
+        kernels_(share_kernels(instruction_set())),
+        values_(kNoiseBlock),
+        words_(kNoiseBlock),
+        rounded_(kNoiseBlock),
+        sums_(kNoiseBlock) {}
+
+  // Puts the share in the place of the rotated floats in `memory`: kNoiseBlock of them, or what is left at
+  // the end. Returns the squared norm that they had when they were rounded.
+  std::uint64_t apply(std::size_t block, std::span<std::int32_t> memory) {
+    const std::size_t groups = (memory.size() + kShareGroup - 1) / kShareGroup;
+    const std::size_t padded = groups * kShareGroup;
+    std::memcpy(values_.data(), memory.data(), memory.size_bytes());
+    std::fill(values_.data() + memory.size(), values_.data() + padded, 0.0F);
+    RandomStream rounding(rounding_seed_, block);
+    fill(rounding, groups * kRoundingWordsPerGroup);
+    const std::uint64_t squares = kernels_.round(values_.data(), rounded_.data(), words_.data(), groups,
+                                                 bounds_.steps_per_unit, bounds_.most_rounded);
+    RandomStream noise(noise_seed_, block);
+    fill(noise, groups * kDrawWordsPerGroup);
+    table_.add_draws_vartime(std::span(rounded_).first(padded), std::span(sums_).first(padded),
+                             std::span(words_).first(padded), noise, bounds_.most_sent);
+    std::copy_n(sums_.begin(), memory.size(), memory.begin());
+    return squares;
+  }
+
+ private:
+  void fill(RandomStream& stream, std::size_t words) {
+    stream.fill({reinterpret_cast<std::uint8_t*>(words_.data()), words * sizeof(std::uint64_t)});
+  }
+
+  const Seed& rounding_seed_;
+  const Seed& noise_seed_;
+  const NoiseTable& table_;
+  const ShareBounds& bounds_;
+  const ShareKernels& kernels_;
+  SecretVector<float> values_;
+  SecretVector<std::uint64_t> words_;
+  SecretVector<std::int32_t> rounded_;
+  SecretVector<std::int32_t> sums_;
+};
+
+// Rounds and noises the rotated floats in the memory of `share`; returns their squared norm when rounded.
+ring::UInt128 round_and_noise(std::span<std::int32_t> share, const ShareBounds& bounds,
+                              const NoiseTable& table, SeedSource& seeds, std::size_t threads) {
+  const Seed rounding_seed = seeds.next();
+  const Seed noise_seed = seeds.next();
+  std::vector<std::uint64_t> squares((share.size() + kNoiseBlock - 1) / kNoiseBlock);
+  const std::size_t used = threads_for(threads, share.size(), kValuesWorthNoise);
+  parallel_for(share.size(), used, kNoiseBlock, [&](std::size_t begin, std::size_t end) {
+    BlockNoiser noiser(rounding_seed, noise_seed, table, bounds);
+    for (std::size_t start = begin; start < end; start += kNoiseBlock) {
+      const auto part = share.subspan(start, std::min(kNoiseBlock, end - start));
+      squares[start / kNoiseBlock] = noiser.apply(start / kNoiseBlock, part);
+    }
+  });
+  ring::UInt128 total = 0;
+  for (const std::uint64_t square : squares) total += square;
+  return total;
+}
+
+void check(const ShareBounds& bounds) {
+  if (!std::isfinite(bounds.steps_per_unit) || bounds.steps_per_unit <= 0.0) {
+    throw Error(ErrorCode::kParameter, "the steps per unit must be positive and finite");
+  }
+  if (bounds.clip_norm > kMostClipNorm || bounds.clip_norm * bounds.steps_per_unit > kMostNormSteps) {
+    throw Error(ErrorCode::kParameter,
+                "the clipping norm must be at most 2^100, and at most 2^28 steps: take fewer steps per unit");
+  }
+  if (bounds.most_rounded < 1 || bounds.most_rounded > 1 << 30 || bounds.most_sent < 1) {
+    throw Error(ErrorCode::kParameter,
+                "rounded values must be bounded by 1 to 2^30, and what is sent by at least 1");
+  }
+}
+
+}  // namespace
+
+ShareFacts noise_share_vartime(std::span<const float> update, std::span<std::int32_t> share,
+                               const ShareBounds& bounds, const Seed& rotation_seed, const NoiseTable& table,
+                               SeedSource& seeds, std::size_t threads) {
+  check(bounds);
+  ShareFacts facts{measure_clipping(update, bounds.clip_norm, threads), 0};
+  // Floats in the memory that is to hold integers of the same size: a second array would cost as much again.
+  static_assert(sizeof(float) == sizeof(std::int32_t));
+  const std::span rotated(reinterpret_cast<float*>(share.data()), share.size());
+  try {
+    while (facts.roundings < kMostRoundings) {
+      rotate(update, rotated, rotation_seed, facts.clipping.factor, threads);
+      ++facts.roundings;
+      if (round_and_noise(share, bounds, table, seeds, threads) <= bounds.norm_bound_squared) return facts;
+    }
+    throw Error(ErrorCode::kRange, "the rounded update was longer than its bound in all of " +
+                                       std::to_string(kMostRoundings) +
+                                       " roundings: raise norm_bound_squared, or lower the clipping norm");
+  } catch (...) {
+    secure_wipe(share.data(), share.size_bytes());
+    throw;
+  }
+}
+
+}  // namespace shieldfl::noise

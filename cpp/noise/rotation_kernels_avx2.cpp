@@ -1,0 +1,10 @@
+#define SHIELDFL_ROTATION_BYTES 32
+#include "noise/rotation_kernels.h"
+#include "noise/rotation_lanes.h"
+
+namespace shieldfl::noise {
+
+const FloatRotationKernels kFloatRotationAvx2 = {scale_and_sign, transform, combine_rows};
+const DoubleRotationKernels kDoubleRotationAvx2 = {scale_and_sign, transform, combine_rows};
+
+}  // namespace shieldfl::noise

@@ -1,0 +1,54 @@
+"""A client of averages whose sums have noise: it adds its share, encrypts whole numbers, and keeps its buffers."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.masks import Mask
+from shieldfl.methods.masked_average.client import MaskedAverageClient
+from shieldfl.methods.protocol.global_model import GlobalModel, joined
+from shieldfl.methods.protocol.local_buffers import LocalBuffers
+from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.privacy.events import EncryptedUpload, Noise, NoiseShareUpload
+from shieldfl.privacy.noise_share import noise_share
+from shieldfl.privacy.sum_noise import SumNoise, rotation_seed
+
+__all__ = ["NoiseSharingClient"]
+
+
+class NoiseSharingClient(LocalBuffers, MaskedAverageClient):
+    """Encrypts its clipped, rotated and rounded update with its share of the sum's noise.
+
+    Parameters
+    ----------
+    index, initial, context : as for :class:`MaskedAverageClient`; it counts 1.
+    zone : the N positions, of which the P parameters are encrypted.
+    noise : the plan of it.
+    """
+
+    def __init__(
+        self, index: int, initial: GlobalModel, context: RoleContext, zone: Mask, noise: SumNoise
+    ) -> None:
+        super().__init__(index, 1, initial, context, zone, sends_rest=False, shares_buffers=False)
+        self._buffers = initial.buffers
+        self._sum_noise = noise
+
+    def _vector(self, answer: object) -> NDArray[np.float64]:
+        """Return whole numbers (P,), and zeros where buffers would be, which are not encrypted."""
+        noise = self._sum_noise
+        sent, _ = noise_share(
+            self._difference(),
+            clip_norm=noise.clip_norm,
+            steps_per_unit=noise.steps_per_unit,
+            rotation_seed=rotation_seed(self.context.keys.session, self.round),
+            norm_bound_squared=noise.norm_bound_squared,
+            most_rounded=noise.most_rounded,
+            most_sent=noise.most_sent,
+            table=noise.table,
+            threads=self.context.threads,
+        )
+        return joined(sent.astype(np.float64), np.zeros(self._buffer_count))
+
+    def _encrypted_event(self, noise: Noise | None, synthetic: bool) -> EncryptedUpload | NoiseShareUpload:
+        return NoiseShareUpload(self.round, self.index, self._sum_noise.charge)

@@ -1,0 +1,124 @@
+"""``ddp-fedavg``: the encrypted sum of a round has noise, of which each client adds a share before it encrypts.
+
+Sources: Kairouz, Liu and Steinke, "The Distributed Discrete Gaussian Mechanism for Federated Learning with Secure
+Aggregation" (ICML 2021); Agarwal, Kairouz and Liu, "The Skellam Mechanism for Differentially Private Federated
+Learning" (NeurIPS 2021). There a sum wraps around a modulus of secure aggregation; here it has room for whatever is
+drawn, and buffers stay with the client.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from shieldfl.masks import Mask
+from shieldfl.methods.distributed_noise.client import NoiseSharingClient
+from shieldfl.methods.distributed_noise.settings import DdpFedAvgSettings
+from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
+from shieldfl.methods.masked_average.method import MaskedAverage
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.named_method import NamedMethod
+from shieldfl.methods.protocol.plan import FederationPlan
+from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.privacy.events import PrivacyReading
+from shieldfl.privacy.sum_noise import fewest_honest, multiplier_for, planned_sum_noise
+
+if TYPE_CHECKING:
+    from shieldfl.methods.protocol.steps import AuthoritySteps
+    from shieldfl.roles.round_signer import RoundSigner
+
+__all__ = ["DdpFedAvg"]
+
+
+class DdpFedAvg(MaskedAverage):
+    """Averaging of clipped updates under encryption, with noise on the sum; all clients count alike.
+
+    Parameters
+    ----------
+    name, plan : as for :class:`Method`.
+    settings : of clipping, noise and encryption.
+
+    Raises ParameterError for a target epsilon that no noise reaches, noise that fits no sum, and more colluders than
+    the smallest sum leaves room for.
+    """
+
+    names = (
+        NamedMethod(
+            "ddp-fedavg",
+            "everything encrypted, clipped, with a share of the noise that the sum has",
+            "a bound for whole clients that costs little accuracy",
+            "Kairouz, Liu and Steinke 2021; Agarwal, Kairouz and Liu 2021",
+            DdpFedAvgSettings(),
+        ),
+    )
+    privacy_reading = PrivacyReading(
+        "client",
+        "all but authority and aggregator together",
+        "all updates of a client are zeroed out, K stays",
+        "ε is of what opened sums, and with them the global model, tell: each has the noise of all its clients, and is "
+        "charged that of min_clients, less those that may collude. Single updates are hidden by encryption alone, "
+        "from all but the key authority together with the aggregator; under ckks and paillier as long as the "
+        "aggregator adds up what it says",
+    )
+    aggregator_sees = "ciphertexts and their number"
+    hides_all = True
+
+    weighs_all_alike = True
+
+    def __init__(self, name: str, settings: DdpFedAvgSettings, plan: FederationPlan) -> None:
+        self._target_epsilon = settings.target_epsilon
+        planned = partial(
+            planned_sum_noise,
+            settings.mechanism,
+            clip_norm=settings.clip_norm,
+            dimension=plan.parameters,
+            honest_clients=fewest_honest(plan.min_clients, settings.colluders),
+        )
+        if settings.target_epsilon is not None:
+            multiplier = multiplier_for(settings.target_epsilon, settings.delta, plan.rounds, planned)
+            settings = replace(settings, noise_multiplier=multiplier, target_epsilon=None)
+        self.noise = planned(settings.noise_multiplier)
+        zone = Mask.full(plan.parameters).resized(plan.update_size)
+        encryption = EncryptionSettings(self.noise.value_bits, 0, settings.encryption, settings.key_bits)
+        super().__init__(name, settings, plan, zone, encryption=encryption, sends_rest=False)
+        self._zone = zone
+        self.delta = settings.delta
+
+    def _why_alike(self) -> str:
+        return f"{self.name} weighs all clients alike: a weight would let one count for more than C"
+
+    def _client(
+        self,
+        context: RoleContext,
+        index: int,
+        weight: int,
+        initial: GlobalModel,
+        shared_secret: bytes | None,
+    ) -> NoiseSharingClient:
+        return NoiseSharingClient(index, initial, context, self._zone, self.noise)
+
+    def _authority_steps(
+        self, initial: GlobalModel, context: RoleContext, keys: RoundSigner, shared_secret: bytes | None
+    ) -> AuthoritySteps:
+        from shieldfl.methods.distributed_noise.authority import NoisySumAuthority
+
+        return NoisySumAuthority(context, initial, keys, self._zone, self.noise)
+
+    def settings(self, weights: Sequence[int]) -> dict[str, Any]:
+        """Return the settings, with what they come to."""
+        noise, rounds = self.noise, self.plan.rounds
+        alone = noise.epsilon_of_single_uploads(rounds, self.delta)
+        return asdict(self._settings) | {
+            "target_epsilon": self._target_epsilon,
+            "weights": "uniform",
+            "honest_clients_charged": noise.honest_clients,
+            "noise_multiplier_of_one_share": noise.noise_multiplier / math.sqrt(noise.honest_clients),
+            "epsilon_if_single_uploads_are_opened": alone if math.isfinite(alone) else None,
+            "added_delta": noise.added_delta(rounds, self.delta),
+            "steps_per_unit": noise.steps_per_unit,
+            "bits_of_a_value": noise.value_bits,
+            "bytes_per_encrypted_value": self.update_parameters.bytes_per_value,
+        }

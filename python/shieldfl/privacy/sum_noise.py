@@ -1,0 +1,253 @@
+"""The plan of noise of which every client adds a share: how large it is, on which grid, and what an opened sum costs.
+
+The steps are small enough that rounding costs little noise, and no smaller, since a sum of smaller ones takes more
+bits. Shares are as large as the fewest honest clients of a sum need; where more take part, their sum only has more
+noise. See :mod:`shieldfl.privacy.discrete_sums` for the theorems.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property, lru_cache
+
+from shieldfl.errors import ParameterError
+from shieldfl.privacy.accountant import epsilon_of, noise_multiplier_for
+from shieldfl.privacy.discrete_sums import Distribution, log2_tail, most_rotated, rounded_norm_squared
+from shieldfl.privacy.events import NoiseOfSum
+from shieldfl.privacy.noise_table import NoiseTable
+
+__all__ = ["SumNoise", "fewest_honest", "multiplier_for", "planned_sum_noise", "rotation_seed"]
+
+_MOST_VALUE_BITS = 31
+"""What is sent is an int32, and a bit stays free for what is added to it."""
+_LEAST_VARIANCE = 4
+"""Of a share, in squared steps: from here on a sum of discrete Gaussians is as good as one, and rounding is not all."""
+_MOST_VARIANCE = 2**28
+_MOST_NORM = 2.0**28
+"""What tables and rounding take, in squared steps and in steps."""
+_MOST_INFLATION = 0.1
+"""What rounding may add to the squared norm of an update, relative to it: 5 % of noise."""
+_LOG2_LEFT_OUT = -110.0
+"""Of a draw: what a table may be off by, and once more the chance that it does not fit what is sent."""
+_PRECISION = 1e-5
+"""Of a noise multiplier that is found for an epsilon."""
+
+
+@dataclass(frozen=True)
+class SumNoise:
+    """What clients, and who opens their sums, have to know of the noise; all of it is public.
+
+    A client clips an update to ``clip_norm``, rotates it, multiplies by ``steps_per_unit``, rounds to integers of at
+    most ``most_rounded`` whose squared norm is at most ``norm_bound_squared``, and adds a draw of ``table`` to each.
+    """
+
+    distribution: Distribution
+    clip_norm: float
+    """L2, of an update."""
+    dimension: int
+    """Values of an update."""
+    honest_clients: int
+    """The fewest of a sum, whose shares together are the noise that is charged."""
+    share_variance: Fraction
+    """Of one client's draws, in squared steps; a whole number."""
+    steps_per_unit: float
+    value_bits: int
+    """Of what is sent of each value, sign included."""
+
+    @property
+    def norm_bound_squared(self) -> int:
+        """The largest squared norm of a rounded update, in squared steps."""
+        return rounded_norm_squared(self._norm, self.dimension)
+
+    @property
+    def most_rounded(self) -> int:
+        """The largest magnitude of a rounded value, in steps."""
+        return most_rotated(self._norm, self.dimension)
+
+    @property
+    def most_sent(self) -> int:
+        """The largest magnitude of what is sent, in steps: so many bits hold it, whatever is drawn."""
+        return _most_of(self.value_bits)
+
+    @property
+    def noise_multiplier(self) -> float:
+        """The deviation of the honest clients' noise over the clipping norm."""
+        return math.sqrt(self.honest_clients * self.share_variance) / self._norm
+
+    @property
+    def _norm(self) -> float:
+        return self.steps_per_unit * self.clip_norm
+
+    @cached_property
+    def table(self) -> NoiseTable:
+        """What one client draws from."""
+        make = NoiseTable.skellam if self.distribution == "skellam" else NoiseTable.discrete_gaussian
+        table = make(self.share_variance)
+        if table.log2_distance > _LOG2_LEFT_OUT:
+            raise ParameterError("the noise's table is further from its distribution than is charged for")
+        return table
+
+    @cached_property
+    def charge(self) -> NoiseOfSum:
+        """What one opened sum is charged.
+
+        A draw is off where the table is, or where its sum with a rounded value does not fit and is cut. What others
+        than the fewest honest clients add counts for nothing, and may be off.
+        """
+        return NoiseOfSum(
+            self.distribution,
+            self.honest_clients,
+            int(self.share_variance),
+            self.norm_bound_squared,
+            self.dimension,
+            math.log2(self.honest_clients * self.dimension) + _LOG2_LEFT_OUT + 1.0,
+        )
+
+    def epsilon(self, rounds: int, delta: float) -> float:
+        """Return what so many opened sums cost together; infinite where there is too little noise for any figure."""
+        return epsilon_of({self.charge: rounds}, delta)
+
+    def epsilon_of_single_uploads(self, rounds: int, delta: float) -> float:
+        """Return what so many uploads of a client would cost if each were opened alone, with its own share of noise."""
+        alone = self.charge.log2_distance - math.log2(self.honest_clients)
+        return epsilon_of({replace(self.charge, honest_clients=1, log2_distance=alone): rounds}, delta)
+
+    def added_delta(self, rounds: int, delta: float) -> float | None:
+        """Return what so many sums take of delta for draws that are off, as in :func:`epsilon_of`.
+
+        None where there is no finite epsilon.
+        """
+        epsilon = self.epsilon(rounds, delta)
+        if math.isinf(epsilon):
+            return None
+        return rounds * math.exp2(self.charge.log2_distance) * (1.0 + math.exp(epsilon))
+
+
+def rotation_seed(session: bytes, round_number: int) -> bytes:
+    """Return the 32 bytes that a round's rotation is chosen by: they follow from the session and the round.
+
+    Whoever sets the federation up draws the session, and nobody chooses a rotation. It is public, and matters to
+    accuracy alone: it spreads an update over its values, so that few bits hold each.
+    """
+    return hashlib.sha256(b"shieldfl rotation 1\0" + session + round_number.to_bytes(8, "little")).digest()
+
+
+def fewest_honest(min_clients: int, colluders: int) -> int:
+    """Return how many clients of the smallest sum are honest. Raises ParameterError where none is."""
+    if colluders >= min_clients:
+        raise ParameterError(
+            f"noise of a sum needs an honest client in it: with colluders = {colluders} take a min_clients of at least "
+            f"{colluders + 1}, not {min_clients}"
+        )
+    return min_clients - colluders
+
+
+def multiplier_for(
+    epsilon: float,
+    delta: float,
+    rounds: int,
+    planned: Callable[[float], SumNoise],
+) -> float:
+    """Find the least noise multiplier that keeps ``rounds`` opened sums within (epsilon, delta).
+
+    ``planned`` returns the plan of a multiplier. It never spends more; less where a value takes a bit more from there
+    on, with which there is less to round. Raises ParameterError for arguments out of range and where no noise is
+    enough.
+    """
+
+    def is_enough(multiplier: float) -> bool:
+        return planned(multiplier).epsilon(rounds, delta) <= epsilon
+
+    # What noise without a grid needs is nearly enough, and never more than enough.
+    least = noise_multiplier_for(epsilon, delta, rounds)
+    enough = 2.0 * least
+    if not is_enough(enough):
+        raise ParameterError(
+            f"no noise of a sum reaches epsilon {epsilon:g} at delta {delta:g} over {rounds} rounds: above some tens "
+            "no figure holds for draws from a table; take a smaller epsilon, or a larger delta"
+        )
+    while enough > least * (1.0 + _PRECISION):
+        middle = (least + enough) / 2.0
+        least, enough = (least, middle) if is_enough(middle) else (middle, enough)
+    return enough
+
+
+@lru_cache(maxsize=256)
+def planned_sum_noise(
+    distribution: Distribution,
+    noise_multiplier: float,
+    *,
+    clip_norm: float,
+    dimension: int,
+    honest_clients: int,
+) -> SumNoise:
+    """Return the plan of the fewest bits in which rounding adds no more than a tenth to an update's squared norm.
+
+    Of so many bits it takes the finest steps at which an update and its noise fit.
+
+    Parameters
+    ----------
+    distribution : of the noise.
+    noise_multiplier : the deviation of the honest clients' noise over the clipping norm, above 0.
+    clip_norm : L2, of an update.
+    dimension : values of an update.
+    honest_clients : the fewest of a sum.
+
+    Raises ParameterError where no scale fits so much, or so little, noise.
+    """
+    arguments = distribution, clip_norm, dimension, honest_clients
+    found = _fitting(noise_multiplier, *arguments)
+    if found is not None:
+        return found
+    for step, words in ((2.0, "at least"), (0.5, "at most")):
+        other = noise_multiplier
+        while 1e-30 < other < 1e30:
+            other *= step
+            if _fitting(other, *arguments) is not None:
+                raise ParameterError(
+                    f"no grid fits sums of {dimension:,} values of {honest_clients:,} honest clients with a noise "
+                    f"multiplier of {noise_multiplier:g}: take {words} {other:.3g}"
+                )
+    raise ParameterError(f"no noise of {honest_clients:,} clients fits sums of {dimension:,} values")
+
+
+def _fitting(
+    multiplier: float, distribution: Distribution, clip_norm: float, dimension: int, honest: int
+) -> SumNoise | None:
+    for bits in range(2, _MOST_VALUE_BITS + 1):
+        variance = _largest_variance(distribution, multiplier, dimension, honest, _most_of(bits))
+        if variance is None:
+            continue
+        norm = math.sqrt(honest * variance) / multiplier
+        inflated = rounded_norm_squared(norm, dimension)
+        if norm <= _MOST_NORM and inflated <= (1.0 + _MOST_INFLATION) * norm**2:
+            steps = norm / clip_norm
+            return SumNoise(distribution, clip_norm, dimension, honest, Fraction(variance), steps, bits)
+    return None
+
+
+def _largest_variance(
+    distribution: Distribution, multiplier: float, dimension: int, honest: int, most_sent: int
+) -> int | None:
+    """Return the largest variance of a share that leaves room for rounded values; None where there is none."""
+
+    def fits(variance: int) -> bool:
+        beyond = most_sent - most_rotated(math.sqrt(honest * variance) / multiplier, dimension)
+        return beyond >= 0 and log2_tail(distribution, variance, beyond) <= _LOG2_LEFT_OUT
+
+    low, high = _LEAST_VARIANCE, _MOST_VARIANCE + 1
+    if not fits(low):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _most_of(value_bits: int) -> int:
+    """Return the largest magnitude of a signed value of so many bits."""
+    return (1 << (value_bits - 1)) - 1

@@ -1,0 +1,213 @@
+"""Distributed noise: the opened sum alone has it, as much as is charged, whoever opens."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from methods.method_conformance import SteppedRun, contraction
+from methods.small_plan import small_plan
+from methods.variants import CLIENTS, FAINT_IN_SUMS, PARAMETERS, Variant, labelled
+from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.methods.registry import make_method
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.privacy.accountant import epsilon_of
+from shieldfl.privacy.events import NoiseShareUpload, OpenedSum
+from shieldfl.privacy.mechanisms import clip_l2
+from shieldfl.scheme.registry import encryptions
+
+SPREAD = 0.25
+"""What the deviation of 333 draws is within, but for one run in 10^9."""
+
+
+def run_of(*, rounds: int = 3, weights: tuple[int, ...] | None = None, **changes: object) -> SteppedRun:
+    return SteppedRun(labelled("ddp-fedavg").with_others(**changes), rounds=rounds, weights=weights)
+
+
+def loud(**changes: object) -> SteppedRun:
+    return run_of(**{"noise_multiplier": 4.0, "clip_norm": 0.25, **changes})
+
+
+def method_of(plan=None, **changes: object):
+    return make_method("ddp-fedavg", MethodSettings().changed("ddp-fedavg", changes), plan or small_plan())
+
+
+def mean_of_clipped(run: SteppedRun, norm: float) -> np.ndarray:
+    updates = [run.updates[one].parameters - run.starts[one].parameters for one in run.updates]
+    return np.mean([clip_l2(one, norm)[0] for one in updates], axis=0, dtype=np.float64)
+
+
+@pytest.mark.parametrize("encryption", encryptions())
+def test_the_model_moves_by_the_mean_of_clipped_updates(encryption):
+    run = run_of(**{**FAINT_IN_SUMS, "clip_norm": 0.25, "encryption": encryption})
+    run.run_round()
+    size = run.parameters.size
+    moved = run.parameters - run.initial.parameters[:size]
+    expected = mean_of_clipped(run, 0.25)
+    assert np.linalg.norm(expected) > 0.05
+    np.testing.assert_allclose(moved, expected, rtol=0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("mechanism", ["skellam", "discrete-gaussian"])
+@pytest.mark.parametrize(("dropping", "others"), [([], {}), ([1, 2], {}), ([], {"colluders": 1})])
+def test_the_mean_has_the_noise_of_all_who_are_in_it(mechanism, dropping, others):
+    run = loud(mechanism=mechanism, **others)
+    run.run_round(dropping=dropping)
+    clients, honest = CLIENTS - len(dropping), run.method.noise.honest_clients
+    assert honest == 2 - others.get("colluders", 0)
+    for client in dropping:
+        del run.updates[client]
+    noise = run.parameters - run.initial.parameters - mean_of_clipped(run, 0.25)
+    # z C is of the fewest honest clients' sum; those who are more add to it.
+    deviation = 4.0 * 0.25 * math.sqrt(clients / honest) / clients
+    assert noise.std() == pytest.approx(deviation, rel=SPREAD)
+    assert abs(noise.mean()) < 6.0 * deviation / math.sqrt(PARAMETERS)
+
+
+def test_what_a_client_encrypts_has_its_own_share_alone():
+    """Whole numbers, within what is sent: the sum of three cannot leave its field."""
+    run = loud()
+    sent = []
+    for client in run.clients:
+        original = client._vector
+        client._vector = lambda answer, original=original: sent.append(original(answer)) or sent[-1]
+    run.run_round()
+    noise = run.method.noise
+    norm = noise.steps_per_unit * noise.clip_norm
+    for one in sent:
+        assert np.array_equal(one, np.rint(one))
+        assert np.abs(one).max() <= noise.most_sent < 2 ** (noise.value_bits - 1)
+        assert not one[PARAMETERS:].any()
+        own = float(noise.share_variance) + norm**2 / PARAMETERS
+        assert np.std(one[:PARAMETERS]) == pytest.approx(math.sqrt(own), rel=SPREAD)
+    assert run.method.update_parameters.fraction_bits == 0
+    assert run.method.update_parameters.value_bits == noise.value_bits
+
+
+def test_the_noise_is_drawn_once_a_round():
+    run = run_of()
+    run.run_round()
+    assert run.clients[2].step("update", None) == run.sent["update"][2]
+
+
+def test_buffers_stay_with_each_client_and_nothing_of_them_is_sent():
+    run = loud()
+    run.run_round()
+    assert len(run.model["buffers"]) == 0
+    own = [run.merged(client).buffers for client in range(CLIENTS)]
+    assert not np.array_equal(own[0], own[1])
+    assert run.clients[0].disclosure.buffers == "local"
+
+
+@pytest.mark.parametrize("opener", ["authority", "clients", "aggregator"])
+def test_opened_sums_cost_what_their_noise_is_charged(opener):
+    variant = labelled("ddp-fedavg").with_others(noise_multiplier=4.0)
+    run = SteppedRun(Variant(variant.method, variant.settings, "opened", variant.others, opener))
+    for _ in range(2):
+        run.run_round()
+    run.run_round([1, 3])
+    spent = run.account.spent()
+    charge = run.method.noise.charge
+    assert spent.epsilon == spent.of_noise == spent.if_participants_true == epsilon_of({charge: 3}, 1e-5)
+    assert (spent.reason, spent.steps) == (None, 3)
+    assert charge.honest_clients == 2
+    settings = run.settings()
+    assert 0.0 < settings["added_delta"] < 1e-5 / 1024
+    assert settings["noise_multiplier_of_one_share"] == pytest.approx(4.0 / math.sqrt(2))
+
+
+def test_a_round_that_was_given_up_is_charged():
+    run = loud()
+    client = run.clients[0]
+    client.finish_training(contraction(1, 0, client.begin_round(1, CLIENTS, run.begin_round(1))))
+    run.aggregator.begin_phase("update", 1, None)
+    run.aggregator.receive("update", 0, client.step("update", None))
+    assert run.account.spent().epsilon == epsilon_of({run.method.noise.charge: 1}, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("encryption", "opener"),
+    [("kahe", "authority"), ("kahe", "clients"), ("pads", "clients"), ("ckks", "authority")],
+)
+def test_a_sum_of_fewer_than_are_charged_is_not_opened(encryption, opener):
+    """The authority refuses it, and nobody else can."""
+    variant = labelled("ddp-fedavg").with_others(noise_multiplier=4.0).under(encryption)
+    run = SteppedRun(Variant(variant.method, variant.settings, "few", variant.others, opener))
+    before = run.model
+    with pytest.raises(PolicyError):
+        run.run_round(dropping=[1, 2, 3])
+    assert run.model == before
+    events = run.account.book.all
+    assert not any(isinstance(one, OpenedSum) for one in events)
+    # Each client also refuses a round that is said to be so small.
+    with pytest.raises(PolicyError, match="participants"):
+        run.clients[0].begin_round(2, 1, run.method.message_for(0, run.model))
+
+
+def test_a_target_is_met_and_the_setup_says_by_which_noise():
+    run = run_of(rounds=5, target_epsilon=6.0)
+    for _ in range(5):
+        run.run_round()
+    assert 0.9 * 6.0 <= run.account.spent().epsilon <= 6.0
+    stated = run.setup.settings
+    assert stated["target_epsilon"] is None
+    assert stated["noise_multiplier"] == run.settings()["noise_multiplier"]
+    assert run.settings()["target_epsilon"] == 6.0
+    # Whoever makes the method of the set-up has the same plan of its noise.
+    again = make_method("ddp-fedavg", MethodSettings().changed("ddp-fedavg", stated), run.setup.plan)
+    assert again.noise == run.method.noise
+    assert again.update_parameters == run.method.update_parameters
+
+
+def test_all_clients_weigh_alike_and_a_reader_is_told():
+    run = run_of(weights=(1, 2, 3, 4), **FAINT_IN_SUMS)
+    run.run_round()
+    expected = mean_of_clipped(run, 8.0)
+    np.testing.assert_allclose(run.parameters - run.initial.parameters, expected, rtol=0.0, atol=1e-6)
+    assert any("weighs all clients alike" in note for note in run.account.notes)
+
+
+def test_a_smaller_sum_and_more_colluders_need_larger_shares():
+    plans = [
+        method_of(small_plan(clients=10, min_clients=least), colluders=colluders).noise
+        for least, colluders in ((10, 0), (5, 0), (10, 5))
+    ]
+    shares = [float(one.share_variance) / (one.steps_per_unit * one.clip_norm) ** 2 for one in plans]
+    assert shares == pytest.approx([0.1, 0.2, 0.2])
+    assert [one.honest_clients for one in plans] == [10, 5, 5]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"colluders": 2}, "take a min_clients of at least 3, not 2"),
+        ({"colluders": 7}, "take a min_clients of at least 8, not 2"),
+        ({"noise_multiplier": 1e-12}, "take at least"),
+        ({"noise_multiplier": 1e12}, "take at most"),
+        ({"target_epsilon": 500.0}, "take a smaller epsilon"),
+        ({"target_epsilon": 1e-9}, "allow a larger epsilon or fewer rounds"),
+        ({"encryption": "none"}, "encryption"),
+    ],
+)
+def test_what_no_sum_can_have_is_refused_before_there_are_keys(changes, words):
+    with pytest.raises(ParameterError, match=words):
+        method_of(**changes)
+
+
+def test_too_little_noise_for_any_figure_is_said_to_be():
+    run = run_of(noise_multiplier=0.01)
+    run.run_round()
+    spent = run.account.spent()
+    assert math.isinf(spent.epsilon)
+    assert "too little noise" in spent.reason
+    assert run.settings()["added_delta"] is None
+
+
+def test_events_tell_the_noise_and_no_value():
+    run = loud()
+    run.run_round()
+    uploads = [one for one in run.account.book.all if isinstance(one, NoiseShareUpload)]
+    assert [one.client for one in uploads] == list(range(CLIENTS))
+    assert {one.noise for one in uploads} == {run.method.noise.charge}

@@ -1,0 +1,128 @@
+"""Shares of distributed noise: their total opens to the mean, with the noise of its distribution."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
+from shieldfl.privacy.noise_share import mean_of_total, noise_share, rotated
+from shieldfl.privacy.noise_table import NoiseTable
+
+SEED = bytes(range(32))
+# A standard score beyond 6 comes once in 5e8 honest runs.
+SCORE_LIMIT = 6.0
+
+BOUNDS: dict[str, Any] = {
+    "clip_norm": 10.0,
+    "steps_per_unit": 500.0,
+    "rotation_seed": SEED,
+    "norm_bound_squared": 2**60,
+    "most_rounded": 2**20,
+    "most_sent": 2**21,
+    "table": NoiseTable.discrete_gaussian(Fraction(400)),
+}
+
+
+def random_update(size: int, norm: float) -> np.ndarray:
+    values = np.random.default_rng(size).standard_normal(size)
+    return (values * (norm / np.linalg.norm(values))).astype(np.float32)
+
+
+@pytest.mark.parametrize("make", [NoiseTable.discrete_gaussian, NoiseTable.skellam])
+def test_the_mean_of_a_total_has_the_noise_of_its_shares(make: Any) -> None:
+    clients, size, variance = 5, 60_001, Fraction(900, 7)
+    updates = [random_update(size, norm) for norm in (1.0, 2.0, 3.0, 4.0, 5.0)]
+    table = make(variance)
+    shares, facts = zip(
+        *(noise_share(update, **BOUNDS | {"table": table}) for update in updates), strict=True
+    )
+    assert all(share.dtype == np.int32 for share in shares)
+    assert [fact.original_norm for fact in facts] == pytest.approx([1, 2, 3, 4, 5])
+    assert not any(fact.was_clipped for fact in facts)
+    total = np.sum(shares, axis=0, dtype=np.float64)
+    mean = mean_of_total(total, clients=clients, steps_per_unit=500.0, rotation_seed=SEED)
+    residual = (mean - np.mean(updates, axis=0, dtype=np.float64)) * 500.0 * clients
+    # Rounding adds between 0 and 1/4 of variance a value: 1/6 where fractions are spread evenly.
+    deviation = math.sqrt(clients * (float(variance) + 1 / 6))
+    assert abs(residual.mean()) * math.sqrt(size) / deviation < SCORE_LIMIT
+    assert abs((residual**2).mean() / deviation**2 - 1) * math.sqrt(size / 2) < SCORE_LIMIT
+    assert abs((residual**4).mean() / deviation**4 - 3) * math.sqrt(size / 96) < SCORE_LIMIT
+
+
+def test_long_updates_are_clipped_and_kept() -> None:
+    update = random_update(1000, 50.0)
+    before = update.copy()
+    share, facts = noise_share(update, **BOUNDS | {"table": NoiseTable.skellam(Fraction(1, 128))})
+    assert facts.was_clipped
+    assert facts.original_norm == pytest.approx(50.0)
+    assert np.linalg.norm(share.astype(np.float64)) == pytest.approx(5000.0, rel=0.01)
+    np.testing.assert_array_equal(update, before)
+
+
+def test_two_shares_have_different_noise() -> None:
+    update = np.zeros(1000, dtype=np.float32)
+    first, second = (noise_share(update, **BOUNDS)[0] for _ in range(2))
+    assert np.count_nonzero(first == second) < 100
+
+
+def test_empty_updates_make_empty_shares() -> None:
+    assert noise_share(np.zeros(0, np.float32), **BOUNDS)[0].shape == (0,)
+    assert mean_of_total(np.zeros(0), clients=1, steps_per_unit=1.0, rotation_seed=SEED).shape == (0,)
+
+
+def test_a_rotation_keeps_lengths_and_angles() -> None:
+    vectors = np.random.default_rng(1).standard_normal((3, 777))
+    turned = np.stack([rotated(vector, SEED) for vector in vectors])
+    np.testing.assert_allclose(turned @ turned.T, vectors @ vectors.T, rtol=1e-12)
+    np.testing.assert_allclose(rotated(turned[0], SEED, inverse=True), vectors[0], atol=1e-12)
+
+
+def test_one_value_in_a_thousand_rotates_to_a_flat_vector() -> None:
+    spike = np.zeros(1500, dtype=np.float32)
+    spike[700] = 1.0
+    turned = rotated(spike, SEED)
+    # Of 2^10 values each transform makes equal magnitudes: nothing is above two of the first's.
+    assert np.abs(turned).max() < 6 / math.sqrt(1024)
+    assert np.abs(rotated(spike, bytes(32)) - turned).max() > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"clip_norm": 0.0}, "clipping norm"),
+        ({"clip_norm": 2.0**101}, "clipping norm"),
+        ({"steps_per_unit": 0.0}, "steps_per_unit"),
+        ({"steps_per_unit": math.nan}, "steps_per_unit"),
+        ({"steps_per_unit": 2.0**27}, "fewer steps"),
+        ({"rotation_seed": bytes(31)}, "32 bytes"),
+        ({"norm_bound_squared": -1}, "norm_bound_squared"),
+        ({"most_rounded": 0}, "most_rounded"),
+        ({"most_rounded": 2**30 + 1}, "most_rounded"),
+        ({"most_sent": 2**31}, "most_sent"),
+        ({"table": None}, "NoiseTable"),
+        ({"threads": 0}, "threads"),
+    ],
+)
+def test_numbers_out_of_bounds_are_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        noise_share(np.ones(4, dtype=np.float32), **BOUNDS | change)
+
+
+def test_bad_updates_are_refused() -> None:
+    with pytest.raises(RangeError, match="position 1"):
+        noise_share(np.array([1.0, np.nan], dtype=np.float32), **BOUNDS)
+    with pytest.raises(RangeError, match="1000 roundings"):
+        noise_share(np.ones(9, dtype=np.float32), **BOUNDS | {"norm_bound_squared": 1})
+    with pytest.raises(ArrayTypeError):
+        noise_share(np.ones(4), **BOUNDS)
+    with pytest.raises(ArrayTypeError):
+        mean_of_total(np.ones(4, np.float32), clients=1, steps_per_unit=1.0, rotation_seed=SEED)  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="at least 1 client"):
+        mean_of_total(np.ones(4), clients=0, steps_per_unit=1.0, rotation_seed=SEED)
+    with pytest.raises(ArrayTypeError):
+        rotated(np.ones(4, np.int32), SEED)  # type: ignore[type-var]

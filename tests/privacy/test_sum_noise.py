@@ -1,0 +1,143 @@
+"""The plan of noise of a sum: it fits its bits, rounding costs little, and what it is charged is what it has."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+import pytest
+
+from shieldfl.errors import ParameterError
+from shieldfl.methods.encrypted_sum.encryption_settings import FixedPoint, update_parameters
+from shieldfl.privacy.accountant import epsilon_of, noise_multiplier_for
+from shieldfl.privacy.discrete_sums import log2_tail
+from shieldfl.privacy.events import Noise, NoiseOfSum
+from shieldfl.privacy.sum_noise import fewest_honest, multiplier_for, planned_sum_noise, rotation_seed
+
+DELTA = 1e-5
+BOTH = pytest.mark.parametrize("distribution", ["skellam", "discrete-gaussian"])
+
+
+def planned(distribution="skellam", **changed):
+    usual = {"clip_norm": 1.0, "noise_multiplier": 1.0, "dimension": 10**6, "honest_clients": 100}
+    return planned_sum_noise(distribution, **(usual | changed))
+
+
+@BOTH
+@pytest.mark.parametrize("noise_multiplier", [1e-6, 0.5, 3.0])
+@pytest.mark.parametrize(("dimension", "honest_clients"), [(1, 1), (333, 2), (10**6, 100)])
+def test_a_plan_has_the_noise_that_was_asked_for_and_room_for_it(
+    distribution, noise_multiplier, dimension, honest_clients
+):
+    plan = planned(
+        distribution,
+        clip_norm=2.5,
+        noise_multiplier=noise_multiplier,
+        dimension=dimension,
+        honest_clients=honest_clients,
+    )
+    assert plan.noise_multiplier == pytest.approx(noise_multiplier)
+    assert plan.share_variance == Fraction(int(plan.share_variance))
+    room = plan.most_sent - plan.most_rounded
+    assert log2_tail(distribution, int(plan.share_variance), room) <= -110.0
+    assert plan.most_sent == 2 ** (plan.value_bits - 1) - 1
+    norm_squared = (plan.steps_per_unit * plan.clip_norm) ** 2
+    assert norm_squared <= plan.norm_bound_squared <= 1.1 * norm_squared + 1
+    charge = plan.charge
+    assert charge == NoiseOfSum(
+        distribution,
+        honest_clients,
+        int(plan.share_variance),
+        plan.norm_bound_squared,
+        dimension,
+        math.log2(honest_clients * dimension) - 109.0,
+    )
+    deviation = math.sqrt(charge.honest_clients * charge.share_variance)
+    assert deviation / math.sqrt(norm_squared) == pytest.approx(noise_multiplier)
+
+
+@BOTH
+def test_a_bit_less_would_have_no_such_plan(distribution):
+    plan = planned(distribution)
+    larger = planned(distribution, noise_multiplier=4.0)
+    assert larger.value_bits == plan.value_bits + 2, "rounding costs the same at four times the noise"
+
+
+def test_what_is_sent_takes_three_bytes_a_value_with_a_thousand_clients():
+    """A million values, a hundred clients in each round, by the scheme that is the default."""
+    for multiplier, most in ((1.0, 2.88), (2.0, 3.01)):
+        bits = planned(noise_multiplier=multiplier).value_bits
+        found = update_parameters("kahe", 1000, FixedPoint(bits, 0), count=10**6, most_count=10**6)
+        assert found.bytes_per_value <= most
+
+
+@BOTH
+def test_the_table_is_as_near_its_distribution_as_is_charged(distribution):
+    plan = planned(distribution, dimension=100, honest_clients=4)
+    assert (plan.table.distribution, plan.table.variance) == (distribution, plan.share_variance)
+    assert plan.table.log2_distance <= -110.0
+
+
+@BOTH
+@pytest.mark.parametrize(("epsilon", "rounds"), [(0.5, 1), (3.0, 20), (8.0, 100)])
+def test_a_target_is_reached_and_not_by_far(distribution, epsilon, rounds):
+    shape = {"dimension": 20_000, "honest_clients": 10}
+    found = multiplier_for(
+        epsilon, DELTA, rounds, lambda one: planned(distribution, noise_multiplier=one, **shape)
+    )
+    plan = planned(distribution, noise_multiplier=found, **shape)
+    assert 0.9 * epsilon < plan.epsilon(rounds, DELTA) <= epsilon
+    assert planned(distribution, noise_multiplier=0.9 * found, **shape).epsilon(rounds, DELTA) > epsilon
+    # Against noise that every client adds alone, rounding costs a twentieth at most.
+    assert 1.0 <= found / noise_multiplier_for(epsilon, DELTA, rounds) < 1.06
+    added = plan.added_delta(rounds, DELTA)
+    assert 0.0 < added < DELTA / 1024
+
+
+def test_more_colluders_mean_larger_shares_and_an_opened_share_costs_more():
+    honest = planned(honest_clients=100)
+    fewer = planned(honest_clients=50)
+    norm, other = (one.steps_per_unit * one.clip_norm for one in (honest, fewer))
+    ratio = float(fewer.share_variance) / other**2 / (float(honest.share_variance) / norm**2)
+    assert ratio == pytest.approx(2.0)
+    plan = planned(noise_multiplier=20.0, dimension=100, honest_clients=9)
+    whole, share = plan.epsilon(1, DELTA), plan.epsilon_of_single_uploads(1, DELTA)
+    # A ninth of the variance: a third of the multiplier.
+    assert share == pytest.approx(epsilon_of({Noise(20.0 / 3.0, "client"): 1}, DELTA), rel=0.05)
+    assert share > 2.5 * whole
+
+
+def test_what_cannot_be_says_what_would_do():
+    with pytest.raises(ParameterError, match="min_clients of at least 6, not 4"):
+        fewest_honest(4, 5)
+    assert fewest_honest(4, 3) == 1
+    with pytest.raises(ParameterError, match=r"take at least \d") as refused:
+        planned(noise_multiplier=1e-12)
+    planned(noise_multiplier=float(str(refused.value).rpartition(" ")[2]))
+    with pytest.raises(ParameterError, match=r"take at most \d") as refused:
+        planned(noise_multiplier=1e6)
+    planned(noise_multiplier=float(str(refused.value).rpartition(" ")[2]))
+
+    def small(noise_multiplier):
+        return planned(noise_multiplier=noise_multiplier, dimension=10, honest_clients=2)
+
+    with pytest.raises(ParameterError, match="reaches epsilon 200"):
+        multiplier_for(200.0, DELTA, 10, small)
+    with pytest.raises(ParameterError, match="allow a larger epsilon"):
+        multiplier_for(1e-12, DELTA, 10, small)
+
+
+def test_too_little_noise_has_no_figure():
+    plan = planned(noise_multiplier=0.05)
+    assert math.isinf(plan.epsilon(1, DELTA))
+    assert plan.added_delta(1, DELTA) is None
+
+
+def test_every_session_and_round_has_its_rotation():
+    seeds = [
+        rotation_seed(session, number)
+        for session, number in itertools.product((b"a" * 16, b"b" * 16), (1, 2))
+    ]
+    assert len(set(seeds)) == 4
+    assert all(len(one) == 32 for one in seeds)
