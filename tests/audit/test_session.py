@@ -120,6 +120,22 @@ def test_a_server_that_plants_a_layer_is_tried_in_federations_of_its_own(small):
     assert cell(result, "full-he", "other-clients", "robbing-the-fed").figure > 0.9
 
 
+def test_a_planted_layer_under_noise_gives_no_image_that_the_noise_has_drawn(small):
+    result = run_audit(
+        replace(small, trials=1, samples=2),
+        ["dp-fedavg", "dp-sgd"],
+        ["robbing-the-fed"],
+        ["aggregator-and-client"],
+    )
+    for method in ("dp-fedavg", "dp-sgd"):
+        noised = cell(result, method, "aggregator-and-client", "robbing-the-fed")
+        assert (noised.status, noised.figure, noised.others["images"]) == ("attacked", 0.0, 0.0)
+        assert noised.form.endswith("nothing stands clear of the noise, in 1 of 1 tries")
+    undefended = cell(result, "fedavg", "aggregator-and-client", "robbing-the-fed")
+    assert undefended.figure > 0.9
+    assert "noise" not in undefended.form
+
+
 def test_time_that_is_over_leaves_what_was_not_attacked_marked(small):
     result = run_audit(replace(small, budget_minutes=1e-9), ["full-he"], ["ilrg", "membership"], PARTIES)
     assert {one.status for one in result.cells} == {"not attacked"}

@@ -24,6 +24,8 @@ class Recovered:
     """How many samples of each class, (classes,); None where the attack says nothing of labels."""
     images: torch.Tensor | None = None
     """Samples, float32 (m, *sample_shape), in any order; m may be 0. None where the attack says nothing of samples."""
+    remark: str = ""
+    """What a reader of its figure must know, such as why there are no samples."""
 
 
 class UpdateAttack(ABC):

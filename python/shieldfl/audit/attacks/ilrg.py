@@ -17,6 +17,9 @@ __all__ = ["Ilrg", "whole_counts"]
 
 FloatArray = NDArray[np.float64]
 
+_CLEAR = 2.0
+"""Deviations of the noise that a bias gradient has to be above for a weight gradient to be divided by it."""
+
 
 @dataclass(frozen=True)
 class Ilrg(UpdateAttack):
@@ -58,16 +61,22 @@ class Ilrg(UpdateAttack):
         parameters = dict(observed.model.named_parameters())
         weight, bias = (parameters[name].detach().double().numpy() for name in (layer.weight, layer.bias))
         bias_gradient = layer.gradient(observed, layer.bias)
-        features = self._class_features(layer.gradient(observed, layer.weight), bias_gradient)
+        noise = observed.tensors(observed.gradient_deviation)[layer.bias].double().numpy()
+        telling = np.abs(bias_gradient) > _CLEAR * noise
+        features = self._class_features(layer.gradient(observed, layer.weight), bias_gradient, telling)
         said = softmax(features @ weight.T + bias, axis=1)
         samples, classes = observed.samples, observed.classes
         coefficients = np.vstack([np.ones((1, classes)), said.T - np.eye(classes)])
         values = np.concatenate([[samples], samples * bias_gradient])
         return Recovered(label_counts=whole_counts(np.linalg.pinv(coefficients) @ values, samples))
 
-    def _class_features(self, weight_gradient: FloatArray, bias_gradient: FloatArray) -> FloatArray:
-        """Return h_i for each class, (C, d); the mean of the others' where the quotient says nothing."""
-        telling = bias_gradient != 0
+    def _class_features(
+        self, weight_gradient: FloatArray, bias_gradient: FloatArray, telling: NDArray[np.bool_]
+    ) -> FloatArray:
+        """Return h_i for each class, (C, d); the mean of the others' where the quotient says nothing.
+
+        ``telling`` (C,) says where it does.
+        """
         with np.errstate(over="ignore"):
             features: FloatArray = np.nan_to_num(
                 np.divide(

@@ -10,7 +10,13 @@ from scipy.sparse.csgraph import connected_components
 from torch import nn
 
 from shieldfl.audit.attack import ModelPlantingAttack, Recovered
-from shieldfl.audit.attacks.planted_layer import RowGradients, in_front, means_of_known, missing_layer
+from shieldfl.audit.attacks.planted_layer import (
+    RowGradients,
+    in_front,
+    means_of_known,
+    missing_layer,
+    recovered_samples,
+)
 from shieldfl.audit.views.observed_update import ObservedUpdate
 from shieldfl.errors import ParameterError
 
@@ -91,14 +97,14 @@ class CuriousAbandonHonesty(ModelPlantingAttack):
         return missing_layer(observed, _PLANTED)
 
     def recover(self, observed: ObservedUpdate, seed: int) -> Recovered:
-        """Return one image of each row that passed something on.
+        """Return one image of each row that passed something on, as far as it stands clear of the noise.
 
         Rows that have found the same image give one: what is hidden of one row is taken from the others.
         """
         found, known = RowGradients.of(observed, _PLANTED).samples(observed.value_range)
         low, high = observed.value_range
         images = _joined(found, known, _SAME * (high - low))
-        return Recovered(images=images.reshape(-1, *observed.sample_shape))
+        return recovered_samples(images, observed)
 
 
 def _joined(found: torch.Tensor, known: torch.Tensor, nearest: float) -> torch.Tensor:

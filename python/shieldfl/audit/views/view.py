@@ -38,10 +38,10 @@ class KnownChange:
     """The global parameters (P,) that the round began with; None where the party does not have them."""
     source: str
     """How the party has it: ``message`` or ``sum``."""
-    synthetic: bool = False
+    synthetic: bool
     """Whether all of them trained on synthetic data alone in this round: it is no change of their own samples."""
-    deviation: float = 0.0
-    """Of what the values are off by because clients rounded them to encrypt them."""
+    deviation: FloatVector
+    """Of what each value (P,) is off by: of the clients' noise, and because they rounded values to encrypt them."""
 
 
 class View:
@@ -141,6 +141,7 @@ class View:
                     self.model(one.round),
                     source="message",
                     synthetic=self._record.disclosures[self.victim, one.round].synthetic,
+                    deviation=self._noise(self.victim, one.round),
                 )
 
     def _numbers(
@@ -178,6 +179,8 @@ class View:
             left = np.sum([senders[one] for one in others], axis=0)
             change = np.divide(total, left, out=np.zeros_like(total), where=left > 0)
             synthetic = all(self._record.disclosures[one, number].synthetic for one in others)
+            variance = np.sum([self._noise(one, number) ** 2 for one in others], axis=0)
+            error = np.sqrt(variance + len(together) * self._rounding**2)
             yield KnownChange(
                 number,
                 others,
@@ -186,8 +189,14 @@ class View:
                 before,
                 source="sum",
                 synthetic=synthetic,
-                deviation=self._rounding * math.sqrt(len(together)) / len(others),
+                deviation=np.divide(error, left, out=np.zeros_like(error), where=left > 0).astype(np.float32),
             )
+
+    def _noise(self, client: int, number: int) -> FloatVector:
+        """Return the deviation of the noise on each value of a client's update (P,), 0 where it adds none."""
+        disclosure = self._record.disclosures[client, number]
+        noised = disclosure.noised | disclosure.encrypted if disclosure.encrypts_noised else disclosure.noised
+        return noised.to_bool() * np.float32(self._record.deviations[client, number])
 
     @property
     def _rounding(self) -> float:
