@@ -14,6 +14,7 @@ from shieldfl.audit.session import AuditInterrupted, run_audit
 from shieldfl.audit.views import view as views
 from shieldfl.errors import ParameterError
 from shieldfl.methods.discovery import method_names
+from shieldfl.methods.settings import MethodSettings
 
 PARTIES = ("aggregator", "client", "other-clients", "authority", "network", "outsider")
 
@@ -118,6 +119,19 @@ def test_a_server_that_plants_a_layer_is_tried_in_federations_of_its_own(small):
     assert others.figure > 3 * others.chance
     # What encryption rounds is told from what a sample has put into a row.
     assert cell(result, "full-he", "other-clients", "robbing-the-fed").figure > 0.9
+
+
+@pytest.mark.parametrize("method", ["alt-fl-si-he", "alt-fl-si-dp"])
+def test_a_planted_layer_is_tried_in_the_first_round_on_clients_own_data(small, method):
+    settings = MethodSettings().changed(method, {"noise_multiplier": 0.0})
+    result = run_audit(
+        replace(small, trials=1, samples=2), [method], ["robbing-the-fed"], ["other-clients"], settings
+    )
+    found = cell(result, method, "other-clients", "robbing-the-fed")
+    assert found.form.startswith("sum of 1, round 2")
+    assert found.figure > 5 * found.chance
+    assert found.others["PSNR"] > 40  # of images that are paired with the client's
+    assert cell(result, "fedavg", "other-clients", "robbing-the-fed").form.startswith("sum of 1, round 1")
 
 
 def test_a_planted_layer_under_noise_gives_no_image_that_the_noise_has_drawn(small):

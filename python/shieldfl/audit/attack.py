@@ -60,3 +60,10 @@ class ModelPlantingAttack(UpdateAttack):
 
         ``public`` are samples that the server has of its own, float32 (n, *sample_shape), of a like distribution.
         """
+
+    def lasting(self) -> ModelPlantingAttack:
+        """Return the attack with a layer that outlives rounds of training, for it to be read off in a later one.
+
+        Where clients' first rounds are not on their own data. By default it is this attack itself.
+        """
+        return self

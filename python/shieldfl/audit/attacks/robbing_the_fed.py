@@ -91,6 +91,10 @@ class RobbingTheFed(ModelPlantingAttack):
             back.bias.copy_(samples.mean(dim=0) - pattern * passed_on.mean())
         return in_front(model, _PLANTED, front, back, sample_shape)
 
+    def lasting(self) -> RobbingTheFed:
+        """Return it with rows that are not shrunk: a step changes them by less of what they are."""
+        return RobbingTheFed(self._bins, self._measured, shrunk=1.0)
+
     def inapplicable(self, observed: ObservedUpdate) -> str | None:
         """It can be tried where some weight of the planted layer is known."""
         return missing_layer(observed, _PLANTED)

@@ -23,6 +23,7 @@ from shieldfl.errors import ParameterError, PrecisionWarning
 from shieldfl.methods.model_adaptation import adapt_model
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.settings import MethodSettings
+from shieldfl.settings import settings_of
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.data import Dataset
 from shieldfl.simulation.driver import planned_method
@@ -93,6 +94,7 @@ def recorded_run(
     Returns the run, its method, the module that clients trained, whose parameters are overwritten, and the record.
     ``batches`` are each client's samples. Raises as :func:`shieldfl.simulation.driver.run_methods` does.
     """
+    settings = _with_synthetic(name, settings, sum(map(len, batches)))
     model = adapt_model(name, plain, settings)
     method = planned_method(name, config, settings, dataset, model, None)
     measured = replace(
@@ -106,6 +108,15 @@ def recorded_run(
         warnings.simplefilter("ignore", PrecisionWarning)
         run.run(None)
     return run, method, model, cast(RecordedFederation, run.federation).record
+
+
+def _with_synthetic(name: str, settings: MethodSettings, samples: int) -> MethodSettings:
+    """Settle that clients train on as many synthetic samples as they have, and not as many as the data set has."""
+    entry = settings.of(name)
+    made = entry is not None and "synthetic_samples" in settings_of(type(entry))
+    if not made or entry.synthetic_samples is not None:
+        return settings
+    return settings.changed(name, {"synthetic_samples": samples})
 
 
 class Trial:
@@ -149,6 +160,11 @@ class Trial:
         """Where the tensors of the model lie that clients train."""
         return parameter_layout(self.model)
 
+    @property
+    def all_synthetic(self) -> bool:
+        """Whether no client has trained on samples of its own, in any round."""
+        return all(one.synthetic for one in self.record.disclosures.values())
+
     def truth(self, clients: tuple[int, ...]) -> Truth:
         """Return what these clients trained on, together."""
         chosen = np.concatenate([self._batches[index] for index in clients])
@@ -169,7 +185,8 @@ class Trial:
 
     def as_update(self, known: KnownChange) -> ObservedUpdate:
         """Return what is known of a change, with what is public of the training, for attacks."""
-        start = self._chosen if known.start is None and known.round == 1 else known.start
+        # Who chose the first model and has no later one knows best what it chose: training moves it by little.
+        start = self._chosen if known.start is None else known.start
         model = deepcopy(self._drawn_anew if start is None else self.model)
         if start is not None:
             load_flat(model, start)
