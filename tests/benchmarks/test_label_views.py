@@ -9,14 +9,13 @@ import pytest
 import torch
 from torch import nn
 
+from attack_references.label_views import infer_labels, update_view
 from audit.planted_updates import observed_step, positions_of
 from shieldfl.audit.attacks.property_inference import (
     InferenceFigures,
     LabelInference,
     PlayedClients,
-    infer_labels,
     mask_view,
-    update_view,
 )
 from shieldfl.errors import ParameterError
 from shieldfl.selection import top_k
