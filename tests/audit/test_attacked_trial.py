@@ -8,7 +8,7 @@ import pytest
 
 from shieldfl.audit.attacked_trial import AttackedTrial
 from shieldfl.audit.attacks.ilrg import Ilrg
-from shieldfl.audit.attacks.offered import attacks_named
+from shieldfl.audit.attacks.offered import usable_attacks
 from shieldfl.audit.scores.outcome import Outcome
 from shieldfl.audit.views.parties import party_named
 from shieldfl.audit.views.trial import Trial
@@ -35,7 +35,7 @@ def test_rounds_on_synthetic_data_are_not_held_against_the_clients_own(first_on_
 
 
 def test_images_are_searched_for_in_the_first_round_on_the_client_s_own_data(first_on_synthetic):
-    (search,) = attacks_named(["inverting"])
+    ((search,), _) = usable_attacks(["inverting"])
     search = replace(search, iterations=1)
     attacked = AttackedTrial(first_on_synthetic, seed=0)
     found = list(attacked.outcomes(party_named("aggregator"), search, lambda: False))

@@ -10,7 +10,7 @@ from shieldfl.audit.attack import ModelPlantingAttack, UpdateAttack
 from shieldfl.audit.attacked_trial import AttackedTrial, planted_trial
 from shieldfl.audit.attacks.label_distribution_audit import LabelDistributionAudit
 from shieldfl.audit.attacks.membership_audit import MembershipAudit
-from shieldfl.audit.attacks.offered import attacks_named
+from shieldfl.audit.attacks.offered import usable_attacks
 from shieldfl.audit.audit_config import AuditConfig
 from shieldfl.audit.federation_attack import FederationAttack
 from shieldfl.audit.result import UNDEFENDED, AuditResult, Cell
@@ -92,7 +92,7 @@ class _Session:
         self._config, self._settings, self._on_trial = config, settings, on_trial
         self._names = checked_methods(dict.fromkeys([UNDEFENDED, *methods]))
         on_updates = [name for name in attacks if name not in FEDERATION_ATTACKS]
-        self._on_updates = attacks_named(on_updates) if on_updates else ()
+        self._on_updates, left_out = usable_attacks(on_updates) if on_updates else ((), ())
         self._on_methods = [kind for name, kind in FEDERATION_ATTACKS.items() if name in attacks]
         self._parties = tuple(party_named(name) for name in parties)
         if not self._parties:
@@ -113,6 +113,7 @@ class _Session:
         self.result = AuditResult(
             asdict(config), describe_environment(), self._dataset.description, model_kind(config)
         )
+        self.result.notes += left_out
         if "aggregator" not in parties:
             self.result.notes.append(
                 f"what the aggregator gets of {UNDEFENDED} was not asked for: without it no cell is marked all"

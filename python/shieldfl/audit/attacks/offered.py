@@ -12,7 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 from shieldfl.audit.attack import UpdateAttack
 from shieldfl.errors import ParameterError
 
-__all__ = ["GROUP", "attacks_named"]
+__all__ = ["GROUP", "usable_attacks"]
 
 GROUP = "shieldfl.attacks"
 _BUILT_IN = {
@@ -25,37 +25,49 @@ _BUILT_IN = {
 }
 
 
-def _offers() -> dict[str, EntryPoint]:
-    """Return what is offered under each name. Raises ParameterError for a name that there is twice."""
+def _offers() -> dict[str, tuple[EntryPoint, ...]]:
+    """Return what is offered under each name, this package's own first."""
+    offers: dict[str, tuple[EntryPoint, ...]] = {}
     own = [EntryPoint(name, place, GROUP) for name, place in _BUILT_IN.items()]
-    offers: dict[str, EntryPoint] = {}
     for one in (*own, *sorted(entry_points(group=GROUP))):
-        if one.name in offers:
-            raise ParameterError(
-                f"there is more than one attack {one.name!r}, {offers[one.name].value} and {one.value}: uninstall one"
-            )
-        offers[one.name] = one
+        offers[one.name] = (*offers.get(one.name, ()), one)
     return offers
 
 
-def attacks_named(names: Iterable[str]) -> tuple[UpdateAttack, ...]:
-    """Make attacks by their names.
+def _made(name: str, offers: tuple[EntryPoint, ...]) -> UpdateAttack:
+    """Make an attack. Raises ParameterError where there are several of that name, or the one cannot be made."""
+    if len(offers) > 1:
+        places = " and ".join(one.value for one in offers)
+        raise ParameterError(f"there is more than one attack {name!r}, {places}: uninstall all but one")
+    try:
+        attack = offers[0].load()()
+    except Exception as error:
+        raise ParameterError(
+            f"the attack {name!r}, {offers[0].value}, cannot be made: {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(attack, UpdateAttack):
+        raise ParameterError(f"the attack {name!r}, {offers[0].value}, is no UpdateAttack")
+    return attack
 
-    Raises ParameterError for none, for an unknown one, one that is named twice, and one that cannot be made.
+
+def usable_attacks(names: Iterable[str]) -> tuple[tuple[UpdateAttack, ...], tuple[str, ...]]:
+    """Make attacks by their names; return also, in a line for each, which of them cannot be made, and why.
+
+    What is not asked for is not looked at. Raises ParameterError for none that can be made, for an unknown name, and
+    for one that is given twice.
     """
-    offers, made = _offers(), []
+    offers = _offers()
+    made: list[UpdateAttack] = []
+    left_out: list[str] = []
     for name in names:
         if name not in offers:
             raise ParameterError(f"unknown attack {name!r}: choose from {', '.join(offers)}")
         try:
-            attack = offers[name].load()()
-        except Exception as error:
-            raise ParameterError(
-                f"the attack {name!r}, {offers[name].value}, cannot be made: {type(error).__name__}: {error}"
-            ) from error
-        if not isinstance(attack, UpdateAttack):
-            raise ParameterError(f"the attack {name!r}, {offers[name].value}, is no UpdateAttack")
-        made.append(attack)
+            made.append(_made(name, offers[name]))
+        except ParameterError as error:
+            left_out.append(f"left out: {error}")
+    if not made and left_out:
+        raise ParameterError("; ".join(left_out))
     if not made or len({attack.name for attack in made}) < len(made):
         raise ParameterError(f"name one attack or several, each once: {', '.join(offers)}")
-    return tuple(made)
+    return tuple(made), tuple(left_out)

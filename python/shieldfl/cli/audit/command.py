@@ -143,7 +143,7 @@ def _run(
     report: Path | None,
 ) -> None:
     # torch takes seconds to load, and --help does not need it.
-    from shieldfl.audit.attacks.offered import attacks_named
+    from shieldfl.audit.attacks.offered import usable_attacks
     from shieldfl.audit.result import NOT_TRIED
     from shieldfl.audit.session import FEDERATION_ATTACKS, AuditInterrupted, run_audit
     from shieldfl.audit.views.parties import party_named
@@ -153,7 +153,7 @@ def _run(
     for names, check, option in (
         (
             [one for one in attacked.attacks if one not in FEDERATION_ATTACKS] or ["ilrg"],
-            attacks_named,
+            usable_attacks,
             "--attack",
         ),
         (attacked.parties, lambda found: [party_named(one) for one in found], "--party"),

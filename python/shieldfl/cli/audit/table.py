@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from shieldfl.audit.report.reading import attack_tables, figure_text
-from shieldfl.audit.result import NOT_TRIED, AuditResult, Cell, Verdict
+from shieldfl.audit.report.reading import attack_tables, figure_text, notes_of
+from shieldfl.audit.result import AuditResult, Cell, Verdict
 from shieldfl.cli.result_console import result_console, result_table
 
 __all__ = ["print_audit"]
@@ -38,10 +38,7 @@ def print_audit(result: AuditResult) -> None:
         "to attack. A figure is that of the strongest of several forms, and so lies above chance by chance as well.",
         soft_wrap=True,
     )
-    reasons = dict.fromkeys(
-        f"{cell.attack} on {cell.method}: {cell.reason}" for cell in result.cells if cell.status in NOT_TRIED
-    )
-    for note in (*result.notes, *reasons):
+    for note in notes_of(result):
         console.print(f"- {note}", soft_wrap=True)
 
 
