@@ -125,7 +125,7 @@ class LabelInference:
 
 @dataclass(frozen=True)
 class InferenceFigures:
-    """What views tell of the labels of clients that the attacker did not play; intervals by bootstrap of clients."""
+    """What views tell of the labels of clients that the attacker did not play; intervals by bootstrap."""
 
     clients: int
     error: float
@@ -141,9 +141,18 @@ class InferenceFigures:
 
     @classmethod
     def of(
-        cls, predicted: Floats, truth: Floats, guess: Floats, seed: int, confidence: float = 0.95
+        cls,
+        predicted: Floats,
+        truth: Floats,
+        guess: Floats,
+        seed: int,
+        confidence: float = 0.95,
+        drawn_together: int = 1,
     ) -> InferenceFigures:
-        """Compare distributions (n, classes) with the true ones and with a guess (classes,)."""
+        """Compare distributions (n, classes) with the true ones and with a guess (classes,).
+
+        Of clients that depend on each other, so many in a row, the bootstrap draws all or none.
+        """
         errors = np.abs(predicted - truth).mean(axis=1)
         without = np.abs(guess - truth).mean(axis=1)
 
@@ -156,17 +165,17 @@ class InferenceFigures:
             return float(ours @ true / lengths) if lengths > 0 else 0.0
 
         def with_interval(statistic: Callable[[NDArray[np.int64]], float]) -> tuple[float, float, float]:
-            clients = np.arange(len(truth))
+            clients = np.arange(len(truth)).reshape(-1, drawn_together)
             interval = bootstrap(
-                (clients,),
-                statistic,
+                (np.arange(len(clients)),),
+                lambda drawn: statistic(clients[drawn].ravel()),
                 n_resamples=1000,
                 vectorized=False,
                 confidence_level=confidence,
                 method="percentile",
                 rng=np.random.default_rng(seed),
             ).confidence_interval
-            return statistic(clients), float(interval.low), float(interval.high)
+            return statistic(clients.ravel()), float(interval.low), float(interval.high)
 
         return cls(
             len(truth),

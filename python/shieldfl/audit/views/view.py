@@ -72,6 +72,21 @@ class View:
         """Every message that came to a role of the party, or that it read on its way to or from a client."""
         return tuple(one for one in self._record.deliveries if self._gets(one))
 
+    def of_victim(self) -> Iterator[Delivery]:
+        """Yield what the party has of the victim's own messages: of a round, and of enrolment."""
+        return (one for one in self.deliveries if _is_of(one, self.victim))
+
+    def own_exchanges(self) -> Iterator[tuple[list[Delivery], list[Delivery]]]:
+        """Yield, for each client that the party stands in the place of, what it was sent, and what it sent itself.
+
+        Whoever reads the channel has what the victim is sent.
+        """
+        readers = (self.victim,) if self.party.reads_channel else self.clients
+        for client in readers:
+            sent = [one for one in self._record.deliveries if one.receiver == client_name(client)]
+            own = () if client == self.victim else self._record.deliveries
+            yield sent, [one for one in own if _is_of(one, client)]
+
     def _gets(self, delivery: Delivery) -> bool:
         if delivery.receiver in self._roles:
             return True
@@ -225,6 +240,12 @@ class View:
                 known, values = found
                 sent[known] = values
         return sent
+
+
+def _is_of(delivery: Delivery, client: int) -> bool:
+    """Say whether a message is one that this client has sent."""
+    step, details = delivery.step, delivery.details
+    return (step == "receive" and client in details[1:]) or (step == "enrol" and client in details[:1])
 
 
 def _placed(
