@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 
 import pytest
@@ -154,6 +155,38 @@ def test_time_that_is_over_leaves_what_was_not_attacked_marked(small):
     result = run_audit(replace(small, budget_minutes=1e-9), ["full-he"], ["ilrg", "membership"], PARTIES)
     assert {one.status for one in result.cells} == {"not attacked"}
     assert len(result.cells) == 2 * 2 * len(PARTIES)
+
+
+def test_quick_methods_come_first(small, monkeypatch):
+    real, told = session.Trial, []
+
+    def slow(name, *others):
+        time.sleep(0.5 if name == "full-he" else 0.0)
+        return real(name, *others)
+
+    monkeypatch.setattr(session, "Trial", slow)
+    result = run_audit(
+        small,
+        ["full-he", "mask-crypt"],
+        ["ilrg"],
+        ["aggregator"],
+        on_trial=lambda name, number: told.append((number, name)),
+    )
+    assert told[:3] == [(0, "fedavg"), (0, "full-he"), (0, "mask-crypt")]
+    assert told[-1] == (1, "full-he")
+    assert {one.status for one in result.cells} == {"attacked", "nothing received"}
+
+
+def test_a_planted_model_that_takes_a_method_too_long_is_not_begun(small):
+    """At a share of a second, a federation of a hundred times as many parameters that are encrypted one by one."""
+    attacks = ["ilrg", "curious-abandon-honesty"]
+    config = replace(small, trials=1, rounds=1, samples=2, budget_minutes=0.3)
+    settings = MethodSettings().changed("plain-he", {"key_bits": 2048})
+    result = run_audit(config, ["plain-he"], attacks, ["client"], settings)
+    planted = cell(result, "plain-he", "client", "curious-abandon-honesty")
+    assert (planted.status, planted.tries) == ("not attacked", 0)
+    assert "longer than what was left" in planted.reason
+    assert cell(result, "plain-he", "client").status == "attacked"
 
 
 def test_an_interruption_keeps_what_was_attacked(small):

@@ -110,6 +110,12 @@ class _Session:
         """By method, attack and party: of the attacks that are not on updates."""
         self._left_out: dict[tuple[str, str], str] = {}
         """Methods that failed in a trial, by the attack that chose its model, "" for none, and why."""
+        self._too_long: set[tuple[str, str]] = set()
+        """Methods and attacks of which a federation would have taken more than what was left of the time."""
+        self._seconds: dict[str, float] = {}
+        """By method, of its last federation with a model that nobody has altered, for each parameter and round."""
+        self._sizes: dict[str, int] = {}
+        """Parameters of the models that an attack has altered, by its name."""
         self.result = AuditResult(
             asdict(config), describe_environment(), self._dataset.description, model_kind(config)
         )
@@ -130,14 +136,27 @@ class _Session:
                 def is_over(began: float = began) -> bool:
                     return time.monotonic() - began > self._share
 
-                # Another method first in each trial: time may end amid one.
                 whose = _model_of(attack)
-                running = [name for name in self._names if (name, whose) not in self._left_out]
-                turn = number % max(1, len(running))
-                for name in (*running[turn:], *running[:turn]):
-                    if not is_over():
+                for name in self._quick_first():
+                    left = self._share - (time.monotonic() - began)
+                    if (name, whose) in self._left_out or left < 0:
+                        continue
+                    if self._expected(name, attack) > left:
+                        self._too_long.add((name, attack.name))
+                    else:
                         self._attack(name, number, attack, honest, is_over)
                 spent[attack] = time.monotonic() - began
+
+    def _quick_first(self) -> list[str]:
+        """Return the methods in an order in which time ends amid those whose trial takes as long as several others'."""
+        return sorted(self._names, key=lambda name: self._seconds.get(name, 0.0))
+
+    def _expected(self, name: str, attack: UpdateAttack) -> float:
+        """Return how many seconds a federation with an altered model will take; 0 for others, and where nobody knows.
+
+        What takes long is to encrypt every parameter, so that it is guessed by how many there are.
+        """
+        return self._seconds.get(name, 0.0) * self._sizes.get(_model_of(attack), 0)
 
     def _attack(
         self,
@@ -172,9 +191,15 @@ class _Session:
         how = self._settings, self._config, self._dataset, number
         seed = self._config.seed + number
         if isinstance(attack, ModelPlantingAttack):
-            return AttackedTrial(planted_trial(attack, name, *how), seed)
+            planted = planted_trial(attack, name, *how)
+            # Nearly the same for all methods: only what they make of layers differs.
+            self._sizes[attack.name] = planted.layout.size
+            return AttackedTrial(planted, seed)
         if name not in honest:
-            honest[name] = AttackedTrial(Trial(name, *how), seed)
+            began = time.monotonic()
+            trial = Trial(name, *how)
+            self._seconds[name] = (time.monotonic() - began) / (trial.layout.size * self._config.rounds)
+            honest[name] = AttackedTrial(trial, seed)
         return honest[name]
 
     def attack_methods(self) -> None:
@@ -182,7 +207,7 @@ class _Session:
         for kind in self._on_methods:
             attack = kind(self._config, self._settings, self._dataset, self._parties)
             began = time.monotonic()
-            for name in self._names:
+            for name in self._quick_first():
                 if time.monotonic() - began > self._share:
                     break
                 self._on_trial(name, 0)
@@ -217,7 +242,10 @@ class _Session:
         return result
 
     def _not_reached(self, method: str, attack: str, party: str) -> Cell:
-        own = self._left_out.get((method, attack), "the audit ended before this method's turn")
+        over = "the audit ended before this method's turn"
+        if (method, attack) in self._too_long:
+            over = "one federation of it would have taken longer than what was left of this attack's time"
+        own = self._left_out.get((method, attack), over)
         why = self._left_out.get((method, ""), own)
         return Cell(method, attack, party, "not attacked", why)
 

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import cast
 
 import numpy as np
@@ -23,11 +23,13 @@ from shieldfl.errors import ParameterError, PrecisionWarning
 from shieldfl.methods.model_adaptation import adapt_model
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.settings import MethodSettings
+from shieldfl.privacy.mean_embedding import fit_synthetic_data
 from shieldfl.settings import settings_of
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.data import Dataset
 from shieldfl.simulation.driver import planned_method
 from shieldfl.simulation.method_run import MethodRun
+from shieldfl.simulation.synthetic_shares import LabelledSamples
 from shieldfl.torch_bridge import ParameterLayout, load_flat, parameter_layout
 from shieldfl.training.models import build_model, default_model
 
@@ -102,7 +104,8 @@ def recorded_run(
         test_features=dataset.test_features[:_MEASURED],
         test_labels=dataset.test_labels[:_MEASURED],
     )
-    run = MethodRun(method, config, measured, model, batches, None, None, federation=RecordedFederation)
+    synthetic = _synthetic(method, dataset)
+    run = MethodRun(method, config, measured, model, batches, None, synthetic, federation=RecordedFederation)
     with warnings.catch_warnings():
         # What rounding loses, attackers do not get.
         warnings.simplefilter("ignore", PrecisionWarning)
@@ -117,6 +120,52 @@ def _with_synthetic(name: str, settings: MethodSettings, samples: int) -> Method
     if not made or entry.synthetic_samples is not None:
         return settings
     return settings.changed(name, {"synthetic_samples": samples})
+
+
+def _synthetic(method: Method, dataset: Dataset) -> LabelledSamples | None:
+    """Return what a method's clients train on in rounds on synthetic data; None where there are no such rounds."""
+    demand = method.synthetic_demand
+    if demand is None:
+        return None
+    if dataset.feature_range is None:
+        raise ParameterError(f"{dataset.name} has no range that is public, which synthetic data are made in")
+    low, high = dataset.feature_range
+    samples = demand.samples or len(dataset.train_labels)
+    return _made_synthetic(
+        dataset.train_features,
+        dataset.train_labels,
+        dataset.classes,
+        low,
+        high,
+        demand.epsilon,
+        demand.delta,
+        samples,
+    )
+
+
+@lru_cache(maxsize=4)
+def _made_synthetic(
+    features: torch.Tensor,
+    labels: torch.Tensor,
+    classes: int,
+    low: torch.Tensor,
+    high: torch.Tensor,
+    epsilon: float,
+    delta: float,
+    samples: int,
+) -> LabelledSamples:
+    """Make them once for all federations on the same tensors: it takes a hundred times as long as a federation."""
+    made = fit_synthetic_data(
+        features,
+        labels,
+        classes,
+        feature_range=(low, high),
+        epsilon=epsilon,
+        delta=delta,
+        samples=samples,
+        seed=0,
+    )
+    return made.features, made.labels
 
 
 class Trial:
