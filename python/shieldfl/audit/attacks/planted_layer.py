@@ -21,8 +21,8 @@ from shieldfl.audit.views.observed_update import ObservedUpdate
 __all__ = ["RowGradients", "in_front", "means_of_known", "missing_layer", "recovered_samples"]
 
 _ROUNDING = 2.0**-24
-_ROUNDINGS = 4.0
-"""So many roundings may pass for a factor that is zero."""
+_UNCERTAIN = 4.0
+"""So many roundings, or deviations of the noise, may lie between values that are the same."""
 _DROWNED = "nothing stands clear of the noise"
 _BY_ACCIDENT = 0.01
 """The chance that noise alone stands clear of itself somewhere in a layer."""
@@ -80,18 +80,21 @@ class RowGradients:
         before = dict(observed.model.named_parameters())
         rate = observed.training.learning_rate * observed.gradients_taken
 
-        def errors(name: str) -> torch.Tensor:
+        def errors(name: str, deviations: float) -> torch.Tensor:
             # A change is the difference of two parameters, each rounded to float32; a gradient is a float32 sum.
             largest = float(before[name].detach().abs().max())
             values = gradients[name][known[name]]
             sums = float(values.abs().max()) if values.numel() else 0.0
-            # Of so many normal values, none is larger but by such an accident.
-            farthest = norm.isf(_BY_ACCIDENT / (2 * max(1, values.numel())))
-            return _ROUNDINGS * _ROUNDING * (largest / rate + sums) + float(farthest) * noise[name]
+            return _UNCERTAIN * _ROUNDING * (largest / rate + sums) + deviations * noise[name]
 
         weight, bias = f"{planted}.weight", f"{planted}.bias"
         return cls(
-            gradients[weight], known[weight], gradients[bias], known[bias], errors(weight), errors(bias)
+            gradients[weight],
+            known[weight],
+            gradients[bias],
+            known[bias],
+            errors(weight, _UNCERTAIN),
+            errors(bias, _farthest(len(gradients[bias]))),
         )
 
     def equal_rows_as_one(self) -> RowGradients:
@@ -133,7 +136,8 @@ class RowGradients:
         """
         weights = torch.where(self.weights_known, self.weights, 0.0)
         by_bias = self.biases_known & (self.biases.abs() > self.bias_errors)
-        by_range = ~self.biases_known & (weights.abs() > self.weight_errors).any(dim=1)
+        least = self.weight_errors * max(1.0, _farthest(weights.numel()) / _UNCERTAIN)
+        by_range = ~self.biases_known & (weights.abs() > least).any(dim=1)
         used = (by_bias & self.weights_known.any(dim=1)) | by_range
         factors = torch.where(self.biases_known, self.biases, torch.ones(()))
         found = weights / factors[:, None]
@@ -161,6 +165,11 @@ def means_of_known(
     sums = torch.zeros(shape, dtype=torch.float64).index_add_(0, groups, known_values)
     counts = torch.zeros(shape, dtype=torch.float64).index_add_(0, groups, known.double())
     return (sums / counts.clamp_min(1)).float(), counts > 0
+
+
+def _farthest(count: int) -> float:
+    """Return how many deviations from zero none of so many normal values lies, but by such an accident."""
+    return float(norm.isf(_BY_ACCIDENT / (2 * count)))
 
 
 def _less_next(rows: torch.Tensor) -> torch.Tensor:
