@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+
+import numpy as np
 
 from shieldfl.audit.attack import ModelPlantingAttack, UpdateAttack
 from shieldfl.audit.attacked_trial import AttackedTrial, planted_trial
@@ -30,6 +33,10 @@ FEDERATION_ATTACKS: dict[str, type[FederationAttack]] = {
     kind.name: kind for kind in (LabelDistributionAudit, MembershipAudit)
 }
 """The attacks that have federations of their own, by name."""
+
+
+_SLOW = 10.0
+"""So many times as long as the usual round of a method."""
 
 
 class AuditInterrupted(KeyboardInterrupt):
@@ -113,7 +120,11 @@ class _Session:
         self._too_long: set[tuple[str, str]] = set()
         """Methods and attacks of which a federation would have taken more than what was left of the time."""
         self._seconds: dict[str, float] = {}
-        """By method, of its last federation with a model that nobody has altered, for each parameter and round."""
+        """By method: of a round with a model that nobody has altered."""
+        self._parameters: dict[str, int] = {}
+        """By method: of such a model."""
+        self._making = 0.0
+        """Seconds that went into a federation which several attacks share, of the attack under way."""
         self._sizes: dict[str, int] = {}
         """Parameters of the models that an attack has altered, by its name."""
         self.result = AuditResult(
@@ -127,36 +138,52 @@ class _Session:
 
     def attack_updates(self) -> None:
         """Run federations and attack them, until each attack has had its share of the time, or all trials."""
-        spent = dict.fromkeys(self._on_updates, 0.0)
+        left = dict.fromkeys(self._on_updates, self._share)
+        sharing = [one for one in self._on_updates if not _model_of(one)]
         for number in range(self._config.trials):
             honest: dict[str, AttackedTrial] = {}
             for attack in self._on_updates:
-                began = time.monotonic() - spent[attack]
-
-                def is_over(began: float = began) -> bool:
-                    return time.monotonic() - began > self._share
-
-                whose = _model_of(attack)
-                for name in self._quick_first():
-                    left = self._share - (time.monotonic() - began)
-                    if (name, whose) in self._left_out or left < 0:
+                for name in self._quick_first(number):
+                    if (name, _model_of(attack)) in self._left_out or left[attack] <= 0:
                         continue
-                    if self._expected(name, attack) > left:
+                    if self._expected(name, attack) > left[attack]:
                         self._too_long.add((name, attack.name))
-                    else:
-                        self._attack(name, number, attack, honest, is_over)
-                spent[attack] = time.monotonic() - began
+                        continue
+                    began, self._making = time.monotonic(), 0.0
 
-    def _quick_first(self) -> list[str]:
-        """Return the methods in an order in which time ends amid those whose trial takes as long as several others'."""
-        return sorted(self._names, key=lambda name: self._seconds.get(name, 0.0))
+                    def is_over(ends: float = began + left[attack]) -> bool:
+                        return self._now() > ends
+
+                    self._attack(name, number, attack, honest, is_over)
+                    left[attack] -= self._now() - began
+                    for one in sharing:  # what all of them attack is not charged to the first alone
+                        left[one] -= self._making / len(sharing)
+
+    def _now(self) -> float:
+        """Return the time without what went into the federation that runs, where several attacks share it."""
+        return time.monotonic() - self._making
+
+    def _quick_first(self, number: int) -> list[str]:
+        """Return the methods: what defends nothing, then another one first in each trial, since time may end amid one.
+
+        Last are those whose rounds take as long as many others'.
+        """
+        turn = 1 + number % max(1, len(self._names) - 1)
+        usual = float(np.median([*self._seconds.values()] or [math.inf]))
+        others = (*self._names[turn:], *self._names[1:turn])
+        return [
+            self._names[0],
+            *sorted(others, key=lambda name: self._seconds.get(name, 0.0) > _SLOW * usual),
+        ]
 
     def _expected(self, name: str, attack: UpdateAttack) -> float:
         """Return how many seconds a federation with an altered model will take; 0 for others, and where nobody knows.
 
         What takes long is to encrypt every parameter, so that it is guessed by how many there are.
         """
-        return self._seconds.get(name, 0.0) * self._sizes.get(_model_of(attack), 0)
+        if name not in self._seconds:
+            return 0.0
+        return self._seconds[name] * self._sizes.get(_model_of(attack), 0) / self._parameters[name]
 
     def _attack(
         self,
@@ -198,7 +225,8 @@ class _Session:
         if name not in honest:
             began = time.monotonic()
             trial = Trial(name, *how)
-            self._seconds[name] = (time.monotonic() - began) / (trial.layout.size * self._config.rounds)
+            self._making = time.monotonic() - began
+            self._seconds[name], self._parameters[name] = trial.round_seconds, trial.layout.size
             honest[name] = AttackedTrial(trial, seed)
         return honest[name]
 
@@ -207,7 +235,7 @@ class _Session:
         for kind in self._on_methods:
             attack = kind(self._config, self._settings, self._dataset, self._parties)
             began = time.monotonic()
-            for name in self._quick_first():
+            for name in self._quick_first(0):
                 if time.monotonic() - began > self._share:
                     break
                 self._on_trial(name, 0)

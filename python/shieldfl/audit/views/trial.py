@@ -202,6 +202,8 @@ class Trial:
         run, self.method, self.model, self.record = recorded_run(
             name, settings, self.config, dataset, plain, self._batches
         )
+        self.round_seconds = min(record.seconds for record in run.records)
+        """Of the quickest round: what is loaded and made once is not in it."""
         self._chosen = None if planted is None else run.federation.initial.parameters
 
     @property
