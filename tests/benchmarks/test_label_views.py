@@ -15,6 +15,7 @@ from shieldfl.audit.attacks.property_inference import (
     InferenceFigures,
     LabelInference,
     PlayedClients,
+    last_weights,
     mask_view,
 )
 from shieldfl.errors import ParameterError
@@ -115,8 +116,10 @@ def test_views_have_the_size_that_they_state():
     assert view.tolist() == [0, 0, 0, 0, 1, 0, *[1] * 10]
     with pytest.raises(ParameterError, match="flags"):
         mask_view(chosen[1:], LAYOUT, 10)
+    bare = parameter_layout(nn.Conv2d(1, 1, 2, bias=False))
+    assert mask_view(np.ones(4, dtype=bool), bare, 10).tolist() == [1]
     with pytest.raises(ParameterError, match="row for each"):
-        mask_view(np.zeros(4, dtype=bool), parameter_layout(nn.Conv2d(1, 1, 2, bias=False)), 10)
+        last_weights(bare, 10)
 
 
 def test_what_cannot_be_played_is_refused(halves):

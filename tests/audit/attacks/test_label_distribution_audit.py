@@ -92,6 +92,15 @@ def test_what_clients_are_sent_tells_all_but_one_which_positions_that_one_chose(
         assert any(name.startswith("own") and "mask" in name for name in facts)
 
 
+def test_a_last_layer_of_factors_has_no_rows_and_is_looked_at_all_the_same(trial_of):
+    trial = trial_of("dict-pfl")
+    view = View(trial.record, trial.method, party_named("client"), 0)
+    facts = clear_facts(view, trial.layout, 10)
+    (first, *_) = [name.split()[1] for name in facts if "union" in name]
+    # Bytes, and the share of each tensor: a table and a bias.
+    assert sum(name.startswith(f"sent {first} union") for name in facts) == 1 + len(trial.layout.names)
+
+
 def test_models_and_sums_that_clients_are_sent_are_no_facts_but_for_their_sizes(digits, small):
     settings = MethodSettings().changed("sense-crypt", {"encryption": "kahe"})
     trial = Trial("sense-crypt", settings, small, digits, 0)

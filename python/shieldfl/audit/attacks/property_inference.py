@@ -41,25 +41,33 @@ def mask_view(
 ) -> Floats:
     """Describe a set of positions (P,), votes, or sizes: the mean in each tensor, and each class's last weights.
 
-    Returns (tensors + classes,). Raises ParameterError where the model's last layer has no row for each class.
+    Returns (tensors + classes,), (tensors,) where the last layer's weight has no row for each class, as one that is
+    made of factors. Raises ParameterError for another size.
     """
     if chosen.shape != (layout.size,):
         raise ParameterError(f"the model has {layout.size:,} parameters: give as many flags")
-    shares = [chosen[where].mean() for _, where in layout.slices()]
-    rows = chosen[last_weights(layout, classes)].reshape(classes, -1).mean(axis=1)
-    return np.concatenate([np.asarray(shares), rows])
+    shares = np.asarray([chosen[where].mean() for _, where in layout.slices()])
+    weights = _last_weights(layout, classes)
+    if weights is None:
+        return shares
+    return np.concatenate([shares, chosen[weights].reshape(classes, -1).mean(axis=1)])
 
 
 def last_weights(layout: ParameterLayout, classes: int) -> slice:
     """Return where the last weight lies that has a row for each class. Raises ParameterError where none has."""
+    weights = _last_weights(layout, classes)
+    if weights is None:
+        raise ParameterError(f"the model has no linear layer with a row for each of {classes} classes")
+    return weights
+
+
+def _last_weights(layout: ParameterLayout, classes: int) -> slice | None:
     places = [
         where
         for (_, where), shape in zip(layout.slices(), layout.shapes, strict=True)
         if len(shape) == 2 and shape[0] == classes
     ]
-    if not places:
-        raise ParameterError(f"the model has no linear layer with a row for each of {classes} classes")
-    return places[-1]
+    return places[-1] if places else None
 
 
 @dataclass(frozen=True)
